@@ -1,0 +1,1 @@
+//! The API-server client: discovery, metadata watches, effects to requests, pacing.

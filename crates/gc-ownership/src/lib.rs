@@ -1,0 +1,1 @@
+//! The ownership graph and the cascade engine over it.

@@ -1,0 +1,247 @@
+//! The requests that a registry takes and the answers that it gives.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::resource::ResourceDefinition;
+
+/// Who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserInfo {
+    /// User name.
+    pub name: String,
+    /// UID, if known.
+    pub uid: String,
+    /// Groups.
+    pub groups: Vec<String>,
+    /// Extra attributes, sorted by key.
+    pub extra: Vec<(String, Vec<String>)>,
+}
+
+/// One question to the authorizer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attributes<'a> {
+    /// Verb, such as `delete`.
+    pub verb: &'a str,
+    /// Group.
+    pub group: &'a str,
+    /// Version.
+    pub version: &'a str,
+    /// Plural name.
+    pub resource: &'a str,
+    /// Subresource or empty.
+    pub subresource: &'a str,
+    /// Namespace or empty.
+    pub namespace: &'a str,
+    /// Name or empty.
+    pub name: &'a str,
+}
+
+/// Says whether a user may do something. Implemented by the server (RBAC), asked by admission.
+pub trait Authorizer: Send + Sync {
+    /// Whether it is allowed.
+    fn allows(&self, user: &UserInfo, attributes: &Attributes<'_>) -> bool;
+}
+
+/// What comes with each request from the world outside of pure code.
+pub struct RequestContext<'a> {
+    /// The time of the request; every timestamp that the request writes is this one.
+    pub now: jiff::Timestamp,
+    /// Who asks.
+    pub user: &'a UserInfo,
+    /// Random bits, for UIDs and generated names.
+    pub entropy: &'a (dyn Fn() -> u128 + Send + Sync),
+    /// Answers the questions of admission.
+    pub authorizer: &'a dyn Authorizer,
+    /// Default of `fieldManager` (from the user agent, up to the first `/`).
+    pub user_agent_manager: &'a str,
+}
+
+/// Where a request goes.
+#[derive(Clone, Debug)]
+pub struct RequestTarget {
+    /// The resource.
+    pub resource: Arc<ResourceDefinition>,
+    /// Namespace; empty for cluster scope or all namespaces.
+    pub namespace: String,
+    /// Name; empty for collections.
+    pub name: String,
+    /// Subresource; empty for none.
+    pub subresource: String,
+}
+
+/// `resourceVersionMatch`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionMatch {
+    /// `Exact`
+    Exact,
+    /// `NotOlderThan`
+    NotOlderThan,
+}
+
+/// Options of list, watch and deletecollection, as text where the registry validates the text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListOptions {
+    /// `labelSelector`
+    pub label_selector: String,
+    /// `fieldSelector`
+    pub field_selector: String,
+    /// `limit`; 0 is none.
+    pub limit: i64,
+    /// `continue`
+    pub continue_token: String,
+    /// `resourceVersion`; `None` and `""` are the same to lists.
+    pub resource_version: String,
+    /// `resourceVersionMatch`
+    pub resource_version_match: Option<VersionMatch>,
+    /// `allowWatchBookmarks`
+    pub allow_watch_bookmarks: bool,
+    /// `sendInitialEvents`
+    pub send_initial_events: Option<bool>,
+    /// `timeoutSeconds`
+    pub timeout_seconds: Option<u64>,
+}
+
+/// `fieldValidation`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// Unknown and duplicate fields are dropped silently.
+    Ignore,
+    /// They are dropped with a warning (the default).
+    #[default]
+    Warn,
+    /// They are refused.
+    Strict,
+}
+
+/// Options common to writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// `dryRun=All`
+    pub dry_run: bool,
+    /// `fieldManager`
+    pub field_manager: String,
+    /// `fieldValidation`
+    pub field_validation: FieldValidation,
+    /// `force`, for apply only.
+    pub force: Option<bool>,
+}
+
+/// Kinds of patch, by content type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchType {
+    /// `application/json-patch+json`
+    Json,
+    /// `application/merge-patch+json`
+    Merge,
+    /// `application/strategic-merge-patch+json`
+    StrategicMerge,
+    /// `application/apply-patch+yaml`
+    Apply,
+}
+
+/// `propagationPolicy` as sent; validated by the registry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteOptions {
+    /// `gracePeriodSeconds`
+    pub grace_period_seconds: Option<i64>,
+    /// `preconditions.uid`
+    pub precondition_uid: Option<String>,
+    /// `preconditions.resourceVersion`
+    pub precondition_resource_version: Option<String>,
+    /// `orphanDependents`
+    pub orphan_dependents: Option<bool>,
+    /// `propagationPolicy`, unvalidated.
+    pub propagation_policy: Option<String>,
+    /// `dryRun`, unvalidated.
+    pub dry_run: Vec<String>,
+}
+
+/// A request body: the decoded value, and the problems that strict decoding found (duplicate keys), each as
+/// the text that kube-apiserver would give, such as `duplicate field "data.a"`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RequestBody {
+    /// The document.
+    pub value: Value,
+    /// Duplicate fields.
+    pub duplicates: Vec<String>,
+}
+
+/// Everything but watch.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// GET of one object.
+    Get {
+        /// `resourceVersion`
+        resource_version: String,
+    },
+    /// GET of a collection.
+    List(ListOptions),
+    /// POST.
+    Create(RequestBody, WriteOptions),
+    /// PUT.
+    Update(RequestBody, WriteOptions),
+    /// PATCH.
+    Patch(PatchType, RequestBody, WriteOptions),
+    /// DELETE of one object.
+    Delete(DeleteOptions),
+    /// DELETE of a collection.
+    DeleteCollection(ListOptions, DeleteOptions),
+}
+
+/// The answer to a successful request.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// HTTP status code.
+    pub code: u16,
+    /// The body.
+    pub body: ResponseBody,
+    /// Texts of Warning headers.
+    pub warnings: Vec<String>,
+}
+
+/// Body of an answer.
+#[derive(Clone, Debug)]
+pub enum ResponseBody {
+    /// One object.
+    Object(Value),
+    /// A list.
+    List(ObjectList),
+    /// A Status of success.
+    Status(Value),
+}
+
+/// A list as the registry returns it; the server writes it in the representation asked for.
+#[derive(Clone, Debug)]
+pub struct ObjectList {
+    /// The objects, complete with apiVersion, kind and resourceVersion.
+    pub items: Vec<Arc<Value>>,
+    /// `metadata.resourceVersion`
+    pub resource_version: String,
+    /// `metadata.continue`
+    pub continue_token: String,
+    /// `metadata.remainingItemCount`
+    pub remaining_item_count: Option<u64>,
+}
+
+/// One event of an API watch. The objects are shared by all watchers of the same change.
+#[derive(Clone, Debug)]
+pub enum WatchEvent {
+    /// ADDED
+    Added(Arc<Value>),
+    /// MODIFIED
+    Modified(Arc<Value>),
+    /// DELETED
+    Deleted(Arc<Value>),
+    /// BOOKMARK at a version; `initial_events_end` puts the annotation on it.
+    Bookmark {
+        /// Version.
+        resource_version: String,
+        /// End of the streamed initial list.
+        initial_events_end: bool,
+    },
+    /// ERROR: the last event of the watch.
+    Error(ApiError),
+}

@@ -1,0 +1,258 @@
+//! Errors as Kubernetes' `Status` objects.
+
+use serde_json::{Map, Value, json};
+
+/// One problem with one field: becomes a cause of a 422.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// Path, such as `metadata.finalizers[0]`.
+    pub field: String,
+    /// Cause reason, such as `FieldValueInvalid`.
+    pub reason: CauseReason,
+    /// What is wrong, without the path, such as `Invalid value: "x": must be …`.
+    pub detail: String,
+}
+
+/// The `reason` of a cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CauseReason {
+    /// `FieldValueInvalid`
+    Invalid,
+    /// `FieldValueRequired`
+    Required,
+    /// `FieldValueNotSupported`
+    NotSupported,
+    /// `FieldValueForbidden`
+    Forbidden,
+    /// `FieldValueDuplicate`
+    Duplicate,
+    /// `FieldValueTooLong`
+    TooLong,
+    /// `FieldValueTooMany`
+    TooMany,
+    /// `FieldValueNotFound`
+    NotFound,
+    /// `FieldValueTypeInvalid`
+    TypeInvalid,
+    /// `FieldManagerConflict`
+    ManagerConflict,
+    /// `NamespaceTerminating`
+    NamespaceTerminating,
+    /// `DisruptionBudget`
+    DisruptionBudget,
+    /// `UnexpectedServerResponse`
+    UnexpectedServerResponse,
+}
+
+impl CauseReason {
+    /// The text on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Invalid => "FieldValueInvalid",
+            Self::Required => "FieldValueRequired",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::NotFound => "FieldValueNotFound",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::ManagerConflict => "FieldManagerConflict",
+            Self::NamespaceTerminating => "NamespaceTerminating",
+            Self::DisruptionBudget => "DisruptionBudget",
+            Self::UnexpectedServerResponse => "UnexpectedServerResponse",
+        }
+    }
+}
+
+/// A failed request: what the client gets as a `Status`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// HTTP status code.
+    pub code: u16,
+    /// `reason`, such as `NotFound`; empty is left out.
+    pub reason: &'static str,
+    /// `message`.
+    pub message: String,
+    /// `details`, if any (name, group, kind, uid, causes, retryAfterSeconds).
+    pub details: Option<Box<Details>>,
+}
+
+/// `details` of a `Status`. Empty members are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// Name of the object.
+    pub name: String,
+    /// API group.
+    pub group: String,
+    /// Plural resource or Kind, as the spec says for each error.
+    pub kind: String,
+    /// UID of the object.
+    pub uid: String,
+    /// Causes.
+    pub causes: Vec<Cause>,
+    /// Seconds to wait before the next try.
+    pub retry_after_seconds: Option<u32>,
+}
+
+/// One cause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// Reason; left out when empty.
+    pub reason: String,
+    /// Message.
+    pub message: String,
+    /// Field; left out when empty.
+    pub field: String,
+}
+
+impl ApiError {
+    /// An error without details.
+    #[must_use]
+    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: None }
+    }
+
+    /// 400.
+    #[must_use]
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// 500.
+    #[must_use]
+    pub fn internal(message: impl std::fmt::Display) -> Self {
+        let mut error = Self::new(500, "InternalError", format!("Internal error occurred: {message}"));
+        error.details = Some(Box::new(Details {
+            causes: vec![Cause { reason: String::new(), message: message.to_string(), field: String::new() }],
+            ..Details::default()
+        }));
+        error
+    }
+
+    /// 404 for an object; `resource` is the plural name.
+    #[must_use]
+    pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
+        Self::about(404, "NotFound", group, resource, name, "not found")
+    }
+
+    /// 409 AlreadyExists.
+    #[must_use]
+    pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
+        Self::about(409, "AlreadyExists", group, resource, name, "already exists")
+    }
+
+    /// 409 Conflict; `kind` is the plural name or the Kind, as the spec says.
+    #[must_use]
+    pub fn conflict(group: &str, kind: &str, name: &str, why: &str) -> Self {
+        let mut error = Self::about(409, "Conflict", group, kind, name, "");
+        error.message =
+            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(group, kind));
+        error
+    }
+
+    /// 403.
+    #[must_use]
+    pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let mut error = Self::about(403, "Forbidden", group, resource, name, "");
+        error.message = if name.is_empty() {
+            format!("{} is forbidden: {why}", qualified(group, resource))
+        } else {
+            format!("{} \"{name}\" is forbidden: {why}", qualified(group, resource))
+        };
+        error
+    }
+
+    /// 422 with one cause per field error; `kind` is the Kind.
+    #[must_use]
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
+        let mut error = Self::about(422, "Invalid", group, kind, name, "");
+        let texts: Vec<String> = errors.iter().map(|e| format!("{}: {}", e.field, e.detail)).collect();
+        let list = match texts.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        error.message = format!("{} \"{name}\" is invalid: {list}", qualified(group, kind));
+        if let Some(details) = &mut error.details {
+            details.causes = errors
+                .iter()
+                .map(|e| Cause {
+                    reason: e.reason.as_str().into(),
+                    message: e.detail.clone(),
+                    field: e.field.clone(),
+                })
+                .collect();
+        }
+        error
+    }
+
+    fn about(code: u16, reason: &'static str, group: &str, kind: &str, name: &str, what: &str) -> Self {
+        Self {
+            code,
+            reason,
+            message: format!("{} \"{name}\" {what}", qualified(group, kind)),
+            details: Some(Box::new(Details {
+                name: name.into(),
+                group: group.into(),
+                kind: kind.into(),
+                ..Details::default()
+            })),
+        }
+    }
+
+    /// The `Status` object.
+    #[must_use]
+    pub fn to_status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {},
+            "status": "Failure", "message": self.message, "code": self.code,
+        });
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
+        if let Some(details) = &self.details {
+            status["details"] = details.to_value();
+        }
+        status
+    }
+}
+
+impl Details {
+    fn to_value(&self) -> Value {
+        let mut map = Map::new();
+        for (key, text) in
+            [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)]
+        {
+            if !text.is_empty() {
+                map.insert(key.into(), text.as_str().into());
+            }
+        }
+        if !self.causes.is_empty() {
+            map.insert("causes".into(), self.causes.iter().map(Cause::to_value).collect());
+        }
+        if let Some(seconds) = self.retry_after_seconds {
+            map.insert("retryAfterSeconds".into(), seconds.into());
+        }
+        Value::Object(map)
+    }
+}
+
+impl Cause {
+    fn to_value(&self) -> Value {
+        let mut map = Map::new();
+        for (key, text) in [("reason", &self.reason), ("message", &self.message), ("field", &self.field)] {
+            if !text.is_empty() {
+                map.insert(key.into(), text.as_str().into());
+            }
+        }
+        Value::Object(map)
+    }
+}
+
+/// `resource.group`, or `resource` for the core group.
+#[must_use]
+pub fn qualified(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}

@@ -1,0 +1,75 @@
+//! What a resource is: one row of the table of built-in kinds, or one served version of a definition.
+
+use std::sync::Arc;
+
+use gc_types::Scope;
+
+/// What a DELETE without options does with dependents (spec `api-deletion.md`, section 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultGarbageCollection {
+    /// Dependents are deleted.
+    Delete,
+    /// Dependents are orphaned.
+    Orphan,
+    /// GC finalizers are never set (events).
+    Unsupported,
+}
+
+/// A subresource and the verbs that it takes, as discovery shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subresource {
+    /// Name, such as `status`.
+    pub name: Arc<str>,
+    /// Group, version and kind of its body, where it differs from the resource's own.
+    pub response_kind: (Arc<str>, Arc<str>, Arc<str>),
+    /// Verbs.
+    pub verbs: Vec<Arc<str>>,
+}
+
+/// One resource in one version.
+#[derive(Clone, Debug)]
+pub struct ResourceDefinition {
+    /// API group; empty for core.
+    pub group: Arc<str>,
+    /// Version.
+    pub version: Arc<str>,
+    /// Plural name.
+    pub resource: Arc<str>,
+    /// Singular name.
+    pub singular: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Kind of lists.
+    pub list_kind: Arc<str>,
+    /// Short names.
+    pub short_names: Vec<Arc<str>>,
+    /// Categories, such as `all`.
+    pub categories: Vec<Arc<str>>,
+    /// Scope.
+    pub scope: Scope,
+    /// Verbs, as discovery shows them.
+    pub verbs: Vec<Arc<str>>,
+    /// Subresources.
+    pub subresources: Vec<Subresource>,
+    /// Default propagation.
+    pub default_garbage_collection: DefaultGarbageCollection,
+    /// Whether deletion takes a grace period (pods).
+    pub graceful_deletion: bool,
+    /// Whether an immediate deletion answers the object rather than a Status.
+    pub returns_deleted_object: bool,
+    /// For custom resources: the served version of the definition.
+    pub custom: Option<Arc<crate::crd::CustomVersion>>,
+}
+
+/// Where a write goes: what the rules of kinds depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// API group; empty for core.
+    pub group: &'a str,
+    /// Version of the request.
+    pub version: &'a str,
+    /// Plural name.
+    pub resource: &'a str,
+    /// Subresource, if any.
+    pub subresource: Option<&'a str>,
+}

@@ -1,0 +1,220 @@
+//! The small storage trait that the registry stands on.
+//!
+//! A store is a multi-version map from [`Key`] to bytes with **one global revision**: every committed
+//! transaction takes the next revision, and everything written by it carries that revision. Readers may
+//! look at any revision that has not been compacted; watchers replay every change after a revision.
+//!
+//! The trait is synchronous. In-process engines answer in microseconds, and a caller that deals with a slow
+//! engine (etcd, an fsync) calls it from a thread that may block: `Storage::blocks` says which of the two
+//! it is. That keeps every runtime out of the registry, lets the simulator call it directly, and costs one
+//! thread hand-over where milliseconds are spent anyway. Only watching is pulled with a [`Context`], so that
+//! ten thousand idle watches cost no thread.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+/// A position in the history of the whole store. The first write makes revision 1 or later; 0 is "never".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u64);
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A key: a path such as `/pods/default/web-1`. Ordered bytewise.
+pub type Key = Arc<str>;
+
+/// One stored value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyValue {
+    /// The key.
+    pub key: Key,
+    /// The stored bytes.
+    pub value: Bytes,
+    /// Revision of the write that created this key (since it was last absent).
+    pub create_revision: Revision,
+    /// Revision of the last write.
+    pub mod_revision: Revision,
+}
+
+/// Answer of [`Storage::get`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GetAnswer {
+    /// The value, if the key exists at the revision that was read.
+    pub item: Option<KeyValue>,
+    /// The revision that was read (the store's newest one for a read without revision).
+    pub revision: Revision,
+}
+
+/// Which part of a range to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RangeOptions {
+    /// Read as of this revision; newest if absent.
+    pub at: Option<Revision>,
+    /// Start strictly after this key (for the next page).
+    pub after: Option<Key>,
+    /// At most so many items; 0 is no limit.
+    pub limit: usize,
+}
+
+/// Answer of [`Storage::range`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeAnswer {
+    /// The items, by key.
+    pub items: Vec<KeyValue>,
+    /// Whether more items follow beyond the limit.
+    pub more: bool,
+    /// How many items of the prefix follow beyond those returned (exact, counted at the same revision).
+    pub remaining: u64,
+    /// The revision that was read.
+    pub revision: Revision,
+}
+
+/// What must hold for a transaction to commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// The key that is looked at.
+    pub key: Key,
+    /// Its last write must be this one; `Revision(0)` says that the key must be absent.
+    pub mod_revision: Revision,
+}
+
+/// What a transaction writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Creates or replaces.
+    Put(Key, Bytes),
+    /// Removes; a no-op if absent.
+    Delete(Key),
+}
+
+/// A compare-and-set transaction: all writes if all conditions hold, else none. No key is written twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transaction {
+    /// What must hold.
+    pub conditions: Vec<Condition>,
+    /// What is written then.
+    pub writes: Vec<Write>,
+}
+
+/// What became of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Committed {
+    /// All writes are durable under this one revision.
+    Done(Revision),
+    /// A condition did not hold; nothing was written. The present state of the keys of all conditions.
+    Conflict(Vec<Option<KeyValue>>),
+}
+
+/// One change of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Revision of the transaction.
+    pub revision: Revision,
+    /// The key.
+    pub key: Key,
+    /// The new value; `None` for a removal.
+    pub value: Option<Bytes>,
+    /// The value before, with its revisions; `None` for a creation.
+    pub previous: Option<KeyValue>,
+}
+
+/// What a watch delivers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchItem {
+    /// A change under the prefix. Changes come in order of revision; those of one transaction in key order.
+    Change(Change),
+    /// Nothing more up to this revision is under way (sent now and then, so that idle watchers move on).
+    Progress(Revision),
+}
+
+/// A running watch. Dropping it ends it.
+pub trait WatchStream: Send {
+    /// The next item; `Ready(Err)` ends the watch (`Compacted`, or `Lagged` when the consumer fell so far
+    /// behind that the store dropped it), and must be followed by no further call.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<WatchItem, StorageError>>;
+}
+
+/// Why storage could not do it.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum StorageError {
+    /// The revision asked for is older than the history kept.
+    #[error("revision {requested} has been compacted; the oldest one kept is {oldest}")]
+    Compacted {
+        /// What was asked for.
+        requested: Revision,
+        /// What there is.
+        oldest: Revision,
+    },
+    /// The revision asked for has not happened yet.
+    #[error("revision {requested} is in the future; the newest one is {newest}")]
+    Future {
+        /// What was asked for.
+        requested: Revision,
+        /// What there is.
+        newest: Revision,
+    },
+    /// A watcher that fell too far behind and was dropped.
+    #[error("the watch fell behind by more than {limit} changes and was closed")]
+    Lagged {
+        /// The bound that was exceeded.
+        limit: usize,
+    },
+    /// A value larger than the engine takes.
+    #[error("value of {size} bytes exceeds the limit of {limit} bytes")]
+    TooLarge {
+        /// What was offered.
+        size: usize,
+        /// What is taken.
+        limit: usize,
+    },
+    /// The medium is full. Nothing of the transaction was written.
+    #[error("no space left on the storage device")]
+    Full,
+    /// The engine could not be reached or did not answer in time. Whether a write happened is unknown.
+    #[error("storage is unavailable: {0}")]
+    Unavailable(String),
+    /// The engine failed in a way that only an operator can mend.
+    #[error("storage failed: {0}")]
+    Broken(String),
+}
+
+/// A multi-version key-value store. See the module documentation.
+pub trait Storage: Send + Sync + 'static {
+    /// Whether calls may block for longer than a few microseconds, so that they belong on a blocking thread.
+    fn blocks(&self) -> Blocking;
+
+    /// The newest revision.
+    fn revision(&self) -> Result<Revision, StorageError>;
+
+    /// One key, newest or as of a revision.
+    fn get(&self, key: &str, at: Option<Revision>) -> Result<GetAnswer, StorageError>;
+
+    /// All keys that start with `prefix`, in order.
+    fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError>;
+
+    /// Commits a transaction. When it returns `Done`, the writes survive a crash (if the engine is durable).
+    fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError>;
+
+    /// Every change under `prefix` with a revision greater than `after`.
+    fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn WatchStream>, StorageError>;
+
+    /// Forgets history before `revision`: reads and watches from before it fail with `Compacted` from then on.
+    fn compact(&self, revision: Revision) -> Result<(), StorageError>;
+}
+
+/// Where calls of a store may be made. See [`Storage::blocks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocking {
+    /// Every call returns within microseconds.
+    Never,
+    /// Reads return within microseconds, commits wait for a disk.
+    OnCommit,
+    /// Every call may wait for a network.
+    Always,
+}

@@ -1,0 +1,1 @@
+//! A seeded world with faults, and the oracles that judge a run.

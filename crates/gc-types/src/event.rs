@@ -1,0 +1,91 @@
+//! What adapters tell the engines.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::{EffectId, Gvr, ObjectKey, Outcome, OwnerReference, ResourceId, ResourceVersion, Timestamp, Uid};
+
+/// Whether objects of a resource live in namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// In a namespace.
+    Namespaced,
+    /// At cluster scope.
+    Cluster,
+}
+
+/// What discovery says of one resource that is (or was) served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceInfo {
+    /// Its number.
+    pub id: ResourceId,
+    /// Under which group, version and name it is watched (the preferred version).
+    pub gvr: Gvr,
+    /// Its kind.
+    pub kind: Arc<str>,
+    /// Its scope.
+    pub scope: Scope,
+    /// Every `apiVersion` under which the same kind is served (the watched one included).
+    pub served_api_versions: Vec<Arc<str>>,
+    /// Whether it is watched: it can be listed, watched and deleted, and is not ignored by configuration.
+    pub watched: bool,
+}
+
+/// How far an object's deletion has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DeletionState {
+    /// It has a deletionTimestamp.
+    pub deleting: bool,
+    /// It carries the `foregroundDeletion` finalizer.
+    pub foreground: bool,
+    /// It carries the `orphan` finalizer.
+    pub orphan: bool,
+    /// It carries any other finalizer.
+    pub foreign_finalizers: bool,
+}
+
+/// The metadata of one object that verdicts need; nothing else of an object is ever kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedObject {
+    /// Where it is.
+    pub key: ObjectKey,
+    /// Its UID.
+    pub uid: Uid,
+    /// The version that this is the metadata of.
+    pub resource_version: ResourceVersion,
+    /// Its owners, in the order written.
+    pub owners: SmallVec<[OwnerReference; 1]>,
+    /// Its deletion.
+    pub deletion: DeletionState,
+}
+
+/// One thing that was observed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Discovery knows this resource (first sight, or changed).
+    ResourceServed(ResourceInfo),
+    /// A complete, successful discovery no longer lists this resource. (A failed one says nothing.)
+    ResourceGone(ResourceId),
+    /// A list of the resource begins: what is not seen until `Synced` is gone.
+    ListStarted(ResourceId),
+    /// The list is complete; from here on every change arrives as an event.
+    Synced(ResourceId),
+    /// The watch is broken or stale; verdicts that need the resource wait or look live.
+    Stale(ResourceId),
+    /// An object as it is now.
+    Observed(ObservedObject),
+    /// An object was removed; the resourceVersion is that of the removal (`UNKNOWN` if found by a relist).
+    Removed {
+        /// Where it was.
+        key: ObjectKey,
+        /// Its UID.
+        uid: Uid,
+        /// Version of the removal.
+        resource_version: ResourceVersion,
+    },
+    /// What became of an effect.
+    Done(EffectId, Outcome),
+    /// Time passes. Never goes backwards; an adapter whose clock does, repeats the last value.
+    Tick(Timestamp),
+}

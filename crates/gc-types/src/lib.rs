@@ -1,0 +1,18 @@
+//! The nouns of garbage collection.
+//!
+//! Everything that crosses the line between deciding (pure crates) and acting (adapters) is defined here:
+//! what was observed ([`Event`]), what is to be done ([`Effect`]), why ([`Reason`]) and what became of it
+//! ([`Outcome`]). No crate of ours is below this one.
+#![doc(html_no_source)]
+
+mod effect;
+mod event;
+mod identity;
+
+pub use effect::{
+    Effect, EffectId, EventNote, FinalizerName, Outcome, PropagationPolicy, Reason, Request, Verdict,
+};
+pub use event::{DeletionState, Event, ObservedObject, ResourceInfo, Scope};
+pub use identity::{
+    Coordinates, Gvk, Gvr, ObjectKey, OwnerReference, ResourceId, ResourceVersion, Timestamp, Uid,
+};

@@ -1,0 +1,2 @@
+//! `kubegc`: everything that Kubernetes calls garbage collection, in one binary.
+fn main() {}
