@@ -1,1 +1,10 @@
-//! (under construction)
+//! Schemas of built-in and custom resources, and what can be done to a document with one: finding and
+//! dropping unknown fields, checking types, pruning, defaulting.
+
+mod builtin;
+mod types;
+
+pub use types::{
+    IntegerFormat, List, ListType, MapNode, Node, Object, Ownership, PatchStrategy, Property, Schema, SchemaRef,
+    StringFormat, Validations,
+};

@@ -1,0 +1,296 @@
+//! The one internal type of schemas.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use serde_json::Value;
+
+/// What is known about the values of one place of a document: of a whole object, of a field, of the items of
+/// a list. The same type describes built-in kinds and the structural schemas of custom resources.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Schema {
+    /// Name of the OpenAPI definition, such as `io.k8s.api.core.v1.PodSpec`; `None` for anonymous schemas.
+    pub name: Option<Arc<str>>,
+    /// Description for `kubectl explain`.
+    pub description: Option<Arc<str>>,
+    /// What the values are.
+    pub node: Node,
+    /// Whether `null` is a value (custom resources; built-in kinds take `null` everywhere and drop the field).
+    pub nullable: bool,
+    /// What an absent field is filled with.
+    pub default: Option<Value>,
+    /// `x-kubernetes-preserve-unknown-fields`: whatever is not specified here is kept as it is.
+    pub preserve_unknown: bool,
+    /// `x-kubernetes-embedded-resource`: an object with apiVersion, kind and metadata, which need no schema.
+    pub embedded_resource: bool,
+    /// Value validations, for custom resources.
+    pub validations: Option<Box<Validations>>,
+}
+
+/// The shape of a value.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Node {
+    /// Any JSON value: `RawExtension`, `JSON`, a schema without type.
+    #[default]
+    Any,
+    /// An object with known fields.
+    Object(Object),
+    /// An object whose keys are data, all values of one schema.
+    Map(MapNode),
+    /// An array.
+    List(List),
+    /// A string.
+    String(StringFormat),
+    /// A whole number.
+    Integer(IntegerFormat),
+    /// A number.
+    Number,
+    /// A boolean.
+    Boolean,
+    /// A whole number or a string.
+    IntOrString,
+    /// A quantity: a string, or a number that is taken for one.
+    Quantity,
+}
+
+/// An object with known fields.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Object {
+    /// The fields by name.
+    pub properties: BTreeMap<Arc<str>, Property>,
+    /// Names of the fields that must be there (custom resources; for built-in kinds only documentation).
+    pub required: Vec<Arc<str>>,
+    /// Whether the object is one unit to server-side apply.
+    pub map_type: Ownership,
+}
+
+/// A field of an object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Property {
+    /// Schema of its values.
+    pub schema: SchemaRef,
+    /// Description of the field, where it differs from that of the type.
+    pub description: Option<Arc<str>>,
+    /// How a strategic merge patch treats it.
+    pub patch: PatchStrategy,
+    /// That the field is one unit to server-side apply although its type is not.
+    pub atomic: bool,
+}
+
+/// An object whose keys are data.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MapNode {
+    /// Schema of all values.
+    pub values: SchemaRef,
+    /// Whether the map is one unit to server-side apply.
+    pub map_type: Ownership,
+}
+
+/// An array.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct List {
+    /// Schema of the items.
+    pub items: SchemaRef,
+    /// How server-side apply owns it.
+    pub list_type: ListType,
+}
+
+/// Whether server-side apply tracks the parts of an object or only the whole
+/// (`x-kubernetes-map-type`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ownership {
+    /// Each field on its own.
+    #[default]
+    Granular,
+    /// All fields together.
+    Atomic,
+}
+
+/// `x-kubernetes-list-type` with `x-kubernetes-list-map-keys`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ListType {
+    /// The list is one unit.
+    #[default]
+    Atomic,
+    /// Scalars, each at most once.
+    Set,
+    /// Objects, told apart by the values of these keys.
+    Map(Vec<Arc<str>>),
+}
+
+/// `x-kubernetes-patch-strategy` with `x-kubernetes-patch-merge-key`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PatchStrategy {
+    /// Whether lists are merged; without it they are replaced.
+    pub merge: bool,
+    /// Whether an object is replaced as a whole.
+    pub replace: bool,
+    /// `retainKeys`
+    pub retain_keys: bool,
+    /// The field that tells the items of a merged list of objects apart.
+    pub merge_key: Option<Arc<str>>,
+}
+
+/// Formats of strings that matter to decoding or validation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StringFormat {
+    /// None.
+    #[default]
+    Plain,
+    /// `byte`: base64.
+    Byte,
+    /// RFC 3339, whole seconds (`metav1.Time`) for built-in kinds.
+    DateTime,
+    /// RFC 3339 with microseconds (`metav1.MicroTime`).
+    MicroTime,
+    /// Go duration (`metav1.Duration`).
+    Duration,
+    /// Any other format by name, as definitions may name them.
+    Other(Arc<str>),
+}
+
+/// Formats of whole numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IntegerFormat {
+    /// 32 bits.
+    Int32,
+    /// 64 bits.
+    #[default]
+    Int64,
+}
+
+/// Value validations of structural schemas, as `openAPIV3Schema` words them. The branches of `allOf` and its
+/// like are whole schemas: they validate, they do not prune or default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Validations {
+    /// `enum`
+    pub enumeration: Option<Vec<Value>>,
+    /// `minimum`
+    pub minimum: Option<f64>,
+    /// `exclusiveMinimum`
+    pub exclusive_minimum: bool,
+    /// `maximum`
+    pub maximum: Option<f64>,
+    /// `exclusiveMaximum`
+    pub exclusive_maximum: bool,
+    /// `multipleOf`
+    pub multiple_of: Option<f64>,
+    /// `minLength`, in characters
+    pub min_length: Option<u64>,
+    /// `maxLength`, in characters
+    pub max_length: Option<u64>,
+    /// `pattern`
+    pub pattern: Option<Arc<str>>,
+    /// `minItems`
+    pub min_items: Option<u64>,
+    /// `maxItems`
+    pub max_items: Option<u64>,
+    /// `uniqueItems`
+    pub unique_items: bool,
+    /// `minProperties`
+    pub min_properties: Option<u64>,
+    /// `maxProperties`
+    pub max_properties: Option<u64>,
+    /// `allOf`
+    pub all_of: Vec<SchemaRef>,
+    /// `anyOf`
+    pub any_of: Vec<SchemaRef>,
+    /// `oneOf`
+    pub one_of: Vec<SchemaRef>,
+    /// `not`
+    pub not: Option<SchemaRef>,
+    /// `x-kubernetes-validations`: kept and shown, not evaluated.
+    pub rules: Vec<Value>,
+}
+
+/// A shared schema: given inline, or a named definition that is looked up at its first use, so that recursive
+/// definitions end and a kind costs nothing before somebody asks for it.
+#[derive(Clone)]
+pub struct SchemaRef(Reference);
+
+#[derive(Clone)]
+enum Reference {
+    Inline(Arc<Schema>),
+    Named { name: Arc<str>, found: OnceLock<Arc<Schema>> },
+}
+
+impl SchemaRef {
+    /// A definition of the built-in types, looked up at its first use.
+    pub(super) fn named(name: Arc<str>) -> Self {
+        Self(Reference::Named { name, found: OnceLock::new() })
+    }
+
+    /// The schema, to be shared.
+    #[must_use]
+    pub fn shared(&self) -> &Arc<Schema> {
+        match &self.0 {
+            Reference::Inline(schema) => schema,
+            Reference::Named { name, found } => found.get_or_init(|| super::builtin::definition(name)),
+        }
+    }
+}
+
+impl Deref for SchemaRef {
+    type Target = Schema;
+    fn deref(&self) -> &Schema {
+        self.shared()
+    }
+}
+
+impl From<Schema> for SchemaRef {
+    fn from(schema: Schema) -> Self {
+        Self(Reference::Inline(Arc::new(schema)))
+    }
+}
+
+impl From<Arc<Schema>> for SchemaRef {
+    fn from(schema: Arc<Schema>) -> Self {
+        Self(Reference::Inline(schema))
+    }
+}
+
+impl Default for SchemaRef {
+    fn default() -> Self {
+        Schema::default().into()
+    }
+}
+
+// By name where there is one: definitions may contain themselves.
+impl fmt::Debug for SchemaRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Reference::Inline(schema) => schema.fmt(f),
+            Reference::Named { name, .. } => write!(f, "SchemaRef({name})"),
+        }
+    }
+}
+
+impl PartialEq for SchemaRef {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Reference::Inline(a), Reference::Inline(b)) => a == b,
+            (Reference::Named { name: a, .. }, Reference::Named { name: b, .. }) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl Schema {
+    /// An anonymous schema of a shape.
+    #[must_use]
+    pub fn of(node: Node) -> Self {
+        Self { node, ..Self::default() }
+    }
+
+    /// The schema of a field, or of the value of a key; `None` if nothing is known about it.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&Schema> {
+        match &self.node {
+            Node::Object(object) => object.properties.get(name).map(|property| &*property.schema),
+            Node::Map(map) => Some(&map.values),
+            _ => None,
+        }
+    }
+}
