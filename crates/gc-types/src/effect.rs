@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Coordinates, ObjectKey, ObservedObject, OwnerReference, ResourceVersion, Uid};
+use crate::{
+    Coordinates, ObjectKey, ObservedObject, OwnerReference, ResourceId, ResourceVersion, Timestamp, Uid,
+};
 
 /// Identifies one effect from its making to its outcome. Never reused within an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,14 +58,16 @@ pub enum Request {
     SetOwners {
         /// Whose.
         key: ObjectKey,
-        /// Guard.
+        /// Guard (422 on a recreated object is [`Outcome::Absent`]).
         uid: Uid,
         /// Guard.
         resource_version: ResourceVersion,
-        /// The complete list afterwards.
+        /// The complete list afterwards, in the order it had; empty is written as `null`.
         remaining: Vec<OwnerReference>,
     },
-    /// Takes one finalizer off, guarded by UID and version (the adapter reads the list if it must).
+    /// Takes one finalizer off (spec section 8): the adapter reads the object, compares the UID (another one is
+    /// [`Outcome::Absent`]; a finalizer that is not there is success), and patches the remaining list with that
+    /// UID and version, at most four times while the answer is a conflict.
     RemoveFinalizer {
         /// Whose.
         key: ObjectKey,
@@ -77,16 +81,24 @@ pub enum Request {
         /// Which.
         key: ObjectKey,
     },
-    /// A live, consistent list of the dependents' resource, needed before a finalizer may go.
+    /// Make sure that everything that exists in a resource now has been told, needed before a finalizer
+    /// may go. The adapter either waits for its watch to deliver a version not below `at_least`, or makes a
+    /// consistent list (begun after this effect was made, never from a cache) and feeds what it finds as
+    /// `Observed`; then it answers [`Outcome::Applied`] with nothing in it.
     Barrier {
-        /// The resource whose watch must have caught up with the server's present version.
-        resource: crate::ResourceId,
+        /// Which resource.
+        resource: ResourceId,
+        /// Only this namespace is asked for; the whole resource if `None`.
+        namespace: Option<Arc<str>>,
+        /// The version that is far enough; `UNKNOWN` where versions cannot be compared: list.
+        at_least: ResourceVersion,
     },
     /// Writes a Kubernetes Event.
     Note(EventNote),
 }
 
-/// A Kubernetes Event to be written about an object.
+/// A Kubernetes Event (type `Warning`) to be written about an object; for a cluster-scoped object it goes to the
+/// namespace `default`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventNote {
     /// About which object.
@@ -129,10 +141,128 @@ pub enum Verdict {
     RingOpened,
     /// Whether an owner exists must be verified.
     OwnerUnknown,
+    /// The object itself must be read again: the server disagreed with what was observed.
+    ObjectUnclear,
+    /// A resource must catch up before a finalizer may go.
+    CatchUp,
     /// A reference crosses namespaces.
     CrossNamespace,
+    /// A reference has the UID of an object that its other coordinates do not lead to.
+    WrongCoordinates,
     /// A verdict of a retention module, by its name.
     Retention(&'static str),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OwnersAbsent => "every owner is absent",
+            Self::OwnerWaiting => "an owner waits in foreground deletion and no other owner lives",
+            Self::ReferencesDead => "some owners are absent or wait, others live",
+            Self::OwnerOrphans => "the owner is deleted and orphans its dependents",
+            Self::NothingBlocks => "nothing blocks the owner any more",
+            Self::AllOrphaned => "every dependent has been released",
+            Self::RingOpened => "a ring of objects that wait for each other is opened",
+            Self::OwnerUnknown => "whether the owner exists must be verified",
+            Self::ObjectUnclear => "the object must be read again",
+            Self::CatchUp => "the resource must catch up before a finalizer may go",
+            Self::CrossNamespace => "the reference crosses namespaces",
+            Self::WrongCoordinates => "the reference does not lead to the object with its uid",
+            Self::Retention(name) => name,
+        })
+    }
+}
+
+/// One fact that a verdict rests on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// The owner's removal was seen (`UNKNOWN`: found by a relist).
+    RemovalSeen {
+        /// The owner.
+        owner: Uid,
+        /// Version of the removal.
+        resource_version: ResourceVersion,
+    },
+    /// A live read proved that no object with the reference's coordinates and UID exists.
+    ReadAbsent {
+        /// The owner.
+        owner: Uid,
+        /// When.
+        at: Timestamp,
+    },
+    /// The owner waits in foreground deletion.
+    Waiting {
+        /// The owner.
+        owner: Uid,
+        /// As of this version.
+        resource_version: ResourceVersion,
+    },
+    /// The owner has been marked for deletion and orphans its dependents.
+    Orphaning {
+        /// The owner.
+        owner: Uid,
+        /// As of this version.
+        resource_version: ResourceVersion,
+    },
+    /// The owner lives.
+    Lives {
+        /// The owner.
+        owner: Uid,
+    },
+    /// The owner's kind is not served, or its scope makes the reference unsatisfiable: it counts as living.
+    Undecidable {
+        /// The owner.
+        owner: Uid,
+    },
+    /// The object in question, as observed.
+    ObservedAt {
+        /// The version of the object that the verdict was reached on.
+        resource_version: ResourceVersion,
+    },
+    /// Every resource has caught up with this version, the one at which the deletion was seen.
+    CaughtUp {
+        /// The version.
+        resource_version: ResourceVersion,
+    },
+    /// A resource could not catch up within the configured wait, and was given up on.
+    GapGivenUp {
+        /// Which.
+        resource: ResourceId,
+    },
+    /// Anything else, in words.
+    Fact(Arc<str>),
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RemovalSeen { owner, resource_version: ResourceVersion::UNKNOWN } => {
+                write!(f, "owner {owner}: removal found by a list")
+            }
+            Self::RemovalSeen { owner, resource_version } => {
+                write!(f, "owner {owner}: removal seen at version {resource_version}")
+            }
+            Self::ReadAbsent { owner, at } => {
+                write!(f, "owner {owner}: a live read at {} found nothing", at.0)
+            }
+            Self::Waiting { owner, resource_version } => {
+                write!(f, "owner {owner}: waits in foreground deletion since version {resource_version}")
+            }
+            Self::Orphaning { owner, resource_version } => {
+                write!(f, "owner {owner}: orphans its dependents since version {resource_version}")
+            }
+            Self::Lives { owner } => write!(f, "owner {owner}: lives"),
+            Self::Undecidable { owner } => write!(f, "owner {owner}: cannot be looked up, counts as living"),
+            Self::ObservedAt { resource_version } => {
+                write!(f, "object observed at version {resource_version}")
+            }
+            Self::CaughtUp { resource_version } => {
+                write!(f, "every resource has caught up with version {resource_version}")
+            }
+            Self::GapGivenUp { resource } => write!(f, "resource {} did not catch up in time", resource.0),
+            Self::Fact(text) => f.write_str(text),
+        }
+    }
 }
 
 /// Why an effect is wanted: data that the log, the journal, the event and `why` all print from.
@@ -140,20 +270,37 @@ pub enum Verdict {
 pub struct Reason {
     /// The conclusion.
     pub verdict: Verdict,
-    /// The owners it rests on.
+    /// The owners it rests on, at most [`Reason::OWNERS_LISTED`] of them.
     pub owners: Vec<Coordinates>,
-    /// What else it rests on, one fact each (such as `absent: removal seen at version 812`).
-    pub evidence: Vec<Arc<str>>,
+    /// What else it rests on, one fact each.
+    pub evidence: Vec<Evidence>,
+}
+
+impl Reason {
+    /// How many owners a reason lists at most.
+    pub const OWNERS_LISTED: usize = 8;
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.verdict)?;
+        for (index, fact) in self.evidence.iter().enumerate() {
+            f.write_str(if index == 0 { ": " } else { "; " })?;
+            write!(f, "{fact}")?;
+        }
+        Ok(())
+    }
 }
 
 /// What became of an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done; the object as the server returned it, if it did.
+    /// Done; the object as the server returned it, if it did (for a DELETE only if the object still exists).
     Applied(Option<ObservedObject>),
     /// Answer to a read.
     Found(ObservedObject),
-    /// The server proved with an object-level Status that the object does not exist.
+    /// Proven: a Status with reason NotFound that names the object asked for, or the namespace it would be
+    /// in; or, for a write guarded by UID, that another object has the name now.
     Absent,
     /// A precondition did not hold, or the version was outdated.
     Conflict,

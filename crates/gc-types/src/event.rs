@@ -30,6 +30,9 @@ pub struct ResourceInfo {
     pub served_api_versions: Vec<Arc<str>>,
     /// Whether it is watched: it can be listed, watched and deleted, and is not ignored by configuration.
     pub watched: bool,
+    /// Whether its resourceVersions count on the same scale as those of the built-in resources (one etcd).
+    /// False for aggregated APIs with a store of their own: their progress is then proven by barriers alone.
+    pub comparable_versions: bool,
 }
 
 /// How far an object's deletion has come.
@@ -61,16 +64,37 @@ pub struct ObservedObject {
 }
 
 /// One thing that was observed.
+///
+/// What an adapter promises:
+/// * per watched resource, `ListStarted`, the listed objects as `Observed`, `Synced`, and then every change in
+///   the order of the watch; after a lost watch either a resumed one without any event, or `ListStarted` again;
+/// * every effect gets exactly one `Done`, whatever happens (an unknown fate is `Outcome::Failed`);
+/// * `Tick` before the other events of a batch, and again at `Engine::next_wakeup` at the latest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Discovery knows this resource (first sight, or changed).
     ResourceServed(ResourceInfo),
     /// A complete, successful discovery no longer lists this resource. (A failed one says nothing.)
     ResourceGone(ResourceId),
+    /// The first round of discovery is over: every resource that is known now has been announced. Nothing is
+    /// done before it, nor before those resources are `Synced` or the start-up wait has passed.
+    Discovered,
     /// A list of the resource begins: what is not seen until `Synced` is gone.
     ListStarted(ResourceId),
     /// The list is complete; from here on every change arrives as an event.
-    Synced(ResourceId),
+    Synced {
+        /// Which resource.
+        resource: ResourceId,
+        /// The version of the list (`UNKNOWN` if the server gave none).
+        resource_version: ResourceVersion,
+    },
+    /// The watch has delivered every change up to this version (bookmarks and progress notifications).
+    Progress {
+        /// Which resource.
+        resource: ResourceId,
+        /// Up to which version.
+        resource_version: ResourceVersion,
+    },
     /// The watch is broken or stale; verdicts that need the resource wait or look live.
     Stale(ResourceId),
     /// An object as it is now.

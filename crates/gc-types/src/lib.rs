@@ -10,7 +10,8 @@ mod event;
 mod identity;
 
 pub use effect::{
-    Effect, EffectId, EventNote, FinalizerName, Outcome, PropagationPolicy, Reason, Request, Verdict,
+    Effect, EffectId, EventNote, Evidence, FinalizerName, Outcome, PropagationPolicy, Reason, Request,
+    Verdict,
 };
 pub use event::{DeletionState, Event, ObservedObject, ResourceInfo, Scope};
 pub use identity::{

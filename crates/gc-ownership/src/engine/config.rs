@@ -1,0 +1,86 @@
+//! Settings and figures of the engine.
+
+/// Bounds and waits of the engine. The defaults are meant for production; tests and simulators shorten them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How many effects may be in flight (made and not yet `Done`) at a time.
+    pub effects_in_flight: usize,
+    /// How long actions wait at start for resources whose first list has not arrived, milliseconds.
+    pub startup_wait_milliseconds: i64,
+    /// How long the removal of a finalizer waits for a resource that cannot catch up, milliseconds.
+    pub gap_wait_milliseconds: i64,
+    /// How long an unseen owner may still arrive on its watch before it is looked up live, milliseconds.
+    pub verify_patience_milliseconds: i64,
+    /// First delay between two looks at an owner that lives but does not arrive on a watch, milliseconds.
+    pub poll_first_milliseconds: i64,
+    /// Longest delay between two such looks, milliseconds (L15).
+    pub poll_longest_milliseconds: i64,
+    /// First delay of a retry, milliseconds; doubles with every failure of the same item.
+    pub retry_first_milliseconds: i64,
+    /// Longest delay of a retry, milliseconds.
+    pub retry_longest_milliseconds: i64,
+    /// Retries over all items: so many at once …
+    pub retry_burst: i64,
+    /// … and then one per so many milliseconds (1.6).
+    pub retry_interval_milliseconds: i64,
+    /// What the shared rate may add to the delay of one retry at most, milliseconds.
+    pub retry_shared_longest_milliseconds: i64,
+    /// How many proofs of absence are remembered beyond the life of the graph's nodes (1.7).
+    pub absent_owners: usize,
+    /// After so many conflicts in a row with unchanged references, a DELETE goes with the UID alone (4.5).
+    pub conflicts_before_uid_only: u32,
+    /// After so many failed looks at an owner it no longer holds up the other references of its dependents.
+    pub failures_before_undecidable: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            effects_in_flight: 256,
+            startup_wait_milliseconds: 30_000,
+            gap_wait_milliseconds: 30_000,
+            verify_patience_milliseconds: 50,
+            poll_first_milliseconds: 100,
+            poll_longest_milliseconds: 120_000,
+            retry_first_milliseconds: 5,
+            retry_longest_milliseconds: 1_000_000,
+            retry_burst: 100,
+            retry_interval_milliseconds: 100,
+            retry_shared_longest_milliseconds: 30_000,
+            absent_owners: 500,
+            conflicts_before_uid_only: 3,
+            failures_before_undecidable: 3,
+        }
+    }
+}
+
+/// Figures for metrics. All are counts unless the name says otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Objects known.
+    pub objects: usize,
+    /// Owners that are referred to and have not been seen (virtual nodes), absent ones included.
+    pub virtual_owners: usize,
+    /// References (edges).
+    pub references: usize,
+    /// Items that wait to be looked at.
+    pub queued: usize,
+    /// Effects made and not yet done.
+    pub in_flight: usize,
+    /// Items that wait for a retry.
+    pub retrying: usize,
+    /// Owners waiting in foreground deletion or for their dependents to be orphaned.
+    pub waiting_owners: usize,
+    /// Age of the oldest of them, milliseconds.
+    pub oldest_waiting_milliseconds: i64,
+    /// Watched resources whose list is not complete or whose watch is stale.
+    pub unsynced_resources: usize,
+    /// References whose kind is not served.
+    pub unknown_kind_references: usize,
+    /// Finalizers removed although a resource had not caught up, since start.
+    pub gaps_given_up: u64,
+    /// Objects whose deletion was requested and granted, since start.
+    pub deletions: u64,
+    /// Retries scheduled, since start.
+    pub retries: u64,
+}
