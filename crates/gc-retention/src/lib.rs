@@ -1,1 +1,5 @@
-//! Every verdict that is not about owners: pods, jobs, certificates, volumes, nodes, leases, namespaces, images, containers.
+//! Every verdict that is not about owners, one module each. Pure: a verdict is a function of a snapshot, a
+//! policy and a time.
+
+pub mod containers;
+pub mod images;

@@ -5,10 +5,12 @@
 //! ([`Outcome`]). No crate of ours is below this one.
 #![doc(html_no_source)]
 
+mod duration;
 mod effect;
 mod event;
 mod identity;
 
+pub use duration::{GoDuration, GoDurationError, UnixNanoseconds};
 pub use effect::{
     Effect, EffectId, EventNote, Evidence, FinalizerName, Outcome, PropagationPolicy, Reason, Request,
     Verdict,

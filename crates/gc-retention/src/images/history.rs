@@ -1,0 +1,200 @@
+//! When each image was first seen and last used (spec `node-gc.md`, section 3).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gc_types::{GoDuration, UnixNanoseconds};
+use serde::{Deserialize, Serialize};
+
+use super::{Image, ImageId};
+
+/// What is remembered of one image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageRecord {
+    /// When an observation first listed it, in nanoseconds since the epoch.
+    #[serde(rename = "firstSeen")]
+    first_seen: i64,
+    /// When an observation last saw it in use; absent if never.
+    #[serde(rename = "lastUsed", skip_serializing_if = "Option::is_none", default)]
+    last_used: Option<i64>,
+}
+
+impl ImageRecord {
+    /// A record of an image first seen then and never used.
+    #[must_use]
+    pub fn new(first_seen: UnixNanoseconds) -> Self {
+        Self { first_seen: first_seen.0, last_used: None }
+    }
+
+    /// When it was first seen.
+    #[must_use]
+    pub fn first_seen(&self) -> UnixNanoseconds {
+        UnixNanoseconds(self.first_seen)
+    }
+
+    /// When it was last seen in use.
+    #[must_use]
+    pub fn last_used(&self) -> Option<UnixNanoseconds> {
+        self.last_used.map(UnixNanoseconds)
+    }
+
+    /// Since when nothing has used it: its last use, or its first sight if there was none.
+    #[must_use]
+    pub fn idle_since(&self) -> UnixNanoseconds {
+        UnixNanoseconds(self.last_used.map_or(self.first_seen, |used| used.max(self.first_seen)))
+    }
+
+    /// How long nothing has used it. A moment in the future (the clock was set back) is no time at all.
+    #[must_use]
+    pub fn idle(&self, now: UnixNanoseconds) -> GoDuration {
+        now.since(self.idle_since())
+    }
+
+    /// How long it has been here.
+    #[must_use]
+    pub fn age(&self, now: UnixNanoseconds) -> GoDuration {
+        now.since(self.first_seen())
+    }
+}
+
+/// The records of all listed images. Bounded by what the runtime lists: an image that is not listed any more
+/// loses its record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageHistory {
+    records: BTreeMap<ImageId, ImageRecord>,
+}
+
+impl ImageHistory {
+    /// Restores what was saved. Moments after `now` (the clock was set back) count as now.
+    #[must_use]
+    pub fn restore(saved: impl IntoIterator<Item = (ImageId, ImageRecord)>, now: UnixNanoseconds) -> Self {
+        let clamp = |record: ImageRecord| ImageRecord {
+            first_seen: record.first_seen.min(now.0),
+            last_used: record.last_used.map(|used| used.min(now.0)),
+        };
+        Self { records: saved.into_iter().map(|(id, record)| (id, clamp(record))).collect() }
+    }
+
+    /// Takes in one complete observation: `detected` is the time from before the runtime was asked, `now`
+    /// from after it (so an image in use counts as used later than the pass began).
+    pub fn observe(
+        &mut self,
+        images: &[Image],
+        in_use: &BTreeSet<ImageId>,
+        detected: UnixNanoseconds,
+        now: UnixNanoseconds,
+    ) {
+        let mut records = BTreeMap::new();
+        for image in images {
+            let known = self.records.get(&image.id).or_else(|| records.get(&image.id)).copied();
+            let mut record = known.unwrap_or(ImageRecord::new(detected));
+            if in_use.contains(&image.id) {
+                record.last_used = Some(record.last_used.map_or(now.0, |used| used.max(now.0)));
+            }
+            records.insert(image.id.clone(), record);
+        }
+        self.records = records;
+    }
+
+    /// Notes a use that an event reported (a container started or ended between two observations).
+    pub fn note_use(&mut self, image: &ImageId, at: UnixNanoseconds) {
+        if let Some(record) = self.records.get_mut(image) {
+            record.last_used = Some(record.last_used.map_or(at.0, |used| used.max(at.0)));
+        }
+    }
+
+    /// Forgets a removed image.
+    pub fn forget(&mut self, image: &ImageId) {
+        self.records.remove(image);
+    }
+
+    /// The record of one image.
+    #[must_use]
+    pub fn get(&self, image: &ImageId) -> Option<&ImageRecord> {
+        self.records.get(image)
+    }
+
+    /// All records, by identifier.
+    pub fn iter(&self) -> impl Iterator<Item = (&ImageId, &ImageRecord)> {
+        self.records.iter()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{id, image};
+    use super::*;
+
+    const fn at(time: i64) -> UnixNanoseconds {
+        UnixNanoseconds(time)
+    }
+
+    fn observe(history: &mut ImageHistory, numbers: &[u64], used: &[u64], detected: i64, now: i64) {
+        let images: Vec<_> = numbers.iter().map(|&n| image(n, 1)).collect();
+        let used = used.iter().map(|&n| id(n)).collect();
+        history.observe(&images, &used, at(detected), at(now));
+    }
+
+    fn dump(history: &ImageHistory) -> Vec<(ImageId, i64, Option<i64>)> {
+        history.iter().map(|(i, r)| (i.clone(), r.first_seen, r.last_used)).collect()
+    }
+
+    /// T1, T3, T4, T6, T7 and T11 of the spec's catalogue, in one life.
+    #[test]
+    fn a_history_follows_what_is_listed_and_used() {
+        let mut history = ImageHistory::default();
+        observe(&mut history, &[0, 1, 2], &[1, 2], 0, 5);
+        assert_eq!(dump(&history), [(id(0), 0, None), (id(1), 0, Some(5)), (id(2), 0, Some(5))], "T1");
+        observe(&mut history, &[0, 1, 3], &[], 10, 15);
+        assert_eq!(dump(&history), [(id(0), 0, None), (id(1), 0, Some(5)), (id(3), 10, None)], "T3, T6");
+        observe(&mut history, &[0, 0, 1], &[0], 20, 25);
+        assert_eq!(dump(&history), [(id(0), 0, Some(25)), (id(1), 0, Some(5))], "T4, T11");
+        observe(&mut history, &[3], &[], 30, 35);
+        assert_eq!(dump(&history), [(id(3), 30, None)], "T7: an image that was away is new");
+        observe(&mut history, &[], &[], 40, 45);
+        assert!(history.is_empty(), "T4");
+    }
+
+    /// T13: overlapping observations never move a use back.
+    #[test]
+    fn an_older_observation_does_not_move_a_use_back() {
+        let mut history = ImageHistory::default();
+        observe(&mut history, &[1], &[1], 0, 50);
+        observe(&mut history, &[1], &[1], 0, 20);
+        history.note_use(&id(1), at(30));
+        assert_eq!(dump(&history), [(id(1), 0, Some(50))]);
+    }
+
+    /// T14 and T15: what was saved survives; the future counts as now.
+    #[test]
+    fn a_restored_history_never_lies_in_the_future() {
+        let saved = [
+            (id(1), ImageRecord { first_seen: 3, last_used: Some(7) }),
+            (id(2), ImageRecord { first_seen: 30, last_used: Some(99) }),
+        ];
+        let history = ImageHistory::restore(saved, at(10));
+        assert_eq!(dump(&history), [(id(1), 3, Some(7)), (id(2), 10, Some(10))]);
+        assert_eq!(history.get(&id(2)).map(|r| r.idle(at(10))), Some(GoDuration(0)));
+    }
+
+    /// T17: a use that only an event saw counts.
+    #[test]
+    fn a_use_between_two_observations_counts() {
+        let mut history = ImageHistory::default();
+        observe(&mut history, &[1], &[], 0, 0);
+        history.note_use(&id(1), at(33));
+        history.note_use(&id(2), at(33));
+        assert_eq!(dump(&history), [(id(1), 0, Some(33))]);
+    }
+}

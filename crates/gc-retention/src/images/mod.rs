@@ -1,0 +1,114 @@
+//! Which images go, in which order, and why (spec `node-gc.md`, sections 3 to 7).
+//!
+//! * [`history`]: when each image was first seen and last used; survives restarts.
+//! * [`usage`]: which images are in use, by every spelling that a container may use for one.
+//! * [`protection`]: which images an operator keeps, whatever their age.
+//! * [`plan`]: the ordered removals for age, for disk space and for pressure.
+//! * [`space`]: how far to go, by measured filesystems rather than by book values.
+
+pub mod history;
+pub mod plan;
+pub mod protection;
+pub mod space;
+pub mod usage;
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The full, node-local identifier of an image, never shortened and never empty (a runtime takes an empty or
+/// short one for a prefix and may remove something else).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ImageId(Arc<str>);
+
+impl ImageId {
+    /// Takes an identifier as the runtime lists it; `None` if it is too short to be a full one.
+    ///
+    /// ```
+    /// use gc_retention::images::ImageId;
+    /// assert!(ImageId::new("").is_none());
+    /// assert!(ImageId::new("sha256:12ab").is_none());
+    /// ```
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        let digest = text.strip_prefix("sha256:").unwrap_or(text);
+        let full = digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit());
+        full.then(|| Self(text.into()))
+    }
+
+    /// As the runtime writes it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The hexadecimal digits alone: what containerd (`sha256:…`) and CRI-O (bare) have in common.
+    #[must_use]
+    pub fn digits(&self) -> &str {
+        self.0.strip_prefix("sha256:").unwrap_or(&self.0)
+    }
+}
+
+impl fmt::Display for ImageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One image as the runtime lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Its identifier.
+    pub id: ImageId,
+    /// `registry/repository:tag`, any number.
+    pub repo_tags: Vec<Arc<str>>,
+    /// `registry/repository@sha256:…`, any number.
+    pub repo_digests: Vec<Arc<str>>,
+    /// Size in bytes by the runtime's books: compressed blobs on containerd, unpacked layers on CRI-O.
+    pub size_bytes: u64,
+    /// The runtime asks to keep it.
+    pub pinned: bool,
+    /// The runtime handler whose copy this is; empty where a runtime keeps one copy for all.
+    pub runtime_handler: Arc<str>,
+    /// The layers it stands on, by chain or diff identifier, bottom first, if the runtime tells.
+    pub layers: Vec<Arc<str>>,
+}
+
+impl Image {
+    /// The name to show: the first tag, else the first digest, else the identifier.
+    #[must_use]
+    pub fn display_name(&self) -> &str {
+        self.repo_tags.first().or(self.repo_digests.first()).map_or(self.id.as_str(), |name| name)
+    }
+
+    /// Whether a registry could give it back: it was pulled by digest (or at least knows one).
+    #[must_use]
+    pub fn can_be_pulled_again(&self) -> bool {
+        !self.repo_digests.is_empty()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! Builders for the tables of this module's tests.
+
+    use super::*;
+
+    /// `number` → the identifier `sha256:000…number`.
+    pub(crate) fn id(number: u64) -> ImageId {
+        ImageId::new(&format!("sha256:{number:064x}")).expect("64 digits")
+    }
+
+    pub(crate) fn image(number: u64, size_bytes: u64) -> Image {
+        Image {
+            id: id(number),
+            repo_tags: vec![format!("registry.example/image-{number}:v1").into()],
+            repo_digests: vec![
+                format!("registry.example/image-{number}@sha256:{:064x}", number + 0xd000).into(),
+            ],
+            size_bytes,
+            pinned: false,
+            runtime_handler: "".into(),
+            layers: Vec::new(),
+        }
+    }
+}

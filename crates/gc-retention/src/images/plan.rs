@@ -1,0 +1,447 @@
+//! The ordered removals, with their reasons (spec `node-gc.md`, sections 5 and 6).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gc_types::{GoDuration, UnixNanoseconds};
+
+use super::history::{ImageHistory, ImageRecord};
+use super::protection::ProtectionList;
+use super::usage::Usage;
+use super::{Image, ImageId};
+
+/// How old an image must be to go, and how idle it may be to stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgePolicy {
+    /// Younger images (since first sight) are never removed. Reaching it exactly is old enough.
+    pub minimum_age: GoDuration,
+    /// Images idle for longer (strictly) are removed, whatever the disk says; `None` switches that off.
+    pub maximum_age: Option<GoDuration>,
+}
+
+/// Everything that a plan is made from: one complete observation.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot<'a> {
+    /// Every image that the runtime lists.
+    pub images: &'a [Image],
+    /// When each was first seen and last used, this observation included.
+    pub history: &'a ImageHistory,
+    /// What is in use.
+    pub usage: &'a Usage,
+    /// What the operator keeps.
+    pub protection: &'a ProtectionList,
+}
+
+/// Why an image goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemovalReason {
+    /// Idle for longer than the maximum age.
+    Age,
+    /// The disk is too full; this one has been idle longest.
+    Space,
+}
+
+/// One image that goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removal {
+    /// Which.
+    pub id: ImageId,
+    /// Its name, for people.
+    pub name: Arc<str>,
+    /// The runtime handler whose copy it is; sent with the removal.
+    pub runtime_handler: Arc<str>,
+    /// Why.
+    pub reason: RemovalReason,
+    /// What the runtime's books say of its size.
+    pub size_bytes: u64,
+    /// What its removal is expected to free: layers that an image that stays (or goes later) shares do not count.
+    pub expected_freed_bytes: u64,
+    /// Since when it is here.
+    pub first_seen: UnixNanoseconds,
+    /// When it was last in use, if ever.
+    pub last_used: Option<UnixNanoseconds>,
+    /// No registry could give it back: it knows no repository digest (imported or built here).
+    pub irreplaceable: bool,
+}
+
+/// Why an image stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeepReason {
+    /// A container or a bound pod uses it.
+    InUse,
+    /// The runtime pins it.
+    Pinned,
+    /// The operator keeps it, by this pattern.
+    Protected(Arc<str>),
+    /// It has been here for less than the minimum age.
+    TooYoung,
+    /// A container was seen using it since the pass began.
+    UsedDuringPass,
+    /// Not observed completely yet.
+    Unknown,
+}
+
+/// What would go, in order, and what stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImagePlan {
+    /// Too long idle: all of these go.
+    pub by_age: Vec<Removal>,
+    /// Eligible when space is needed, in the order in which they go: never used first, then longest idle.
+    pub by_space: Vec<Removal>,
+    /// What stays, and why.
+    pub kept: Vec<(ImageId, KeepReason)>,
+}
+
+/// Why no plan can be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// A container that does not say which image it uses might use any.
+    #[error(
+        "container {container} does not name its image, so that any image may be in use; nothing is removed"
+    )]
+    UnreadableContainer {
+        /// The first such container.
+        container: Arc<str>,
+    },
+}
+
+/// Plans one pass that began at `pass_start`.
+pub fn plan(
+    snapshot: Snapshot<'_>,
+    policy: AgePolicy,
+    pass_start: UnixNanoseconds,
+) -> Result<ImagePlan, PlanError> {
+    if let Some(container) = snapshot.usage.unreadable.first() {
+        return Err(PlanError::UnreadableContainer { container: container.clone() });
+    }
+    // One image listed twice is one image; the later entry tells (T11).
+    let images: BTreeMap<&ImageId, &Image> = snapshot.images.iter().map(|image| (&image.id, image)).collect();
+    let mut plan = ImagePlan::default();
+    let mut eligible: Vec<(&Image, ImageRecord)> = Vec::new();
+    for (id, image) in &images {
+        match keep_reason(image, &snapshot, policy, pass_start) {
+            Ok(record) => eligible.push((image, record)),
+            Err(reason) => plan.kept.push(((*id).clone(), reason)),
+        }
+    }
+    eligible.sort_by(|(a, record_a), (b, record_b)| {
+        let key = |record: &ImageRecord| (record.last_used(), record.first_seen());
+        key(record_a).cmp(&key(record_b)).then(b.size_bytes.cmp(&a.size_bytes)).then(a.id.cmp(&b.id))
+    });
+    let too_idle =
+        |record: &ImageRecord| policy.maximum_age.is_some_and(|maximum| record.idle(pass_start) > maximum);
+    let (by_age, by_space): (Vec<_>, Vec<_>) = eligible.into_iter().partition(|(_, record)| too_idle(record));
+    let mut layers = SharedLayers::new(images.values().copied());
+    for (list, reason, out) in
+        [(by_age, RemovalReason::Age, &mut plan.by_age), (by_space, RemovalReason::Space, &mut plan.by_space)]
+    {
+        out.extend(list.into_iter().map(|(image, record)| removal(image, record, reason, &mut layers)));
+    }
+    Ok(plan)
+}
+
+/// Whether one image must stay by what is known now; its record if not. Also asked again right before removal.
+pub fn keep_reason(
+    image: &Image,
+    snapshot: &Snapshot<'_>,
+    policy: AgePolicy,
+    pass_start: UnixNanoseconds,
+) -> Result<ImageRecord, KeepReason> {
+    if snapshot.usage.in_use.contains(&image.id) {
+        return Err(KeepReason::InUse);
+    }
+    if image.pinned {
+        return Err(KeepReason::Pinned);
+    }
+    if let Some(pattern) = snapshot.protection.keeps(image) {
+        return Err(KeepReason::Protected(pattern.clone()));
+    }
+    let record = snapshot.history.get(&image.id).ok_or(KeepReason::Unknown)?;
+    if record.last_used().is_some_and(|used| used >= pass_start) {
+        return Err(KeepReason::UsedDuringPass);
+    }
+    if record.age(pass_start) < policy.minimum_age {
+        return Err(KeepReason::TooYoung);
+    }
+    Ok(*record)
+}
+
+fn removal(image: &Image, record: ImageRecord, reason: RemovalReason, layers: &mut SharedLayers) -> Removal {
+    Removal {
+        id: image.id.clone(),
+        name: image.display_name().into(),
+        runtime_handler: image.runtime_handler.clone(),
+        reason,
+        size_bytes: image.size_bytes,
+        expected_freed_bytes: layers.take(image),
+        first_seen: record.first_seen(),
+        last_used: record.last_used(),
+        irreplaceable: !image.can_be_pulled_again(),
+    }
+}
+
+/// Counts how many remaining images stand on each layer.
+struct SharedLayers {
+    users: BTreeMap<Arc<str>, u32>,
+}
+
+impl SharedLayers {
+    fn new<'a>(images: impl Iterator<Item = &'a Image>) -> Self {
+        let mut users = BTreeMap::new();
+        for layer in images.flat_map(|image| &image.layers) {
+            *users.entry(layer.clone()).or_insert(0) += 1;
+        }
+        Self { users }
+    }
+
+    /// Takes an image away: the share of its size that lies in layers which nothing else stands on any more. The
+    /// runtime does not tell the size of a layer, so each counts the same.
+    fn take(&mut self, image: &Image) -> u64 {
+        if image.layers.is_empty() {
+            return image.size_bytes;
+        }
+        let mut freed = 0_u64;
+        for layer in &image.layers {
+            if let Some(users) = self.users.get_mut(layer) {
+                *users -= 1;
+                freed += u64::from(*users == 0);
+            }
+        }
+        let part = u128::from(image.size_bytes) * u128::from(freed) / image.layers.len() as u128;
+        u64::try_from(part).unwrap_or(u64::MAX)
+    }
+}
+
+/// The part of a plan that the books say is needed to free so many bytes: what a dry run shows.
+#[must_use]
+pub fn needed_by_the_books(by_space: &[Removal], bytes: u64) -> &[Removal] {
+    let mut freed = 0_u64;
+    for (index, removal) in by_space.iter().enumerate() {
+        if freed >= bytes {
+            return &by_space[..index];
+        }
+        freed = freed.saturating_add(removal.expected_freed_bytes);
+    }
+    by_space
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{id, image};
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    const MINUTE: i64 = 60_000_000_000;
+
+    struct World {
+        images: Vec<Image>,
+        history: ImageHistory,
+        usage: Usage,
+        protection: ProtectionList,
+        policy: AgePolicy,
+    }
+
+    impl World {
+        /// Images with (number, size), observed in use at the given times in order.
+        fn new(sizes: &[(u64, u64)]) -> Self {
+            Self {
+                images: sizes.iter().map(|&(number, size)| image(number, size)).collect(),
+                history: ImageHistory::default(),
+                usage: Usage::default(),
+                protection: ProtectionList::default(),
+                policy: AgePolicy { minimum_age: GoDuration::ZERO, maximum_age: None },
+            }
+        }
+
+        fn observe(mut self, at: i64, used: &[u64]) -> Self {
+            self.usage.in_use = used.iter().map(|&n| id(n)).collect();
+            self.history.observe(&self.images, &self.usage.in_use, UnixNanoseconds(at), UnixNanoseconds(at));
+            self
+        }
+
+        fn plan(&self, at: i64) -> ImagePlan {
+            let snapshot = Snapshot {
+                images: &self.images,
+                history: &self.history,
+                usage: &self.usage,
+                protection: &self.protection,
+            };
+            plan(snapshot, self.policy, UnixNanoseconds(at)).expect("readable")
+        }
+
+        fn order(&self, at: i64) -> (Vec<ImageId>, Vec<ImageId>) {
+            let plan = self.plan(at);
+            let ids = |list: &[Removal]| list.iter().map(|r| r.id.clone()).collect();
+            (ids(&plan.by_age), ids(&plan.by_space))
+        }
+    }
+
+    /// T45 to T51: which are eligible, and in which order.
+    #[test]
+    fn never_used_images_go_first_then_the_longest_idle() {
+        let world = World::new(&[(0, 1024), (1, 2048)]).observe(0, &[]);
+        assert_eq!(world.order(9).1, [id(1), id(0)], "T47: a tie goes to the larger");
+        let world = World::new(&[(0, 1024), (1, 2048)]).observe(0, &[1]);
+        assert_eq!(world.plan(9).kept, [(id(1), KeepReason::InUse)], "T48");
+        assert_eq!(world.order(9).1, [id(0)], "T48");
+        let world = World::new(&[(0, 1), (1, 2)]).observe(0, &[0]).observe(5, &[1]).observe(6, &[]);
+        assert_eq!(world.order(9).1, [id(0), id(1)], "T49");
+        let mut world = World::new(&[(0, 1024)]).observe(0, &[0]);
+        world.images.push(image(1, 2048));
+        let world = world.observe(5, &[]);
+        assert_eq!(world.order(9).1, [id(1), id(0)], "T50: never used sorts before used");
+        let mut world = World::new(&[(1, 1)]).observe(0, &[]);
+        world.images.push(image(0, 9));
+        let world = world.observe(5, &[]);
+        assert_eq!(world.order(9).1, [id(1), id(0)], "T51");
+    }
+
+    /// T45, T46, T116 and T122: what is pinned stays, whatever its age.
+    #[test]
+    fn pinned_used_and_protected_images_stay() {
+        let mut world = World::new(&[(0, 1), (1, 1), (2, 1), (3, 1)]);
+        world.policy.maximum_age = Some(GoDuration(MINUTE));
+        world.images[0].pinned = true;
+        world.protection = ProtectionList::new(["registry.example/image-1"]).expect("valid");
+        let world = world.observe(0, &[2]);
+        assert_eq!(
+            world.plan(2 * MINUTE).kept,
+            [
+                (id(0), KeepReason::Pinned),
+                (id(1), KeepReason::Protected("registry.example/image-1".into())),
+                (id(2), KeepReason::InUse),
+            ]
+        );
+        assert_eq!(world.order(2 * MINUTE), (vec![id(3)], vec![]));
+    }
+
+    /// T29, T121: the minimum age, and that reaching it exactly is enough.
+    #[test]
+    fn a_young_image_stays() {
+        let mut world = World::new(&[(0, 1024)]).observe(0, &[]);
+        world.policy.minimum_age = GoDuration(MINUTE);
+        assert_eq!(world.plan(MINUTE - 1).kept, [(id(0), KeepReason::TooYoung)]);
+        assert_eq!(world.order(MINUTE).1, [id(0)]);
+        assert_eq!(
+            world.plan(-5).kept,
+            [(id(0), KeepReason::TooYoung)],
+            "T15: a clock set back makes nothing old"
+        );
+    }
+
+    /// T111 to T114 and T119: age is counted from the last use, else from the first sight.
+    #[test]
+    fn an_idle_image_goes_by_age() {
+        for (case, maximum, used_at, now, by_age) in [
+            ("T111", None, 0, 100 * MINUTE, false),
+            ("T112", Some(MINUTE), 0, MINUTE + 1, true),
+            ("T113", Some(MINUTE), 0, MINUTE, false),
+            ("used later", Some(MINUTE), MINUTE, 2 * MINUTE, false),
+            ("used later, long idle", Some(MINUTE), MINUTE, 2 * MINUTE + 1, true),
+        ] {
+            let mut world =
+                World::new(&[(0, 1)]).observe(0, &[]).observe(used_at, &[0]).observe(used_at, &[]);
+            world.policy.maximum_age = maximum.map(GoDuration);
+            assert_eq!(!world.order(now).0.is_empty(), by_age, "{case}");
+        }
+        let mut world = World::new(&[(0, 1)]).observe(10 * MINUTE, &[]);
+        world.policy.maximum_age = Some(GoDuration(MINUTE));
+        assert_eq!(
+            world.order(10 * MINUTE + 1_000),
+            (vec![], vec![id(0)]),
+            "T114: never used, pulled just now"
+        );
+    }
+
+    /// Used after the pass began (section 5.4, step 1).
+    #[test]
+    fn an_image_used_during_the_pass_stays() {
+        let world = World::new(&[(0, 1)]).observe(50, &[0]).observe(50, &[]);
+        assert_eq!(world.plan(50).kept, [(id(0), KeepReason::UsedDuringPass)]);
+        assert_eq!(world.order(51).1, [id(0)]);
+    }
+
+    /// T27: one container that cannot be read stops all removals.
+    #[test]
+    fn an_unreadable_container_stops_the_plan() {
+        let mut world = World::new(&[(0, 1)]).observe(0, &[]);
+        world.usage.unreadable = vec!["c9".into()];
+        let snapshot = Snapshot {
+            images: &world.images,
+            history: &world.history,
+            usage: &world.usage,
+            protection: &world.protection,
+        };
+        let error = PlanError::UnreadableContainer { container: "c9".into() };
+        assert_eq!(plan(snapshot, world.policy, UnixNanoseconds(9)), Err(error));
+    }
+
+    /// T58: three images of 1000 share nine of ten layers; the books free the base only with the last.
+    #[test]
+    fn shared_layers_are_freed_with_the_last_image() {
+        let mut world = World::new(&[(1, 1000), (2, 1000), (3, 1000)]);
+        for (number, image) in (1..).zip(&mut world.images) {
+            image.layers =
+                (0..9).map(|n| format!("base-{n}").into()).chain([format!("own-{number}").into()]).collect();
+        }
+        let world = world.observe(0, &[]);
+        let plan = world.plan(9);
+        let freed: Vec<_> = plan.by_space.iter().map(|r| r.expected_freed_bytes).collect();
+        assert_eq!(freed, [100, 100, 1000]);
+        assert_eq!(needed_by_the_books(&plan.by_space, 1000).len(), 3);
+        assert_eq!(needed_by_the_books(&plan.by_space, 200).len(), 2);
+        assert_eq!(needed_by_the_books(&plan.by_space, 0).len(), 0);
+    }
+
+    #[test]
+    fn an_image_without_a_digest_is_irreplaceable() {
+        let mut world = World::new(&[(1, 1), (2, 2)]);
+        world.images[0].repo_digests.clear();
+        let plan = world.observe(0, &[]).plan(9);
+        assert_eq!(plan.by_space.iter().map(|r| r.irreplaceable).collect::<Vec<_>>(), [false, true]);
+    }
+
+    proptest! {
+        /// Never an image that is in use, pinned, protected or too young; every other one exactly once; in order.
+        #[test]
+        fn a_plan_keeps_what_must_stay(
+            specs in prop::collection::vec((0_i64..100, prop::option::of(0_i64..100), any::<[bool; 3]>()), 0..30),
+            minimum in 0_i64..60, maximum in prop::option::of(1_i64..60), now in 0_i64..150,
+        ) {
+            let mut world = World::new(&[]);
+            let mut keep = BTreeSet::new();
+            let mut saved = Vec::new();
+            for (number, &(seen, used, [in_use, pinned, protected])) in (0..).zip(&specs) {
+                let mut one = image(number, number);
+                one.pinned = pinned;
+                if protected { one.repo_tags.push("keep/me:v1".into()); }
+                if in_use { world.usage.in_use.insert(id(number)); }
+                let mut record = ImageRecord::new(UnixNanoseconds(seen));
+                if let Some(used) = used {
+                    record = serde_json::from_value(serde_json::json!({"firstSeen": seen, "lastUsed": used})).unwrap_or(record);
+                }
+                if in_use || pinned || protected || (now - seen).max(0) < minimum || used.is_some_and(|u| u >= now) {
+                    keep.insert(id(number));
+                }
+                saved.push((id(number), record));
+                world.images.push(one);
+            }
+            world.history = ImageHistory::restore(saved, UnixNanoseconds(i64::MAX));
+            world.protection = ProtectionList::new(["keep/me"]).expect("valid");
+            world.policy = AgePolicy { minimum_age: GoDuration(minimum), maximum_age: maximum.map(GoDuration) };
+            let plan = world.plan(now);
+            let kept: BTreeSet<_> = plan.kept.iter().map(|(id, _)| id.clone()).collect();
+            let going: Vec<_> = plan.by_age.iter().chain(&plan.by_space).map(|r| r.id.clone()).collect();
+            prop_assert_eq!(&kept, &keep);
+            prop_assert_eq!(going.len() + kept.len(), specs.len());
+            prop_assert!(going.iter().all(|id| !kept.contains(id)));
+            let keys: Vec<_> = plan.by_space.iter().map(|r| (r.last_used, r.first_seen)).collect();
+            prop_assert!(keys.is_sorted());
+            for r in &plan.by_age {
+                let idle = now - r.last_used.map_or(r.first_seen.0, |u| u.0.max(r.first_seen.0));
+                prop_assert!(maximum.is_some_and(|m| idle > m));
+            }
+        }
+    }
+}

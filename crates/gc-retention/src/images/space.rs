@@ -1,0 +1,372 @@
+//! How much must be freed, and when to stop (spec `node-gc.md`, sections 5.4, 5.7, 6 and 7).
+//!
+//! What a runtime says of an image's size is a book value: compressed here, unpacked there, shared layers
+//! counted each time. So the books only size the next batch; whether enough is free is measured.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use super::ImageId;
+use super::plan::Removal;
+
+/// One filesystem as the kernel measures it. Available is what an unprivileged process may still use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filesystem {
+    /// The path through which it was measured.
+    pub path: Arc<str>,
+    /// Bytes in all.
+    pub capacity_bytes: u64,
+    /// Bytes free.
+    pub available_bytes: u64,
+    /// Inodes in all; 0 where the filesystem does not count them.
+    pub inodes: u64,
+    /// Inodes free.
+    pub inodes_free: u64,
+}
+
+/// From which share of use on images are removed, and down to which. Percent; low < high.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thresholds {
+    /// At or above this, removal begins.
+    pub high_percent: u8,
+    /// It ends at this.
+    pub low_percent: u8,
+}
+
+/// A filesystem whose capacity reads zero: nothing can be concluded from it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid capacity 0 on image filesystem")]
+pub struct InvalidCapacity {
+    /// Which one.
+    pub path: Arc<str>,
+}
+
+/// What must be available on a filesystem before a run may stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Goal {
+    /// The filesystem.
+    pub path: Arc<str>,
+    /// Bytes that must be available.
+    pub available_bytes: u64,
+    /// Inodes that must be free.
+    pub inodes_free: u64,
+}
+
+/// What was found on one filesystem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assessment {
+    /// Use of bytes, rounded up, in percent.
+    pub usage_percent: u8,
+    /// Use of inodes, rounded up, in percent; 0 where there are none to count.
+    pub inodes_usage_percent: u8,
+    /// What to reach, if a threshold was crossed and something is missing.
+    pub goal: Option<Goal>,
+}
+
+/// Upstream's arithmetic, without its overflow: the available share is rounded down, so usage is rounded up.
+fn usage_percent(total: u64, available: u64) -> u8 {
+    if total == 0 {
+        return 0;
+    }
+    let available = u128::from(available.min(total));
+    u8::try_from(100 - available * 100 / u128::from(total)).unwrap_or(100)
+}
+
+/// ⌊total × (100 − low) / 100⌋
+fn wanted(total: u64, low_percent: u8) -> u64 {
+    let share = u128::from(100_u8.saturating_sub(low_percent));
+    u64::try_from(u128::from(total) * share / 100).unwrap_or(u64::MAX)
+}
+
+/// Compares a filesystem with the thresholds.
+pub fn assess(filesystem: &Filesystem, thresholds: Thresholds) -> Result<Assessment, InvalidCapacity> {
+    if filesystem.capacity_bytes == 0 {
+        return Err(InvalidCapacity { path: filesystem.path.clone() });
+    }
+    let usage = usage_percent(filesystem.capacity_bytes, filesystem.available_bytes);
+    let inodes_usage = usage_percent(filesystem.inodes, filesystem.inodes_free);
+    let bytes_crossed = usage >= thresholds.high_percent;
+    let inodes_crossed = filesystem.inodes > 0 && inodes_usage >= thresholds.high_percent;
+    let goal = Goal {
+        path: filesystem.path.clone(),
+        available_bytes: if bytes_crossed {
+            wanted(filesystem.capacity_bytes, thresholds.low_percent)
+        } else {
+            0
+        },
+        inodes_free: if inodes_crossed { wanted(filesystem.inodes, thresholds.low_percent) } else { 0 },
+    };
+    let goal = (!goal.is_met_by(filesystem)).then_some(goal);
+    Ok(Assessment { usage_percent: usage, inodes_usage_percent: inodes_usage, goal })
+}
+
+impl Goal {
+    /// Whether the measured filesystem has what is wanted.
+    #[must_use]
+    pub fn is_met_by(&self, filesystem: &Filesystem) -> bool {
+        self.missing_bytes(filesystem) == 0 && filesystem.inodes_free >= self.inodes_free
+    }
+
+    /// How many bytes are missing.
+    #[must_use]
+    pub fn missing_bytes(&self, filesystem: &Filesystem) -> u64 {
+        self.available_bytes.saturating_sub(filesystem.available_bytes.min(filesystem.capacity_bytes))
+    }
+}
+
+/// What became of one removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// It is gone.
+    Yes,
+    /// It came into use, or became pinned or protected, since it was planned: kept.
+    KeptAfterAll,
+    /// The runtime refused or failed.
+    Failed,
+}
+
+/// The next thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Remove these (any order, in parallel), report each, measure again.
+    Remove(Vec<Removal>),
+    /// The goals are met.
+    Met,
+    /// Nothing removable is left, and goals are not met.
+    Exhausted,
+}
+
+/// A run towards measured goals. Feed it measurements; it hands out batches until it is done.
+#[derive(Debug)]
+pub struct SpaceRun {
+    queue: VecDeque<Removal>,
+    goals: Vec<Goal>,
+    max_batch: usize,
+    /// Sum of the book sizes of what was removed.
+    freed_book_bytes: u64,
+    failures: Vec<ImageId>,
+}
+
+impl SpaceRun {
+    /// A run over candidates in their order. `max_batch` bounds how many are under way between measurements.
+    #[must_use]
+    pub fn new(candidates: Vec<Removal>, goals: Vec<Goal>, max_batch: usize) -> Self {
+        Self {
+            queue: candidates.into(),
+            goals,
+            max_batch: max_batch.max(1),
+            freed_book_bytes: 0,
+            failures: Vec::new(),
+        }
+    }
+
+    /// What to do, given every filesystem as measured now.
+    pub fn next(&mut self, measured: &[Filesystem]) -> Step {
+        let of = |goal: &Goal| measured.iter().find(|filesystem| filesystem.path == goal.path);
+        // A filesystem that could not be measured counts as not met: its goal ends with the candidates.
+        let unmet: Vec<_> = self.goals.iter().filter(|g| !of(g).is_some_and(|f| g.is_met_by(f))).collect();
+        if unmet.is_empty() {
+            return Step::Met;
+        }
+        let missing = unmet.iter().filter_map(|g| of(g).map(|f| g.missing_bytes(f))).max().unwrap_or(0);
+        let only_inodes = missing == 0;
+        let mut batch = Vec::new();
+        let mut expected = 0_u64;
+        while batch.len() < self.max_batch && (only_inodes || expected < missing) {
+            let Some(removal) = self.queue.pop_front() else { break };
+            expected = expected.saturating_add(removal.expected_freed_bytes);
+            batch.push(removal);
+        }
+        if batch.is_empty() { Step::Exhausted } else { Step::Remove(batch) }
+    }
+
+    /// Takes in what became of one removal of the last batch.
+    pub fn report(&mut self, removal: &Removal, outcome: Removed) {
+        match outcome {
+            Removed::Yes => self.freed_book_bytes = self.freed_book_bytes.saturating_add(removal.size_bytes),
+            Removed::KeptAfterAll => {}
+            Removed::Failed => self.failures.push(removal.id.clone()),
+        }
+    }
+
+    /// Sum of the book sizes of what was removed.
+    #[must_use]
+    pub fn freed_book_bytes(&self) -> u64 {
+        self.freed_book_bytes
+    }
+
+    /// What could not be removed.
+    #[must_use]
+    pub fn failures(&self) -> &[ImageId] {
+        &self.failures
+    }
+}
+
+/// Text of the `FreeDiskSpaceFailed` event.
+#[must_use]
+pub fn shortage_message(filesystem: &Filesystem, freed_bytes: u64) -> String {
+    format!(
+        "Insufficient free disk space on the node's image filesystem ({}% of {} used). Failed to free sufficient space \
+         by deleting unused images (freed {freed_bytes} bytes). Investigate disk usage, as it could be used by active \
+         images, logs, volumes, or other data.",
+        usage_percent(filesystem.capacity_bytes, filesystem.available_bytes),
+        BinaryBytes(filesystem.capacity_bytes),
+    )
+}
+
+/// Bytes for people: `512 B`, `1.5 KiB`, …, `2.0 TiB` (spec, 17.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BinaryBytes(pub u64);
+
+impl fmt::Display for BinaryBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = ["KiB", "MiB", "GiB", "TiB"];
+        if self.0 < 1024 {
+            return write!(f, "{} B", self.0);
+        }
+        let steps = usize::try_from(self.0.ilog2() / 10).unwrap_or(1).clamp(1, units.len());
+        #[allow(clippy::cast_precision_loss, reason = "one decimal is printed")]
+        let value = self.0 as f64 / (1_u64 << (10 * steps)) as f64;
+        write!(f, "{value:.1} {}", units[steps - 1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::RemovalReason;
+    use super::super::testing::id;
+    use super::*;
+    use gc_types::UnixNanoseconds;
+    use proptest::prelude::*;
+
+    fn disk(capacity_bytes: u64, available_bytes: u64) -> Filesystem {
+        Filesystem { path: "/images".into(), capacity_bytes, available_bytes, inodes: 0, inodes_free: 0 }
+    }
+
+    fn thresholds(high_percent: u8, low_percent: u8) -> Thresholds {
+        Thresholds { high_percent, low_percent }
+    }
+
+    fn removal(number: u64, size_bytes: u64) -> Removal {
+        Removal {
+            id: id(number),
+            name: format!("image-{number}").into(),
+            runtime_handler: "".into(),
+            reason: RemovalReason::Space,
+            size_bytes,
+            expected_freed_bytes: size_bytes,
+            first_seen: UnixNanoseconds(0),
+            last_used: None,
+            irreplaceable: false,
+        }
+    }
+
+    /// T36 to T39, T42, T44, T56 and T57: usage and what is to be freed.
+    #[test]
+    fn thresholds_are_compared_as_upstream_does() {
+        for (case, capacity, available, high, low, usage, to_free) in [
+            ("T36", 1000, 600, 90, 80, 40, 0),
+            ("T37", 1000, 50, 90, 80, 95, 150),
+            ("T38 below", 1000, 160, 85, 80, 84, 0),
+            ("T38", 1000, 159, 85, 80, 85, 41),
+            ("T38", 1000, 150, 85, 80, 85, 50),
+            ("T38", 1000, 155, 85, 80, 85, 45),
+            ("T39", 999, 150, 85, 80, 85, 49),
+            ("T42", 1000, 1200, 85, 80, 0, 0),
+            ("T44 below", 1000, 10, 100, 80, 99, 0),
+            ("T44", 1000, 9, 100, 80, 100, 191),
+            ("T56: nothing to free is nothing to do", 1000, 155, 85, 85, 85, 0),
+            ("T57", 200_000_000_000_000_000, 30_000_000_000_000_000, 85, 80, 85, 10_000_000_000_000_000),
+        ] {
+            let filesystem = disk(capacity, available);
+            let found = assess(&filesystem, thresholds(high, low)).expect("capacity");
+            assert_eq!(found.usage_percent, usage, "{case}: usage");
+            let missing = found.goal.map_or(0, |goal| goal.missing_bytes(&filesystem));
+            assert_eq!(missing, to_free, "{case}: to free");
+        }
+    }
+
+    /// T41 and T59.
+    #[test]
+    fn a_capacity_of_zero_is_refused_and_inodes_count() {
+        assert_eq!(assess(&disk(0, 0), thresholds(85, 80)), Err(InvalidCapacity { path: "/images".into() }));
+        let full_of_files = Filesystem { inodes: 1000, inodes_free: 10, ..disk(1000, 900) };
+        let found = assess(&full_of_files, thresholds(85, 80)).expect("capacity");
+        let goal = Goal { path: "/images".into(), available_bytes: 0, inodes_free: 200 };
+        assert_eq!(found, Assessment { usage_percent: 10, inodes_usage_percent: 99, goal: Some(goal) });
+    }
+
+    /// T54 and T58: what is measured decides, not the books.
+    #[test]
+    fn a_run_stops_at_what_is_measured() {
+        let goal = Goal { path: "/images".into(), available_bytes: 500, inodes_free: 0 };
+        let mut run = SpaceRun::new((1..=5).map(|n| removal(n, 200)).collect(), vec![goal], 8);
+        let batch = |numbers: &[u64]| Step::Remove(numbers.iter().map(|&n| removal(n, 200)).collect());
+        assert_eq!(run.next(&[disk(1000, 100)]), batch(&[1, 2]), "the books say that two suffice");
+        run.report(&removal(1, 200), Removed::Yes);
+        run.report(&removal(2, 200), Removed::Failed);
+        assert_eq!(run.next(&[disk(1000, 150)]), batch(&[3, 4]), "they did not: shared layers");
+        run.report(&removal(3, 200), Removed::KeptAfterAll);
+        run.report(&removal(4, 200), Removed::Yes);
+        assert_eq!(run.next(&[disk(1000, 500)]), Step::Met);
+        assert_eq!((run.freed_book_bytes(), run.failures()), (400, &[id(2)][..]));
+        assert_eq!(run.next(&[disk(1000, 400)]), batch(&[5]));
+        assert_eq!(run.next(&[disk(1000, 400)]), Step::Exhausted);
+    }
+
+    #[test]
+    fn bytes_read_as_upstream_prints_them() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1_048_575, "1024.0 KiB"),
+            (1_048_576, "1.0 MiB"),
+            (10 << 30, "10.0 GiB"),
+            (3 << 40, "3.0 TiB"),
+            (5 << 50, "5120.0 TiB"),
+        ] {
+            assert_eq!(BinaryBytes(bytes).to_string(), text);
+        }
+    }
+
+    /// T43: the two parts of the message that tools look for.
+    #[test]
+    fn the_shortage_names_usage_and_what_was_freed() {
+        let capacity = 10 << 30;
+        let text = shortage_message(&disk(capacity, capacity / 20), 524_288_000);
+        assert!(
+            text.contains("(95% of 10.0 GiB used)") && text.contains("(freed 524288000 bytes)"),
+            "{text}"
+        );
+    }
+
+    proptest! {
+        /// Freed is at least the target, or everything removable is gone; and never more than one batch too much.
+        #[test]
+        fn a_run_reaches_its_goal_or_takes_everything(
+            sizes in prop::collection::vec(1_u64..1_000, 0..40), wanted in 0_u64..20_000, max_batch in 1_usize..9,
+        ) {
+            let goal = Goal { path: "/images".into(), available_bytes: wanted, inodes_free: 0 };
+            let candidates: Vec<_> = sizes.iter().enumerate().map(|(n, &s)| removal(n as u64, s)).collect();
+            let mut run = SpaceRun::new(candidates, vec![goal], max_batch);
+            let mut available = 0;
+            let (mut removed, mut last_batch_start) = (0, 0);
+            loop {
+                match run.next(&[disk(100_000, available)]) {
+                    Step::Remove(batch) => {
+                        last_batch_start = available;
+                        for one in batch {
+                            available += one.size_bytes;
+                            removed += 1;
+                            run.report(&one, Removed::Yes);
+                        }
+                    }
+                    Step::Met => { prop_assert!(available >= wanted); prop_assert!(removed == 0 || last_batch_start < wanted); break; }
+                    Step::Exhausted => { prop_assert!(available < wanted); prop_assert_eq!(removed, sizes.len()); break; }
+                }
+            }
+        }
+    }
+}
