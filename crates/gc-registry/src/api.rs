@@ -7,6 +7,8 @@ use serde_json::Value;
 use crate::error::ApiError;
 use crate::resource::ResourceDefinition;
 
+pub use crate::object::Object;
+
 /// Who asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserInfo {
@@ -206,7 +208,7 @@ pub struct Response {
 #[derive(Clone, Debug)]
 pub enum ResponseBody {
     /// One object.
-    Object(Value),
+    Object(Arc<Object>),
     /// A list.
     List(ObjectList),
     /// A Status of success.
@@ -216,8 +218,8 @@ pub enum ResponseBody {
 /// A list as the registry returns it; the server writes it in the representation asked for.
 #[derive(Clone, Debug)]
 pub struct ObjectList {
-    /// The objects, complete with apiVersion, kind and resourceVersion.
-    pub items: Vec<Arc<Value>>,
+    /// The objects, still in their stored form as far as possible.
+    pub items: Vec<Arc<Object>>,
     /// `metadata.resourceVersion`
     pub resource_version: String,
     /// `metadata.continue`
@@ -230,11 +232,11 @@ pub struct ObjectList {
 #[derive(Clone, Debug)]
 pub enum WatchEvent {
     /// ADDED
-    Added(Arc<Value>),
+    Added(Arc<Object>),
     /// MODIFIED
-    Modified(Arc<Value>),
+    Modified(Arc<Object>),
     /// DELETED
-    Deleted(Arc<Value>),
+    Deleted(Arc<Object>),
     /// BOOKMARK at a version; `initial_events_end` puts the annotation on it.
     Bookmark {
         /// Version.

@@ -5,11 +5,17 @@
 //! each request ([`api::RequestContext`]).
 
 pub mod api;
+pub mod catalog;
 pub mod crd;
 pub mod error;
 pub mod kinds;
+pub mod object;
 pub mod openapi;
 pub mod patch;
+mod registry;
 pub mod resource;
 pub mod schema;
 pub mod storage;
+pub mod watch;
+
+pub use registry::{Config, Registry};

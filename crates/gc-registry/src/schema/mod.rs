@@ -5,6 +5,6 @@ mod builtin;
 mod types;
 
 pub use types::{
-    IntegerFormat, List, ListType, MapNode, Node, Object, Ownership, PatchStrategy, Property, Schema, SchemaRef,
-    StringFormat, Validations,
+    IntegerFormat, List, ListType, MapNode, Node, Object, Ownership, PatchStrategy, Property, Schema,
+    SchemaRef, StringFormat, Validations,
 };
