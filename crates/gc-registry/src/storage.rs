@@ -16,7 +16,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-/// A position in the history of the whole store. The first write makes revision 1 or later; 0 is "never".
+/// A position in the history of the whole store. An empty store is at revision 1 (so that a list of it has a resource
+/// version that one can watch from); the first write makes revision 2 or later; 0 is "never".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
@@ -129,7 +130,9 @@ pub struct Change {
 pub enum WatchItem {
     /// A change under the prefix. Changes come in order of revision; those of one transaction in key order.
     Change(Change),
-    /// Nothing more up to this revision is under way (sent now and then, so that idle watchers move on).
+    /// Everything up to this revision has been delivered. A stream with nothing left to deliver says so once, before it
+    /// becomes pending, if the store has moved on since its last item. It is not woken for that, so idle watches cost
+    /// nothing: who wants to tell its client how far it is (a bookmark) polls when it is time to.
     Progress(Revision),
 }
 
@@ -198,13 +201,16 @@ pub trait Storage: Send + Sync + 'static {
     /// All keys that start with `prefix`, in order.
     fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError>;
 
-    /// Commits a transaction. When it returns `Done`, the writes survive a crash (if the engine is durable).
+    /// Commits a transaction. When it returns `Done`, the writes survive a crash (if the engine is durable). One that
+    /// changes nothing takes no revision and answers with the newest one.
     fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError>;
 
-    /// Every change under `prefix` with a revision greater than `after`.
+    /// Every change under `prefix` with a revision greater than `after`, which must be one that can be read: one that is
+    /// compacted or has not happened yet is refused.
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn WatchStream>, StorageError>;
 
-    /// Forgets history before `revision`: reads and watches from before it fail with `Compacted` from then on.
+    /// Forgets history before `revision`: reads at, and watches after, an earlier one fail with `Compacted` from then on.
+    /// Forgetting what is forgotten already is no error, a future revision is. Watches that run are not disturbed.
     fn compact(&self, revision: Revision) -> Result<(), StorageError>;
 }
 

@@ -1,0 +1,226 @@
+//! Who is told about a change: watchers, indexed by prefix.
+//!
+//! A change is looked up once per *distinct prefix length*, so its cost grows with the watchers that match it and
+//! with nothing else: ten thousand watches of other prefixes are not touched. A watcher owns a queue of shared
+//! changes with a bound; one that overflows is ended with [`StorageError::Lagged`] and costs nothing from then on.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use gc_registry::storage::{Change, Revision, StorageError, WatchItem, WatchStream};
+
+/// Queues that grew beyond this many entries give their memory back when they run empty.
+const QUEUE_KEPT: usize = 64;
+
+/// The watchers of one store.
+#[derive(Debug, Default)]
+pub(crate) struct Hub {
+    index: Mutex<Index>,
+    /// Everything up to this revision has been put into the queues that want it.
+    published: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    next_id: u64,
+    by_prefix: HashMap<Arc<str>, BTreeMap<u64, Arc<Watcher>>>,
+    /// How many distinct prefixes there are of each length.
+    lengths: BTreeMap<usize, usize>,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    /// Changes up to this revision are not wanted.
+    after: Revision,
+    /// The bound of the queue.
+    limit: usize,
+    /// The lag that is reported when the bound is exceeded.
+    lag: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    queue: VecDeque<Arc<Change>>,
+    ended: Option<StorageError>,
+    waker: Option<Waker>,
+    /// The revision of the last item delivered.
+    delivered: Revision,
+}
+
+/// The tasks to wake once the locks are released.
+#[must_use]
+#[derive(Debug, Default)]
+pub(crate) struct Wakers(Vec<Waker>);
+
+impl Wakers {
+    pub(crate) fn wake(self) {
+        for waker in self.0 {
+            waker.wake();
+        }
+    }
+}
+
+/// A lock whose holder panicked guards data that is still whole: nothing here leaves it half changed.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Hub {
+    pub(crate) fn new(published: Revision) -> Self {
+        Self { index: Mutex::default(), published: AtomicU64::new(published.0) }
+    }
+
+    /// Everything up to this revision has been handed to the watchers.
+    pub(crate) fn published(&self) -> Revision {
+        Revision(self.published.load(Ordering::Acquire))
+    }
+
+    /// Hands complete transactions up to and including `revision` to the watchers. Callers publish in order of revision.
+    pub(crate) fn publish(&self, changes: &[Arc<Change>], revision: Revision) -> Wakers {
+        let mut wakers = Wakers::default();
+        let index = lock(&self.index);
+        for change in changes {
+            index.matching(&change.key, |watcher| watcher.push(change, &mut wakers));
+        }
+        self.published.store(revision.0, Ordering::Release);
+        wakers
+    }
+
+    /// Registers a watch of changes after `after`. `replay` are those that were published already; the caller
+    /// prevents that anything is published between collecting them and this call.
+    pub(crate) fn subscribe(
+        self: &Arc<Self>,
+        prefix: &str,
+        after: Revision,
+        replay: VecDeque<Arc<Change>>,
+        lag: usize,
+    ) -> HubStream {
+        let prefix: Arc<str> = prefix.into();
+        let watcher = Arc::new(Watcher {
+            after,
+            // What is replayed is bounded by the history, and is not the watcher's delay.
+            limit: lag.saturating_add(replay.len()),
+            lag,
+            state: Mutex::new(State { queue: replay, ended: None, waker: None, delivered: after }),
+        });
+        let mut index = lock(&self.index);
+        let id = index.insert(&prefix, Arc::clone(&watcher));
+        drop(index);
+        HubStream { hub: Arc::clone(self), watcher, prefix, id }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn watchers(&self) -> usize {
+        let index = lock(&self.index);
+        assert_eq!(index.lengths.values().sum::<usize>(), index.by_prefix.len());
+        index.by_prefix.values().map(BTreeMap::len).sum()
+    }
+}
+
+impl Index {
+    fn insert(&mut self, prefix: &Arc<str>, watcher: Arc<Watcher>) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        let group = self.by_prefix.entry(Arc::clone(prefix)).or_default();
+        if group.is_empty() {
+            *self.lengths.entry(prefix.len()).or_default() += 1;
+        }
+        group.insert(id, watcher);
+        id
+    }
+
+    fn remove(&mut self, prefix: &Arc<str>, id: u64) {
+        let Some(group) = self.by_prefix.get_mut(prefix) else { return };
+        group.remove(&id);
+        if !group.is_empty() {
+            return;
+        }
+        self.by_prefix.remove(prefix);
+        if let Some(count) = self.lengths.get_mut(&prefix.len()) {
+            *count -= 1;
+            if *count == 0 {
+                self.lengths.remove(&prefix.len());
+            }
+        }
+    }
+
+    fn matching(&self, key: &str, mut each: impl FnMut(&Watcher)) {
+        for length in self.lengths.range(..=key.len()).map(|(length, _)| *length) {
+            let group = key.get(..length).and_then(|prefix| self.by_prefix.get(prefix));
+            for watcher in group.into_iter().flat_map(BTreeMap::values) {
+                each(watcher);
+            }
+        }
+    }
+}
+
+impl Watcher {
+    fn push(&self, change: &Arc<Change>, wakers: &mut Wakers) {
+        if change.revision <= self.after {
+            return;
+        }
+        let mut state = lock(&self.state);
+        if state.ended.is_some() {
+            return;
+        }
+        if state.queue.len() >= self.limit {
+            drop(state);
+            return self.end(StorageError::Lagged { limit: self.lag }, wakers);
+        }
+        state.queue.push_back(Arc::clone(change));
+        wakers.0.extend(state.waker.take());
+    }
+
+    fn end(&self, error: StorageError, wakers: &mut Wakers) {
+        let mut state = lock(&self.state);
+        state.queue = VecDeque::new();
+        state.ended = Some(error);
+        wakers.0.extend(state.waker.take());
+    }
+}
+
+/// A running watch of a [`Hub`].
+#[derive(Debug)]
+pub(crate) struct HubStream {
+    hub: Arc<Hub>,
+    watcher: Arc<Watcher>,
+    prefix: Arc<str>,
+    id: u64,
+}
+
+impl WatchStream for HubStream {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<WatchItem, StorageError>> {
+        // Read before the queue is looked at: what is published by now is in the queue by now.
+        let published = self.hub.published();
+        let mut state = lock(&self.watcher.state);
+        if let Some(error) = state.ended.clone() {
+            return Poll::Ready(Err(error));
+        }
+        if let Some(change) = state.queue.pop_front() {
+            if state.queue.is_empty() && state.queue.capacity() > QUEUE_KEPT {
+                state.queue = VecDeque::new();
+            }
+            state.delivered = change.revision;
+            return Poll::Ready(Ok(WatchItem::Change(Arc::unwrap_or_clone(change))));
+        }
+        if published > state.delivered {
+            state.delivered = published;
+            return Poll::Ready(Ok(WatchItem::Progress(published)));
+        }
+        // A stream that is polled by the same task again keeps its waker.
+        match &mut state.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for HubStream {
+    fn drop(&mut self) {
+        lock(&self.hub.index).remove(&self.prefix, self.id);
+    }
+}

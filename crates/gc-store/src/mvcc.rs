@@ -1,0 +1,295 @@
+//! The multi-version map itself: plain data and synchronous functions, shared by the memory and the redb store.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use gc_registry::storage::{
+    Change, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, StorageError, Transaction, Write,
+};
+
+/// The revision of a store in which nothing was ever written. It is not 0 because 0 is "never" in a condition, and
+/// "whatever you have" in a Kubernetes resource version; etcd begins at 1, too.
+pub(crate) const INITIAL_REVISION: Revision = Revision(1);
+
+/// The largest value taken. The API server refuses bodies beyond 3 MiB; this leaves room for what it adds.
+pub const VALUE_LIMIT: usize = 8 << 20;
+
+/// How much history is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryOptions {
+    /// Changes kept for watches and reads at older revisions; older ones are compacted by themselves.
+    pub changes: usize,
+    /// The sum of the sizes (in bytes) of the superseded values that are kept for it.
+    pub bytes: usize,
+}
+
+impl Default for HistoryOptions {
+    fn default() -> Self {
+        Self { changes: 32_768, bytes: 64 << 20 }
+    }
+}
+
+/// All versions of all keys.
+#[derive(Debug)]
+pub(crate) struct Mvcc {
+    keys: BTreeMap<Key, Record>,
+    /// Every change after `compacted`, oldest first.
+    log: VecDeque<Arc<Change>>,
+    /// Bytes in the values that only the log keeps alive.
+    log_bytes: usize,
+    revision: Revision,
+    compacted: Revision,
+}
+
+/// One key. A record without a current value is kept for as long as older ones are.
+#[derive(Debug, Default)]
+struct Record {
+    current: Option<Version>,
+    /// Superseded versions, oldest first; boxed twice because most keys have none.
+    #[allow(clippy::box_collection)]
+    older: Option<Box<Vec<Superseded>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Version {
+    value: Bytes,
+    create_revision: Revision,
+    mod_revision: Revision,
+}
+
+/// A version and the revision of the change that ended it.
+#[derive(Debug)]
+struct Superseded {
+    version: Version,
+    until: Revision,
+}
+
+impl Version {
+    fn to_key_value(&self, key: &Key) -> KeyValue {
+        KeyValue {
+            key: Arc::clone(key),
+            value: self.value.clone(),
+            create_revision: self.create_revision,
+            mod_revision: self.mod_revision,
+        }
+    }
+}
+
+impl Record {
+    fn at(&self, at: Revision) -> Option<&Version> {
+        if let Some(current) = self.current.as_ref().filter(|current| current.mod_revision <= at) {
+            return Some(current);
+        }
+        let older = self.older.as_deref()?;
+        // Versions do not overlap: the first one that ends after `at` is the only candidate.
+        let candidate = older.get(older.partition_point(|one| one.until <= at))?;
+        (candidate.version.mod_revision <= at).then_some(&candidate.version)
+    }
+}
+
+/// What a transaction comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Evaluated {
+    /// A condition did not hold.
+    Conflict(Vec<Option<KeyValue>>),
+    /// The changes to make, in key order; none if the transaction has no effect.
+    Changes(Vec<Change>),
+}
+
+/// Works out what a transaction does to what `present` tells, were it to commit as `revision`.
+pub(crate) fn evaluate(
+    transaction: Transaction,
+    revision: Revision,
+    present: impl Fn(&str) -> Option<KeyValue>,
+) -> Result<Evaluated, StorageError> {
+    let holds =
+        |key: &str, wanted: Revision| present(key).map_or(Revision(0), |found| found.mod_revision) == wanted;
+    if !transaction.conditions.iter().all(|condition| holds(&condition.key, condition.mod_revision)) {
+        let found = transaction.conditions.iter().map(|condition| present(&condition.key)).collect();
+        return Ok(Evaluated::Conflict(found));
+    }
+    let mut writes = transaction.writes;
+    writes.sort_by(|left, right| write_key(left).cmp(write_key(right)));
+    if let Some(pair) = writes.windows(2).find(|pair| write_key(&pair[0]) == write_key(&pair[1])) {
+        return Err(StorageError::Broken(format!("a transaction writes {} twice", write_key(&pair[0]))));
+    }
+    let mut changes = Vec::with_capacity(writes.len());
+    for write in writes {
+        match write {
+            Write::Put(_, value) if value.len() > VALUE_LIMIT => {
+                return Err(StorageError::TooLarge { size: value.len(), limit: VALUE_LIMIT });
+            }
+            Write::Put(key, value) => {
+                let previous = present(&key);
+                let key = previous.as_ref().map_or(key, |previous| Arc::clone(&previous.key));
+                // An exact copy: what was offered may be a slice of a much larger buffer.
+                let value = Some(Bytes::copy_from_slice(&value));
+                changes.push(Change { revision, key, value, previous });
+            }
+            Write::Delete(key) => {
+                if let Some(previous) = present(&key) {
+                    let key = Arc::clone(&previous.key);
+                    changes.push(Change { revision, key, value: None, previous: Some(previous) });
+                }
+            }
+        }
+    }
+    Ok(Evaluated::Changes(changes))
+}
+
+fn write_key(write: &Write) -> &Key {
+    match write {
+        Write::Put(key, _) | Write::Delete(key) => key,
+    }
+}
+
+/// What a change leaves behind.
+pub(crate) fn result_of(change: &Change) -> Option<KeyValue> {
+    change.value.as_ref().map(|value| KeyValue {
+        key: Arc::clone(&change.key),
+        value: value.clone(),
+        create_revision: change.previous.as_ref().map_or(change.revision, |before| before.create_revision),
+        mod_revision: change.revision,
+    })
+}
+
+impl Mvcc {
+    pub(crate) fn new() -> Self {
+        Self {
+            keys: BTreeMap::new(),
+            log: VecDeque::new(),
+            log_bytes: 0,
+            revision: INITIAL_REVISION,
+            compacted: Revision(0),
+        }
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The present state of a key.
+    pub(crate) fn current(&self, key: &str) -> Option<KeyValue> {
+        let (key, record) = self.keys.get_key_value(key)?;
+        record.current.as_ref().map(|version| version.to_key_value(key))
+    }
+
+    /// Checks that a revision can be read, and resolves "newest".
+    pub(crate) fn readable(&self, at: Option<Revision>) -> Result<Revision, StorageError> {
+        let requested = at.unwrap_or(self.revision);
+        if requested > self.revision {
+            return Err(StorageError::Future { requested, newest: self.revision });
+        }
+        if requested < self.compacted {
+            return Err(StorageError::Compacted { requested, oldest: self.compacted });
+        }
+        Ok(requested)
+    }
+
+    pub(crate) fn get(&self, key: &str, at: Option<Revision>) -> Result<GetAnswer, StorageError> {
+        let revision = self.readable(at)?;
+        let item = self
+            .keys
+            .get_key_value(key)
+            .and_then(|(key, record)| record.at(revision).map(|version| version.to_key_value(key)));
+        Ok(GetAnswer { item, revision })
+    }
+
+    pub(crate) fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
+        let revision = self.readable(options.at)?;
+        let start = match options.after.as_deref() {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let mut live = self
+            .keys
+            .range::<str, _>((start, Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix))
+            .filter_map(|(key, record)| record.at(revision).map(|version| (key, version)));
+        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+        let items = live.by_ref().take(limit).map(|(key, version)| version.to_key_value(key)).collect();
+        let remaining = live.count() as u64;
+        Ok(RangeAnswer { items, more: remaining > 0, remaining, revision })
+    }
+
+    /// Makes the changes of one transaction (all of them, of one revision, later than any before).
+    pub(crate) fn apply(&mut self, changes: &[Arc<Change>]) {
+        for change in changes {
+            assert!(change.revision >= self.revision, "revisions only grow");
+            self.revision = change.revision;
+            let record = self.keys.entry(Arc::clone(&change.key)).or_default();
+            let next = result_of(change).map(|item| Version {
+                value: item.value,
+                create_revision: item.create_revision,
+                mod_revision: item.mod_revision,
+            });
+            if let Some(version) = std::mem::replace(&mut record.current, next) {
+                self.log_bytes += version.value.len();
+                record.older.get_or_insert_default().push(Superseded { version, until: change.revision });
+            }
+            self.log.push_back(Arc::clone(change));
+        }
+    }
+
+    /// The changes after a revision under a prefix, oldest first.
+    pub(crate) fn changes_after(
+        &self,
+        prefix: &str,
+        after: Revision,
+    ) -> Result<VecDeque<Arc<Change>>, StorageError> {
+        self.readable(Some(after))?;
+        let start = self.log.partition_point(|change| change.revision <= after);
+        Ok(self.log.range(start..).filter(|change| change.key.starts_with(prefix)).cloned().collect())
+    }
+
+    /// Up to where history has to be forgotten to keep within the bounds.
+    pub(crate) fn overdue(&self, options: &HistoryOptions) -> Option<Revision> {
+        let mut changes = self.log.len();
+        let mut bytes = self.log_bytes;
+        let mut target = None;
+        for change in &self.log {
+            // Stop only between transactions: history is forgotten by whole revisions.
+            if changes <= options.changes && bytes <= options.bytes && target != Some(change.revision) {
+                break;
+            }
+            changes -= 1;
+            bytes -= previous_size(change);
+            target = Some(change.revision);
+        }
+        target
+    }
+
+    /// Forgets what only reads before `revision` need.
+    pub(crate) fn compact(&mut self, revision: Revision) -> Result<(), StorageError> {
+        if revision <= self.compacted {
+            return Ok(());
+        }
+        self.readable(Some(revision))?;
+        while let Some(change) = self.log.pop_front_if(|change| change.revision <= revision) {
+            self.log_bytes -= previous_size(&change);
+            self.forget(&change.key, revision);
+        }
+        self.compacted = revision;
+        Ok(())
+    }
+
+    fn forget(&mut self, key: &Key, revision: Revision) {
+        let Some(record) = self.keys.get_mut(key) else { return };
+        if let Some(older) = &mut record.older {
+            let gone = older.partition_point(|one| one.until <= revision);
+            older.drain(..gone);
+            if older.is_empty() {
+                record.older = None;
+            }
+        }
+        if record.current.is_none() && record.older.is_none() {
+            self.keys.remove(key);
+        }
+    }
+}
+
+fn previous_size(change: &Change) -> usize {
+    change.previous.as_ref().map_or(0, |before| before.value.len())
+}
