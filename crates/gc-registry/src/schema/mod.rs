@@ -2,8 +2,11 @@
 //! dropping unknown fields, checking types, pruning, defaulting.
 
 mod builtin;
+mod facts;
+mod kinds;
 mod types;
 
+pub use builtin::builtin;
 pub use types::{
     IntegerFormat, List, ListType, MapNode, Node, Object, Ownership, PatchStrategy, Property, Schema,
     SchemaRef, StringFormat, Validations,
