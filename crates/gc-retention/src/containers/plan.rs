@@ -1,0 +1,514 @@
+//! Dead containers (spec `node-gc.md`, sections 9.2 to 9.6 and 12.3).
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use gc_types::{GoDuration, UnixNanoseconds};
+
+use super::pods::{PodView, Running, Standing};
+use super::{Container, ContainerId, ContainerState, PodUid, Sandbox};
+
+/// How many dead containers are kept, and from which age on they may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContainerPolicy {
+    /// `MinAge`, counted from creation; zero is no limit.
+    pub minimum_age: GoDuration,
+    /// `MaxPerPodContainer`: per pod and container name; `None` is no limit.
+    pub maximum_per_pod_container: Option<u32>,
+    /// `MaxContainers`: on the node; `None` is no limit.
+    pub maximum_containers: Option<u32>,
+    /// Whether the newest dead container of each name of a live pod stays whatever the limits say. The kubelet
+    /// reads restart counts, exit codes and the progress of initialisation from it, and runs it again if it is
+    /// missing. Off is upstream's behaviour, and an explicit choice.
+    pub keep_newest_of_live_pods: bool,
+}
+
+impl Default for ContainerPolicy {
+    fn default() -> Self {
+        Self {
+            minimum_age: GoDuration::ZERO,
+            maximum_per_pod_container: Some(1),
+            maximum_containers: None,
+            keep_newest_of_live_pods: true,
+        }
+    }
+}
+
+/// Why a container goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainerRemovalReason {
+    /// Its pod is gone.
+    PodGone,
+    /// Its pod is finished, and space is needed.
+    PodFinished,
+    /// More dead ones of this name than `MaxPerPodContainer`.
+    PerPodContainerLimit,
+    /// More dead ones on the node than `MaxContainers`.
+    NodeLimit,
+}
+
+/// One container that goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerRemoval {
+    /// Which.
+    pub id: ContainerId,
+    /// Why.
+    pub reason: ContainerRemovalReason,
+    /// It may be running: it must be stopped first, and stays if that fails.
+    pub stop_first: bool,
+}
+
+/// Why a container stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainerKeepReason {
+    /// It runs.
+    Running,
+    /// Younger than `MinAge`.
+    TooYoung,
+    /// The kubelet did not make it.
+    Foreign,
+    /// It has no name, so no limit applies to it.
+    Unidentified,
+    /// The limits leave room for it.
+    WithinLimits,
+    /// Newest dead one of its name in a pod that may need it.
+    NewestOfLivePod,
+    /// Its pod has not started a regular container yet: this is the proof of how far initialisation has come.
+    InitialisationUnderWay,
+}
+
+/// What goes, in order, and what stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerPlan {
+    /// In the order in which they go.
+    pub removals: Vec<ContainerRemoval>,
+    /// What stays, and why.
+    pub kept: Vec<(ContainerId, ContainerKeepReason)>,
+    /// How many more than `MaxContainers` stay, because live pods need them.
+    pub over_node_limit: usize,
+}
+
+/// Plans one pass. `pressure` also takes what finished pods left.
+#[must_use]
+pub fn plan(
+    containers: &[Container],
+    sandboxes: &[Sandbox],
+    pods: &PodView,
+    policy: ContainerPolicy,
+    pressure: bool,
+    now: UnixNanoseconds,
+) -> ContainerPlan {
+    let mut planner = Planner::new(containers, sandboxes, pods, policy, now);
+    planner.take_pods_that_are_gone(pressure);
+    planner.enforce_per_pod_container_limit();
+    planner.enforce_node_limit();
+    planner.finish()
+}
+
+/// Dead containers of one name in one pod, newest first.
+struct Unit<'a> {
+    pod: &'a PodUid,
+    members: Vec<&'a Container>,
+}
+
+struct Planner<'a> {
+    pods: &'a PodView,
+    policy: ContainerPolicy,
+    now: UnixNanoseconds,
+    running: Running,
+    standings: BTreeMap<&'a PodUid, Standing>,
+    initialising: BTreeSet<&'a PodUid>,
+    units: Vec<Unit<'a>>,
+    plan: ContainerPlan,
+}
+
+impl<'a> Planner<'a> {
+    fn new(
+        containers: &'a [Container],
+        sandboxes: &[Sandbox],
+        pods: &'a PodView,
+        policy: ContainerPolicy,
+        now: UnixNanoseconds,
+    ) -> Self {
+        let mut plan = ContainerPlan::default();
+        let mut units: BTreeMap<(&PodUid, &Arc<str>), Vec<&Container>> = BTreeMap::new();
+        for container in containers {
+            match unit_of(container, policy, now) {
+                Ok(key) => units.entry(key).or_default().push(container),
+                Err(reason) => plan.kept.push((container.id.clone(), reason)),
+            }
+        }
+        let newest_first = |members: &mut Vec<&Container>| {
+            members.sort_by(|a, b| Reverse(a.created_at).cmp(&Reverse(b.created_at)).then(a.id.cmp(&b.id)));
+        };
+        let units = units.into_iter().map(|((pod, _), mut members)| {
+            newest_first(&mut members);
+            Unit { pod, members }
+        });
+        Self {
+            pods,
+            policy,
+            now,
+            running: Running::of(containers, sandboxes),
+            standings: BTreeMap::new(),
+            initialising: initialising_pods(containers, pods),
+            units: units.collect(),
+            plan,
+        }
+    }
+
+    fn standing(&mut self, pod: &'a PodUid) -> Standing {
+        let (pods, running, now) = (self.pods, &self.running, self.now);
+        *self.standings.entry(pod).or_insert_with(|| pods.standing(pod, running, now))
+    }
+
+    fn take_pods_that_are_gone(&mut self, pressure: bool) {
+        for unit in std::mem::take(&mut self.units) {
+            let reason = match self.standing(unit.pod) {
+                Standing::Gone => ContainerRemovalReason::PodGone,
+                Standing::Terminated if pressure => ContainerRemovalReason::PodFinished,
+                _ => {
+                    self.units.push(unit);
+                    continue;
+                }
+            };
+            self.remove(unit.members.iter().rev().copied(), reason);
+        }
+    }
+
+    /// How many of the newest of a unit no limit may take.
+    fn protected(&mut self, pod: &'a PodUid, members: usize) -> usize {
+        if !self.policy.keep_newest_of_live_pods {
+            0
+        } else if self.initialising.contains(pod) {
+            members
+        } else {
+            // The kubelet has read all that it needs of a pod that is finished.
+            usize::from(self.standing(pod) != Standing::Terminated)
+        }
+    }
+
+    fn enforce_per_pod_container_limit(&mut self) {
+        if let Some(limit) = self.policy.maximum_per_pod_container {
+            self.trim_units(as_usize(limit), ContainerRemovalReason::PerPodContainerLimit);
+        }
+    }
+
+    fn trim_units(&mut self, limit: usize, reason: ContainerRemovalReason) {
+        let mut units = std::mem::take(&mut self.units);
+        for unit in &mut units {
+            let keep = limit.max(self.protected(unit.pod, unit.members.len()));
+            let surplus = unit.members.split_off(keep.min(unit.members.len()));
+            self.remove(surplus.into_iter().rev(), reason);
+        }
+        units.retain(|unit| !unit.members.is_empty());
+        self.units = units;
+    }
+
+    fn count(&self) -> usize {
+        self.units.iter().map(|unit| unit.members.len()).sum()
+    }
+
+    fn enforce_node_limit(&mut self) {
+        let Some(limit) = self.policy.maximum_containers.map(as_usize) else { return };
+        if self.count() <= limit {
+            return;
+        }
+        let each = (limit / self.units.len()).max(1);
+        self.trim_units(each, ContainerRemovalReason::NodeLimit);
+        let mut surplus = self.count().saturating_sub(limit);
+        if surplus == 0 {
+            return;
+        }
+        let mut removable = Vec::new();
+        for (index, unit) in std::mem::take(&mut self.units).into_iter().enumerate() {
+            let protected = self.protected(unit.pod, unit.members.len()).min(unit.members.len());
+            removable.extend(unit.members[protected..].iter().map(|container| (*container, index)));
+            self.units.push(unit);
+        }
+        removable.sort_by(|(a, _), (b, _)| a.created_at.cmp(&b.created_at).then(b.id.cmp(&a.id)));
+        removable.truncate(surplus);
+        surplus -= removable.len();
+        let going: BTreeSet<&ContainerId> = removable.iter().map(|(container, _)| &container.id).collect();
+        for (_, index) in &removable {
+            self.units[*index].members.retain(|container| !going.contains(&container.id));
+        }
+        self.remove(removable.iter().map(|(container, _)| *container), ContainerRemovalReason::NodeLimit);
+        self.plan.over_node_limit = surplus;
+    }
+
+    fn remove(&mut self, containers: impl Iterator<Item = &'a Container>, reason: ContainerRemovalReason) {
+        self.plan.removals.extend(containers.map(|container| ContainerRemoval {
+            id: container.id.clone(),
+            reason,
+            stop_first: container.state == ContainerState::Unknown,
+        }));
+    }
+
+    fn finish(mut self) -> ContainerPlan {
+        for unit in std::mem::take(&mut self.units) {
+            let protected = self.protected(unit.pod, unit.members.len());
+            let initialising = self.initialising.contains(unit.pod);
+            for (place, container) in unit.members.iter().enumerate() {
+                let reason = match place {
+                    place if place >= protected => ContainerKeepReason::WithinLimits,
+                    _ if initialising => ContainerKeepReason::InitialisationUnderWay,
+                    _ => ContainerKeepReason::NewestOfLivePod,
+                };
+                self.plan.kept.push((container.id.clone(), reason));
+            }
+        }
+        self.plan
+    }
+}
+
+fn as_usize(limit: u32) -> usize {
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+/// The unit that a dead, old enough, managed container belongs to; else why it stays.
+fn unit_of(
+    container: &Container,
+    policy: ContainerPolicy,
+    now: UnixNanoseconds,
+) -> Result<(&PodUid, &Arc<str>), ContainerKeepReason> {
+    if container.state == ContainerState::Running {
+        return Err(ContainerKeepReason::Running);
+    }
+    if !container.managed {
+        return Err(ContainerKeepReason::Foreign);
+    }
+    let (Some(pod), Some(name)) = (&container.pod, &container.name) else {
+        return Err(ContainerKeepReason::Unidentified);
+    };
+    // A creation time in the future is no age at all, not even for a minimum of zero.
+    if container.created_at > now || now.since(container.created_at) < policy.minimum_age {
+        return Err(ContainerKeepReason::TooYoung);
+    }
+    Ok((pod, name))
+}
+
+/// Known pods with init containers of which no regular container is listed yet.
+fn initialising_pods<'a>(containers: &'a [Container], pods: &PodView) -> BTreeSet<&'a PodUid> {
+    let mut initialising = BTreeSet::new();
+    let mut started = BTreeSet::new();
+    for container in containers {
+        let (Some(pod), Some(name)) = (&container.pod, &container.name) else { continue };
+        match pods.known.get(pod) {
+            Some(known) if known.init_containers.contains(name) => initialising.insert(pod),
+            _ => started.insert(pod),
+        };
+    }
+    initialising.retain(|pod| !started.contains(*pod));
+    initialising
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pods::testing::{uid, view};
+    use super::super::pods::{KnownPod, OracleState};
+    use super::*;
+    use ContainerState::{Exited, Running as Runs, Unknown};
+    use proptest::prelude::*;
+
+    const HOUR: i64 = 3_600_000_000_000;
+    const NOW: UnixNanoseconds = UnixNanoseconds(1_000 * HOUR);
+
+    /// `pod/name/number`: created `number` nanoseconds after the epoch, so a larger number is newer.
+    fn container(spec: &str, state: ContainerState) -> Container {
+        let parts: Vec<&str> = spec.split('/').collect();
+        Container {
+            id: ContainerId::new(spec).expect("not empty"),
+            sandbox: None,
+            pod: PodUid::new(parts[0]),
+            name: Some(parts[1].into()),
+            state,
+            created_at: UnixNanoseconds(parts[2].parse().expect("a number")),
+            managed: true,
+        }
+    }
+
+    fn dead(specs: &[&str]) -> Vec<Container> {
+        specs.iter().map(|spec| container(spec, Exited)).collect()
+    }
+
+    fn limits(per: Option<u32>, all: Option<u32>) -> ContainerPolicy {
+        ContainerPolicy {
+            maximum_per_pod_container: per,
+            maximum_containers: all,
+            keep_newest_of_live_pods: false,
+            ..ContainerPolicy::default()
+        }
+    }
+
+    fn removed(
+        containers: &[Container],
+        pods: &PodView,
+        policy: ContainerPolicy,
+        pressure: bool,
+    ) -> Vec<String> {
+        let plan = plan(containers, &[], pods, policy, pressure, NOW);
+        assert_eq!(plan.removals.len() + plan.kept.len(), containers.len(), "each has one verdict");
+        plan.removals.iter().map(|removal| removal.id.to_string()).collect()
+    }
+
+    type Case<'a> = (&'a str, Vec<Container>, Option<u32>, Option<u32>, &'a [&'a str]);
+
+    /// T60 to T69: upstream's own table of limits, all pods live, nothing protected.
+    #[test]
+    fn limits_equal_upstreams() {
+        let five = ["p/a/1", "p/a/2", "p/a/3", "p/a/4", "p/a/5"];
+        let three_by_three =
+            ["p/a/1", "p/a/2", "p/a/3", "q/b/4", "q/b/5", "q/b/6", "r/c/7", "r/c/8", "r/c/9"];
+        let five_by_two =
+            ["p/a/1", "p/a/2", "q/b/3", "q/b/4", "r/c/5", "r/c/6", "s/d/7", "s/d/8", "t/e/9", "t/e/10"];
+        let eight =
+            ["p/a/1", "p/a/2", "q/b/3", "q/b/4", "r/c/5", "s/d/6", "t/e/7", "u/f/8", "v/g/9", "w/h/10"];
+        let cases: [Case<'_>; 8] = [
+            ("T60", dead(&["p/a/1"]), Some(1), Some(0), &["p/a/1"]),
+            ("T61", dead(&five), None, Some(4), &["p/a/1"]),
+            ("T62", dead(&five[..3]), None, None, &[]),
+            ("T64", dead(&five[..3]), Some(2), Some(6), &["p/a/1"]),
+            ("T66", dead(&five[..2]), Some(2), None, &[]),
+            ("T67", dead(&three_by_three), Some(2), Some(6), &["p/a/1", "q/b/4", "r/c/7"]),
+            ("T68", dead(&five_by_two), Some(2), Some(6), &["p/a/1", "q/b/3", "r/c/5", "s/d/7", "t/e/9"]),
+            ("T69", dead(&eight), Some(2), Some(6), &["p/a/1", "q/b/3", "p/a/2", "q/b/4"]),
+        ];
+        let everybody = view(&["p", "q", "r", "s", "t", "u", "v", "w"], &[], &[]);
+        for (case, containers, per, all, expected) in cases {
+            assert_eq!(removed(&containers, &everybody, limits(per, all), false), expected, "{case}");
+        }
+        let with_a_running_one = [dead(&["p/a/1", "p/a/2"]), vec![container("p/a/3", Runs)]].concat();
+        assert!(removed(&with_a_running_one, &everybody, limits(Some(2), None), false).is_empty(), "T65");
+    }
+
+    /// T63 and T71: MinAge counts from creation, also for deleted pods.
+    #[test]
+    fn young_containers_stay() {
+        let policy = ContainerPolicy { minimum_age: GoDuration(HOUR), ..limits(Some(0), None) };
+        let mut containers = dead(&["gone/a/1", "gone/b/2", "gone/c/3"]);
+        containers[2].created_at = NOW;
+        assert_eq!(removed(&containers, &view(&[], &[], &["gone"]), policy, false), ["gone/a/1", "gone/b/2"]);
+        containers[1].created_at = UnixNanoseconds(NOW.0 - HOUR);
+        assert_eq!(
+            removed(&containers, &view(&[], &[], &["gone"]), policy, false).len(),
+            2,
+            "exactly old enough"
+        );
+        containers[1].created_at = UnixNanoseconds(NOW.0 + 1);
+        let anything = limits(Some(0), Some(0));
+        assert_eq!(
+            removed(&containers, &view(&[], &[], &["gone"]), anything, false).len(),
+            2,
+            "future: no candidate"
+        );
+    }
+
+    /// T70 and T72.
+    #[test]
+    fn pressure_takes_what_finished_pods_left() {
+        let containers =
+            [dead(&["live/a/1", "done/a/2", "done/b/3"]), vec![container("live/a/4", Runs)]].concat();
+        let mut pods = view(&["live"], &["done"], &["gone"]);
+        let policy = ContainerPolicy::default();
+        assert_eq!(removed(&containers, &pods, policy, true), ["done/a/2", "done/b/3"]);
+        assert!(removed(&containers, &pods, policy, false).is_empty());
+        pods.state = OracleState::Unsynced { why: "not yet".into() };
+        assert!(removed(&[containers, dead(&["gone/a/1"])].concat(), &pods, policy, true).is_empty(), "T72");
+    }
+
+    /// T73: it may be running, so it is stopped first.
+    #[test]
+    fn an_unknown_container_is_stopped_first() {
+        let containers = [container("p/a/1", Unknown)];
+        let plan = plan(&containers, &[], &view(&["p"], &[], &[]), limits(Some(0), Some(0)), false, NOW);
+        let id = ContainerId::new("p/a/1").expect("not empty");
+        let reason = ContainerRemovalReason::PerPodContainerLimit;
+        assert_eq!(plan.removals, [ContainerRemoval { id, reason, stop_first: true }]);
+    }
+
+    /// The hard rule of 12.3, against a node limit of zero.
+    #[test]
+    fn what_a_live_pod_needs_stays() {
+        let containers = dead(&["live/a/1", "live/a/2", "done/a/3", "gone/a/4"]);
+        let policy = ContainerPolicy { keep_newest_of_live_pods: true, ..limits(Some(0), Some(0)) };
+        let found = plan(&containers, &[], &view(&["live"], &["done"], &["gone"]), policy, false, NOW);
+        let ids: Vec<_> = found.removals.iter().map(|r| (r.id.as_str(), r.reason)).collect();
+        assert_eq!(
+            ids,
+            [
+                ("gone/a/4", ContainerRemovalReason::PodGone),
+                ("done/a/3", ContainerRemovalReason::PerPodContainerLimit),
+                ("live/a/1", ContainerRemovalReason::PerPodContainerLimit),
+            ]
+        );
+        assert_eq!(found.kept.len(), 1);
+        assert_eq!((found.kept[0].1, found.over_node_limit), (ContainerKeepReason::NewestOfLivePod, 1));
+    }
+
+    #[test]
+    fn a_pod_that_initialises_keeps_every_run() {
+        let mut pods = view(&[], &[], &[]);
+        let known = KnownPod { init_containers: [Arc::from("setup")].into(), ..KnownPod::default() };
+        pods.known.insert(uid("p"), known);
+        let runs = ["p/setup/1", "p/setup/2"];
+        let found = plan(&dead(&runs), &[], &pods, ContainerPolicy::default(), false, NOW);
+        let reasons: Vec<_> = found.kept.iter().map(|(_, reason)| *reason).collect();
+        assert_eq!(reasons, [ContainerKeepReason::InitialisationUnderWay; 2]);
+        let started = [dead(&runs), vec![container("p/main/3", Runs)]].concat();
+        assert_eq!(removed(&started, &pods, ContainerPolicy::default(), false), ["p/setup/1"]);
+    }
+
+    #[test]
+    fn foreign_and_nameless_containers_are_left_alone() {
+        let mut containers = dead(&["gone/a/1", "gone/b/2", "gone/c/3"]);
+        containers[0].managed = false;
+        containers[1].name = None;
+        containers[2].pod = None;
+        assert!(removed(&containers, &view(&[], &[], &["gone"]), limits(Some(0), Some(0)), true).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn limits_hold_and_live_pods_keep_their_newest(
+            specs in prop::collection::vec((0_usize..6, 0_usize..3, 0_i64..50, 0_usize..4), 0..60),
+            per in prop::option::of(0_u32..4), all in prop::option::of(0_u32..20), pressure: bool,
+        ) {
+            let names = ["live-a", "live-b", "done", "gone", "late", "other"];
+            let pods = view(&["live-a", "live-b"], &["done"], &["gone"]);
+            let containers: Vec<_> = specs.iter().enumerate().map(|(n, &(pod, name, created, state))| {
+                let state = [Exited, Runs, Unknown, ContainerState::Created][state];
+                let mut one = container(&format!("{}/c{name}/{created}", names[pod]), state);
+                one.id = ContainerId::new(&format!("id-{n}")).expect("not empty");
+                one
+            }).collect();
+            let policy = ContainerPolicy { keep_newest_of_live_pods: true, ..limits(per, all) };
+            let found = plan(&containers, &[], &pods, policy, pressure, NOW);
+            let going: BTreeSet<_> = found.removals.iter().map(|r| r.id.clone()).collect();
+            prop_assert_eq!(going.len(), found.removals.len(), "nothing goes twice");
+            prop_assert_eq!(going.len() + found.kept.len(), containers.len());
+            let mut units: BTreeMap<_, Vec<&Container>> = BTreeMap::new();
+            for one in containers.iter().filter(|c| c.state != Runs) {
+                units.entry((one.pod.clone(), one.name.clone())).or_default().push(one);
+            }
+            let (mut staying, mut protected) = (0, 0);
+            for ((pod, _), members) in units {
+                let pod = pod.expect("has one");
+                let kept = members.iter().filter(|c| !going.contains(&c.id)).count();
+                staying += kept;
+                if let Some(limit) = per { prop_assert!(kept <= (limit as usize).max(1)); }
+                if pod.as_str() == "gone" { prop_assert_eq!(kept, 0); continue; }
+                // A finished pod with a container in an unknown state counts as live.
+                protected += 1;
+                if pod.as_str() == "done" {
+                    continue;
+                }
+                let newest = members.iter().map(|c| c.created_at).max();
+                prop_assert!(members.iter().any(|c| Some(c.created_at) == newest && !going.contains(&c.id)));
+            }
+            if let Some(limit) = all { prop_assert!(staying <= (limit as usize).max(protected)); }
+            for one in containers.iter().filter(|c| c.state == Runs) { prop_assert!(!going.contains(&one.id)); }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What is known of pods: whether what they left behind may go (spec `node-gc.md`, sections 9.1 and 14.4).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use gc_types::{GoDuration, UnixNanoseconds};
+
+use super::{Container, ContainerState, PodUid, Sandbox, SandboxState};
+
+/// Where knowledge of pods comes from, and whether it may be trusted now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OracleState {
+    /// Complete and current: a pod that it does not know does not exist.
+    Synced,
+    /// Partial, stale or failing: it answers nothing.
+    Unsynced {
+        /// Why, for people.
+        why: String,
+    },
+    /// There is none: only limits apply.
+    Standalone,
+}
+
+/// One pod that exists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownPod {
+    /// Phase Succeeded or Failed.
+    pub finished: bool,
+    /// Failed with reason `Evicted`.
+    pub evicted: bool,
+    /// It has a deletionTimestamp.
+    pub deleting: bool,
+    /// Names of its init containers (restartable ones included).
+    pub init_containers: BTreeSet<Arc<str>>,
+}
+
+/// What may be done with what a pod left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The pod may still need it.
+    Live,
+    /// All of it stopped for good, the pod object still exists: only pressure takes it.
+    Terminated,
+    /// The pod is gone (or evicted, or deleted with everything stopped).
+    Gone,
+    /// Nobody knows: as live, and not even pressure takes it.
+    Undetermined,
+}
+
+/// The pods of this node, as known now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodView {
+    /// Whether the knowledge is complete.
+    pub state: OracleState,
+    /// The pods that exist, by the UID that the runtime knows.
+    pub known: BTreeMap<PodUid, KnownPod>,
+    /// Since when each unknown UID, among those the runtime lists, has been unknown to a synced oracle.
+    pub unknown_since: BTreeMap<PodUid, UnixNanoseconds>,
+    /// How long a UID must have been unknown before its pod counts as gone.
+    pub safety_delay: GoDuration,
+}
+
+/// What runs, by pod: taken from one listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Running {
+    containers: BTreeSet<PodUid>,
+    sandboxes: BTreeSet<PodUid>,
+}
+
+impl Running {
+    /// Reads it off a listing. A container in an unknown state may run.
+    #[must_use]
+    pub fn of(containers: &[Container], sandboxes: &[Sandbox]) -> Self {
+        let runs = |c: &&Container| matches!(c.state, ContainerState::Running | ContainerState::Unknown);
+        Self {
+            containers: containers.iter().filter(runs).filter_map(|c| c.pod.clone()).collect(),
+            sandboxes: sandboxes
+                .iter()
+                .filter(|s| s.state == SandboxState::Ready)
+                .filter_map(|s| s.pod.clone())
+                .collect(),
+        }
+    }
+}
+
+impl PodView {
+    /// A view that knows nothing and therefore permits limits only.
+    #[must_use]
+    pub fn standalone() -> Self {
+        Self {
+            state: OracleState::Standalone,
+            known: BTreeMap::new(),
+            unknown_since: BTreeMap::new(),
+            safety_delay: GoDuration::ZERO,
+        }
+    }
+
+    /// What may be done with the leftovers of a pod.
+    #[must_use]
+    pub fn standing(&self, pod: &PodUid, running: &Running, now: UnixNanoseconds) -> Standing {
+        if self.state != OracleState::Synced {
+            return Standing::Undetermined;
+        }
+        let Some(known) = self.known.get(pod) else {
+            let long_enough =
+                self.unknown_since.get(pod).is_some_and(|&since| now.since(since) >= self.safety_delay);
+            return if long_enough { Standing::Gone } else { Standing::Undetermined };
+        };
+        let containers_run = running.containers.contains(pod);
+        if known.evicted || known.deleting && !containers_run && !running.sandboxes.contains(pod) {
+            Standing::Gone
+        } else if known.finished && !containers_run {
+            Standing::Terminated
+        } else {
+            Standing::Live
+        }
+    }
+
+    /// Notes which of the listed UIDs are unknown to a synced oracle, and since when; forgets those that are not
+    /// listed any more. Call it once per listing. Bounded by what the runtime lists.
+    pub fn note_unknown(&mut self, listed: &BTreeSet<PodUid>, now: UnixNanoseconds) {
+        if self.state != OracleState::Synced {
+            // While the oracle is not sure, nothing ages towards removal.
+            self.unknown_since.clear();
+            return;
+        }
+        let before = std::mem::take(&mut self.unknown_since);
+        for pod in listed.iter().filter(|pod| !self.known.contains_key(*pod)) {
+            let since = before.get(pod).copied().unwrap_or(now).min(now);
+            self.unknown_since.insert(pod.clone(), since);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    pub(crate) fn uid(text: &str) -> PodUid {
+        PodUid::new(text).expect("not empty")
+    }
+
+    /// A synced view: `live` exist, `finished` exist and are finished, `gone` have long been unknown.
+    pub(crate) fn view(live: &[&str], finished: &[&str], gone: &[&str]) -> PodView {
+        let known =
+            |names: &[&str], pod: KnownPod| names.iter().map(|n| (uid(n), pod.clone())).collect::<Vec<_>>();
+        let finished = known(finished, KnownPod { finished: true, ..KnownPod::default() });
+        PodView {
+            state: OracleState::Synced,
+            known: known(live, KnownPod::default()).into_iter().chain(finished).collect(),
+            unknown_since: gone.iter().map(|n| (uid(n), UnixNanoseconds(i64::MIN))).collect(),
+            safety_delay: GoDuration::from_seconds(60),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{uid, view};
+    use super::*;
+
+    const fn at(time: i64) -> UnixNanoseconds {
+        UnixNanoseconds(time)
+    }
+
+    #[test]
+    fn a_standing_needs_a_sure_oracle() {
+        let idle = Running::default();
+        let busy = Running { containers: [uid("p")].into(), sandboxes: [uid("p")].into() };
+        let pod =
+            |finished, evicted, deleting| KnownPod { finished, evicted, deleting, ..KnownPod::default() };
+        for (case, known, running, expected) in [
+            ("alive", pod(false, false, false), &idle, Standing::Live),
+            ("finished", pod(true, false, false), &idle, Standing::Terminated),
+            ("finished, still running", pod(true, false, false), &busy, Standing::Live),
+            ("evicted", pod(true, true, false), &busy, Standing::Gone),
+            ("deleting", pod(false, false, true), &idle, Standing::Gone),
+            ("deleting, still running", pod(false, false, true), &busy, Standing::Live),
+        ] {
+            let mut view = view(&[], &[], &[]);
+            view.known.insert(uid("p"), known);
+            assert_eq!(view.standing(&uid("p"), running, at(0)), expected, "{case}");
+            for state in [OracleState::Standalone, OracleState::Unsynced { why: "stale".into() }] {
+                view.state = state;
+                assert_eq!(view.standing(&uid("p"), running, at(0)), Standing::Undetermined, "{case}");
+            }
+        }
+    }
+
+    /// T92, and the safety delay of an unknown UID.
+    #[test]
+    fn an_unknown_pod_is_gone_only_after_the_delay() {
+        let mut view = view(&["known"], &[], &[]);
+        let listed = [uid("known"), uid("stranger")].into();
+        view.note_unknown(&listed, at(1_000));
+        let later = at(1_000 + view.safety_delay.0);
+        let standing = |view: &PodView, when| view.standing(&uid("stranger"), &Running::default(), when);
+        assert_eq!(standing(&view, at(later.0 - 1)), Standing::Undetermined);
+        assert_eq!(standing(&view, later), Standing::Gone);
+        view.state = OracleState::Unsynced { why: "connection lost".into() };
+        view.note_unknown(&listed, later);
+        view.state = OracleState::Synced;
+        view.note_unknown(&listed, later);
+        assert_eq!(standing(&view, later), Standing::Undetermined, "an outage starts the delay anew");
+        view.note_unknown(&[uid("known")].into(), later);
+        assert!(view.unknown_since.is_empty());
+    }
+}
