@@ -1,1 +1,44 @@
-//! (under construction)
+//! Patches: JSON patch, merge patch, strategic merge patch.
+
+mod json;
+mod merge;
+mod strategic;
+
+pub use json::{MAX_COPIED_BYTES, MAX_OPERATIONS, json_patch};
+pub use merge::merge_patch;
+pub use strategic::strategic_merge_patch;
+
+use serde_json::Value;
+
+use crate::error::{ApiError, Details};
+use crate::schema;
+
+/// 422 as the API server words everything that a JSON patch can fail with once it could be read.
+fn unprocessable() -> ApiError {
+    let mut error =
+        ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request");
+    error.details = Some(Box::new(Details::default()));
+    error
+}
+
+/// Refuses patches that are nested too deeply to be walked.
+fn check_depth(patch: &Value) -> Result<(), ApiError> {
+    match schema::depth(patch) {
+        Some(_) => Ok(()),
+        None => {
+            Err(ApiError::bad_request(format!("patch is nested more than {} levels deep", schema::MAX_DEPTH)))
+        }
+    }
+}
+
+/// What Go calls a JSON value in error messages.
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

@@ -1,0 +1,44 @@
+//! The bound of all recursion over documents.
+
+use serde_json::Value;
+
+/// How deep documents may be nested. Bodies are stopped at 128 levels where they are parsed; patches can build
+/// a little more out of parts, and everything that walks a document recursively relies on this bound.
+pub const MAX_DEPTH: usize = 256;
+
+/// How deep a document is nested: 0 for scalars. Gives up at the bound, so that its own recursion is bounded;
+/// `None` then.
+#[must_use]
+pub fn depth(value: &Value) -> Option<usize> {
+    fn walk(value: &Value, left: usize) -> Option<usize> {
+        let deepest = match value {
+            Value::Array(items) => {
+                let left = left.checked_sub(1)?;
+                items.iter().try_fold(0, |deepest, item| Some(walk(item, left)?.max(deepest)))?
+            }
+            Value::Object(fields) => {
+                let left = left.checked_sub(1)?;
+                fields.values().try_fold(0, |deepest, item| Some(walk(item, left)?.max(deepest)))?
+            }
+            _ => return Some(0),
+        };
+        Some(deepest + 1)
+    }
+    walk(value, MAX_DEPTH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn depth_counts_levels_up_to_the_bound() {
+        let nested = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!([inner]));
+        assert_eq!(depth(&json!("x")), Some(0));
+        assert_eq!(depth(&json!({})), Some(1));
+        assert_eq!(depth(&json!({"a": [1, {"b": {}}], "c": 1})), Some(4));
+        assert_eq!(depth(&nested(MAX_DEPTH)), Some(MAX_DEPTH));
+        assert_eq!(depth(&nested(MAX_DEPTH + 1)), None);
+    }
+}
