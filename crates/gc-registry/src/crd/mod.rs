@@ -1,5 +1,251 @@
-//! Custom resource definitions (under construction).
+//! CustomResourceDefinitions and their instances.
+//!
+//! A definition is defaulted, prepared and validated by the free functions here; [`settle_names`] and
+//! [`set_termination`] keep its status. [`definitions`] compiles what it serves: one [`ResourceDefinition`]
+//! per served version, whose [`CustomVersion`] knows how to prune, default, validate, prepare and show
+//! instances.
+//!
+//! Versions are converted by the strategy `None` only: apiVersion is rewritten, nothing else.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::resource::{DefaultGarbageCollection, ResourceDefinition, Subresource};
+use crate::schema::Schema;
+use gc_types::Scope;
+
+mod columns;
+mod compile;
+mod conditions;
+mod definition;
+mod field;
+mod formats;
+mod instance;
+mod json_path;
+mod structural;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+pub use columns::CustomColumn;
+pub use conditions::{
+    APPROVAL_ANNOTATION, CLEANUP_FINALIZER, NamesInUse, Termination, is_established, is_terminating,
+    set_termination, settle_names,
+};
+pub use definition::{
+    apply_defaults, prepare_create, prepare_status_update, prepare_update, validate_create,
+    validate_status_update, validate_update, warnings,
+};
+
+/// The verbs of every custom resource, in the order of discovery.
+const VERBS: [&str; 8] =
+    ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+
+/// The verbs of its subresources.
+const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// One served version of a definition, compiled.
 #[derive(Debug)]
-pub struct CustomVersion {}
+pub struct CustomVersion {
+    api_version: Arc<str>,
+    kind: Arc<str>,
+    schema: Arc<Schema>,
+    source: Value,
+    patterns: validate::Patterns,
+    has_status: bool,
+    scale: Option<Scale>,
+    columns: Vec<CustomColumn>,
+    selectable_fields: Vec<Arc<str>>,
+    deprecation_warning: Option<Arc<str>>,
+}
+
+/// Where the fields of the scale subresource are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Scale {
+    spec_replicas_path: Arc<str>,
+    status_replicas_path: Arc<str>,
+    label_selector_path: Option<Arc<str>>,
+}
+
+/// Why a definition cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// A part that every definition has is missing or of a wrong type.
+    #[error("the definition has no {0}")]
+    Missing(&'static str),
+}
+
+impl CustomVersion {
+    /// The schema, compiled.
+    #[must_use]
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// `openAPIV3Schema` as the definition has it, for OpenAPI documents.
+    #[must_use]
+    pub fn open_api_schema(&self) -> &Value {
+        &self.source
+    }
+
+    /// Whether status is a subresource.
+    #[must_use]
+    pub fn has_status(&self) -> bool {
+        self.has_status
+    }
+
+    /// Whether there is a scale subresource.
+    #[must_use]
+    pub fn has_scale(&self) -> bool {
+        self.scale.is_some()
+    }
+
+    /// The columns of a table, the name first.
+    #[must_use]
+    pub fn columns(&self) -> &[CustomColumn] {
+        &self.columns
+    }
+
+    /// Paths that field selectors may name, beside those of metadata, such as `spec.color`.
+    #[must_use]
+    pub fn selectable_fields(&self) -> &[Arc<str>] {
+        &self.selectable_fields
+    }
+
+    /// What requests to a deprecated version are warned with.
+    #[must_use]
+    pub fn deprecation_warning(&self) -> Option<&str> {
+        self.deprecation_warning.as_deref()
+    }
+}
+
+/// Compiles the served versions of a definition, the preferred one first.
+pub fn definitions(definition: &Value) -> Result<Vec<ResourceDefinition>, CompileError> {
+    let spec = &definition["spec"];
+    let group = spec["group"].as_str().ok_or(CompileError::Missing("group"))?;
+    // What is served follows the names that were accepted, not those that were asked for.
+    let accepted = &definition["status"]["acceptedNames"];
+    let is_accepted = accepted["plural"].as_str().is_some_and(|plural| !plural.is_empty());
+    let names = if is_accepted { accepted } else { &spec["names"] };
+    let versions = spec["versions"].as_array().ok_or(CompileError::Missing("versions"))?;
+    let mut served = versions
+        .iter()
+        .filter(|version| version["served"] == true)
+        .map(|version| resource(group, names, &spec["scope"], version))
+        .collect::<Result<Vec<_>, _>>()?;
+    served.sort_by(|a, b| compare_versions(&a.version, &b.version));
+    Ok(served)
+}
+
+fn resource(
+    group: &str,
+    names: &Value,
+    scope: &Value,
+    version: &Value,
+) -> Result<ResourceDefinition, CompileError> {
+    let name = version["name"].as_str().ok_or(CompileError::Missing("version name"))?;
+    let plural = names["plural"].as_str().ok_or(CompileError::Missing("plural name"))?;
+    let kind = names["kind"].as_str().ok_or(CompileError::Missing("kind"))?;
+    let singular = names["singular"].as_str().map_or_else(|| kind.to_lowercase(), str::to_owned);
+    let list_kind = names["listKind"].as_str().map_or_else(|| format!("{kind}List"), str::to_owned);
+    let texts = |key: &str| -> Vec<Arc<str>> {
+        names[key].as_array().into_iter().flatten().filter_map(Value::as_str).map(Arc::from).collect()
+    };
+    let custom = compile_version(group, name, kind, version);
+    let mut subresources = Vec::new();
+    let mut add = |subresource: &str, (group, version, kind): (&str, &str, &str)| {
+        subresources.push(Subresource {
+            name: subresource.into(),
+            response_kind: (group.into(), version.into(), kind.into()),
+            verbs: SUBRESOURCE_VERBS.map(Arc::from).to_vec(),
+        });
+    };
+    if custom.has_status {
+        add("status", (group, name, kind));
+    }
+    if custom.scale.is_some() {
+        add("scale", ("autoscaling", "v1", "Scale"));
+    }
+    Ok(ResourceDefinition {
+        group: group.into(),
+        version: name.into(),
+        resource: plural.into(),
+        singular: singular.into(),
+        kind: kind.into(),
+        list_kind: list_kind.into(),
+        short_names: texts("shortNames"),
+        categories: texts("categories"),
+        scope: if scope == "Cluster" { Scope::Cluster } else { Scope::Namespaced },
+        verbs: VERBS.map(Arc::from).to_vec(),
+        subresources,
+        default_garbage_collection: DefaultGarbageCollection::Delete,
+        graceful_deletion: false,
+        returns_deleted_object: false,
+        custom: Some(Arc::new(custom)),
+    })
+}
+
+fn compile_version(group: &str, name: &str, kind: &str, version: &Value) -> CustomVersion {
+    let source = version["schema"]["openAPIV3Schema"].clone();
+    let schema = compile::compile(&source);
+    let mut patterns = validate::Patterns::new();
+    validate::patterns(&schema, &mut patterns);
+    let subresources = &version["subresources"];
+    let scale = &subresources["scale"];
+    let path = |key: &str| scale[key].as_str().filter(|path| !path.is_empty()).map(Arc::from);
+    let scale = match (path("specReplicasPath"), path("statusReplicasPath")) {
+        (Some(spec_replicas_path), Some(status_replicas_path)) => {
+            Some(Scale { spec_replicas_path, status_replicas_path, label_selector_path: path("labelSelectorPath") })
+        }
+        _ => None,
+    };
+    let selectable = version["selectableFields"].as_array().into_iter().flatten();
+    let api_version = format!("{group}/{name}");
+    let deprecation_warning = (version["deprecated"] == true).then(|| {
+        let default = || format!("{api_version} {kind} is deprecated");
+        version["deprecationWarning"].as_str().map_or_else(default, str::to_owned).into()
+    });
+    CustomVersion {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        schema: Arc::new(schema),
+        source,
+        patterns,
+        has_status: subresources["status"].is_object(),
+        scale,
+        columns: columns::columns(version),
+        selectable_fields: selectable
+            .filter_map(|field| field["jsonPath"].as_str())
+            .map(|path| Arc::from(path.trim_start_matches('.')))
+            .collect(),
+        deprecation_warning,
+    }
+}
+
+/// The order of versions of a group: `v2`, `v1`, `v1beta1`, `v1alpha2`, then everything else by name.
+#[must_use]
+pub fn compare_versions(a: &str, b: &str) -> std::cmp::Ordering {
+    match (version_rank(a), version_rank(b)) {
+        (Some(a), Some(b)) => Reverse(a).cmp(&Reverse(b)),
+        (Some(_), None) => std::cmp::Ordering::Less,
+        (None, Some(_)) => std::cmp::Ordering::Greater,
+        (None, None) => a.cmp(b),
+    }
+}
+
+/// Stability (general availability is 2, beta 1, alpha 0), major and minor number.
+fn version_rank(version: &str) -> Option<(u8, u64, u64)> {
+    let rest = version.strip_prefix('v')?;
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let (major, rest) = rest.split_at(digits);
+    let major = major.parse().ok()?;
+    let (stability, minor) = match rest {
+        "" => return Some((2, major, 0)),
+        _ => rest.strip_prefix("beta").map(|minor| (1, minor)).or_else(|| {
+            rest.strip_prefix("alpha").map(|minor| (0, minor))
+        })?,
+    };
+    Some((stability, major, minor.parse().ok()?))
+}

@@ -1,0 +1,457 @@
+//! What is done to custom resources: pruning, defaulting, preparation of writes, conversion, scale.
+
+use serde_json::{Map, Value, json};
+
+use super::CustomVersion;
+use super::field::{self, child};
+use super::validate;
+use crate::error::{ApiError, FieldError};
+use crate::schema::{Node, Schema};
+
+/// The members that every object has whatever its schema says.
+const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+/// Segments of a path kept for the report of a pruned field.
+type Path = String;
+
+/// Drops what a schema does not specify and returns the paths of what was dropped, sorted.
+pub(super) fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
+    let mut dropped = Vec::new();
+    let mut path = Path::new();
+    if let Value::Object(map) = object {
+        prune_map(schema, map, &mut path, true, &mut dropped);
+    }
+    dropped.sort();
+    dropped
+}
+
+fn prune_value(schema: Option<&Schema>, value: &mut Value, path: &mut Path, dropped: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => match schema {
+            Some(schema) => prune_map(schema, map, path, schema.embedded_resource, dropped),
+            None => drop_members(map, path, dropped, |_| true),
+        },
+        Value::Array(items) => {
+            let item_schema = match schema.map(|schema| (&schema.node, schema.preserve_unknown)) {
+                Some((Node::List(list), _)) => Some(&*list.items),
+                Some((_, true)) => return,
+                _ => None,
+            };
+            let length = path.len();
+            for (index, item) in items.iter_mut().enumerate() {
+                path.push_str(&format!("[{index}]"));
+                prune_value(item_schema, item, path, dropped);
+                path.truncate(length);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn drop_members(
+    map: &mut Map<String, Value>,
+    path: &str,
+    dropped: &mut Vec<String>,
+    which: impl Fn(&str) -> bool,
+) {
+    map.retain(|name, _| {
+        let goes = which(name);
+        if goes {
+            dropped.push(child(path, name));
+        }
+        !goes
+    });
+}
+
+fn prune_map(
+    schema: &Schema,
+    map: &mut Map<String, Value>,
+    path: &mut Path,
+    is_resource: bool,
+    dropped: &mut Vec<String>,
+) {
+    let is_meta = |name: &str| is_resource && META_FIELDS.contains(&name);
+    match &schema.node {
+        Node::Map(_) => {}
+        Node::Object(object) if !schema.preserve_unknown => {
+            drop_members(map, path, dropped, |name| !object.properties.contains_key(name) && !is_meta(name));
+        }
+        _ if schema.preserve_unknown => {}
+        _ => drop_members(map, path, dropped, |name| !is_meta(name)),
+    }
+    for (name, value) in map.iter_mut().filter(|(name, _)| !is_meta(name)) {
+        let member = match &schema.node {
+            Node::Map(values) => Some(&*values.values),
+            _ => schema.field(name),
+        };
+        // What is preserved without a schema is not looked into.
+        if member.is_none() && schema.preserve_unknown {
+            continue;
+        }
+        let length = path.len();
+        if length > 0 {
+            path.push('.');
+        }
+        path.push_str(name);
+        prune_value(member, value, path, dropped);
+        path.truncate(length);
+    }
+}
+
+/// Drops nulls where null is no value, and fills in defaults.
+pub(super) fn apply_defaults(schema: &Schema, value: &mut Value) {
+    match (&schema.node, value) {
+        (Node::Object(object), Value::Object(map)) => {
+            for (name, property) in &object.properties {
+                let schema = &*property.schema;
+                let unset = match map.get(&**name) {
+                    None => true,
+                    Some(value) => value.is_null() && !schema.nullable,
+                };
+                if unset {
+                    match &schema.default {
+                        Some(default) => {
+                            map.insert(name.to_string(), default.clone());
+                        }
+                        None => {
+                            map.remove(&**name);
+                        }
+                    }
+                }
+                if let Some(value) = map.get_mut(&**name) {
+                    apply_defaults(schema, value);
+                }
+            }
+        }
+        (Node::Map(values), Value::Object(map)) => {
+            let schema = &*values.values;
+            let null_goes = !schema.nullable && !matches!(schema.node, Node::Any);
+            if null_goes && schema.default.is_none() {
+                map.retain(|_, value| !value.is_null());
+            }
+            for value in map.values_mut() {
+                default_element(schema, value);
+            }
+        }
+        (Node::List(list), Value::Array(items)) => {
+            items.iter_mut().for_each(|item| default_element(&list.items, item));
+        }
+        _ => {}
+    }
+}
+
+fn default_element(schema: &Schema, value: &mut Value) {
+    if value.is_null()
+        && !schema.nullable
+        && let Some(default) = &schema.default
+    {
+        *value = default.clone();
+    }
+    apply_defaults(schema, value);
+}
+
+/// Whether two objects differ outside of their metadata.
+fn content_differs(a: &Value, b: &Value) -> bool {
+    let content = |value: &Value| -> Vec<(String, Value)> {
+        value
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| *name != "metadata")
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    };
+    content(a) != content(b)
+}
+
+fn set_generation(object: &mut Value, generation: i64) {
+    if let Some(map) = object.as_object_mut() {
+        let metadata = map.entry("metadata").or_insert_with(|| json!({}));
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.insert("generation".into(), generation.into());
+        }
+    }
+}
+
+fn generation(object: &Value) -> i64 {
+    object["metadata"]["generation"].as_i64().unwrap_or_default()
+}
+
+impl CustomVersion {
+    /// Drops the fields that the schema does not specify and returns their paths, sorted, such as
+    /// `spec.unknown`. `metadata` is not looked at: it is the same for all kinds.
+    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+        prune(&self.schema, object)
+    }
+
+    /// Fills in the defaults of the schema and drops nulls where the schema knows no null.
+    pub fn apply_defaults(&self, object: &mut Value) {
+        apply_defaults(&self.schema, object);
+    }
+
+    /// Prepares an object for its creation: generation 1, and no status where status is a subresource.
+    pub fn prepare_create(&self, object: &mut Value) {
+        if self.has_status
+            && let Some(map) = object.as_object_mut()
+        {
+            map.remove("status");
+        }
+        set_generation(object, 1);
+    }
+
+    /// Prepares an update: the main endpoint keeps the stored status where status is a subresource; the
+    /// status endpoint keeps everything else, even metadata other than managedFields. Raises the generation
+    /// if anything outside of metadata changes (at the main endpoint).
+    pub fn prepare_update(&self, object: &mut Value, stored: &Value, subresource: &str) {
+        if subresource == "status" {
+            keep_all_but_status(object, stored);
+            return;
+        }
+        if self.has_status
+            && let Some(map) = object.as_object_mut()
+        {
+            match stored.get("status") {
+                Some(status) => {
+                    map.insert("status".into(), status.clone());
+                }
+                None => {
+                    map.remove("status");
+                }
+            }
+        }
+        let raised = i64::from(content_differs(object, stored));
+        set_generation(object, generation(stored).saturating_add(raised));
+    }
+
+    /// Checks an object against kind, schema and scale; with `stored` as an update, which does not check
+    /// unchanged parts again. Metadata is checked elsewhere, as for all kinds.
+    #[must_use]
+    pub fn validate(&self, object: &Value, stored: Option<&Value>) -> Vec<FieldError> {
+        let mut problems = self.validate_type(object);
+        if !problems.is_empty() {
+            return problems;
+        }
+        problems.extend(validate::values(&self.schema, &self.patterns, "", object, stored));
+        self.validate_scale_spec(object, &mut problems);
+        self.validate_scale_status(object, &mut problems);
+        validate::embedded_resources(&self.schema, "", object, &mut problems);
+        self.validate_list_types(object, stored, &mut problems);
+        problems
+    }
+
+    /// Checks an update of the status endpoint.
+    #[must_use]
+    pub fn validate_status(&self, object: &Value, stored: &Value) -> Vec<FieldError> {
+        let mut problems = self.validate_type(object);
+        if !problems.is_empty() {
+            return problems;
+        }
+        if let (Some(status), Some(schema)) = (object.get("status"), self.schema.field("status")) {
+            let old = stored.get("status");
+            problems.extend(validate::values(schema, &self.patterns, "status", status, old));
+        }
+        self.validate_scale_status(object, &mut problems);
+        validate::embedded_resources(&self.schema, "", object, &mut problems);
+        self.validate_list_types(object, Some(stored), &mut problems);
+        problems
+    }
+
+    fn validate_list_types(&self, object: &Value, stored: Option<&Value>, problems: &mut Vec<FieldError>) {
+        let mut old_problems = Vec::new();
+        if let Some(stored) = stored {
+            validate::list_types(&self.schema, "", stored, &mut old_problems);
+        }
+        if old_problems.is_empty() {
+            validate::list_types(&self.schema, "", object, problems);
+        }
+    }
+
+    fn validate_type(&self, object: &Value) -> Vec<FieldError> {
+        let mut problems = Vec::new();
+        for (name, wanted) in [("kind", &*self.kind), ("apiVersion", &*self.api_version)] {
+            let actual = object[name].as_str().unwrap_or_default();
+            if actual != wanted {
+                problems.push(field::invalid_text(name, actual, &format!("must be {wanted}")));
+            }
+        }
+        problems
+    }
+
+    fn validate_scale_spec(&self, object: &Value, problems: &mut Vec<FieldError>) {
+        if let Some(scale) = &self.scale {
+            check_replicas(object, &scale.spec_replicas_path, problems);
+        }
+    }
+
+    fn validate_scale_status(&self, object: &Value, problems: &mut Vec<FieldError>) {
+        let Some(scale) = &self.scale else { return };
+        check_replicas(object, &scale.status_replicas_path, problems);
+        if let Some(path) = &scale.label_selector_path
+            && let Some(other) = nested(object, path).filter(|value| !value.is_string())
+        {
+            let why = wrong_accessor(path, other, "string");
+            problems.push(field::invalid_text(path.to_string(), "", &why));
+        }
+    }
+
+    /// Rewrites apiVersion: the conversion of the strategy `None`, which is all that versions differ in.
+    pub fn convert(&self, object: &mut Value) {
+        if let Some(map) = object.as_object_mut() {
+            map.insert("apiVersion".into(), (&*self.api_version).into());
+        }
+    }
+
+    /// The `Scale` of an object (`autoscaling/v1`).
+    pub fn scale(&self, object: &Value) -> Result<Value, ApiError> {
+        let Some(scale) = &self.scale else {
+            return Err(ApiError::internal("the resource has no scale subresource"));
+        };
+        let Some(replicas) = nested(object, &scale.spec_replicas_path) else {
+            return Err(ApiError::internal(format!(
+                "the spec replicas field \"{}\" does not exist",
+                scale.spec_replicas_path
+            )));
+        };
+        let replicas = whole_number(&scale.spec_replicas_path, replicas)?;
+        let current = match nested(object, &scale.status_replicas_path) {
+            Some(value) => whole_number(&scale.status_replicas_path, value)?,
+            None => 0,
+        };
+        let mut metadata = Map::new();
+        for name in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+            if let Some(value) = object["metadata"].get(name) {
+                metadata.insert(name.into(), value.clone());
+            }
+        }
+        let mut spec = json!({});
+        if replicas != 0 {
+            spec["replicas"] = replicas.into();
+        }
+        let mut status = json!({"replicas": current});
+        if let Some(selector) = scale.label_selector_path.as_ref().and_then(|path| nested(object, path)) {
+            status["selector"] = selector.clone();
+        }
+        Ok(json!({
+            "kind": "Scale", "apiVersion": "autoscaling/v1",
+            "metadata": metadata, "spec": spec, "status": status,
+        }))
+    }
+
+    /// Writes the wanted replicas of a `Scale` into an object.
+    pub fn apply_scale(&self, object: &mut Value, wanted: &Value) -> Result<(), ApiError> {
+        let Some(scale) = &self.scale else {
+            return Err(ApiError::internal("the resource has no scale subresource"));
+        };
+        // Zero replicas are left out of the object on the wire.
+        let replicas = match &wanted["spec"]["replicas"] {
+            Value::Null => 0,
+            value => whole_number("spec.replicas", value)?,
+        };
+        let negative_or_too_large = i32::try_from(replicas).map_or(true, |replicas| replicas < 0);
+        if negative_or_too_large {
+            let wrong = field::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            return Err(ApiError::invalid("autoscaling", "Scale", name, &[wrong]));
+        }
+        set_nested(object, &scale.spec_replicas_path, replicas.into())
+    }
+
+    /// The values of the fields that field selectors may name, beside those of metadata.
+    #[must_use]
+    pub fn selectable_values(&self, object: &Value) -> Vec<(String, String)> {
+        let value_of = |path: &str| match nested(object, path) {
+            Some(Value::String(text)) => text.clone(),
+            None | Some(Value::Null) => String::new(),
+            Some(other) => field::printed(other),
+        };
+        self.selectable_fields.iter().map(|path| (path.to_string(), value_of(path))).collect()
+    }
+}
+
+/// The status endpoint: everything from the store but status, and the bookkeeping of metadata that is
+/// compared (resourceVersion, uid) or written (managedFields) with the request.
+fn keep_all_but_status(object: &mut Value, stored: &Value) {
+    let Some(new) = object.as_object_mut() else { return };
+    let status = new.remove("status");
+    let metadata = new.remove("metadata").unwrap_or_default();
+    let mut kept = stored.clone();
+    if let Some(kept) = kept.as_object_mut() {
+        match status {
+            Some(status) => kept.insert("status".into(), status),
+            None => kept.remove("status"),
+        };
+        for name in ["apiVersion", "kind"] {
+            if let Some(value) = new.remove(name) {
+                kept.insert(name.into(), value);
+            }
+        }
+        if let Some(kept_metadata) = kept.get_mut("metadata").and_then(Value::as_object_mut) {
+            for name in ["resourceVersion", "uid", "managedFields"] {
+                match metadata.get(name) {
+                    Some(value) => kept_metadata.insert(name.into(), value.clone()),
+                    None => kept_metadata.remove(name),
+                };
+            }
+        }
+    }
+    *object = kept;
+}
+
+/// The value at a path such as `.spec.replicas`.
+fn nested<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
+    path.trim_start_matches('.').split('.').try_fold(object, |value, name| value.as_object()?.get(name))
+}
+
+fn set_nested(object: &mut Value, path: &str, value: Value) -> Result<(), ApiError> {
+    let mut place = object;
+    for name in path.trim_start_matches('.').split('.') {
+        let Some(map) = place.as_object_mut() else {
+            return Err(ApiError::internal(format!("value cannot be set because {path} is not an object")));
+        };
+        place = map.entry(name).or_insert_with(|| json!({}));
+    }
+    *place = value;
+    Ok(())
+}
+
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+fn wrong_accessor(path: &str, value: &Value, wanted: &str) -> String {
+    let printed = value.as_str().map_or_else(|| field::printed(value), str::to_owned);
+    format!("{path} accessor error: {printed} is of the type {}, expected {wanted}", go_type(value))
+}
+
+fn whole_number(path: &str, value: &Value) -> Result<i64, ApiError> {
+    value.as_i64().ok_or_else(|| ApiError::internal(wrong_accessor(path, value, "int64")))
+}
+
+fn check_replicas(object: &Value, path: &str, problems: &mut Vec<FieldError>) {
+    let Some(value) = nested(object, path) else { return };
+    let Some(replicas) = value.as_i64() else {
+        problems.push(field::invalid(path, &0.into(), &wrong_accessor(path, value, "int64")));
+        return;
+    };
+    if replicas < 0 {
+        problems.push(field::invalid(path, value, "should be a non-negative integer"));
+    } else if replicas > i64::from(i32::MAX) {
+        let why = format!("should be less than or equal to {}", i32::MAX);
+        problems.push(field::invalid(path, value, &why));
+    }
+}
+
+/// Drops from a default what its schema does not specify; the paths of what was dropped.
+pub(super) fn prune_default(schema: &Schema, default: &mut Value) -> Vec<String> {
+    let mut dropped = Vec::new();
+    prune_value(Some(schema), default, &mut Path::new(), &mut dropped);
+    dropped
+}

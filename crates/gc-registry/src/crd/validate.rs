@@ -1,0 +1,529 @@
+//! Validation of custom resources against their schema, with the causes and texts of kube-apiserver.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use regex::Regex;
+use serde_json::{Map, Value};
+
+use super::field::{self, printed_float};
+use super::formats;
+use crate::error::{CauseReason, FieldError};
+use crate::schema::{ListType, Node, Schema, StringFormat, Validations};
+
+/// Problems reported for one object at most; the rest is not looked for, so that a broken list of a million
+/// items cannot make an answer of a million causes.
+const MOST_PROBLEMS: usize = 1_000;
+
+/// The compiled patterns of a schema, by their text.
+pub(super) type Patterns = BTreeMap<Arc<str>, Regex>;
+
+/// Bytes that one compiled pattern may take.
+const PATTERN_SIZE_LIMIT: usize = 1 << 20;
+
+/// Compiles one pattern as schemas use them.
+pub(super) fn compile_pattern(pattern: &str) -> Result<Regex, regex::Error> {
+    regex::RegexBuilder::new(pattern).size_limit(PATTERN_SIZE_LIMIT).build()
+}
+
+/// Compiles all patterns of a schema. Those that do not compile are left out (and restrict nothing):
+/// definitions with such patterns are refused before they are served.
+pub(super) fn patterns(schema: &Schema, into: &mut Patterns) {
+    if let Some(validations) = &schema.validations {
+        if let Some(pattern) = &validations.pattern
+            && !into.contains_key(pattern)
+            && let Ok(regex) = compile_pattern(pattern)
+        {
+            into.insert(pattern.clone(), regex);
+        }
+        let branches = validations.all_of.iter().chain(&validations.any_of).chain(&validations.one_of);
+        for branch in branches.chain(&validations.not) {
+            patterns(branch, into);
+        }
+    }
+    match &schema.node {
+        Node::Object(object) => object.properties.values().for_each(|property| patterns(&property.schema, into)),
+        Node::Map(map) => patterns(&map.values, into),
+        Node::List(list) => patterns(&list.items, into),
+        _ => {}
+    }
+}
+
+/// Checks types and values; `old` is the stored value, whose unchanged parts are not checked again.
+pub(super) fn values(
+    schema: &Schema,
+    patterns: &Patterns,
+    path: &str,
+    value: &Value,
+    old: Option<&Value>,
+) -> Vec<FieldError> {
+    let mut checker = Checker { patterns, path: path.to_owned(), problems: Vec::new() };
+    checker.check(schema, value, old, true);
+    checker.problems
+}
+
+struct Checker<'a> {
+    patterns: &'a Patterns,
+    path: String,
+    problems: Vec<FieldError>,
+}
+
+impl Checker<'_> {
+    /// `typed` is off below `allOf` and its like, where schemas restrict but say no types.
+    fn check(&mut self, schema: &Schema, value: &Value, old: Option<&Value>, typed: bool) {
+        if self.problems.len() >= MOST_PROBLEMS || old == Some(value) {
+            return;
+        }
+        if value.is_null() {
+            if typed && !schema.nullable && type_name(&schema.node).is_some() {
+                self.wrong_type(&schema.node, "null");
+            }
+            if !schema.nullable {
+                self.check_enumeration(schema, value);
+            }
+            return;
+        }
+        if typed && !has_type(&schema.node, value) {
+            self.wrong_type(&schema.node, json_type(value));
+        }
+        if let Some(validations) = &schema.validations {
+            self.check_branches(validations, value);
+            self.check_scalar(validations, value);
+        }
+        if let (Node::String(StringFormat::Other(format)), Value::String(text)) = (&schema.node, value)
+            && !formats::is_valid(format, text)
+        {
+            let why = format!("{} in body must be of type {format}: {}", self.path, Value::from(text.as_str()));
+            self.push(field::invalid(self.path.clone(), value, &why));
+        }
+        self.check_enumeration(schema, value);
+        match value {
+            Value::Array(items) => self.check_items(schema, items, old, typed),
+            Value::Object(map) => self.check_fields(schema, map, old, typed),
+            _ => {}
+        }
+    }
+
+    fn push(&mut self, problem: FieldError) {
+        if self.problems.len() < MOST_PROBLEMS {
+            self.problems.push(problem);
+        }
+    }
+
+    fn wrong_type(&mut self, node: &Node, actual: &str) {
+        let wanted = type_name(node).unwrap_or_default();
+        let detail =
+            format!("Invalid value: \"{actual}\": {} in body must be of type {wanted}: \"{actual}\"", self.path);
+        self.push(field::error(self.path.clone(), CauseReason::TypeInvalid, detail));
+    }
+
+    /// One more validation that failed: `what` completes "… in body should …".
+    fn bad(&mut self, value: &Value, what: &str) {
+        let why = format!("{} in body should {what}", self.path);
+        self.push(field::invalid(self.path.clone(), value, &why));
+    }
+
+    fn check_enumeration(&mut self, schema: &Schema, value: &Value) {
+        let Some(allowed) = schema.validations.as_ref().and_then(|validations| validations.enumeration.as_ref())
+        else {
+            return;
+        };
+        if !allowed.iter().any(|one| equal(one, value)) {
+            let texts: Vec<String> =
+                allowed.iter().map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned)).collect();
+            self.push(field::not_supported(self.path.clone(), value, &texts));
+        }
+    }
+
+    fn check_scalar(&mut self, validations: &Validations, value: &Value) {
+        match value {
+            Value::String(text) => self.check_text(validations, value, text),
+            Value::Number(number) => {
+                if let Some(number) = number.as_f64() {
+                    self.check_number(validations, value, number);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn check_text(&mut self, validations: &Validations, value: &Value, text: &str) {
+        if validations.max_length.is_some() || validations.min_length.is_some() {
+            let length = text.chars().count() as u64;
+            if let Some(limit) = validations.max_length.filter(|limit| length > *limit) {
+                self.push(field::too_long(self.path.clone(), limit));
+            }
+            if let Some(limit) = validations.min_length.filter(|limit| length < *limit) {
+                self.bad(value, &format!("be at least {limit} chars long"));
+            }
+        }
+        if let Some(pattern) = &validations.pattern
+            && self.patterns.get(pattern).is_some_and(|regex| !regex.is_match(text))
+        {
+            self.bad(value, &format!("match '{pattern}'"));
+        }
+    }
+
+    fn check_number(&mut self, validations: &Validations, value: &Value, number: f64) {
+        if let Some(divisor) = validations.multiple_of
+            && divisor > 0.0
+            && !is_multiple(number, divisor)
+        {
+            self.bad(value, &format!("be a multiple of {}", printed_float(divisor)));
+        }
+        if let Some(limit) = validations.maximum {
+            if validations.exclusive_maximum && number >= limit {
+                self.bad(value, &format!("be less than {}", printed_float(limit)));
+            } else if number > limit {
+                self.bad(value, &format!("be less than or equal to {}", printed_float(limit)));
+            }
+        }
+        if let Some(limit) = validations.minimum {
+            if validations.exclusive_minimum && number <= limit {
+                self.bad(value, &format!("be greater than {}", printed_float(limit)));
+            } else if number < limit {
+                self.bad(value, &format!("be greater than or equal to {}", printed_float(limit)));
+            }
+        }
+    }
+
+    fn check_items(&mut self, schema: &Schema, items: &[Value], old: Option<&Value>, typed: bool) {
+        if let Some(validations) = &schema.validations {
+            let count = items.len() as u64;
+            if let Some(limit) = validations.min_items.filter(|limit| count < *limit) {
+                self.bad(&Value::from(count), &format!("have at least {limit} items"));
+            }
+            if let Some(limit) = validations.max_items.filter(|limit| count > *limit) {
+                self.push(field::too_many(self.path.clone(), items.len(), limit));
+            }
+            if validations.unique_items && first_duplicate(items.iter()).is_some() {
+                let why = format!("{} in body shouldn't contain duplicates", self.path);
+                self.push(field::invalid_text(self.path.clone(), "", &why));
+            }
+        }
+        let Node::List(list) = &schema.node else { return };
+        let old_items = old.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let keys = match &list.list_type {
+            ListType::Map(keys) if !old_items.is_empty() => Some(keys),
+            _ => None,
+        };
+        let by_key: BTreeMap<String, &Value> = keys
+            .map(|keys| old_items.iter().map(|item| (key_of(item, keys, &list.items), item)).collect())
+            .unwrap_or_default();
+        let length = self.path.len();
+        for (index, item) in items.iter().enumerate() {
+            self.path.push_str(&format!("[{index}]"));
+            let old_item = keys.and_then(|keys| by_key.get(&key_of(item, keys, &list.items)).copied());
+            self.check(&list.items, item, old_item, typed);
+            self.path.truncate(length);
+        }
+    }
+
+    fn check_fields(&mut self, schema: &Schema, map: &Map<String, Value>, old: Option<&Value>, typed: bool) {
+        if let Some(validations) = &schema.validations {
+            let count = map.len() as u64;
+            if let Some(limit) = validations.min_properties.filter(|limit| count < *limit) {
+                self.bad(&Value::from(count), &format!("have at least {limit} properties"));
+                return;
+            }
+            if let Some(limit) = validations.max_properties.filter(|limit| count > *limit) {
+                self.push(field::too_many(self.path.clone(), map.len(), limit));
+                return;
+            }
+        }
+        let old = old.and_then(Value::as_object);
+        let old_value = |name: &str| old.and_then(|old| old.get(name));
+        match &schema.node {
+            Node::Object(object) => {
+                for name in object.required.iter().filter(|name| !map.contains_key(&***name)) {
+                    let path = field::child(&self.path, name);
+                    self.push(field::required(path, ""));
+                }
+                for (name, property) in &object.properties {
+                    if let Some(value) = map.get(&**name) {
+                        self.check_member(&property.schema, name, value, old_value(name), typed);
+                    }
+                }
+            }
+            Node::Map(values) => {
+                for (name, value) in map {
+                    self.check_member(&values.values, name, value, old_value(name), typed);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn check_member(&mut self, schema: &Schema, name: &str, value: &Value, old: Option<&Value>, typed: bool) {
+        let length = self.path.len();
+        if length > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+        self.check(schema, value, old, typed);
+        self.path.truncate(length);
+    }
+
+    /// What is wrong with a value below a branch, without reporting it.
+    fn problems_of(&self, branch: &Schema, value: &Value) -> Vec<FieldError> {
+        let mut checker = Checker { patterns: self.patterns, path: self.path.clone(), problems: Vec::new() };
+        checker.check(branch, value, None, false);
+        checker.problems
+    }
+
+    /// Failures of composition carry no field of their own; that is how kube-apiserver says it.
+    fn bad_branch(&mut self, what: &str) {
+        let why = format!("\"{}\" {what}", self.path);
+        self.push(field::invalid_text("<nil>", "", &why));
+    }
+
+    fn check_branches(&mut self, validations: &Validations, value: &Value) {
+        if !validations.any_of.is_empty() {
+            let tried = validations.any_of.iter().map(|branch| self.problems_of(branch, value));
+            if let Some(best) = closest(tried) {
+                self.bad_branch("must validate at least one schema (anyOf)");
+                best.into_iter().for_each(|problem| self.push(problem));
+            }
+        }
+        if !validations.one_of.is_empty() {
+            let tried: Vec<_> =
+                validations.one_of.iter().map(|branch| self.problems_of(branch, value)).collect();
+            match tried.iter().filter(|problems| problems.is_empty()).count() {
+                1 => {}
+                0 => {
+                    self.bad_branch("must validate one and only one schema (oneOf). Found none valid");
+                    closest(tried.into_iter()).into_iter().flatten().for_each(|problem| self.push(problem));
+                }
+                many => self.bad_branch(&format!(
+                    "must validate one and only one schema (oneOf). Found {many} valid alternatives"
+                )),
+            }
+        }
+        if !validations.all_of.is_empty() {
+            let mut valid = 0;
+            for branch in &validations.all_of {
+                let problems = self.problems_of(branch, value);
+                valid += usize::from(problems.is_empty());
+                problems.into_iter().for_each(|problem| self.push(problem));
+            }
+            if valid == 0 {
+                self.bad_branch("must validate all the schemas (allOf). None validated");
+            } else if valid < validations.all_of.len() {
+                self.bad_branch("must validate all the schemas (allOf)");
+            }
+        }
+        if let Some(branch) = &validations.not
+            && self.problems_of(branch, value).is_empty()
+        {
+            self.bad_branch("must not validate the schema (not)");
+        }
+    }
+}
+
+/// The problems of the branch that came closest; `None` if one is without problems.
+fn closest(tried: impl Iterator<Item = Vec<FieldError>>) -> Option<Vec<FieldError>> {
+    let mut best: Option<Vec<FieldError>> = None;
+    for problems in tried {
+        if problems.is_empty() {
+            return None;
+        }
+        if best.as_ref().is_none_or(|best| problems.len() < best.len()) {
+            best = Some(problems);
+        }
+    }
+    best
+}
+
+/// The type as `openAPIV3Schema` says it.
+fn type_name(node: &Node) -> Option<&'static str> {
+    match node {
+        Node::Any => None,
+        Node::Object(_) | Node::Map(_) => Some("object"),
+        Node::List(_) => Some("array"),
+        Node::String(_) | Node::Quantity => Some("string"),
+        Node::Integer(_) => Some("integer"),
+        Node::Number => Some("number"),
+        Node::Boolean => Some("boolean"),
+        Node::IntOrString => Some("integer,string"),
+    }
+}
+
+fn has_type(node: &Node, value: &Value) -> bool {
+    match (node, value) {
+        (Node::Any, _)
+        | (Node::Object(_) | Node::Map(_), Value::Object(_))
+        | (Node::List(_), Value::Array(_))
+        | (Node::String(_) | Node::Quantity | Node::IntOrString, Value::String(_))
+        | (Node::Number, Value::Number(_))
+        | (Node::Boolean, Value::Bool(_)) => true,
+        (Node::Integer(_) | Node::IntOrString, Value::Number(number)) => is_whole(number),
+        _ => false,
+    }
+}
+
+fn is_whole(number: &serde_json::Number) -> bool {
+    number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|float| float.fract() == 0.0)
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if is_whole(number) => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Equality of JSON values in which `1` and `1.0` are one number.
+pub(super) fn equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(x), Value::Number(y)) => x == y || x.as_f64() == y.as_f64(),
+        (Value::Array(x), Value::Array(y)) => x.len() == y.len() && x.iter().zip(y).all(|(x, y)| equal(x, y)),
+        (Value::Object(x), Value::Object(y)) => {
+            x.len() == y.len() && x.iter().all(|(key, x)| y.get(key).is_some_and(|y| equal(x, y)))
+        }
+        _ => a == b,
+    }
+}
+
+fn is_multiple(number: f64, divisor: f64) -> bool {
+    /// How far from a whole number a quotient may be, to forgive binary fractions.
+    const SLACK: f64 = 1e-9;
+    let quotient = number / divisor;
+    (quotient - quotient.round()).abs() <= SLACK * quotient.abs().max(1.0)
+}
+
+/// The first value that equals an earlier one.
+fn first_duplicate<'v>(items: impl Iterator<Item = &'v Value>) -> Option<usize> {
+    let mut seen = std::collections::BTreeSet::new();
+    items.enumerate().find(|(_, item)| !seen.insert(item.to_string())).map(|(index, _)| index)
+}
+
+/// The values of the keys of an item, with defaults, as one text.
+fn key_of(item: &Value, keys: &[Arc<str>], items: &Schema) -> String {
+    Value::Object(key_values(item, keys, items)).to_string()
+}
+
+fn key_values(item: &Value, keys: &[Arc<str>], items: &Schema) -> Map<String, Value> {
+    let mut values = Map::new();
+    for key in keys {
+        let default = || items.field(key).and_then(|schema| schema.default.clone());
+        if let Some(value) = item.get(&**key).cloned().or_else(default) {
+            values.insert(key.to_string(), value);
+        }
+    }
+    values
+}
+
+/// Checks that the lists of type `set` and `map` have no item twice.
+pub(super) fn list_types(schema: &Schema, path: &str, value: &Value, problems: &mut Vec<FieldError>) {
+    if problems.len() >= MOST_PROBLEMS {
+        return;
+    }
+    match (&schema.node, value) {
+        (Node::Object(object), Value::Object(map)) => {
+            for (name, property) in &object.properties {
+                if let Some(value) = map.get(&**name) {
+                    list_types(&property.schema, &field::child(path, name), value, problems);
+                }
+            }
+        }
+        (Node::Map(values), Value::Object(map)) => {
+            for (name, value) in map {
+                list_types(&values.values, &format!("{path}[{name}]"), value, problems);
+            }
+        }
+        (Node::List(list), Value::Array(items)) => {
+            let mut seen: BTreeMap<String, bool> = BTreeMap::new();
+            for (index, item) in items.iter().enumerate() {
+                let identity = match &list.list_type {
+                    ListType::Atomic => None,
+                    ListType::Set => Some(item.clone()),
+                    ListType::Map(keys) => {
+                        item.is_object().then(|| Value::Object(key_values(item, keys, &list.items)))
+                    }
+                };
+                if let Some(identity) = identity {
+                    // Reported once however often it comes.
+                    let reported = seen.get_mut(&identity.to_string());
+                    match reported {
+                        Some(reported) if *reported => {}
+                        Some(reported) => {
+                            *reported = true;
+                            problems.push(field::duplicate(format!("{path}[{index}]"), &identity));
+                        }
+                        None => {
+                            seen.insert(identity.to_string(), false);
+                        }
+                    }
+                }
+                list_types(&list.items, &format!("{path}[{index}]"), item, problems);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Checks apiVersion, kind and metadata of embedded resources.
+pub(super) fn embedded_resources(schema: &Schema, path: &str, value: &Value, problems: &mut Vec<FieldError>) {
+    if problems.len() >= MOST_PROBLEMS {
+        return;
+    }
+    if let (true, Value::Object(map)) = (schema.embedded_resource, value) {
+        embedded_resource(path, map, problems);
+    }
+    match (&schema.node, value) {
+        (Node::Object(object), Value::Object(map)) => {
+            for (name, property) in &object.properties {
+                if let Some(value) = map.get(&**name) {
+                    embedded_resources(&property.schema, &field::child(path, name), value, problems);
+                }
+            }
+        }
+        (Node::Map(values), Value::Object(map)) => {
+            for (name, value) in map {
+                embedded_resources(&values.values, &format!("{path}[{name}]"), value, problems);
+            }
+        }
+        (Node::List(list), Value::Array(items)) => {
+            for (index, item) in items.iter().enumerate() {
+                embedded_resources(&list.items, &format!("{path}[{index}]"), item, problems);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn embedded_resource(path: &str, map: &Map<String, Value>, problems: &mut Vec<FieldError>) {
+    for name in ["apiVersion", "kind"] {
+        let path = field::child(path, name);
+        match map.get(name) {
+            None => problems.push(field::required(path, "")),
+            Some(Value::String(text)) if text.is_empty() => {
+                problems.push(field::invalid_text(path, "", "must not be empty"));
+            }
+            Some(Value::String(text)) if name == "apiVersion" => {
+                if text.matches('/').count() > 1 {
+                    let why = format!("unexpected GroupVersion string: {text}");
+                    problems.push(field::invalid_text(path, text, &why));
+                }
+            }
+            Some(Value::String(text)) => {
+                let wrong = field::label_problems(&text.to_lowercase());
+                if !wrong.is_empty() {
+                    let why = format!("may have mixed case, but should otherwise match: {wrong}");
+                    problems.push(field::invalid_text(path, text, &why));
+                }
+            }
+            Some(other) => problems.push(field::invalid(path, other, "must be a string")),
+        }
+    }
+    if let Some(metadata) = map.get("metadata")
+        && !metadata.is_object()
+    {
+        problems.push(field::invalid(field::child(path, "metadata"), metadata, "must be an object"));
+    }
+}
