@@ -1,0 +1,176 @@
+//! Whether a document fits the types of a built-in kind, in the words of Go's JSON decoder.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use super::{IntegerFormat, Node, Schema, StringFormat};
+
+/// Go's layout of `metav1.MicroTime`.
+const MICRO_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
+
+/// Where the decoder is: the innermost struct, and the fields that lead there.
+struct Place<'a> {
+    struct_name: &'a str,
+    fields: Vec<&'a str>,
+}
+
+/// Checks the types of a document of a built-in kind. The error is worded as Go's decoder does it, such as
+/// `json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string`; it becomes a
+/// 400. `null` fits everywhere, and unknown fields are not looked at.
+pub fn check_types(schema: &Schema, value: &Value) -> Result<(), String> {
+    check(schema, value, &mut Place { struct_name: "", fields: Vec::new() })
+}
+
+fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Result<(), String> {
+    match (&schema.node, value) {
+        (_, Value::Null) | (Node::Any, _) => Ok(()),
+        (Node::Boolean, Value::Bool(_)) | (Node::Number, Value::Number(_)) => Ok(()),
+        (Node::Object(object), Value::Object(fields)) => {
+            let outer = std::mem::replace(&mut place.struct_name, type_name(schema));
+            for (name, value) in fields {
+                if let Some(property) = object.properties.get(name.as_str()) {
+                    place.fields.push(name);
+                    check(&property.schema, value, place)?;
+                    place.fields.pop();
+                }
+            }
+            place.struct_name = outer;
+            Ok(())
+        }
+        (Node::Map(map), Value::Object(fields)) => {
+            fields.values().try_for_each(|value| check(&map.values, value, place))
+        }
+        (Node::List(list), Value::Array(items)) => {
+            items.iter().try_for_each(|item| check(&list.items, item, place))
+        }
+        (Node::String(format), Value::String(text)) => check_format(format, text),
+        (Node::IntOrString, Value::String(_)) => Ok(()),
+        (Node::Integer(_) | Node::IntOrString, Value::Number(number)) => {
+            let fits = match schema.node {
+                Node::Integer(IntegerFormat::Int64) => number.is_i64(),
+                _ => number.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
+            };
+            if fits { Ok(()) } else { Err(mismatch(&format!("number {number}"), schema, place)) }
+        }
+        (Node::Quantity, Value::String(text)) => check_quantity(text),
+        (Node::Quantity, Value::Number(_)) => Ok(()),
+        (Node::Quantity, _) => check_quantity(&value.to_string()),
+        (_, other) => Err(mismatch(found_name(other), schema, place)),
+    }
+}
+
+fn mismatch(found: &str, schema: &Schema, place: &Place<'_>) -> String {
+    let wanted = go_type(schema);
+    if place.fields.is_empty() {
+        return format!("json: cannot unmarshal {found} into Go value of type {wanted}");
+    }
+    let path = place.fields.join(".");
+    format!(
+        "json: cannot unmarshal {found} into Go struct field {}.{path} of type {wanted}",
+        place.struct_name
+    )
+}
+
+fn found_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn type_name(schema: &Schema) -> &str {
+    schema.name.as_deref().and_then(|name| name.rsplit('.').next()).unwrap_or_default()
+}
+
+fn go_type(schema: &Schema) -> String {
+    match &schema.node {
+        Node::Any => "interface {}".into(),
+        Node::Object(_) => {
+            let name = schema.name.as_deref().unwrap_or_default();
+            let mut parts = name.rsplit('.');
+            let last = parts.next().unwrap_or_default();
+            format!("{}.{last}", parts.next().unwrap_or_default())
+        }
+        Node::Map(map) => format!("map[string]{}", go_type(&map.values)),
+        Node::List(list) => format!("[]{}", go_type(&list.items)),
+        Node::String(StringFormat::Byte) => "[]uint8".into(),
+        Node::String(_) => "string".into(),
+        Node::Integer(IntegerFormat::Int64) => "int64".into(),
+        Node::Integer(IntegerFormat::Int32) | Node::IntOrString => "int32".into(),
+        Node::Number => "float64".into(),
+        Node::Boolean => "bool".into(),
+        Node::Quantity => "resource.Quantity".into(),
+    }
+}
+
+fn check_format(format: &StringFormat, text: &str) -> Result<(), String> {
+    match format {
+        StringFormat::Byte => match STANDARD.decode(text) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("illegal base64 data at input byte {}", base64_offset(&error, text))),
+        },
+        StringFormat::DateTime => check_time(text, "2006-01-02T15:04:05Z07:00"),
+        StringFormat::MicroTime => {
+            check_time(text, MICRO_LAYOUT)?;
+            // Unlike with times in seconds, the six digits must be there.
+            let rest = &text[19..];
+            let digits =
+                rest.strip_prefix('.').map_or(0, |rest| rest.bytes().take_while(u8::is_ascii_digit).count());
+            if digits == 6 {
+                return Ok(());
+            }
+            Err(format!("parsing time {text:?} as {MICRO_LAYOUT:?}: cannot parse {rest:?} as \".000000\""))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn base64_offset(error: &base64::DecodeError, text: &str) -> usize {
+    match error {
+        base64::DecodeError::InvalidByte(offset, _) | base64::DecodeError::InvalidLastSymbol(offset, _) => {
+            *offset
+        }
+        _ => text.len() / 4 * 4,
+    }
+}
+
+fn check_time(text: &str, layout: &str) -> Result<(), String> {
+    if is_rfc3339(text) {
+        return Ok(());
+    }
+    Err(format!("parsing time {text:?} as {layout:?}: cannot parse {text:?} as \"2006\""))
+}
+
+/// RFC 3339 as Go reads it: the T and Z in capitals, an offset with a colon.
+fn is_rfc3339(text: &str) -> bool {
+    let shape = text.is_ascii() && text.len() >= "2006-01-02T15:04:05Z".len() && text.as_bytes()[10] == b'T';
+    let zone = text.ends_with('Z') || text.len() > 6 && text.as_bytes()[text.len() - 3] == b':';
+    shape && zone && text.parse::<jiff::Timestamp>().is_ok()
+}
+
+/// A decimal number with a suffix: `100m`, `1.5Gi`, `1e3`.
+fn check_quantity(text: &str) -> Result<(), String> {
+    const SUFFIXES: [&str; 16] =
+        ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    const EXPRESSION: &str = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$";
+    let refused = || format!("quantities must match the regular expression '{EXPRESSION}'");
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(end);
+    let digits = number.bytes().filter(u8::is_ascii_digit).count();
+    if digits == 0 || number.len() - digits > 1 {
+        return Err(refused());
+    }
+    let exponent = suffix.strip_prefix(['e', 'E']).filter(|exponent| !exponent.is_empty());
+    let exponent_fits = exponent.is_some_and(|exponent| exponent.parse::<i32>().is_ok());
+    if SUFFIXES.contains(&suffix) || exponent_fits {
+        return Ok(());
+    }
+    let allowed = suffix.bytes().all(|byte| b"eEinumkKMGTP+-0123456789".contains(&byte));
+    Err(if allowed { "unable to parse quantity's suffix".into() } else { refused() })
+}
