@@ -1,0 +1,511 @@
+//! Calls to the runtime.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use gc_retention::containers::{ContainerId, ContainerState, Sandbox, SandboxId};
+use gc_retention::images::ImageId;
+use hyper_util::rt::TokioIo;
+use prost::Message;
+use tokio::net::UnixStream;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint as Transport, Uri};
+use tonic_prost::ProstCodec;
+
+use crate::error::CriError;
+use crate::listing::{self, ContainerEvent, ListedContainer, ListedImages, ManagedLabel};
+use crate::{Endpoint, protocol};
+
+/// Largest answer taken. CRI-O sends up to 80 MiB; gRPC's own default of 4 MiB is far too small.
+const MAX_ANSWER_BYTES: usize = 128 << 20;
+/// Longest wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Shortest grace given to a container in an unknown state.
+const MIN_STOP_GRACE_SECONDS: i64 = 2;
+/// Version of the handshake that the kubelet uses.
+const HANDSHAKE_VERSION: &str = "0.1.0";
+
+/// How to call.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Limit of each call (`runtimeRequestTimeout`).
+    pub request_timeout: Duration,
+    /// Label by which foreign sandboxes and containers are handed over.
+    pub managed_label: Option<ManagedLabel>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { request_timeout: Duration::from_mins(2), managed_label: None }
+    }
+}
+
+/// Who answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeVersion {
+    /// Such as `containerd`.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+/// What only the status of a container tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerDetails {
+    /// Its state.
+    pub state: ContainerState,
+    /// Path of its log; empty if it has none.
+    pub log_path: String,
+    /// References of the images that it mounts.
+    pub volumes: Vec<Arc<str>>,
+    /// Seconds of grace that the kubelet noted for stopping it, if it did.
+    pub grace_period_seconds: Option<i64>,
+}
+
+/// A client of one runtime. Cheap to clone; all clones share one connection, which is made anew when it breaks.
+#[derive(Clone, Debug)]
+pub struct CriClient {
+    endpoint: Endpoint,
+    channel: Channel,
+    options: Options,
+    /// The runtime has no streaming lists: remembered, so that each list asks only once.
+    unary_lists_only: Arc<AtomicBool>,
+}
+
+impl CriClient {
+    /// Connects and shakes hands. Fails with one clear reason: nobody there, no permission, not CRI.
+    pub async fn connect(endpoint: Endpoint, options: Options) -> Result<(Self, RuntimeVersion), CriError> {
+        // The connection itself is made lazily and again after a restart; this first one finds out what is wrong.
+        UnixStream::connect(endpoint.path()).await.map_err(|error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied => CriError::PermissionDenied { endpoint: endpoint.clone() },
+            _ => CriError::Unreachable { endpoint: endpoint.clone(), why: error.to_string() },
+        })?;
+        let path = endpoint.path().to_owned();
+        let connector = tower::service_fn(move |_: Uri| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        });
+        // The authority must be a plain host name: some servers refuse one that looks like a path.
+        let channel = Transport::from_static("http://localhost")
+            .connect_timeout(CONNECT_TIMEOUT)
+            .connect_with_connector_lazy(connector);
+        let client = Self { endpoint, channel, options, unary_lists_only: Arc::default() };
+        let version = client.version().await?;
+        Ok((client, version))
+    }
+
+    /// Where it is connected to.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The handshake.
+    pub async fn version(&self) -> Result<RuntimeVersion, CriError> {
+        let request = protocol::VersionRequest { version: HANDSHAKE_VERSION.into() };
+        let not_cri = |why: String| CriError::NotCri { endpoint: self.endpoint.clone(), why };
+        let answer: protocol::VersionResponse = match self
+            .call("runtime.v1.RuntimeService/Version", request)
+            .await
+        {
+            Err(CriError::Unimplemented { .. }) => return Err(not_cri("it does not know runtime.v1".into())),
+            // Bytes that are not HTTP/2 break the connection; a runtime that is starting answers by status.
+            Err(CriError::Unavailable { message, .. } | CriError::Refused { message, .. })
+                if message.contains("transport error") || message.contains("h2 protocol") =>
+            {
+                return Err(not_cri(message));
+            }
+            other => other?,
+        };
+        if answer.runtime_name.is_empty()
+            || answer.runtime_version.is_empty()
+            || answer.version != HANDSHAKE_VERSION
+        {
+            return Err(not_cri(format!("unexpected answer to the version handshake: {answer:?}")));
+        }
+        Ok(RuntimeVersion { name: answer.runtime_name, version: answer.runtime_version })
+    }
+
+    /// Whether the runtime says of itself that it is ready; nothing is removed while it does not.
+    pub async fn is_ready(&self) -> Result<bool, CriError> {
+        let request = protocol::StatusRequest { verbose: false };
+        let answer: protocol::StatusResponse = self.call("runtime.v1.RuntimeService/Status", request).await?;
+        let conditions = answer.status.map(|status| status.conditions).unwrap_or_default();
+        Ok(conditions.iter().any(|condition| condition.r#type == "RuntimeReady" && condition.status))
+    }
+
+    /// All images.
+    pub async fn images(&self) -> Result<ListedImages, CriError> {
+        let streamed = self
+            .list_streamed("runtime.v1.ImageService/StreamImages", protocol::ListImagesRequest {})
+            .await?;
+        let listed = if let Some(parts) = streamed {
+            parts.into_iter().flat_map(|part: protocol::ListImagesResponse| part.images).collect()
+        } else {
+            let answer: protocol::ListImagesResponse =
+                self.call("runtime.v1.ImageService/ListImages", protocol::ListImagesRequest {}).await?;
+            answer.images
+        };
+        Ok(listing::images(listed))
+    }
+
+    /// All sandboxes.
+    pub async fn sandboxes(&self) -> Result<Vec<Sandbox>, CriError> {
+        let request = protocol::ListPodSandboxRequest { filter: None };
+        let streamed =
+            self.list_streamed("runtime.v1.RuntimeService/StreamPodSandboxes", request.clone()).await?;
+        let listed = match streamed {
+            Some(parts) => {
+                parts.into_iter().flat_map(|part: protocol::ListPodSandboxResponse| part.items).collect()
+            }
+            None => match self.list_sandboxes(request).await {
+                Err(CriError::TooLarge { .. }) => self.sandboxes_by_state().await?,
+                other => other?,
+            },
+        };
+        Ok(listing::sandboxes(listed, self.options.managed_label.as_ref()))
+    }
+
+    async fn list_sandboxes(
+        &self,
+        request: protocol::ListPodSandboxRequest,
+    ) -> Result<Vec<protocol::PodSandbox>, CriError> {
+        let answer: protocol::ListPodSandboxResponse =
+            self.call("runtime.v1.RuntimeService/ListPodSandbox", request).await?;
+        Ok(answer.items)
+    }
+
+    async fn sandboxes_by_state(&self) -> Result<Vec<protocol::PodSandbox>, CriError> {
+        let mut all = HashMap::new();
+        for state in [protocol::PodSandboxState::Ready, protocol::PodSandboxState::NotReady] {
+            let state = Some(protocol::StateValue { state: state as i32 });
+            let filter = Some(protocol::PodSandboxFilter { state });
+            let part = self.list_sandboxes(protocol::ListPodSandboxRequest { filter }).await?;
+            all.extend(part.into_iter().map(|sandbox| (sandbox.id.clone(), sandbox)));
+        }
+        Ok(all.into_values().collect())
+    }
+
+    /// All containers, in every state. `sandboxes` tells which of them are managed, and splits the list where it is
+    /// too long for one message.
+    pub async fn containers(&self, sandboxes: &[Sandbox]) -> Result<Vec<ListedContainer>, CriError> {
+        let request = protocol::ListContainersRequest { filter: None };
+        let streamed =
+            self.list_streamed("runtime.v1.RuntimeService/StreamContainers", request.clone()).await?;
+        let listed = match streamed {
+            Some(parts) => {
+                parts.into_iter().flat_map(|part: protocol::ListContainersResponse| part.containers).collect()
+            }
+            None => match self.list_containers(request).await {
+                Err(CriError::TooLarge { .. }) => self.containers_in_parts(sandboxes).await?,
+                other => other?,
+            },
+        };
+        Ok(listing::containers(listed, sandboxes, self.options.managed_label.as_ref()))
+    }
+
+    async fn list_containers(
+        &self,
+        request: protocol::ListContainersRequest,
+    ) -> Result<Vec<protocol::Container>, CriError> {
+        let answer: protocol::ListContainersResponse =
+            self.call("runtime.v1.RuntimeService/ListContainers", request).await?;
+        Ok(answer.containers)
+    }
+
+    /// By state; and where even the containers of one state are too many, by state and sandbox.
+    async fn containers_in_parts(&self, sandboxes: &[Sandbox]) -> Result<Vec<protocol::Container>, CriError> {
+        let states = [
+            protocol::ContainerState::Created,
+            protocol::ContainerState::Running,
+            protocol::ContainerState::Exited,
+            protocol::ContainerState::Unknown,
+        ];
+        let mut all = HashMap::new();
+        for state in states {
+            let filter = |sandbox: &str| protocol::ListContainersRequest {
+                filter: Some(protocol::ContainerFilter {
+                    state: Some(protocol::StateValue { state: state as i32 }),
+                    pod_sandbox_id: sandbox.to_owned(),
+                }),
+            };
+            let part = match self.list_containers(filter("")).await {
+                // Containers whose sandbox is gone are in no part, so the list would not be complete: only runtimes
+                // that remove containers with their sandbox (all of today's) can be listed this way.
+                Err(CriError::TooLarge { .. }) => {
+                    let mut parts = Vec::new();
+                    for sandbox in sandboxes {
+                        parts.extend(self.list_containers(filter(sandbox.id.as_str())).await?);
+                    }
+                    parts
+                }
+                other => other?,
+            };
+            all.extend(part.into_iter().map(|container| (container.id.clone(), container)));
+        }
+        Ok(all.into_values().collect())
+    }
+
+    /// What only the status of a container tells; `None` if it is gone.
+    pub async fn container_details(
+        &self,
+        container: &ContainerId,
+    ) -> Result<Option<ContainerDetails>, CriError> {
+        let request = protocol::ContainerStatusRequest { container_id: container.as_str().into() };
+        let answer: protocol::ContainerStatusResponse =
+            match self.call("runtime.v1.RuntimeService/ContainerStatus", request).await {
+                Err(error) if error.is_not_found() => return Ok(None),
+                other => other?,
+            };
+        let status = answer.status.ok_or(CriError::Malformed {
+            call: "ContainerStatus",
+            what: format!("no status for {container}"),
+        })?;
+        let seconds = |key: &str| status.annotations.get(key).and_then(|text| text.parse().ok());
+        Ok(Some(ContainerDetails {
+            state: listing::container_state(status.state),
+            volumes: listing::volume_references(&status.mounts),
+            grace_period_seconds: seconds("io.kubernetes.pod.deletionGracePeriod")
+                .or_else(|| seconds("io.kubernetes.pod.terminationGracePeriod")),
+            log_path: status.log_path,
+        }))
+    }
+
+    /// The layers that an image stands on, bottom first, where the runtime tells them; empty where it does not.
+    pub async fn image_layers(&self, image: &ImageId) -> Result<Vec<Arc<str>>, CriError> {
+        let request = protocol::ImageStatusRequest { image: Some(spec(image, "")), verbose: true };
+        let answer: protocol::ImageStatusResponse =
+            self.call("runtime.v1.ImageService/ImageStatus", request).await?;
+        Ok(answer.info.get("info").map(|info| layers_of_info(info)).unwrap_or_default())
+    }
+
+    /// Removes an image by its full identifier (all its names go). One that is gone already is a success.
+    pub async fn remove_image(&self, image: &ImageId, runtime_handler: &str) -> Result<(), CriError> {
+        let request = protocol::RemoveImageRequest { image: Some(spec(image, runtime_handler)) };
+        done(self.call("runtime.v1.ImageService/RemoveImage", request).await)
+    }
+
+    /// Stops a container with the grace that the kubelet noted, at least two seconds.
+    pub async fn stop_container(
+        &self,
+        container: &ContainerId,
+        grace_period_seconds: i64,
+    ) -> Result<(), CriError> {
+        let timeout = grace_period_seconds.max(MIN_STOP_GRACE_SECONDS);
+        let request = protocol::StopContainerRequest { container_id: container.as_str().into(), timeout };
+        let limit = self.options.request_timeout + Duration::from_secs(u64::try_from(timeout).unwrap_or(0));
+        done(self.call_within("runtime.v1.RuntimeService/StopContainer", request, limit).await)
+    }
+
+    /// Removes a container. One that is gone already is a success.
+    pub async fn remove_container(&self, container: &ContainerId) -> Result<(), CriError> {
+        let request = protocol::RemoveContainerRequest { container_id: container.as_str().into() };
+        done(self.call("runtime.v1.RuntimeService/RemoveContainer", request).await)
+    }
+
+    /// Stops and removes a sandbox; if stopping fails, it is not removed.
+    pub async fn remove_sandbox(&self, sandbox: &SandboxId) -> Result<(), CriError> {
+        let stop = protocol::StopPodSandboxRequest { pod_sandbox_id: sandbox.as_str().into() };
+        done(self.call("runtime.v1.RuntimeService/StopPodSandbox", stop).await)?;
+        let remove = protocol::RemovePodSandboxRequest { pod_sandbox_id: sandbox.as_str().into() };
+        done(self.call("runtime.v1.RuntimeService/RemovePodSandbox", remove).await)
+    }
+
+    /// The paths on whose filesystems images lie, and those on which containers' writable layers lie.
+    pub async fn filesystem_paths(&self) -> Result<(Vec<String>, Vec<String>), CriError> {
+        let answer: protocol::ImageFsInfoResponse =
+            self.call("runtime.v1.ImageService/ImageFsInfo", protocol::Empty {}).await?;
+        let paths = |list: Vec<protocol::FilesystemUsage>| {
+            let ids = list.into_iter().filter_map(|usage| usage.fs_id);
+            ids.map(|id| id.mountpoint).filter(|path| !path.is_empty()).collect::<Vec<_>>()
+        };
+        let images = paths(answer.image_filesystems);
+        if images.is_empty() {
+            return Err(CriError::Malformed {
+                call: "ImageFsInfo",
+                what: "it names no image filesystem".into(),
+            });
+        }
+        Ok((images, paths(answer.container_filesystems)))
+    }
+
+    /// What happens to containers from now on. There is no replay: list after connecting. The stream may end at once
+    /// without an error, which means that the runtime does not send events.
+    pub async fn events(
+        &self,
+    ) -> Result<impl Stream<Item = Result<ContainerEvent, CriError>> + use<>, CriError> {
+        let call = "runtime.v1.RuntimeService/GetContainerEvents";
+        let limit = self.options.request_timeout;
+        let stream = self.open_stream(call, protocol::Empty {}).await?;
+        Ok(stream.filter_map(
+            move |item: Result<protocol::ContainerEventResponse, tonic::Status>| async move {
+                match item {
+                    Ok(message) => listing::event(message).map(Ok),
+                    Err(status) => Some(Err(CriError::of(call, limit, &status))),
+                }
+            },
+        ))
+    }
+
+    async fn call<Q, A>(&self, call: &'static str, request: Q) -> Result<A, CriError>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        self.call_within(call, request, self.options.request_timeout).await
+    }
+
+    async fn call_within<Q, A>(&self, call: &'static str, request: Q, limit: Duration) -> Result<A, CriError>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        let answer = async {
+            let mut grpc = self.grpc();
+            grpc.ready().await.map_err(|error| unreachable(call, &error))?;
+            let codec = ProstCodec::<Q, A>::default();
+            let unary = grpc.unary(tonic::Request::new(request), path(call), codec).await;
+            unary
+                .map(tonic::Response::into_inner)
+                .map_err(|status| CriError::of(method(call), limit, &status))
+        };
+        tokio::time::timeout(limit, answer)
+            .await
+            .unwrap_or(Err(CriError::Timeout { call: method(call), limit }))
+    }
+
+    /// All messages of a streaming list, or `None` where the runtime does not have it. A broken stream is an error:
+    /// what came before the break is not used.
+    async fn list_streamed<Q, A>(&self, call: &'static str, request: Q) -> Result<Option<Vec<A>>, CriError>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        if self.unary_lists_only.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let limit = self.options.request_timeout;
+        let read = async {
+            let mut stream = self.open_stream(call, request).await?;
+            let mut parts = Vec::new();
+            while let Some(part) = stream.next().await {
+                parts.push(part.map_err(|status| CriError::of(method(call), limit, &status))?);
+            }
+            Ok(parts)
+        };
+        match tokio::time::timeout(limit, read)
+            .await
+            .unwrap_or(Err(CriError::Timeout { call: method(call), limit }))
+        {
+            Err(CriError::Unimplemented { .. }) => {
+                self.unary_lists_only.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
+    async fn open_stream<Q, A>(&self, call: &'static str, request: Q) -> Result<tonic::Streaming<A>, CriError>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        let mut grpc = self.grpc();
+        grpc.ready().await.map_err(|error| unreachable(call, &error))?;
+        let codec = ProstCodec::<Q, A>::default();
+        let stream = grpc.server_streaming(tonic::Request::new(request), path(call), codec).await;
+        let limit = self.options.request_timeout;
+        stream.map(tonic::Response::into_inner).map_err(|status| CriError::of(method(call), limit, &status))
+    }
+
+    fn grpc(&self) -> tonic::client::Grpc<Channel> {
+        tonic::client::Grpc::new(self.channel.clone()).max_decoding_message_size(MAX_ANSWER_BYTES)
+    }
+}
+
+/// What is gone already need not be removed.
+fn done(answer: Result<protocol::Empty, CriError>) -> Result<(), CriError> {
+    match answer {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other.map(|protocol::Empty {}| ()),
+    }
+}
+
+fn spec(image: &ImageId, runtime_handler: &str) -> protocol::ImageSpec {
+    protocol::ImageSpec {
+        image: image.as_str().to_owned(),
+        runtime_handler: runtime_handler.to_owned(),
+        ..protocol::ImageSpec::default()
+    }
+}
+
+fn path(call: &'static str) -> PathAndQuery {
+    // All calls are named in this file; the slash in front is all that they lack.
+    PathAndQuery::try_from(format!("/{call}")).unwrap_or_else(|_| PathAndQuery::from_static("/"))
+}
+
+fn method(call: &'static str) -> &'static str {
+    call.rsplit('/').next().unwrap_or(call)
+}
+
+fn unreachable(call: &'static str, error: &tonic::transport::Error) -> CriError {
+    CriError::Unavailable { call: method(call), message: format!("transport error: {error}") }
+}
+
+/// containerd's verbose image status carries the image configuration as JSON text, with the identifiers of the
+/// unpacked layers in it.
+fn layers_of_info(info: &str) -> Vec<Arc<str>> {
+    #[derive(serde::Deserialize, Default)]
+    #[serde(default)]
+    struct Info {
+        #[serde(rename = "imageSpec")]
+        spec: ImageConfiguration,
+    }
+    #[derive(serde::Deserialize, Default)]
+    #[serde(default)]
+    struct ImageConfiguration {
+        rootfs: RootFilesystem,
+    }
+    #[derive(serde::Deserialize, Default)]
+    #[serde(default)]
+    struct RootFilesystem {
+        diff_ids: Vec<String>,
+    }
+    let info = serde_json::from_str::<Info>(info).unwrap_or_default();
+    info.spec.rootfs.diff_ids.into_iter().map(Arc::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn layers_are_read_where_they_are_told() {
+        let told = r#"{"chainID":"sha256:c","imageSpec":{"rootfs":{"type":"layers","diff_ids":["sha256:a","sha256:b"]}}}"#;
+        assert_eq!(layers_of_info(told), [Arc::from("sha256:a"), Arc::from("sha256:b")]);
+        assert!(layers_of_info("{}").is_empty() && layers_of_info("no JSON").is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_of_a_runtime_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(list) = protocol::ListContainersResponse::decode(bytes.as_slice()) {
+                let _ = listing::containers(list.containers, &[], None);
+            }
+            if let Ok(list) = protocol::ListPodSandboxResponse::decode(bytes.as_slice()) {
+                let _ = listing::sandboxes(list.items, None);
+            }
+            if let Ok(list) = protocol::ListImagesResponse::decode(bytes.as_slice()) {
+                let _ = listing::images(list.images);
+            }
+            if let Ok(message) = protocol::ContainerEventResponse::decode(bytes.as_slice()) {
+                let _ = listing::event(message);
+            }
+            let _ = layers_of_info(&String::from_utf8_lossy(&bytes));
+        }
+    }
+}

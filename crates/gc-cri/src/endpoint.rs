@@ -1,0 +1,111 @@
+//! Where a runtime listens.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// A Unix socket on which a container runtime serves CRI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    path: PathBuf,
+}
+
+/// Sockets that are looked for when none is named, in this order.
+pub const WELL_KNOWN_SOCKETS: [&str; 4] = [
+    "/run/containerd/containerd.sock",
+    "/run/crio/crio.sock",
+    "/run/k3s/containerd/containerd.sock",
+    "/var/run/cri-dockerd.sock",
+];
+
+/// Why a text names no usable endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// Nothing in it.
+    #[error("the container runtime endpoint is empty; expected unix:///path/to/socket")]
+    Empty,
+    /// A scheme that is not `unix`.
+    #[error(
+        "container runtime endpoint {text:?}: scheme {scheme:?} is not supported; expected unix:///path/to/socket"
+    )]
+    Scheme {
+        /// The whole text.
+        text: String,
+        /// Its scheme.
+        scheme: String,
+    },
+    /// Not an absolute path.
+    #[error(
+        "container runtime endpoint {0:?}: the socket path must be absolute; expected unix:///path/to/socket"
+    )]
+    Relative(String),
+    /// None of the well-known sockets exists.
+    #[error("no container runtime socket found at {}; name one with --container-runtime-endpoint", WELL_KNOWN_SOCKETS.join(", "))]
+    NotFound,
+}
+
+impl Endpoint {
+    /// Reads `unix:///path` or a bare absolute path.
+    ///
+    /// ```
+    /// let endpoint = gc_cri::Endpoint::parse("unix:///run/crio/crio.sock").unwrap();
+    /// assert_eq!(endpoint.to_string(), "unix:///run/crio/crio.sock");
+    /// ```
+    pub fn parse(text: &str) -> Result<Self, EndpointError> {
+        let path = match text.split_once("://") {
+            Some(("unix", path)) => path,
+            Some((scheme, _)) => {
+                return Err(EndpointError::Scheme { text: text.to_owned(), scheme: scheme.to_owned() });
+            }
+            None => text,
+        };
+        if path.is_empty() {
+            return Err(EndpointError::Empty);
+        }
+        if !path.starts_with('/') {
+            return Err(EndpointError::Relative(text.to_owned()));
+        }
+        Ok(Self { path: path.into() })
+    }
+
+    /// The first well-known socket that exists.
+    pub fn discover() -> Result<Self, EndpointError> {
+        let existing = WELL_KNOWN_SOCKETS.iter().find(|path| Path::new(path).exists());
+        existing.map(|path| Self { path: path.into() }).ok_or(EndpointError::NotFound)
+    }
+
+    /// The socket.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unix://{}", self.path.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_unix_sockets_by_absolute_path() {
+        let scheme = |text: &str, scheme: &str| {
+            Err(EndpointError::Scheme { text: text.to_owned(), scheme: scheme.to_owned() })
+        };
+        for (text, expected) in [
+            ("unix:///run/x.sock", Ok("unix:///run/x.sock")),
+            ("/run/x.sock", Ok("unix:///run/x.sock")),
+            ("", Err(EndpointError::Empty)),
+            ("unix://", Err(EndpointError::Empty)),
+            ("run/x.sock", Err(EndpointError::Relative("run/x.sock".into()))),
+            ("unix://run/x.sock", Err(EndpointError::Relative("unix://run/x.sock".into()))),
+            ("npipe:////./pipe/containerd", scheme("npipe:////./pipe/containerd", "npipe")),
+            ("tcp://127.0.0.1:1", scheme("tcp://127.0.0.1:1", "tcp")),
+        ] {
+            assert_eq!(Endpoint::parse(text).map(|e| e.to_string()), expected.map(String::from), "{text}");
+        }
+    }
+}

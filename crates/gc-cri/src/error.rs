@@ -1,0 +1,122 @@
+//! Why a call to the runtime failed.
+
+use std::time::Duration;
+
+use crate::Endpoint;
+
+/// A call that did not succeed. Sorted by status code; the runtime's text is shown, never judged by.
+#[derive(Debug, thiserror::Error)]
+pub enum CriError {
+    /// Nobody answers at the socket.
+    #[error("cannot reach the container runtime at {endpoint}: {why}")]
+    Unreachable {
+        /// Where.
+        endpoint: Endpoint,
+        /// The system's reason.
+        why: String,
+    },
+    /// The socket is there, but this process may not use it.
+    #[error("permission denied on {endpoint}; the container runtime socket needs root or its group")]
+    PermissionDenied {
+        /// Where.
+        endpoint: Endpoint,
+    },
+    /// Something listens, and it does not speak CRI v1.
+    #[error(
+        "{endpoint} does not speak CRI v1 ({why}); expected a container runtime that serves runtime.v1, such as containerd 1.6 or CRI-O 1.26 and newer"
+    )]
+    NotCri {
+        /// Where.
+        endpoint: Endpoint,
+        /// What it said.
+        why: String,
+    },
+    /// The runtime is still starting, stopping, or gone.
+    #[error("{call}: the container runtime is unavailable: {message}")]
+    Unavailable {
+        /// Which call.
+        call: &'static str,
+        /// What it said.
+        message: String,
+    },
+    /// No answer in time. The operation may still complete.
+    #[error("{call}: no answer within {limit:?}")]
+    Timeout {
+        /// Which call.
+        call: &'static str,
+        /// The limit.
+        limit: Duration,
+    },
+    /// No such object.
+    #[error("{call}: not found: {message}")]
+    NotFound {
+        /// Which call.
+        call: &'static str,
+        /// What it said.
+        message: String,
+    },
+    /// An answer larger than one side takes.
+    #[error("{call}: the answer is too large for one message: {message}")]
+    TooLarge {
+        /// Which call.
+        call: &'static str,
+        /// What it said.
+        message: String,
+    },
+    /// The runtime does not have this call.
+    #[error("{call}: not implemented by this runtime")]
+    Unimplemented {
+        /// Which call.
+        call: &'static str,
+    },
+    /// Any other refusal.
+    #[error("{call}: {message}")]
+    Refused {
+        /// Which call.
+        call: &'static str,
+        /// What it said.
+        message: String,
+    },
+    /// An answer that lacks what the protocol promises.
+    #[error("{call}: malformed answer: {what}")]
+    Malformed {
+        /// Which call.
+        call: &'static str,
+        /// What is missing.
+        what: String,
+    },
+}
+
+impl CriError {
+    /// Sorts a gRPC status.
+    pub(crate) fn of(call: &'static str, limit: Duration, status: &tonic::Status) -> Self {
+        let message = status.message().to_owned();
+        match status.code() {
+            tonic::Code::NotFound => Self::NotFound { call, message },
+            tonic::Code::Unimplemented => Self::Unimplemented { call },
+            tonic::Code::DeadlineExceeded => Self::Timeout { call, limit },
+            tonic::Code::ResourceExhausted | tonic::Code::OutOfRange => Self::TooLarge { call, message },
+            tonic::Code::Unavailable | tonic::Code::Cancelled => Self::Unavailable { call, message },
+            _ => Self::Refused { call, message },
+        }
+    }
+
+    /// Whether the object surely does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+
+    /// Whether the runtime, rather than this one object, is the trouble: a pass ends, and the next one tries again.
+    #[must_use]
+    pub fn is_outage(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable { .. }
+                | Self::PermissionDenied { .. }
+                | Self::NotCri { .. }
+                | Self::Unavailable { .. }
+                | Self::Timeout { .. }
+        )
+    }
+}
