@@ -111,13 +111,6 @@ impl Hub {
         drop(index);
         HubStream { hub: Arc::clone(self), watcher, prefix, id }
     }
-
-    #[cfg(test)]
-    pub(crate) fn watchers(&self) -> usize {
-        let index = lock(&self.index);
-        assert_eq!(index.lengths.values().sum::<usize>(), index.by_prefix.len());
-        index.by_prefix.values().map(BTreeMap::len).sum()
-    }
 }
 
 impl Index {
@@ -222,5 +215,34 @@ impl WatchStream for HubStream {
 impl Drop for HubStream {
     fn drop(&mut self) {
         lock(&self.hub.index).remove(&self.prefix, self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_watch_leaves_nothing_behind() {
+        let hub = Arc::new(Hub::new(Revision(1)));
+        let prefixes = ["", "/a", "/b", "/a", "/a/b"];
+        let streams = prefixes.map(|prefix| hub.subscribe(prefix, Revision(1), VecDeque::new(), 8));
+        let mut matched = 0;
+        lock(&hub.index).matching("/a/b/c", |_| matched += 1);
+        assert_eq!(matched, 4, "all but the one of /b");
+        drop(streams);
+        let index = lock(&hub.index);
+        assert!(index.by_prefix.is_empty() && index.lengths.is_empty());
+    }
+
+    #[test]
+    fn prefixes_may_end_within_a_character() {
+        let hub = Arc::new(Hub::new(Revision(1)));
+        let _stream = hub.subscribe("/é", Revision(1), VecDeque::new(), 8);
+        for (key, expected) in [("/é", 1), ("/éa", 1), ("/aé", 0), ("/日本", 0)] {
+            let mut matched = 0;
+            lock(&hub.index).matching(key, |_| matched += 1);
+            assert_eq!(matched, expected, "{key}");
+        }
     }
 }

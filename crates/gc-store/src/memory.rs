@@ -1,13 +1,13 @@
 //! The store that forgets everything at exit.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use gc_registry::storage::{
     Blocking, Committed, GetAnswer, RangeAnswer, RangeOptions, Revision, Storage, StorageError, Transaction,
     WatchStream,
 };
 
-use crate::hub::Hub;
+use crate::core::Core;
 use crate::mvcc::{Evaluated, HistoryOptions, Mvcc, evaluate};
 
 /// How many changes a watcher may be behind before it is dropped.
@@ -31,8 +31,7 @@ impl Default for MemoryOptions {
 /// A [`Storage`] in memory.
 #[derive(Debug)]
 pub struct MemoryStorage {
-    data: RwLock<Mvcc>,
-    hub: Arc<Hub>,
+    core: Core,
     options: MemoryOptions,
 }
 
@@ -40,17 +39,7 @@ impl MemoryStorage {
     /// An empty store.
     #[must_use]
     pub fn new(options: MemoryOptions) -> Self {
-        let data = Mvcc::new();
-        let hub = Arc::new(Hub::new(data.revision()));
-        Self { data: RwLock::new(data), hub, options }
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Mvcc> {
-        self.data.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Mvcc> {
-        self.data.write().unwrap_or_else(PoisonError::into_inner)
+        Self { core: Core::new(Mvcc::new(), options.watch_lag), options }
     }
 }
 
@@ -66,44 +55,40 @@ impl Storage for MemoryStorage {
     }
 
     fn revision(&self) -> Result<Revision, StorageError> {
-        Ok(self.hub.published())
+        Ok(self.core.revision())
     }
 
     fn get(&self, key: &str, at: Option<Revision>) -> Result<GetAnswer, StorageError> {
-        self.read().get(key, at)
+        self.core.get(key, at)
     }
 
     fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
-        self.read().range(prefix, options)
+        self.core.range(prefix, options)
     }
 
     fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError> {
-        let mut data = self.write();
+        let data = self.core.write();
         let revision = Revision(data.revision().0 + 1);
-        let changes = match evaluate(transaction, revision, |key| data.current(key))? {
-            Evaluated::Conflict(present) => return Ok(Committed::Conflict(present)),
-            Evaluated::Changes(changes) if changes.is_empty() => {
-                return Ok(Committed::Done(data.revision()));
+        match evaluate(transaction, revision, |key| data.current(key))? {
+            Evaluated::Conflict(present) => Ok(Committed::Conflict(present)),
+            Evaluated::Changes(changes) if changes.is_empty() => Ok(Committed::Done(data.revision())),
+            Evaluated::Changes(changes) => {
+                let changes: Vec<_> = changes.into_iter().map(Arc::new).collect();
+                self.core.publish(data, &changes, |data| data.overdue(&self.options.history));
+                Ok(Committed::Done(revision))
             }
-            Evaluated::Changes(changes) => changes.into_iter().map(Arc::new).collect::<Vec<_>>(),
-        };
-        data.apply(&changes);
-        if let Some(target) = data.overdue(&self.options.history) {
-            data.compact(target)?;
         }
-        let wakers = self.hub.publish(&changes, revision);
-        drop(data);
-        wakers.wake();
-        Ok(Committed::Done(revision))
     }
 
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn WatchStream>, StorageError> {
-        let data = self.read();
-        let replay = data.changes_after(prefix, after)?;
-        Ok(Box::new(self.hub.subscribe(prefix, after, replay, self.options.watch_lag)))
+        Ok(Box::new(self.core.watch(prefix, after)?))
     }
 
     fn compact(&self, revision: Revision) -> Result<(), StorageError> {
-        self.write().compact(revision)
+        let mut data = self.core.write();
+        if data.can_compact(revision)? {
+            data.compact(revision);
+        }
+        Ok(())
     }
 }

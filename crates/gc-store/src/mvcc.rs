@@ -89,6 +89,22 @@ impl Record {
     }
 }
 
+/// A range that is being collected.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    /// The most items wanted.
+    pub(crate) limit: usize,
+    pub(crate) items: Vec<KeyValue>,
+    /// How many were seen beyond the limit.
+    pub(crate) remaining: u64,
+}
+
+impl Visit {
+    pub(crate) fn answer(self, revision: Revision) -> RangeAnswer {
+        RangeAnswer { items: self.items, more: self.remaining > 0, remaining: self.remaining, revision }
+    }
+}
+
 /// What a transaction comes to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Evaluated {
@@ -157,12 +173,21 @@ pub(crate) fn result_of(change: &Change) -> Option<KeyValue> {
 
 impl Mvcc {
     pub(crate) fn new() -> Self {
+        Self::restore(Revision(0), [])
+    }
+
+    /// The state at a revision before which nothing is known.
+    pub(crate) fn restore(compacted: Revision, items: impl IntoIterator<Item = KeyValue>) -> Self {
+        let records = items.into_iter().map(|item| {
+            let KeyValue { key, value, create_revision, mod_revision } = item;
+            (key, Record { current: Some(Version { value, create_revision, mod_revision }), older: None })
+        });
         Self {
-            keys: BTreeMap::new(),
+            keys: records.collect(),
             log: VecDeque::new(),
             log_bytes: 0,
-            revision: INITIAL_REVISION,
-            compacted: Revision(0),
+            revision: compacted.max(INITIAL_REVISION),
+            compacted,
         }
     }
 
@@ -197,21 +222,46 @@ impl Mvcc {
         Ok(GetAnswer { item, revision })
     }
 
+    /// A range under one lock.
     pub(crate) fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
         let revision = self.readable(options.at)?;
-        let start = match options.after.as_deref() {
+        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+        let mut visit = Visit { limit, items: Vec::new(), remaining: 0 };
+        self.visit(prefix, options.after.as_deref(), revision, usize::MAX, &mut visit);
+        Ok(visit.answer(revision))
+    }
+
+    /// Visits up to `keys` keys under a prefix after a key. Answers with the last one, or nothing at the end.
+    pub(crate) fn visit(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        at: Revision,
+        keys: usize,
+        visit: &mut Visit,
+    ) -> Option<Key> {
+        let start = match after {
             Some(after) if after >= prefix => Bound::Excluded(after),
             _ => Bound::Included(prefix),
         };
-        let mut live = self
-            .keys
-            .range::<str, _>((start, Bound::Unbounded))
-            .take_while(|(key, _)| key.starts_with(prefix))
-            .filter_map(|(key, record)| record.at(revision).map(|version| (key, version)));
-        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
-        let items = live.by_ref().take(limit).map(|(key, version)| version.to_key_value(key)).collect();
-        let remaining = live.count() as u64;
-        Ok(RangeAnswer { items, more: remaining > 0, remaining, revision })
+        let mut visited = 0;
+        for (key, record) in self.keys.range::<str, _>((start, Bound::Unbounded)) {
+            if !key.starts_with(prefix) {
+                break;
+            }
+            if let Some(version) = record.at(at) {
+                if visit.items.len() < visit.limit {
+                    visit.items.push(version.to_key_value(key));
+                } else {
+                    visit.remaining += 1;
+                }
+            }
+            visited += 1;
+            if visited == keys {
+                return Some(Arc::clone(key));
+            }
+        }
+        None
     }
 
     /// Makes the changes of one transaction (all of them, of one revision, later than any before).
@@ -261,18 +311,19 @@ impl Mvcc {
         target
     }
 
-    /// Forgets what only reads before `revision` need.
-    pub(crate) fn compact(&mut self, revision: Revision) -> Result<(), StorageError> {
-        if revision <= self.compacted {
-            return Ok(());
-        }
-        self.readable(Some(revision))?;
+    /// Forgets what only reads before `revision` need. What is forgotten already, or has yet to come, is left alone.
+    pub(crate) fn compact(&mut self, revision: Revision) {
+        let revision = revision.min(self.revision);
         while let Some(change) = self.log.pop_front_if(|change| change.revision <= revision) {
             self.log_bytes -= previous_size(&change);
             self.forget(&change.key, revision);
         }
-        self.compacted = revision;
-        Ok(())
+        self.compacted = self.compacted.max(revision);
+    }
+
+    /// Checks that history before a revision can be forgotten; answers false if it is forgotten already.
+    pub(crate) fn can_compact(&self, revision: Revision) -> Result<bool, StorageError> {
+        Ok(revision > self.compacted && self.readable(Some(revision)).map(|_| true)?)
     }
 
     fn forget(&mut self, key: &Key, revision: Revision) {

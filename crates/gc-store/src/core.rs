@@ -1,0 +1,95 @@
+//! The map and its watchers under one lock: what the memory and the redb store serve reads and watches from.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use gc_registry::storage::{
+    Change, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, StorageError,
+};
+
+use crate::hub::{Hub, HubStream};
+use crate::mvcc::{HistoryOptions, Mvcc, Visit};
+
+/// How many keys a long range visits before it lets writers in.
+const RANGE_CHUNK: usize = 2048;
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    data: RwLock<Mvcc>,
+    hub: Arc<Hub>,
+    watch_lag: usize,
+}
+
+impl Core {
+    pub(crate) fn new(data: Mvcc, watch_lag: usize) -> Self {
+        let hub = Arc::new(Hub::new(data.revision()));
+        Self { data: RwLock::new(data), hub, watch_lag }
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.hub.published()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Mvcc> {
+        self.data.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Mvcc> {
+        self.data.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn current(&self, key: &str) -> Option<KeyValue> {
+        self.read().current(key)
+    }
+
+    pub(crate) fn overdue(&self, history: &HistoryOptions) -> Option<Revision> {
+        self.read().overdue(history)
+    }
+
+    pub(crate) fn get(&self, key: &str, at: Option<Revision>) -> Result<GetAnswer, StorageError> {
+        self.read().get(key, at)
+    }
+
+    /// A range is read at one revision, but not under one lock: writers go on between its chunks.
+    pub(crate) fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
+        let mut data = self.read();
+        let revision = data.readable(options.at)?;
+        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+        let mut visit = Visit { limit, items: Vec::new(), remaining: 0 };
+        let mut cursor: Option<Key> = options.after.clone();
+        loop {
+            cursor = data.visit(prefix, cursor.as_deref(), revision, RANGE_CHUNK, &mut visit);
+            if cursor.is_none() {
+                return Ok(visit.answer(revision));
+            }
+            drop(data);
+            data = self.read();
+            if data.readable(Some(revision)).is_err() {
+                // History was forgotten meanwhile: start over under one lock.
+                return data.range(prefix, options);
+            }
+        }
+    }
+
+    pub(crate) fn watch(&self, prefix: &str, after: Revision) -> Result<HubStream, StorageError> {
+        // The lock keeps anything from being published between the replay and the subscription.
+        let data = self.read();
+        let replay = data.changes_after(prefix, after)?;
+        Ok(self.hub.subscribe(prefix, after, replay, self.watch_lag))
+    }
+
+    /// Applies complete transactions, forgets history up to `compact`, and tells the watchers.
+    pub(crate) fn publish(
+        &self,
+        mut data: RwLockWriteGuard<'_, Mvcc>,
+        changes: &[Arc<Change>],
+        compact: impl FnOnce(&Mvcc) -> Option<Revision>,
+    ) {
+        data.apply(changes);
+        if let Some(target) = compact(&data) {
+            data.compact(target);
+        }
+        let wakers = self.hub.publish(changes, data.revision());
+        drop(data);
+        wakers.wake();
+    }
+}

@@ -1,0 +1,380 @@
+//! What is in the file, and how it gets there.
+//!
+//! * `meta`: the format version, the newest revision, and the one up to which history is forgotten;
+//! * `objects`: key to the present value;
+//! * `history`: (revision, number within it) to the key that changed and what was there *before*. What came after a
+//!   change is the next older thing known of its key, so that no value is stored twice.
+//!
+//! Every record ends in a checksum: the whole file is read at open, and a flipped bit must not become an object.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use ::redb::{Builder, Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use bytes::Bytes;
+use gc_registry::storage::{Change, Key, KeyValue, Revision, StorageError};
+
+use super::OpenError;
+use crate::mvcc::{INITIAL_REVISION, Mvcc, result_of};
+
+/// The version of the format that this module writes.
+pub(super) const FORMAT: u64 = 1;
+
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
+const HISTORY: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("history");
+
+/// Opens the database, as often as needed: redb has to be reopened after an I/O error.
+pub(super) type Opener = Box<dyn Fn(&Builder) -> Result<Database, Failure> + Send>;
+
+/// Why the disk could not do it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("no space left")]
+    Full,
+    #[error("{0}")]
+    Io(String),
+    #[error("{0}")]
+    Damaged(String),
+    #[error("format version {0}")]
+    Format(u64),
+    #[error("the file is locked by another process")]
+    Locked,
+}
+
+impl Failure {
+    pub(super) fn at(self, file: &Path) -> OpenError {
+        let file = file.to_owned();
+        match self {
+            Failure::Full => OpenError::Full { file },
+            Failure::Io(reason) => OpenError::Io { file, reason },
+            Failure::Damaged(reason) => OpenError::Damaged { file, reason },
+            Failure::Format(found) => OpenError::Format { file, found, known: FORMAT },
+            Failure::Locked => OpenError::InUse {
+                directory: file.parent().map(Path::to_owned).unwrap_or_default(),
+                holder: String::new(),
+            },
+        }
+    }
+
+    /// For a write that is known not to have happened.
+    pub(super) fn to_storage_error(&self) -> StorageError {
+        match self {
+            Failure::Full => StorageError::Full,
+            other => StorageError::Broken(other.to_string()),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                Self::Full
+            }
+            // What redb makes of a file that is none, or ends too early.
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Self::Damaged(error.to_string()),
+            _ => Self::Io(error.to_string()),
+        }
+    }
+}
+
+impl From<redb::Error> for Failure {
+    fn from(error: redb::Error) -> Self {
+        match error {
+            redb::Error::Io(error) => error.into(),
+            redb::Error::DatabaseAlreadyOpen => Self::Locked,
+            redb::Error::PreviousIo | redb::Error::DatabaseClosed => Self::Io(error.to_string()),
+            other => Self::Damaged(other.to_string()),
+        }
+    }
+}
+
+macro_rules! failure_from {
+    ($($error:ident),*) => {$(
+        impl From<redb::$error> for Failure {
+            fn from(error: redb::$error) -> Self {
+                redb::Error::from(error).into()
+            }
+        }
+    )*};
+}
+failure_from!(DatabaseError, TransactionError, TableError, StorageError, CommitError);
+
+/// The open file.
+pub(super) struct Disk {
+    opener: Opener,
+    page_cache: usize,
+    /// Absent after a failure until it could be reopened.
+    database: Option<Database>,
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk").field("open", &self.database.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// redb asserts on some damaged files: that ends the operation, not the process.
+fn guarded<T>(step: &str, action: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
+        let reason = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("no reason given");
+        let reason: String = reason.lines().collect::<Vec<_>>().join(" ");
+        Err(Failure::Damaged(format!("the engine gave up while {step}: {reason}")))
+    })
+}
+
+impl Disk {
+    /// Makes the tables of a new file, and closes it.
+    pub(super) fn create(opener: Opener) -> Result<(), Failure> {
+        guarded("creating", || initialize(&opener(&Builder::new())?))
+    }
+
+    /// Opens a file that was made before.
+    pub(super) fn open(opener: Opener, page_cache: usize) -> Result<Self, Failure> {
+        let mut disk = Self { opener, page_cache, database: None };
+        disk.reopen()?;
+        Ok(disk)
+    }
+
+    /// Closes the file, if it is open, and opens it again. Answers with the newest revision in it.
+    pub(super) fn reopen(&mut self) -> Result<Revision, Failure> {
+        self.close();
+        guarded("opening", || {
+            let mut builder = Builder::new();
+            builder.set_cache_size(self.page_cache);
+            let database = (self.opener)(&builder)?;
+            let meta = database.begin_read()?.open_table(META)?;
+            let format = required(&meta, "format")?;
+            if format != FORMAT {
+                return Err(Failure::Format(format));
+            }
+            let revision = required(&meta, "revision")?;
+            self.database = Some(database);
+            Ok(Revision(revision))
+        })
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.database.is_some()
+    }
+
+    pub(super) fn close(&mut self) {
+        if let Some(database) = self.database.take() {
+            // Whatever goes wrong here went wrong before: the next open repairs it or says so.
+            drop(guarded("closing", || {
+                drop(database);
+                Ok(())
+            }));
+        }
+    }
+
+    fn database(&self) -> Result<&Database, Failure> {
+        self.database.as_ref().ok_or_else(|| Failure::Io("the file is not open".to_owned()))
+    }
+
+    /// Writes transactions and forgets history, durably and all at once.
+    pub(super) fn write(
+        &self,
+        changes: &[Arc<Change>],
+        revision: Revision,
+        compact: Option<Revision>,
+    ) -> Result<(), Failure> {
+        let database = self.database()?;
+        guarded("writing", || {
+            let transaction = database.begin_write()?;
+            {
+                let mut meta = transaction.open_table(META)?;
+                let mut objects = transaction.open_table(OBJECTS)?;
+                let mut history = transaction.open_table(HISTORY)?;
+                let mut number = 0;
+                let mut of = Revision(0);
+                for change in changes {
+                    match result_of(change) {
+                        Some(item) => drop(objects.insert(&*change.key, &*encode_object(&item))?),
+                        None => drop(objects.remove(&*change.key)?),
+                    }
+                    number = if change.revision == of { number + 1 } else { 0 };
+                    of = change.revision;
+                    history.insert((of.0, number), &*encode_history(change))?;
+                }
+                meta.insert("revision", revision.0)?;
+                if let Some(compact) = compact {
+                    history.retain_in(..=(compact.0, u32::MAX), |_, _| false)?;
+                    meta.insert("compacted", compact.0)?;
+                }
+            }
+            Ok(transaction.commit()?)
+        })
+    }
+
+    /// Reads everything.
+    pub(super) fn load(&mut self) -> Result<Mvcc, Failure> {
+        let database = self.database()?;
+        guarded("reading", || load(database))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn initialize(database: &Database) -> Result<(), Failure> {
+    let transaction = database.begin_write()?;
+    {
+        let mut meta = transaction.open_table(META)?;
+        meta.insert("format", FORMAT)?;
+        meta.insert("revision", INITIAL_REVISION.0)?;
+        meta.insert("compacted", 0)?;
+        transaction.open_table(OBJECTS)?;
+        transaction.open_table(HISTORY)?;
+    }
+    Ok(transaction.commit()?)
+}
+
+fn required(meta: &redb::ReadOnlyTable<&'static str, u64>, name: &str) -> Result<u64, Failure> {
+    let found = meta.get(name)?.ok_or_else(|| Failure::Damaged(format!("the record {name:?} is missing")))?;
+    Ok(found.value())
+}
+
+fn load(database: &Database) -> Result<Mvcc, Failure> {
+    let reading = database.begin_read()?;
+    let meta = reading.open_table(META)?;
+    let newest = Revision(required(&meta, "revision")?);
+    let compacted = Revision(required(&meta, "compacted")?);
+
+    let mut state: BTreeMap<Key, KeyValue> = BTreeMap::new();
+    for entry in reading.open_table(OBJECTS)?.iter()? {
+        let (key, record) = entry?;
+        let key: Key = key.value().into();
+        let item = decode_object(&key, record.value())
+            .filter(|item| item.mod_revision <= newest)
+            .ok_or_else(|| Failure::Damaged(format!("the object {key} does not decode")))?;
+        state.insert(key, item);
+    }
+
+    // From the newest change to the oldest, taking each back: what is left is the state that they began from.
+    let mut changes = Vec::new();
+    for entry in reading.open_table(HISTORY)?.iter()?.rev() {
+        let (at, record) = entry?;
+        let revision = Revision(at.value().0);
+        let wrong = |what: &str| Failure::Damaged(format!("the change at revision {revision} {what}"));
+        let (key, previous) = decode_history(record.value()).ok_or_else(|| wrong("does not decode"))?;
+        let (key, value) = match state.remove(&key) {
+            Some(item) if item.mod_revision == revision => (item.key, Some(item.value)),
+            Some(_) => return Err(wrong("is not what its object says")),
+            None => (key, None),
+        };
+        let previous = previous.map(|previous| KeyValue { key: Arc::clone(&key), ..previous });
+        if revision <= compacted || revision > newest || (value.is_none() && previous.is_none()) {
+            return Err(wrong("should not be there"));
+        }
+        if let Some(previous) = &previous {
+            state.insert(Arc::clone(&key), previous.clone());
+        }
+        changes.push(Arc::new(Change { revision, key, value, previous }));
+    }
+    changes.reverse();
+    if let Some(item) = state.values().find(|item| item.mod_revision > compacted) {
+        return Err(Failure::Damaged(format!("the history of {} is missing", item.key)));
+    }
+    let mut data = Mvcc::restore(compacted, state.into_values());
+    data.apply(&changes);
+    if data.revision() != newest.max(INITIAL_REVISION) {
+        return Err(Failure::Damaged(format!("the change of revision {newest} is missing")));
+    }
+    Ok(data)
+}
+
+/// Create revision, mod revision, value, checksum.
+fn encode_object(item: &KeyValue) -> Vec<u8> {
+    let mut out = Vec::with_capacity(20 + item.value.len());
+    put_version(&mut out, item);
+    seal(&item.key, out)
+}
+
+fn decode_object(key: &Key, record: &[u8]) -> Option<KeyValue> {
+    take_version(key, unseal(key, record)?)
+}
+
+/// Length of the key, the key, and, if something was there before, its version; checksum.
+fn encode_history(change: &Change) -> Vec<u8> {
+    let size = change.previous.as_ref().map_or(0, |previous| 16 + previous.value.len());
+    let mut out = Vec::with_capacity(8 + change.key.len() + size);
+    let length = u32::try_from(change.key.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(change.key.as_bytes());
+    if let Some(previous) = &change.previous {
+        put_version(&mut out, previous);
+    }
+    seal("", out)
+}
+
+fn decode_history(record: &[u8]) -> Option<(Key, Option<KeyValue>)> {
+    let (length, rest) = unseal("", record)?.split_first_chunk::<4>()?;
+    let (key, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    let key: Key = std::str::from_utf8(key).ok()?.into();
+    if rest.is_empty() {
+        return Some((key, None));
+    }
+    let previous = take_version(&key, rest)?;
+    Some((key, Some(previous)))
+}
+
+fn put_version(out: &mut Vec<u8>, item: &KeyValue) {
+    out.extend_from_slice(&item.create_revision.0.to_le_bytes());
+    out.extend_from_slice(&item.mod_revision.0.to_le_bytes());
+    out.extend_from_slice(&item.value);
+}
+
+fn take_version(key: &Key, record: &[u8]) -> Option<KeyValue> {
+    let (create, rest) = record.split_first_chunk::<8>()?;
+    let (modified, value) = rest.split_first_chunk::<8>()?;
+    let (create, modified) = (u64::from_le_bytes(*create), u64::from_le_bytes(*modified));
+    (create <= modified).then(|| KeyValue {
+        key: Arc::clone(key),
+        value: Bytes::copy_from_slice(value),
+        create_revision: Revision(create),
+        mod_revision: Revision(modified),
+    })
+}
+
+fn seal(context: &str, mut record: Vec<u8>) -> Vec<u8> {
+    let sum = checksum(context.as_bytes(), &record);
+    record.extend_from_slice(&sum.to_le_bytes());
+    record
+}
+
+fn unseal<'a>(context: &str, record: &'a [u8]) -> Option<&'a [u8]> {
+    let (content, sum) = record.split_last_chunk::<4>()?;
+    (checksum(context.as_bytes(), content) == u32::from_le_bytes(*sum)).then_some(content)
+}
+
+/// FNV-1a over words of eight bytes, folded. It is to notice damage, not malice, and costs a fraction of reading.
+fn checksum(context: &[u8], content: &[u8]) -> u32 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut mix = |word: u64| {
+        hash = (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);
+        hash ^= hash >> 29;
+    };
+    for part in [context, content] {
+        mix(part.len() as u64);
+        for chunk in part.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            mix(u64::from_le_bytes(word));
+        }
+    }
+    let [low @ .., _, _, _, _] = (hash ^ (hash >> 32)).to_le_bytes();
+    u32::from_le_bytes(low)
+}

@@ -1,0 +1,84 @@
+//! The directory of a store: its modes, its lock, and a data file that is there whole or not at all.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::OpenError;
+use super::disk::{Failure, Opener};
+
+/// The name of the data file.
+pub(super) const DATA: &str = "kubegc.redb";
+/// The name of a data file that is being made.
+const UNFINISHED: &str = "kubegc.redb.new";
+/// The name of the lock file. It stays: removing it would let two processes lock two files of that name.
+const LOCK: &str = "kubegc.lock";
+
+/// The right to be the only one in a directory. The system takes it back when the process ends, however it ends.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+/// Makes and locks a directory.
+pub(super) fn prepare(directory: &Path) -> Result<Lock, OpenError> {
+    let failed = |source| OpenError::Directory { directory: directory.to_owned(), source };
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    let mut file = private_file(&directory.join(LOCK)).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            // Only to be helpful: the holder may not have written it yet.
+            let holder = match file.read_to_string(&mut pid) {
+                Ok(_) if !pid.trim().is_empty() => format!(" (pid {})", pid.trim()),
+                _ => String::new(),
+            };
+            return Err(OpenError::InUse { directory: directory.to_owned(), holder });
+        }
+        Err(TryLockError::Error(source)) => return Err(failed(source)),
+    }
+    // The number is a courtesy for that message, and must not keep a server with a full disk from starting.
+    drop(file.set_len(0).and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes())));
+    Ok(Lock { _file: file })
+}
+
+/// Makes the data file under another name and gives it its own when it is complete, so that a crash in between leaves
+/// no half-made file behind.
+pub(super) fn create(
+    directory: &Path,
+    fill: impl FnOnce(Opener) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let unfinished = directory.join(UNFINISHED);
+    match std::fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let path = unfinished.clone();
+    fill(Box::new(move |builder| Ok(builder.create_file(private_file(&path)?)?)))?;
+    std::fs::rename(&unfinished, directory.join(DATA))?;
+    File::open(directory)?.sync_all()?;
+    Ok(())
+}
+
+/// Opens a data file that exists, as often as needed.
+pub(super) fn opener(path: PathBuf) -> Opener {
+    Box::new(move |builder| {
+        let file = private_file(&path)?;
+        // redb would take an empty file for an invitation to begin anew.
+        if file.metadata()?.len() == 0 {
+            return Err(Failure::Damaged("it is empty".to_owned()));
+        }
+        Ok(builder.create_file(file)?)
+    })
+}
+
+fn private_file(path: &Path) -> io::Result<File> {
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    Ok(file)
+}

@@ -1,0 +1,158 @@
+//! The store on disk.
+//!
+//! redb holds the truth; reads and watches are served from the same multi-version map as the memory store's, which is
+//! rebuilt at open. That doubles nothing that matters (redb's own page cache is kept small) and makes reads as fast as
+//! memory's: an API server reads far more than it writes, and a watch needs the changes as objects anyway.
+//!
+//! One thread writes. It takes whatever transactions are waiting, evaluates them in order against the map and each
+//! other, writes them as one redb transaction with one fsync, and only then publishes and acknowledges them.
+
+mod committer;
+mod disk;
+mod file;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gc_registry::storage::{
+    Blocking, Committed, GetAnswer, RangeAnswer, RangeOptions, Revision, Storage, StorageError, Transaction,
+    WatchStream,
+};
+
+use crate::core::Core;
+use crate::memory::WATCH_LAG;
+use crate::mvcc::HistoryOptions;
+use committer::Committer;
+use disk::Disk;
+use file::Lock;
+
+/// Options of [`RedbStorage`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RedbOptions {
+    /// How much history is kept, also over restarts.
+    pub history: HistoryOptions,
+    /// How many changes a watcher may be behind before it is ended with [`StorageError::Lagged`].
+    pub watch_lag: usize,
+    /// Bytes of redb's page cache.
+    pub page_cache: usize,
+}
+
+impl Default for RedbOptions {
+    fn default() -> Self {
+        Self { history: HistoryOptions::default(), watch_lag: WATCH_LAG, page_cache: 8 << 20 }
+    }
+}
+
+/// Why a store could not be opened. Each message is one line for the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The directory cannot be made or used.
+    #[error("cannot use the data directory {}: {source}", .directory.display())]
+    Directory {
+        /// The directory.
+        directory: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Another process has it open.
+    #[error("the data directory {} is in use by another process{holder}; stop that one or choose another directory",
+        .directory.display())]
+    InUse {
+        /// The directory.
+        directory: PathBuf,
+        /// ` (pid N)` if known.
+        holder: String,
+    },
+    /// The file is damaged.
+    #[error("the data file {} is damaged: {reason}; restore it from a backup, or move it away to start empty",
+        .file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The file was written by another version of this program.
+    #[error("the data file {} has format version {found}; this program knows version {known}", .file.display())]
+    Format {
+        /// The file.
+        file: PathBuf,
+        /// The file's version.
+        found: u64,
+        /// Ours.
+        known: u64,
+    },
+    /// The medium is full, so that not even opening works.
+    #[error("no space left to open the data file {}", .file.display())]
+    Full {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The system refused.
+    #[error("cannot read or write the data file {}: {reason}", .file.display())]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// A [`Storage`] in a file of a directory that it owns.
+#[derive(Debug)]
+pub struct RedbStorage {
+    core: Arc<Core>,
+    committer: Committer,
+    /// Held until the committer has closed the file (fields are dropped in order).
+    _lock: Option<Lock>,
+}
+
+impl RedbStorage {
+    /// Opens or creates the store in a directory (made with mode 0700 if absent; its files have mode 0600).
+    pub fn open(directory: impl AsRef<Path>, options: RedbOptions) -> Result<Self, OpenError> {
+        let directory = directory.as_ref();
+        let lock = file::prepare(directory)?;
+        let path = directory.join(file::DATA);
+        if !path.exists() {
+            file::create(directory, Disk::create).map_err(|failure| failure.at(&path))?;
+        }
+        Self::start(file::opener(path.clone()), options, Some(lock)).map_err(|failure| failure.at(&path))
+    }
+
+    fn start(opener: disk::Opener, options: RedbOptions, lock: Option<Lock>) -> Result<Self, disk::Failure> {
+        let mut disk = Disk::open(opener, options.page_cache)?;
+        let core = Arc::new(Core::new(disk.load()?, options.watch_lag));
+        let committer = Committer::start(disk, Arc::clone(&core), options.history)?;
+        Ok(Self { core, committer, _lock: lock })
+    }
+}
+
+impl Storage for RedbStorage {
+    fn blocks(&self) -> Blocking {
+        Blocking::OnCommit
+    }
+
+    fn revision(&self) -> Result<Revision, StorageError> {
+        Ok(self.core.revision())
+    }
+
+    fn get(&self, key: &str, at: Option<Revision>) -> Result<GetAnswer, StorageError> {
+        self.core.get(key, at)
+    }
+
+    fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
+        self.core.range(prefix, options)
+    }
+
+    fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError> {
+        self.committer.commit(transaction)
+    }
+
+    fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn WatchStream>, StorageError> {
+        Ok(Box::new(self.core.watch(prefix, after)?))
+    }
+
+    fn compact(&self, revision: Revision) -> Result<(), StorageError> {
+        self.committer.compact(revision)
+    }
+}

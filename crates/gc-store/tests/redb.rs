@@ -1,0 +1,192 @@
+//! The store on disk under the shared suite, over restarts, and on what is not a store.
+#![allow(clippy::unwrap_used)] // tests
+
+mod suite;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use gc_registry::storage::{RangeOptions, Revision, Storage, StorageError};
+use gc_store::{HistoryOptions, OpenError, RedbOptions, RedbStorage};
+use proptest::prelude::*;
+use suite::{delete, item, next_change, put, write};
+use tempfile::TempDir;
+
+fn open(directory: &Path) -> RedbStorage {
+    RedbStorage::open(directory, RedbOptions::default()).unwrap()
+}
+
+fn fresh() -> Option<(Box<dyn Storage>, TempDir)> {
+    let directory = TempDir::new().unwrap();
+    Some((Box::new(open(directory.path())), directory))
+}
+
+storage_suite!(fresh());
+
+#[test]
+fn increments() {
+    let (store, _directory) = fresh().unwrap();
+    suite::concurrent_increments_are_not_lost(&*store, 16, 20);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn behaves_like_the_model_over_restarts(operations in suite::model::operations(60)) {
+        let (store, directory) = fresh().unwrap();
+        suite::model::check(store, &operations, |store| {
+            drop(store);
+            Box::new(open(directory.path()))
+        });
+    }
+}
+
+#[test]
+fn history_outlives_a_restart() {
+    let (store, directory) = fresh().unwrap();
+    let first = write(&*store, vec![put("a", "1"), put("b", "1")]);
+    let second = write(&*store, vec![put("a", "2"), delete("b")]);
+    drop(store);
+    let store = open(directory.path());
+    assert_eq!(store.revision(), Ok(Revision(second)));
+    assert_eq!(store.get("b", Some(Revision(first))).unwrap().item, Some(item("b", "1", first, first)));
+    let mut watch = store.watch("", Revision(first)).unwrap();
+    let change = next_change(&mut *watch);
+    assert_eq!((&*change.key, change.previous), ("a", Some(item("a", "1", first, first))));
+    let change = next_change(&mut *watch);
+    assert_eq!(
+        (&*change.key, change.value, change.previous),
+        ("b", None, Some(item("b", "1", first, first)))
+    );
+    store.compact(Revision(second)).unwrap();
+    drop(store);
+    let store = open(directory.path());
+    assert_eq!(
+        store.get("a", Some(Revision(first))),
+        Err(StorageError::Compacted { requested: Revision(first), oldest: Revision(second) })
+    );
+    assert_eq!(store.range("", &RangeOptions::default()).unwrap().items, [item("a", "2", first, second)]);
+    assert_eq!(write(&store, vec![put("c", "1")]), second + 1);
+}
+
+#[test]
+fn history_is_bounded_on_disk() {
+    let directory = TempDir::new().unwrap();
+    let options =
+        RedbOptions { history: HistoryOptions { changes: 10, bytes: 1 << 20 }, ..RedbOptions::default() };
+    let store = RedbStorage::open(directory.path(), options).unwrap();
+    let last = (0..40).map(|n| write(&store, vec![put("a", &n.to_string())])).last().unwrap();
+    drop(store);
+    let store = open(directory.path());
+    assert!(store.get("a", Some(Revision(last - 10))).is_ok());
+    assert!(matches!(store.get("a", Some(Revision(last - 15))), Err(StorageError::Compacted { .. })));
+}
+
+#[test]
+fn a_second_opener_is_told_who_has_it() {
+    let (store, directory) = fresh().unwrap();
+    let error = RedbStorage::open(directory.path(), RedbOptions::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "the data directory {} is in use by another process (pid {}); stop that one or choose another directory",
+            directory.path().display(),
+            std::process::id()
+        )
+    );
+    drop(store);
+    drop(open(directory.path()));
+}
+
+#[test]
+fn nobody_else_may_read_it() {
+    let parent = TempDir::new().unwrap();
+    let directory = parent.path().join("deep/data");
+    drop(open(&directory));
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&directory), 0o700);
+    let mut files: Vec<_> =
+        directory.read_dir().unwrap().map(|entry| entry.unwrap()).map(|entry| entry.file_name()).collect();
+    files.sort();
+    assert_eq!(files, ["kubegc.lock", "kubegc.redb"]);
+    for file in files {
+        assert_eq!(mode(&directory.join(file)), 0o600);
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_is_named() {
+    let parent = TempDir::new().unwrap();
+    let file = parent.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = RedbStorage::open(file.join("data"), RedbOptions::default()).unwrap_err();
+    assert!(matches!(error, OpenError::Directory { .. }), "{error:?}");
+}
+
+/// A store with some content, closed; answers with the bytes of its file.
+fn filled(directory: &Path) -> Vec<u8> {
+    let store = open(directory);
+    for n in 0..200 {
+        write(&store, vec![put(&format!("/pods/{n:03}"), &"x".repeat(300 + n))]);
+    }
+    drop(store);
+    std::fs::read(directory.join("kubegc.redb")).unwrap()
+}
+
+/// Puts bytes in place of the file and opens it: either an error of one line or a store that can be read.
+fn judge(directory: &Path, bytes: &[u8], what: &str) -> bool {
+    std::fs::write(directory.join("kubegc.redb"), bytes).unwrap();
+    match RedbStorage::open(directory, RedbOptions::default()) {
+        Ok(store) => {
+            let items = store.range("", &RangeOptions::default()).unwrap().items;
+            for item in &items {
+                assert!(item.value.iter().all(|byte| *byte == b'x'), "{what}: a damaged object was accepted");
+            }
+            false
+        }
+        Err(error) => {
+            assert!(matches!(error, OpenError::Damaged { .. } | OpenError::Io { .. }), "{what}: {error:?}");
+            let message = error.to_string();
+            assert!(message.contains("kubegc.redb") && !message.contains('\n'), "{what}: {message}");
+            true
+        }
+    }
+}
+
+#[test]
+fn a_truncated_file_is_refused() {
+    let directory = TempDir::new().unwrap();
+    let whole = filled(directory.path());
+    for parts in 1..16 {
+        let kept = whole.len() * parts / 16;
+        assert!(judge(directory.path(), &whole[..kept], &format!("{kept} of {} bytes", whole.len())));
+    }
+    for kept in [0, 1, 100, 4095, 4096, whole.len() - 1] {
+        let refused = judge(directory.path(), &whole[..kept], &format!("{kept} bytes"));
+        assert!(refused, "{kept} bytes of {}", whole.len());
+    }
+    assert!(!judge(directory.path(), &whole, "the whole file"));
+}
+
+#[test]
+fn what_is_no_store_is_refused() {
+    let directory = TempDir::new().unwrap();
+    filled(directory.path());
+    assert!(judge(directory.path(), &[0; 1 << 16], "zeros"));
+    assert!(judge(directory.path(), "kind: Pod\n".repeat(9000).as_bytes(), "text"));
+}
+
+#[test]
+fn damage_is_noticed_or_harmless() {
+    let directory = TempDir::new().unwrap();
+    let whole = filled(directory.path());
+    let mut refused = 0;
+    for n in 0..150_usize {
+        let mut bytes = whole.clone();
+        let at = (n * 7919 * 13) % bytes.len();
+        let end = (at + 1 + n % 40).min(bytes.len());
+        bytes[at..end].iter_mut().for_each(|byte| *byte ^= 0x55);
+        refused += usize::from(judge(directory.path(), &bytes, &format!("bytes {at}..{end}")));
+    }
+    assert!(refused > 10, "only {refused} of 150 were noticed");
+}
