@@ -3,3 +3,4 @@
 
 pub mod containers;
 pub mod images;
+pub mod pressure;

@@ -9,6 +9,7 @@ mod duration;
 mod effect;
 mod event;
 mod identity;
+mod quantity;
 
 pub use duration::{GoDuration, GoDurationError, UnixNanoseconds};
 pub use effect::{
@@ -19,3 +20,4 @@ pub use event::{DeletionState, Event, ObservedObject, ResourceInfo, Scope};
 pub use identity::{
     Coordinates, Gvk, Gvr, ObjectKey, OwnerReference, ResourceId, ResourceVersion, Timestamp, Uid,
 };
+pub use quantity::parse_quantity;

@@ -1,0 +1,484 @@
+//! Disk pressure: eviction-style signals, and what is reclaimed for each (spec `node-gc.md`, section 8).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use gc_types::{GoDuration, UnixNanoseconds, parse_quantity};
+
+use crate::images::space::{Filesystem, Goal};
+
+/// A filesystem that a signal is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Volumes, logs, and whatever else lies under the kubelet's root.
+    Node,
+    /// Images (and writable layers, unless they are split off).
+    Images,
+    /// Writable layers.
+    Containers,
+}
+
+/// What is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Measure {
+    /// Bytes.
+    Available,
+    /// Inodes.
+    InodesFree,
+}
+
+/// One disk signal, such as `imagefs.available`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Signal {
+    /// Of which filesystem.
+    pub role: Role,
+    /// Of what.
+    pub measure: Measure,
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = match self.role {
+            Role::Node => "nodefs",
+            Role::Images => "imagefs",
+            Role::Containers => "containerfs",
+        };
+        let measure = match self.measure {
+            Measure::Available => "available",
+            Measure::InodesFree => "inodesFree",
+        };
+        write!(f, "{role}.{measure}")
+    }
+}
+
+/// Signals that have thresholds and nothing to do with disks.
+const OTHER_SIGNALS: [&str; 3] = ["memory.available", "allocatableMemory.available", "pid.available"];
+
+const ALL: [Signal; 6] = {
+    const fn signal(role: Role, measure: Measure) -> Signal {
+        Signal { role, measure }
+    }
+    [
+        signal(Role::Node, Measure::Available),
+        signal(Role::Node, Measure::InodesFree),
+        signal(Role::Images, Measure::Available),
+        signal(Role::Images, Measure::InodesFree),
+        signal(Role::Containers, Measure::Available),
+        signal(Role::Containers, Measure::InodesFree),
+    ]
+};
+
+/// An amount of bytes or inodes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// So many.
+    Quantity(u64),
+    /// A share of the capacity, in percent.
+    Percent(f64),
+}
+
+impl Amount {
+    /// As a number, given the capacity; a share is truncated to a whole number.
+    #[must_use]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a share of a capacity is computed in floating point and truncated, as upstream does"
+    )]
+    pub fn of(self, capacity: u64) -> u64 {
+        match self {
+            Self::Quantity(amount) => amount,
+            Self::Percent(percent) => (capacity as f64 * percent / 100.0) as u64,
+        }
+    }
+}
+
+/// A signal with its limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Threshold {
+    /// Which signal.
+    pub signal: Signal,
+    /// It fires when less than this is left.
+    pub limit: Amount,
+    /// For how long it must have been so.
+    pub grace: GoDuration,
+    /// How much more than the limit must be left before it is over.
+    pub minimum_reclaim: Amount,
+}
+
+/// The eviction settings as a configuration has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EvictionSettings {
+    /// `evictionHard`; `None` takes the defaults.
+    pub hard: Option<BTreeMap<String, String>>,
+    /// `evictionSoft`
+    pub soft: BTreeMap<String, String>,
+    /// `evictionSoftGracePeriod`
+    pub soft_grace_period: BTreeMap<String, String>,
+    /// `evictionMinimumReclaim`
+    pub minimum_reclaim: BTreeMap<String, String>,
+    /// `mergeDefaultEvictionSettings`
+    pub merge_defaults: bool,
+}
+
+/// Upstream's defaults on Linux that concern disks.
+const DEFAULT_HARD: [(&str, &str); 4] = [
+    ("nodefs.available", "10%"),
+    ("nodefs.inodesFree", "5%"),
+    ("imagefs.available", "15%"),
+    ("imagefs.inodesFree", "5%"),
+];
+
+/// Reads the settings. Every problem is reported, each naming the field, the signal, the value and what was expected.
+pub fn parse(settings: &EvictionSettings) -> Result<Vec<Threshold>, Vec<String>> {
+    let mut errors = Vec::new();
+    let mut hard: BTreeMap<String, String> = settings.hard.clone().unwrap_or_default();
+    if settings.hard.is_none() || settings.merge_defaults {
+        for (signal, value) in DEFAULT_HARD {
+            hard.entry(signal.into()).or_insert_with(|| value.into());
+        }
+    }
+    let reclaim = read_map("evictionMinimumReclaim", &settings.minimum_reclaim, &mut errors, read_reclaim);
+    let mut grace = BTreeMap::new();
+    for (signal, text) in &settings.soft_grace_period {
+        match text.parse::<GoDuration>() {
+            Ok(period) if period >= GoDuration::ZERO => {
+                grace.insert(signal.as_str(), period);
+            }
+            Ok(_) => errors.push(format!("evictionSoftGracePeriod[{signal}]: {text:?} must not be negative")),
+            Err(error) => errors.push(format!("evictionSoftGracePeriod[{signal}]: {error}")),
+        }
+    }
+    let mut thresholds = Vec::new();
+    let minimum = |signal: Signal| reclaim.get(&signal).copied().flatten().unwrap_or(Amount::Quantity(0));
+    for (signal, limit) in read_map("evictionHard", &hard, &mut errors, read_limit) {
+        let Some(limit) = limit else { continue };
+        thresholds.push(Threshold {
+            signal,
+            limit,
+            grace: GoDuration::ZERO,
+            minimum_reclaim: minimum(signal),
+        });
+    }
+    for (signal, limit) in read_map("evictionSoft", &settings.soft, &mut errors, read_limit) {
+        let Some(limit) = limit else { continue };
+        match grace.get(signal.to_string().as_str()) {
+            Some(&grace) => {
+                thresholds.push(Threshold { signal, limit, grace, minimum_reclaim: minimum(signal) });
+            }
+            None => errors
+                .push(format!("evictionSoft[{signal}]: expected a grace period in evictionSoftGracePeriod")),
+        }
+    }
+    if errors.is_empty() { Ok(thresholds) } else { Err(errors) }
+}
+
+type Read = fn(&str) -> Result<Option<Amount>, &'static str>;
+
+fn read_map(
+    field: &str,
+    map: &BTreeMap<String, String>,
+    errors: &mut Vec<String>,
+    read: Read,
+) -> BTreeMap<Signal, Option<Amount>> {
+    let mut amounts = BTreeMap::new();
+    for (name, text) in map {
+        let signal = ALL.iter().find(|signal| signal.to_string() == *name);
+        if signal.is_none() && !OTHER_SIGNALS.contains(&name.as_str()) {
+            errors.push(format!("{field}[{name}]: unknown eviction signal"));
+            continue;
+        }
+        match (read(text), signal) {
+            (Ok(amount), Some(signal)) => {
+                amounts.insert(*signal, amount);
+            }
+            (Ok(_), None) => {}
+            (Err(expected), _) => {
+                errors.push(format!("{field}[{name}]: {text:?} is not valid; expected {expected}"));
+            }
+        }
+    }
+    amounts
+}
+
+/// The number before a percent sign, if there is one: `Err` if it is no number from 0 to 100.
+fn percent(text: &str) -> Option<Result<f64, ()>> {
+    let number = text.strip_suffix('%')?;
+    let plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    Some(number.parse().ok().filter(|value: &f64| plain && (0.0..=100.0).contains(value)).ok_or(()))
+}
+
+/// A limit; `0%` and `100%` switch the signal off.
+fn read_limit(text: &str) -> Result<Option<Amount>, &'static str> {
+    const EXPECTED: &str = "a positive quantity such as \"1Gi\", or a percentage from 0% to 100%";
+    if text == "0%" || text == "100%" {
+        return Ok(None);
+    }
+    read_amount(text, 1).map(Some).ok_or(EXPECTED)
+}
+
+fn read_reclaim(text: &str) -> Result<Option<Amount>, &'static str> {
+    const EXPECTED: &str = "a quantity that is not negative, or a percentage above 0%";
+    read_amount(text, 0).map(Some).ok_or(EXPECTED)
+}
+
+/// A share above zero, or a quantity of at least `smallest`.
+fn read_amount(text: &str, smallest: u64) -> Option<Amount> {
+    match percent(text) {
+        Some(share) => share.ok().filter(|share| *share > 0.0).map(Amount::Percent),
+        None => {
+            let quantity = parse_quantity(text).and_then(|quantity| u64::try_from(quantity).ok());
+            quantity.filter(|quantity| *quantity >= smallest).map(Amount::Quantity)
+        }
+    }
+}
+
+/// How the filesystems of a node lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// Everything on one.
+    Single,
+    /// Images and writable layers on one of their own.
+    DedicatedImages,
+    /// Images on one of their own, writable layers with the rest.
+    Split,
+}
+
+/// What can be reclaimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reclaim {
+    /// Dead containers, also those of pods that are finished and not deleted.
+    Containers,
+    /// Unused images.
+    Images,
+}
+
+/// What helps against a signal, in order (section 8.2).
+#[must_use]
+pub fn reclaims(topology: Topology, role: Role) -> &'static [Reclaim] {
+    const BOTH: &[Reclaim] = &[Reclaim::Containers, Reclaim::Images];
+    match (topology, role) {
+        (Topology::Single, _) | (Topology::DedicatedImages, Role::Images | Role::Containers) => BOTH,
+        (Topology::DedicatedImages, Role::Node) => &[],
+        (Topology::Split, Role::Images) => &[Reclaim::Images],
+        (Topology::Split, Role::Node | Role::Containers) => &[Reclaim::Containers],
+    }
+}
+
+/// The filesystems as measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// How they lie.
+    pub topology: Topology,
+    /// The node's.
+    pub node: Filesystem,
+    /// That of the images.
+    pub images: Filesystem,
+}
+
+impl Measured {
+    /// The filesystem that a signal is about. Thresholds on writable layers follow those of where they lie, so users
+    /// cannot set them apart (8.1).
+    fn of(&self, role: Role) -> &Filesystem {
+        match (role, self.topology) {
+            (Role::Node, _) | (_, Topology::Single) | (Role::Containers, Topology::Split) => &self.node,
+            (Role::Images, _) | (Role::Containers, Topology::DedicatedImages) => &self.images,
+        }
+    }
+}
+
+/// One signal that fires: what to reclaim, and until what is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pressure {
+    /// Which signal.
+    pub signal: Signal,
+    /// What to reclaim, in order.
+    pub reclaims: &'static [Reclaim],
+    /// What is to be reached.
+    pub goal: Goal,
+}
+
+/// Remembers since when signals have been met.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PressureMemory {
+    /// By place in the list of thresholds.
+    since: BTreeMap<usize, UnixNanoseconds>,
+}
+
+/// Which signals fire now. A signal that fired goes on until what is left exceeds the limit plus its minimum reclaim.
+pub fn observe(
+    thresholds: &[Threshold],
+    measured: &Measured,
+    memory: &mut PressureMemory,
+    now: UnixNanoseconds,
+) -> Vec<Pressure> {
+    let mut fired = Vec::new();
+    for (place, threshold) in thresholds.iter().enumerate().filter(|(_, t)| t.signal.role != Role::Containers)
+    {
+        let filesystem = measured.of(threshold.signal.role);
+        let (capacity, left) = match threshold.signal.measure {
+            Measure::Available => (filesystem.capacity_bytes, filesystem.available_bytes),
+            Measure::InodesFree => (filesystem.inodes, filesystem.inodes_free),
+        };
+        if capacity == 0 {
+            // Not measured, or a filesystem without inodes: proves nothing.
+            memory.since.remove(&place);
+            continue;
+        }
+        let limit = threshold.limit.of(capacity);
+        let wanted = limit.saturating_add(threshold.minimum_reclaim.of(capacity));
+        let met = left < limit || memory.since.contains_key(&place) && left <= wanted;
+        if !met {
+            memory.since.remove(&place);
+            continue;
+        }
+        let since = *memory.since.entry(place).or_insert(now);
+        if now.since(since) < threshold.grace {
+            continue;
+        }
+        let goal = |bytes, inodes| Goal {
+            path: filesystem.path.clone(),
+            available_bytes: bytes,
+            inodes_free: inodes,
+        };
+        fired.push(Pressure {
+            signal: threshold.signal,
+            reclaims: reclaims(measured.topology, threshold.signal.role),
+            goal: match threshold.signal.measure {
+                Measure::Available => goal(wanted.saturating_add(1), 0),
+                Measure::InodesFree => goal(0, wanted.saturating_add(1)),
+            },
+        });
+    }
+    fired
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IMAGES_AVAILABLE: Signal = Signal { role: Role::Images, measure: Measure::Available };
+
+    fn settings(hard: &[(&str, &str)]) -> EvictionSettings {
+        let own = |list: &[(&str, &str)]| list.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        EvictionSettings { hard: Some(own(hard)), ..EvictionSettings::default() }
+    }
+
+    fn threshold(limit: Amount) -> Threshold {
+        Threshold {
+            signal: IMAGES_AVAILABLE,
+            limit,
+            grace: GoDuration::ZERO,
+            minimum_reclaim: Amount::Quantity(0),
+        }
+    }
+
+    /// T164.
+    #[test]
+    fn limits_are_read_as_the_kubelet_does() {
+        for (text, expected) in [
+            ("15%", Some(vec![threshold(Amount::Percent(15.0))])),
+            ("1Ki", Some(vec![threshold(Amount::Quantity(1024))])),
+            ("0%", Some(vec![])),
+            ("100%", Some(vec![])),
+            ("-1%", None),
+            ("101%", None),
+            ("0", None),
+            ("-5Mi", None),
+            ("foo%", None),
+            ("inf%", None),
+            ("%", None),
+            ("", None),
+        ] {
+            assert_eq!(parse(&settings(&[("imagefs.available", text)])).ok(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_problem_is_named() {
+        let mut bad =
+            settings(&[("disk.available", "1Gi"), ("memory.available", "x"), ("pid.available", "5%")]);
+        bad.soft = [("nodefs.available".to_owned(), "10%".to_owned())].into();
+        bad.soft_grace_period = [("imagefs.available".to_owned(), "-1s".to_owned())].into();
+        bad.minimum_reclaim = [("nodefs.available".to_owned(), "0%".to_owned())].into();
+        assert_eq!(
+            parse(&bad),
+            Err(vec![
+                r#"evictionMinimumReclaim[nodefs.available]: "0%" is not valid; expected a quantity that is not negative, or a percentage above 0%"#.into(),
+                r#"evictionSoftGracePeriod[imagefs.available]: "-1s" must not be negative"#.into(),
+                "evictionHard[disk.available]: unknown eviction signal".into(),
+                r#"evictionHard[memory.available]: "x" is not valid; expected a positive quantity such as "1Gi", or a percentage from 0% to 100%"#.into(),
+                "evictionSoft[nodefs.available]: expected a grace period in evictionSoftGracePeriod".into(),
+            ])
+        );
+    }
+
+    #[test]
+    fn defaults_apply_when_hard_is_absent_or_merged() {
+        let count = |settings: &EvictionSettings| parse(settings).map(|list| list.len());
+        assert_eq!(count(&EvictionSettings::default()), Ok(4));
+        assert_eq!(count(&settings(&[("imagefs.available", "1%")])), Ok(1));
+        let merged = EvictionSettings { merge_defaults: true, ..settings(&[("imagefs.available", "1%")]) };
+        let limits: Vec<_> =
+            parse(&merged).unwrap_or_default().into_iter().map(|t| (t.signal, t.limit)).collect();
+        assert_eq!(limits.len(), 4);
+        assert!(limits.contains(&(IMAGES_AVAILABLE, Amount::Percent(1.0))), "the user's value wins");
+    }
+
+    /// T124 to T126: what is reclaimed for which signal.
+    #[test]
+    fn what_helps_depends_on_the_topology() {
+        use Reclaim::{Containers, Images};
+        for (topology, role, expected) in [
+            (Topology::Single, Role::Node, &[Containers, Images][..]),
+            (Topology::Single, Role::Images, &[Containers, Images]),
+            (Topology::DedicatedImages, Role::Node, &[]),
+            (Topology::DedicatedImages, Role::Images, &[Containers, Images]),
+            (Topology::Split, Role::Node, &[Containers]),
+            (Topology::Split, Role::Images, &[Images]),
+        ] {
+            assert_eq!(reclaims(topology, role), expected, "{topology:?} {role:?}");
+        }
+    }
+
+    fn measured(available: u64) -> Measured {
+        let disk = |path: &str, available_bytes| Filesystem {
+            path: path.into(),
+            capacity_bytes: 1000,
+            available_bytes,
+            inodes: 0,
+            inodes_free: 0,
+        };
+        Measured {
+            topology: Topology::DedicatedImages,
+            node: disk("/node", 900),
+            images: disk("/images", available),
+        }
+    }
+
+    /// T127: a signal stays until limit plus minimum reclaim is exceeded.
+    #[test]
+    fn a_signal_goes_on_until_the_minimum_is_reclaimed() {
+        let thresholds =
+            [Threshold { minimum_reclaim: Amount::Quantity(50), ..threshold(Amount::Percent(15.0)) }];
+        let mut memory = PressureMemory::default();
+        let mut fires = |available| {
+            let fired = observe(&thresholds, &measured(available), &mut memory, UnixNanoseconds(0));
+            fired.first().map(|pressure| pressure.goal.available_bytes)
+        };
+        let found: Vec<_> = [150, 149, 150, 200, 201, 160].into_iter().map(&mut fires).collect();
+        assert_eq!(found, [None, Some(201), Some(201), Some(201), None, None]);
+    }
+
+    #[test]
+    fn a_soft_threshold_waits_for_its_grace_period() {
+        let thresholds = [Threshold { grace: GoDuration(10), ..threshold(Amount::Quantity(100)) }];
+        let mut memory = PressureMemory::default();
+        let mut fires = |available, at| {
+            !observe(&thresholds, &measured(available), &mut memory, UnixNanoseconds(at)).is_empty()
+        };
+        assert!(!fires(50, 0) && !fires(50, 9) && fires(50, 10), "long enough");
+        assert!(!fires(500, 11) && !fires(50, 12) && !fires(50, 21) && fires(50, 22), "anew after relief");
+    }
+}
