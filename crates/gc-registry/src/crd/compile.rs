@@ -59,7 +59,10 @@ fn object(source: &Map<String, Value>) -> Node {
     let properties = source.get("properties").and_then(Value::as_object);
     if properties.is_none_or(Map::is_empty) {
         match source.get("additionalProperties") {
-            Some(Value::Bool(true)) => return Node::Map(MapNode { values: SchemaRef::default(), map_type }),
+            Some(Value::Bool(true)) => {
+                let values = Schema { nullable: true, ..Schema::default() };
+                return Node::Map(MapNode { values: values.into(), map_type });
+            }
             Some(values @ Value::Object(_)) => {
                 return Node::Map(MapNode { values: compile(values).into(), map_type });
             }

@@ -3,152 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::CustomVersion;
-use super::field::{self, child};
+use super::field;
 use super::validate;
 use crate::error::{ApiError, FieldError};
-use crate::schema::{Node, Schema};
-
-/// The members that every object has whatever its schema says.
-const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
-
-/// Segments of a path kept for the report of a pruned field.
-type Path = String;
-
-/// Drops what a schema does not specify and returns the paths of what was dropped, sorted.
-pub(super) fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
-    let mut dropped = Vec::new();
-    let mut path = Path::new();
-    if let Value::Object(map) = object {
-        prune_map(schema, map, &mut path, true, &mut dropped);
-    }
-    dropped.sort();
-    dropped
-}
-
-fn prune_value(schema: Option<&Schema>, value: &mut Value, path: &mut Path, dropped: &mut Vec<String>) {
-    match value {
-        Value::Object(map) => match schema {
-            Some(schema) => prune_map(schema, map, path, schema.embedded_resource, dropped),
-            None => drop_members(map, path, dropped, |_| true),
-        },
-        Value::Array(items) => {
-            let item_schema = match schema.map(|schema| (&schema.node, schema.preserve_unknown)) {
-                Some((Node::List(list), _)) => Some(&*list.items),
-                Some((_, true)) => return,
-                _ => None,
-            };
-            let length = path.len();
-            for (index, item) in items.iter_mut().enumerate() {
-                path.push_str(&format!("[{index}]"));
-                prune_value(item_schema, item, path, dropped);
-                path.truncate(length);
-            }
-        }
-        _ => {}
-    }
-}
-
-fn drop_members(
-    map: &mut Map<String, Value>,
-    path: &str,
-    dropped: &mut Vec<String>,
-    which: impl Fn(&str) -> bool,
-) {
-    map.retain(|name, _| {
-        let goes = which(name);
-        if goes {
-            dropped.push(child(path, name));
-        }
-        !goes
-    });
-}
-
-fn prune_map(
-    schema: &Schema,
-    map: &mut Map<String, Value>,
-    path: &mut Path,
-    is_resource: bool,
-    dropped: &mut Vec<String>,
-) {
-    let is_meta = |name: &str| is_resource && META_FIELDS.contains(&name);
-    match &schema.node {
-        Node::Map(_) => {}
-        Node::Object(object) if !schema.preserve_unknown => {
-            drop_members(map, path, dropped, |name| !object.properties.contains_key(name) && !is_meta(name));
-        }
-        _ if schema.preserve_unknown => {}
-        _ => drop_members(map, path, dropped, |name| !is_meta(name)),
-    }
-    for (name, value) in map.iter_mut().filter(|(name, _)| !is_meta(name)) {
-        let member = match &schema.node {
-            Node::Map(values) => Some(&*values.values),
-            _ => schema.field(name),
-        };
-        // What is preserved without a schema is not looked into.
-        if member.is_none() && schema.preserve_unknown {
-            continue;
-        }
-        let length = path.len();
-        if length > 0 {
-            path.push('.');
-        }
-        path.push_str(name);
-        prune_value(member, value, path, dropped);
-        path.truncate(length);
-    }
-}
-
-/// Drops nulls where null is no value, and fills in defaults.
-pub(super) fn apply_defaults(schema: &Schema, value: &mut Value) {
-    match (&schema.node, value) {
-        (Node::Object(object), Value::Object(map)) => {
-            for (name, property) in &object.properties {
-                let schema = &*property.schema;
-                let unset = match map.get(&**name) {
-                    None => true,
-                    Some(value) => value.is_null() && !schema.nullable,
-                };
-                if unset {
-                    match &schema.default {
-                        Some(default) => {
-                            map.insert(name.to_string(), default.clone());
-                        }
-                        None => {
-                            map.remove(&**name);
-                        }
-                    }
-                }
-                if let Some(value) = map.get_mut(&**name) {
-                    apply_defaults(schema, value);
-                }
-            }
-        }
-        (Node::Map(values), Value::Object(map)) => {
-            let schema = &*values.values;
-            let null_goes = !schema.nullable && !matches!(schema.node, Node::Any);
-            if null_goes && schema.default.is_none() {
-                map.retain(|_, value| !value.is_null());
-            }
-            for value in map.values_mut() {
-                default_element(schema, value);
-            }
-        }
-        (Node::List(list), Value::Array(items)) => {
-            items.iter_mut().for_each(|item| default_element(&list.items, item));
-        }
-        _ => {}
-    }
-}
-
-fn default_element(schema: &Schema, value: &mut Value) {
-    if value.is_null()
-        && !schema.nullable
-        && let Some(default) = &schema.default
-    {
-        *value = default.clone();
-    }
-    apply_defaults(schema, value);
-}
+use crate::schema;
 
 /// Whether two objects differ outside of their metadata.
 fn content_differs(a: &Value, b: &Value) -> bool {
@@ -178,15 +36,19 @@ fn generation(object: &Value) -> i64 {
 }
 
 impl CustomVersion {
-    /// Drops the fields that the schema does not specify and returns their paths, sorted, such as
-    /// `spec.unknown`. `metadata` is not looked at: it is the same for all kinds.
+    /// Drops the fields that the schema does not specify and returns what they were, in the words of strict
+    /// decoding, such as `unknown field "spec.colour"`.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
-        prune(&self.schema, object)
+        let unknown = schema::unknown_fields(&self.schema, object);
+        if !unknown.is_empty() {
+            schema::prune(&self.schema, object);
+        }
+        unknown
     }
 
     /// Fills in the defaults of the schema and drops nulls where the schema knows no null.
     pub fn apply_defaults(&self, object: &mut Value) {
-        apply_defaults(&self.schema, object);
+        schema::apply_defaults(&self.schema, object);
     }
 
     /// Prepares an object for its creation: generation 1, and no status where status is a subresource.
@@ -447,11 +309,4 @@ fn check_replicas(object: &Value, path: &str, problems: &mut Vec<FieldError>) {
         let why = format!("should be less than or equal to {}", i32::MAX);
         problems.push(field::invalid(path, value, &why));
     }
-}
-
-/// Drops from a default what its schema does not specify; the paths of what was dropped.
-pub(super) fn prune_default(schema: &Schema, default: &mut Value) -> Vec<String> {
-    let mut dropped = Vec::new();
-    prune_value(Some(schema), default, &mut Path::new(), &mut dropped);
-    dropped
 }

@@ -189,7 +189,7 @@ fn resource(
 
 fn compile_version(group: &str, name: &str, kind: &str, version: &Value) -> CustomVersion {
     let source = version["schema"]["openAPIV3Schema"].clone();
-    let schema = compile::compile(&source);
+    let schema = Schema { embedded_resource: true, ..compile::compile(&source) };
     let mut patterns = validate::Patterns::new();
     validate::patterns(&schema, &mut patterns);
     let subresources = &version["subresources"];

@@ -7,8 +7,9 @@ use serde_json::{Map, Value};
 
 use super::compile::{compile, is_integer_and_string};
 use super::field::{forbidden, invalid, invalid_text, not_supported, required};
-use super::{formats, instance, validate};
+use super::{formats, validate};
 use crate::error::FieldError;
+use crate::schema::prune;
 
 /// What may stand at the root of a schema whose status is a subresource, as kube-apiserver lists it.
 const ALLOWED_AT_ROOT: [&str; 22] = [
@@ -392,7 +393,8 @@ fn check_defaults(schema: &Value, path: &str, problems: &mut Vec<FieldError>) {
         let compiled = compile(schema);
         let default_path = format!("{path}.default");
         let mut pruned = default.clone();
-        if !instance::prune_default(&compiled, &mut pruned).is_empty() {
+        prune(&compiled, &mut pruned);
+        if pruned != *default {
             problems.push(invalid(default_path, default, "must not have unknown fields"));
         } else {
             let mut patterns = validate::Patterns::new();

@@ -472,7 +472,8 @@ pub(super) fn embedded_resources(schema: &Schema, path: &str, value: &Value, pro
     if problems.len() >= MOST_PROBLEMS {
         return;
     }
-    if let (true, Value::Object(map)) = (schema.embedded_resource, value) {
+    // The resource itself is checked as all resources are.
+    if let (true, false, Value::Object(map)) = (schema.embedded_resource, path.is_empty(), value) {
         embedded_resource(path, map, problems);
     }
     match (&schema.node, value) {
