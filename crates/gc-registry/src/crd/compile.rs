@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::schema::{
-    IntegerFormat, List, ListType, MapNode, Node, Object, Ownership, Property, Schema, SchemaRef, StringFormat,
-    Validations,
+    IntegerFormat, List, ListType, MapNode, Node, Object, Ownership, Property, Schema, SchemaRef,
+    StringFormat, Validations,
 };
 
 /// Compiles a structural schema.
@@ -91,7 +91,14 @@ fn list(source: &Map<String, Value>) -> Node {
 }
 
 fn texts(source: &Map<String, Value>, key: &str) -> Vec<Arc<str>> {
-    source.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(Arc::from).collect()
+    source
+        .get(key)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(Arc::from)
+        .collect()
 }
 
 fn validations(source: &Map<String, Value>) -> Option<Box<Validations>> {
@@ -125,14 +132,12 @@ fn validations(source: &Map<String, Value>) -> Option<Box<Validations>> {
         all_of: branches("allOf"),
         any_of: if any_of_types { Vec::new() } else { branches("anyOf") },
         one_of: branches("oneOf"),
-        not: source
-            .get("not")
-            .filter(|value| value.is_object())
-            .map(|branch| compile(branch).into()),
+        not: source.get("not").filter(|value| value.is_object()).map(|branch| compile(branch).into()),
         rules: source.get("x-kubernetes-validations").and_then(Value::as_array).cloned().unwrap_or_default(),
     };
     // A map has no place for the names that it requires.
-    let has_properties = source.get("properties").and_then(Value::as_object).is_some_and(|map| !map.is_empty());
+    let has_properties =
+        source.get("properties").and_then(Value::as_object).is_some_and(|map| !map.is_empty());
     let is_map = !has_properties
         && source.get("additionalProperties").is_some_and(|values| values.is_object() || *values == true);
     let required = texts(source, "required");

@@ -35,17 +35,25 @@ pub enum Termination {
 impl Termination {
     fn parts(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Self::Pending => {
-                ("True", "InstanceDeletionPending", "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon")
+            Self::Pending => (
+                "True",
+                "InstanceDeletionPending",
+                "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+            ),
+            Self::InProgress => {
+                ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
             }
-            Self::InProgress => ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress"),
             Self::Completed => ("False", "InstanceDeletionCompleted", "removed all instances"),
             Self::Failed => ("True", "InstanceDeletionFailed", "could not delete instances"),
-            Self::CheckFailed => ("True", "InstanceDeletionCheck", "could not confirm zero CustomResources remaining"),
-            Self::NeverEstablished => ("False", "NeverEstablished", "resource was never established"),
-            Self::OverlappingBuiltIn => {
-                ("False", "OverlappingBuiltInResource", "instances overlap with built-in resources in storage")
+            Self::CheckFailed => {
+                ("True", "InstanceDeletionCheck", "could not confirm zero CustomResources remaining")
             }
+            Self::NeverEstablished => ("False", "NeverEstablished", "resource was never established"),
+            Self::OverlappingBuiltIn => (
+                "False",
+                "OverlappingBuiltInResource",
+                "instances overlap with built-in resources in storage",
+            ),
         }
     }
 }
@@ -93,7 +101,9 @@ pub fn settle_names(definition: &mut Value, in_use: &NamesInUse, now: jiff::Time
     let Some(status) = status_of(definition) else { return false };
     status.insert("acceptedNames".into(), Value::Object(accepted));
     match &conflict {
-        None => set_condition(definition, "NamesAccepted", ("True", "NoConflicts", "no conflicts found"), now),
+        None => {
+            set_condition(definition, "NamesAccepted", ("True", "NoConflicts", "no conflicts found"), now)
+        }
         Some((reason, message)) => {
             set_condition(definition, "NamesAccepted", ("False", reason, message), now);
         }
@@ -237,7 +247,8 @@ pub(super) fn approval(definition: &Value) -> (&'static str, &'static str, Strin
         .split_once("://")
         .is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty() && !rest.starts_with('/'));
     if annotation.is_empty() {
-        let message = format!("protected groups must have approval annotation \"{APPROVAL_ANNOTATION}\", {SEE}");
+        let message =
+            format!("protected groups must have approval annotation \"{APPROVAL_ANNOTATION}\", {SEE}");
         ("False", "MissingAnnotation", message)
     } else if annotation.starts_with("unapproved") {
         ("False", "UnapprovedAnnotation", format!("not approved: {annotation:?}"))

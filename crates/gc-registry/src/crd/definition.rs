@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::conditions::{APPROVAL_ANNOTATION, approval, is_established, is_protected_group};
-use super::field::{forbidden, invalid, invalid_text, label_problems, not_supported, required, subdomain_problems, too_many};
+use super::field::{
+    forbidden, invalid, invalid_text, label_problems, not_supported, required, subdomain_problems, too_many,
+};
 use super::structural;
 use crate::error::FieldError;
 
@@ -34,7 +36,8 @@ pub fn apply_defaults(definition: &mut Value) {
 /// Prepares a definition for its creation: generation 1, and a status that knows only the storage version.
 pub fn prepare_create(definition: &mut Value) {
     set(definition, &["metadata", "generation"], 1.into());
-    let status = json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": null, "storedVersions": null});
+    let status =
+        json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": null, "storedVersions": null});
     set(definition, &["status"], status);
     record_storage_version(definition);
 }
@@ -170,9 +173,7 @@ pub fn warnings(definition: &Value, stored: Option<&Value>) -> Vec<String> {
 fn is_shared(definition: &Value, key: &str) -> bool {
     let versions = versions(definition);
     let first = versions.first().map(|version| &version[key]);
-    first.is_some_and(|first| {
-        !is_empty(first) && versions.iter().all(|version| version[key] == *first)
-    })
+    first.is_some_and(|first| !is_empty(first) && versions.iter().all(|version| version[key] == *first))
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -329,7 +330,9 @@ fn validate_deprecation(version: &Value, path: &str, problems: &mut Vec<FieldErr
         bad("must not be an empty string");
     }
     if let Some((index, _)) = warning.char_indices().find(|(_, c)| c.is_control()) {
-        bad(&format!("must only contain printable UTF-8 characters; non-printable character found at index {index}"));
+        bad(&format!(
+            "must only contain printable UTF-8 characters; non-printable character found at index {index}"
+        ));
     }
 }
 
@@ -350,7 +353,9 @@ fn validate_names(names: &Value, path: &str, problems: &mut Vec<FieldError>) {
         }
     }
     let labels = |key: &str, problems: &mut Vec<FieldError>| {
-        for (index, value) in names[key].as_array().into_iter().flatten().filter_map(Value::as_str).enumerate() {
+        for (index, value) in
+            names[key].as_array().into_iter().flatten().filter_map(Value::as_str).enumerate()
+        {
             let wrong = label_problems(value);
             if !wrong.is_empty() {
                 problems.push(invalid_text(format!("{path}.{key}[{index}]"), value, &wrong));

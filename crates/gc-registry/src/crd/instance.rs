@@ -211,7 +211,8 @@ impl CustomVersion {
         };
         let negative_or_too_large = i32::try_from(replicas).map_or(true, |replicas| replicas < 0);
         if negative_or_too_large {
-            let wrong = field::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
+            let wrong =
+                field::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             return Err(ApiError::invalid("autoscaling", "Scale", name, &[wrong]));
         }

@@ -141,7 +141,11 @@ impl Parser<'_> {
     fn bracket(&mut self) -> Result<Step, String> {
         if self.eat("?(") {
             let filter = self.filter()?;
-            return if self.eat(")]") { Ok(Step::Filter(Box::new(filter))) } else { Err("unclosed filter".into()) };
+            return if self.eat(")]") {
+                Ok(Step::Filter(Box::new(filter)))
+            } else {
+                Err("unclosed filter".into())
+            };
         }
         let mut union = Vec::new();
         loop {
@@ -168,7 +172,8 @@ impl Parser<'_> {
         let end = self.rest.find([']', ',']).ok_or("unclosed bracket")?;
         let (text, rest) = self.rest.split_at(end);
         self.rest = rest;
-        let number = |text: &str| text.trim().parse::<i64>().map_err(|_| format!("invalid array index {text}"));
+        let number =
+            |text: &str| text.trim().parse::<i64>().map_err(|_| format!("invalid array index {text}"));
         let bound = |text: &str| if text.trim().is_empty() { Ok(None) } else { number(text).map(Some) };
         match text.split_once(':') {
             Some((from, to)) => Ok(Step::Slice(bound(from)?, bound(to)?)),
@@ -252,7 +257,8 @@ impl Step {
             }
             Self::Slice(from, to) => {
                 if let Value::Array(items) = value {
-                    let place = |bound: i64| position(bound, items.len()).unwrap_or_default().min(items.len());
+                    let place =
+                        |bound: i64| position(bound, items.len()).unwrap_or_default().min(items.len());
                     let (from, to) = (from.map_or(0, place), to.map_or(items.len(), place));
                     found.extend(items.get(from..to).unwrap_or_default());
                 }

@@ -40,8 +40,7 @@ pub use definition::{
 };
 
 /// The verbs of every custom resource, in the order of discovery.
-const VERBS: [&str; 8] =
-    ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 /// The verbs of its subresources.
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
@@ -196,9 +195,11 @@ fn compile_version(group: &str, name: &str, kind: &str, version: &Value) -> Cust
     let scale = &subresources["scale"];
     let path = |key: &str| scale[key].as_str().filter(|path| !path.is_empty()).map(Arc::from);
     let scale = match (path("specReplicasPath"), path("statusReplicasPath")) {
-        (Some(spec_replicas_path), Some(status_replicas_path)) => {
-            Some(Scale { spec_replicas_path, status_replicas_path, label_selector_path: path("labelSelectorPath") })
-        }
+        (Some(spec_replicas_path), Some(status_replicas_path)) => Some(Scale {
+            spec_replicas_path,
+            status_replicas_path,
+            label_selector_path: path("labelSelectorPath"),
+        }),
         _ => None,
     };
     let selectable = version["selectableFields"].as_array().into_iter().flatten();
@@ -243,9 +244,10 @@ fn version_rank(version: &str) -> Option<(u8, u64, u64)> {
     let major = major.parse().ok()?;
     let (stability, minor) = match rest {
         "" => return Some((2, major, 0)),
-        _ => rest.strip_prefix("beta").map(|minor| (1, minor)).or_else(|| {
-            rest.strip_prefix("alpha").map(|minor| (0, minor))
-        })?,
+        _ => rest
+            .strip_prefix("beta")
+            .map(|minor| (1, minor))
+            .or_else(|| rest.strip_prefix("alpha").map(|minor| (0, minor)))?,
     };
     Some((stability, major, minor.parse().ok()?))
 }

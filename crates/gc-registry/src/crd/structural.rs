@@ -39,7 +39,8 @@ const ALLOWED_AT_ROOT: [&str; 22] = [
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
-const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+const REASONS: [&str; 4] =
+    ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
 /// Members that a schema must not have at all.
 const FORBIDDEN_MEMBERS: [(&str, &str); 6] = [
@@ -162,7 +163,11 @@ fn check_root_for_status(path: &str, schema: &Value, source: &Source, problems: 
         let go_name = match name {
             "x-kubernetes-preserve-unknown-fields" => "XPreserveUnknownFields".to_owned(),
             "x-kubernetes-validations" => "XValidations".to_owned(),
-            other => other.chars().enumerate().map(|(i, c)| if i == 0 { c.to_ascii_uppercase() } else { c }).collect(),
+            other => other
+                .chars()
+                .enumerate()
+                .map(|(i, c)| if i == 0 { c.to_ascii_uppercase() } else { c })
+                .collect(),
         };
         ALLOWED_AT_ROOT.contains(&go_name.as_str())
     };
@@ -274,9 +279,11 @@ fn check_metadata(source: &Source, level: Level, path: &str, problems: &mut Vec<
     if text(metadata, "type") != "object" {
         problems.push(invalid_text(format!("{path}.type"), text(metadata, "type"), "must be object"));
     }
-    let names_only = members(metadata, "properties").all(|(name, _)| name == "name" || name == "generateName");
-    let nothing_else =
-        metadata.keys().all(|key| matches!(key.as_str(), "type" | "properties" | "default") || !is_set(metadata, key));
+    let names_only =
+        members(metadata, "properties").all(|(name, _)| name == "name" || name == "generateName");
+    let nothing_else = metadata
+        .keys()
+        .all(|key| matches!(key.as_str(), "type" | "properties" | "default") || !is_set(metadata, key));
     if level == Level::Root && !(names_only && nothing_else) {
         let why = "must not specify anything other than name and generateName, but metadata is implicitly specified";
         problems.push(forbidden(path, why));
@@ -379,7 +386,8 @@ fn branch_completeness(
         branch_completeness(items, structure, &path, &branch_path, problems);
     }
     for (name, property) in members(branch, "properties") {
-        let structure = object(structure, "properties").and_then(|map| map.get(name)).and_then(Value::as_object);
+        let structure =
+            object(structure, "properties").and_then(|map| map.get(name)).and_then(Value::as_object);
         let (path, branch_path) =
             (format!("{path}.properties[{name}]"), format!("{branch_path}.properties[{name}]"));
         branch_completeness(property, structure, &path, &branch_path, problems);
@@ -428,7 +436,13 @@ struct Allowed {
 }
 
 /// The rules for each schema on its own.
-fn check_open_api(source: &Source, path: &str, allowed: &Allowed, root: bool, problems: &mut Vec<FieldError>) {
+fn check_open_api(
+    source: &Source,
+    path: &str,
+    allowed: &Allowed,
+    root: bool,
+    problems: &mut Vec<FieldError>,
+) {
     check_members(source, path, allowed, problems);
     if flag(source, "uniqueItems") {
         let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
@@ -440,7 +454,10 @@ fn check_open_api(source: &Source, path: &str, allowed: &Allowed, root: bool, pr
         Some(values) => {
             let path = format!("{path}.additionalProperties");
             if has_properties {
-                problems.push(forbidden(path.clone(), "additionalProperties and properties are mutual exclusive"));
+                problems.push(forbidden(
+                    path.clone(),
+                    "additionalProperties and properties are mutual exclusive",
+                ));
             }
             if let Some(values) = values.as_object() {
                 let mut allowed = allowed.clone();
@@ -511,7 +528,13 @@ fn check_map_type(source: &Source, path: &str, problems: &mut Vec<FieldError>) {
     }
 }
 
-fn must_be_type(source: &Source, path: &str, wanted: &str, because: &str, problems: &mut Vec<FieldError>) -> bool {
+fn must_be_type(
+    source: &Source,
+    path: &str,
+    wanted: &str,
+    because: &str,
+    problems: &mut Vec<FieldError>,
+) -> bool {
     let kind = text(source, "type");
     if kind == wanted {
         return true;
@@ -600,7 +623,11 @@ fn check_list_map(items: Option<&Source>, keys: &[&str], path: &str, problems: &
             }
             Some(_) => {}
             None => {
-                problems.push(invalid(keys_path.clone(), &all, "entries must all be names of item properties"));
+                problems.push(invalid(
+                    keys_path.clone(),
+                    &all,
+                    "entries must all be names of item properties",
+                ));
             }
         }
         if !seen.insert(*key) {

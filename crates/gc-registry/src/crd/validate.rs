@@ -42,7 +42,9 @@ pub(super) fn patterns(schema: &Schema, into: &mut Patterns) {
         }
     }
     match &schema.node {
-        Node::Object(object) => object.properties.values().for_each(|property| patterns(&property.schema, into)),
+        Node::Object(object) => {
+            object.properties.values().for_each(|property| patterns(&property.schema, into))
+        }
         Node::Map(map) => patterns(&map.values, into),
         Node::List(list) => patterns(&list.items, into),
         _ => {}
@@ -93,7 +95,8 @@ impl Checker<'_> {
         if let (Node::String(StringFormat::Other(format)), Value::String(text)) = (&schema.node, value)
             && !formats::is_valid(format, text)
         {
-            let why = format!("{} in body must be of type {format}: {}", self.path, Value::from(text.as_str()));
+            let why =
+                format!("{} in body must be of type {format}: {}", self.path, Value::from(text.as_str()));
             self.push(field::invalid(self.path.clone(), value, &why));
         }
         self.check_enumeration(schema, value);
@@ -112,8 +115,10 @@ impl Checker<'_> {
 
     fn wrong_type(&mut self, node: &Node, actual: &str) {
         let wanted = type_name(node).unwrap_or_default();
-        let detail =
-            format!("Invalid value: \"{actual}\": {} in body must be of type {wanted}: \"{actual}\"", self.path);
+        let detail = format!(
+            "Invalid value: \"{actual}\": {} in body must be of type {wanted}: \"{actual}\"",
+            self.path
+        );
         self.push(field::error(self.path.clone(), CauseReason::TypeInvalid, detail));
     }
 
@@ -124,13 +129,16 @@ impl Checker<'_> {
     }
 
     fn check_enumeration(&mut self, schema: &Schema, value: &Value) {
-        let Some(allowed) = schema.validations.as_ref().and_then(|validations| validations.enumeration.as_ref())
+        let Some(allowed) =
+            schema.validations.as_ref().and_then(|validations| validations.enumeration.as_ref())
         else {
             return;
         };
         if !allowed.iter().any(|one| equal(one, value)) {
-            let texts: Vec<String> =
-                allowed.iter().map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned)).collect();
+            let texts: Vec<String> = allowed
+                .iter()
+                .map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned))
+                .collect();
             self.push(field::not_supported(self.path.clone(), value, &texts));
         }
     }
