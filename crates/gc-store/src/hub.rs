@@ -89,6 +89,15 @@ impl Hub {
         wakers
     }
 
+    /// Ends every watch.
+    pub(crate) fn end_all(&self, error: &StorageError) -> Wakers {
+        let mut wakers = Wakers::default();
+        for watcher in lock(&self.index).by_prefix.values().flat_map(BTreeMap::values) {
+            watcher.end(error.clone(), &mut wakers);
+        }
+        wakers
+    }
+
     /// Registers a watch of changes after `after`. `replay` are those that were published already; the caller
     /// prevents that anything is published between collecting them and this call.
     pub(crate) fn subscribe(

@@ -1,0 +1,262 @@
+//! One watch of etcd per process, handed on to any number of watchers.
+//!
+//! The last changes are kept, so that a watcher that begins a little in the past costs etcd nothing. One that begins
+//! further back reads the gap through a watch of its own before it joins.
+//!
+//! How far the feed is, is known from the events themselves and from progress that etcd tells unasked. Asking for it
+//! is avoided: etcd before 3.4.25 and 3.5.8 may answer ahead of events that are still to be sent. Every process
+//! writes a mark under the watched prefix when it begins, and the compaction does so from then on, so the feed moves
+//! even where objects do not.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use etcd_client::{Client, Error, WatchOptions, WatchResponse, WatchStream};
+use gc_registry::storage::{Change, Revision, StorageError};
+
+use super::Names;
+use super::convert::{self, Refusal, describe};
+use crate::hub::{Hub, HubStream, lock};
+use crate::mvcc::HistoryOptions;
+
+/// The pauses between attempts to resume the watch.
+const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(2);
+/// The most changes that a watcher is caught up with; it has to list anew beyond that.
+const CATCH_UP: usize = 262_144;
+
+#[derive(Debug)]
+pub(super) struct Feed {
+    names: Names,
+    hub: Arc<Hub>,
+    window: Mutex<Window>,
+    history: HistoryOptions,
+    watch_lag: usize,
+}
+
+/// All changes after `from`, up to `until`.
+#[derive(Debug)]
+struct Window {
+    log: VecDeque<Arc<Change>>,
+    bytes: usize,
+    from: Revision,
+    until: Revision,
+}
+
+/// What a response means for whoever reads the stream.
+enum Step {
+    /// Changes of whole revisions, up to that one.
+    Changes(Vec<Arc<Change>>, Revision),
+    /// Nothing happened up to that revision.
+    Progress(Revision),
+    Nothing,
+}
+
+impl Feed {
+    /// A feed that begins after the revision of a mark.
+    pub(super) fn new(names: Names, mark: Revision, history: HistoryOptions, watch_lag: usize) -> Self {
+        let window = Window { log: VecDeque::new(), bytes: 0, from: mark, until: mark };
+        Self { names, hub: Arc::new(Hub::new(mark)), window: Mutex::new(window), history, watch_lag }
+    }
+
+    /// Follows etcd for ever.
+    pub(super) async fn run(self: Arc<Self>, client: Client) {
+        let mut pause = *RETRY.start();
+        loop {
+            let before = lock(&self.window).until;
+            match self.follow(&client).await {
+                Ok(()) => tracing::debug!("etcd ended the watch"),
+                Err(error @ StorageError::Compacted { .. }) => {
+                    tracing::warn!(%error, "history was compacted before it could be watched; all watches end");
+                    self.restart(&client, &error).await;
+                }
+                Err(error) => tracing::warn!(%error, "the watch of etcd was interrupted"),
+            }
+            pause = if lock(&self.window).until > before {
+                *RETRY.start()
+            } else {
+                (pause * 2).min(*RETRY.end())
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn follow(&self, client: &Client) -> Result<(), StorageError> {
+        let after = lock(&self.window).until;
+        let mut stream = open(client, &self.names, after).await?;
+        while let Some(response) = stream.message().await.map_err(|error| failed(&error))? {
+            match self.understand(&response, after)? {
+                Step::Changes(changes, until) => self.extend(&changes, until),
+                Step::Progress(until) => self.extend(&[], until),
+                Step::Nothing => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn understand(&self, response: &WatchResponse, after: Revision) -> Result<Step, StorageError> {
+        if response.canceled() {
+            let oldest = convert::revision(response.compact_revision());
+            return Err(match oldest {
+                Revision(0) => {
+                    StorageError::Unavailable(format!("watch refused: {}", response.cancel_reason()))
+                }
+                oldest => StorageError::Compacted { requested: after, oldest },
+            });
+        }
+        let told = response.header().map_or(Revision(0), |header| convert::revision(header.revision()));
+        if response.created() {
+            return Ok(Step::Nothing);
+        }
+        let Some(last) =
+            response.events().iter().filter_map(|event| event.kv()).map(|kv| kv.mod_revision()).max()
+        else {
+            return Ok(Step::Progress(told));
+        };
+        let mut changes = Vec::with_capacity(response.events().len());
+        for event in response.events() {
+            changes.extend(convert::change(&self.names.data, event)?.map(Arc::new));
+        }
+        // Those of one transaction come in the order in which they were written; the trait promises key order.
+        changes.sort_by(|left, right| (left.revision, &left.key).cmp(&(right.revision, &right.key)));
+        Ok(Step::Changes(changes, convert::revision(last)))
+    }
+
+    fn extend(&self, changes: &[Arc<Change>], until: Revision) {
+        let mut window = lock(&self.window);
+        window.until = window.until.max(until);
+        for change in changes {
+            window.bytes += size(change);
+            window.log.push_back(Arc::clone(change));
+        }
+        while window.log.len() > self.history.changes || window.bytes > self.history.bytes {
+            let Some(gone) = window.log.front().map(|change| change.revision) else { break };
+            window.forget(gone);
+        }
+        // Under the lock, so that a watcher that joins gets each change either replayed or published.
+        let wakers = self.hub.publish(changes, window.until);
+        drop(window);
+        wakers.wake();
+    }
+
+    /// Ends all watches, and begins again at the present.
+    async fn restart(&self, client: &Client, error: &StorageError) {
+        self.hub.end_all(error).wake();
+        match mark(client, &self.names).await {
+            Ok(mark) => {
+                let mut window = lock(&self.window);
+                *window = Window { log: VecDeque::new(), bytes: 0, from: mark, until: mark };
+                // Whoever joined meanwhile missed what was compacted.
+                let wakers = self.hub.end_all(error);
+                self.hub.publish(&[], mark).wake();
+                drop(window);
+                wakers.wake();
+            }
+            Err(error) => tracing::warn!(error = describe(&error), "etcd cannot be written"),
+        }
+    }
+
+    /// Forgets what was compacted.
+    pub(super) fn compacted(&self, revision: Revision) {
+        let mut window = lock(&self.window);
+        let revision = revision.min(window.until);
+        window.forget(revision);
+    }
+
+    /// Joins without asking etcd, if what happened since is all here.
+    pub(super) fn join(&self, prefix: &str, after: Revision) -> Option<HubStream> {
+        let window = lock(&self.window);
+        (window.from <= after && after <= window.until)
+            .then(|| self.subscribe(&window, prefix, after, VecDeque::new()))
+    }
+
+    /// Joins at a revision that etcd has, but that the feed has not reached yet, or has forgotten.
+    pub(super) async fn catch_up(
+        &self,
+        client: &Client,
+        prefix: &str,
+        after: Revision,
+        patience: Duration,
+    ) -> Result<HubStream, StorageError> {
+        let mut missed = VecDeque::new();
+        let mut reached = after;
+        let mut stream = None;
+        loop {
+            {
+                let window = lock(&self.window);
+                if window.from <= reached {
+                    return Ok(self.subscribe(&window, prefix, reached, missed));
+                }
+            }
+            let stream = match &mut stream {
+                Some(stream) => stream,
+                none => none.insert(open(client, &self.names, after).await?),
+            };
+            let response = tokio::time::timeout(patience, stream.message())
+                .await
+                .map_err(|_| StorageError::Unavailable("etcd did not send its history in time".to_owned()))?
+                .map_err(|error| failed(&error))?
+                .ok_or_else(|| StorageError::Unavailable("etcd ended the watch".to_owned()))?;
+            match self.understand(&response, after)? {
+                Step::Changes(changes, until) => {
+                    missed.extend(changes.into_iter().filter(|change| change.key.starts_with(prefix)));
+                    reached = until;
+                }
+                Step::Progress(until) => reached = until,
+                Step::Nothing => {}
+            }
+            if missed.len() > CATCH_UP {
+                return Err(StorageError::Lagged { limit: CATCH_UP });
+            }
+        }
+    }
+
+    fn subscribe(
+        &self,
+        window: &Window,
+        prefix: &str,
+        after: Revision,
+        mut replay: VecDeque<Arc<Change>>,
+    ) -> HubStream {
+        let start = window.log.partition_point(|change| change.revision <= after);
+        replay.extend(window.log.range(start..).filter(|change| change.key.starts_with(prefix)).cloned());
+        self.hub.subscribe(prefix, after, replay, self.watch_lag)
+    }
+}
+
+impl Window {
+    fn forget(&mut self, revision: Revision) {
+        while let Some(change) = self.log.pop_front_if(|change| change.revision <= revision) {
+            self.bytes -= size(&change);
+        }
+        self.from = self.from.max(revision);
+    }
+}
+
+fn size(change: &Change) -> usize {
+    change.value.as_ref().map_or(0, bytes::Bytes::len)
+        + change.previous.as_ref().map_or(0, |before| before.value.len())
+}
+
+async fn open(client: &Client, names: &Names, after: Revision) -> Result<WatchStream, StorageError> {
+    let options = WatchOptions::new()
+        .with_prefix()
+        .with_prev_key()
+        .with_progress_notify()
+        .with_start_revision(convert::to_etcd(Revision(after.0 + 1)));
+    let mut watcher = client.watch_client().max_decoding_message_size(usize::MAX);
+    watcher.watch(names.all.as_str(), Some(options)).await.map_err(|error| failed(&error))
+}
+
+/// Writes something under the watched prefix; answers with the revision of that.
+pub(super) async fn mark(client: &Client, names: &Names) -> Result<Revision, Error> {
+    let answer = client.kv_client().put(names.mark.as_str(), "", None).await?;
+    Ok(answer.header().map_or(Revision(0), |header| convert::revision(header.revision())))
+}
+
+fn failed(error: &Error) -> StorageError {
+    match Refusal::of(error) {
+        Refusal::Broken(reason) => StorageError::Broken(reason),
+        _ => StorageError::Unavailable(describe(error)),
+    }
+}

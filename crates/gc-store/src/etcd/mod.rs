@@ -1,0 +1,462 @@
+//! The store in etcd, which several processes share.
+//!
+//! Revisions are etcd's own, and so is the truth: reads and writes go there every time, and an outage is an error
+//! rather than a guess. Only watches are served from here, by one watch of etcd per process.
+
+mod compactor;
+mod convert;
+mod feed;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use etcd_client::{
+    Certificate, Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, Identity, TlsOptions, Txn,
+    TxnOp, TxnOpResponse,
+};
+use gc_registry::storage::{
+    Blocking, Committed, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, Storage,
+    StorageError, Transaction, WatchStream, Write,
+};
+use tokio::runtime::Runtime;
+
+use crate::memory::WATCH_LAG;
+use crate::mvcc::HistoryOptions;
+use convert::{REQUEST_LIMIT, Refusal};
+use feed::Feed;
+
+/// How many keys one request of a range reads.
+const PAGE: usize = 2000;
+/// Threads of the runtime that speaks to etcd.
+const THREADS: usize = 2;
+/// Connections are probed after so much silence, and given up when the answer takes that long again.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// Options of [`EtcdStorage`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdOptions {
+    /// All keys begin with it. Several clusters can share an etcd under different prefixes.
+    pub prefix: String,
+    /// How long a request may take before storage counts as unavailable.
+    pub timeout: Duration,
+    /// How often history is compacted (each time to where it was the time before); never if absent.
+    pub compaction_interval: Option<Duration>,
+    /// How much history is kept here for watches, beside what etcd has.
+    pub history: HistoryOptions,
+    /// How many changes a watcher may be behind before it is ended with [`StorageError::Lagged`].
+    pub watch_lag: usize,
+    /// TLS material, for endpoints with `https://`.
+    pub tls: Option<EtcdTls>,
+    /// Name and password, where etcd asks for them.
+    pub user: Option<(String, String)>,
+}
+
+impl Default for EtcdOptions {
+    fn default() -> Self {
+        Self {
+            prefix: "/kubegc".to_owned(),
+            timeout: Duration::from_secs(5),
+            compaction_interval: Some(Duration::from_secs(300)),
+            history: HistoryOptions::default(),
+            watch_lag: WATCH_LAG,
+            tls: None,
+            user: None,
+        }
+    }
+}
+
+/// How to trust etcd and to be trusted by it. All in PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EtcdTls {
+    /// The authority that etcd's certificate is checked against.
+    pub ca: Vec<u8>,
+    /// Our certificate and key.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl fmt::Debug for EtcdTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdTls").field("identity", &self.identity.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// Why etcd could not be used. Each message is one line for the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The runtime could not be started.
+    #[error("cannot start the threads that speak to etcd: {0}")]
+    Threads(#[from] std::io::Error),
+    /// An endpoint or the TLS material is malformed.
+    #[error("cannot use the etcd endpoints {endpoints}: {reason}")]
+    Options {
+        /// What was given.
+        endpoints: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Nobody answers, or not as etcd should.
+    #[error("cannot reach etcd at {endpoints}: {reason}")]
+    Unreachable {
+        /// What was given.
+        endpoints: String,
+        /// What is wrong.
+        reason: StorageError,
+    },
+}
+
+/// The keys in etcd.
+#[derive(Clone, Debug)]
+struct Names {
+    /// The prefix of all of them; what is watched.
+    all: String,
+    /// The prefix of the trait's keys.
+    data: String,
+    /// Written when a process begins to watch.
+    mark: String,
+    /// Written when history is compacted.
+    compaction: String,
+}
+
+impl Names {
+    fn new(prefix: &str) -> Self {
+        let all = format!("{}/", prefix.trim_end_matches('/'));
+        Self {
+            data: format!("{all}data"),
+            mark: format!("{all}meta/mark"),
+            compaction: format!("{all}meta/compaction"),
+            all,
+        }
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("{}{key}", self.data)
+    }
+}
+
+/// A [`Storage`] in etcd v3.
+pub struct EtcdStorage {
+    /// Absent only while it is dropped.
+    runtime: Option<Runtime>,
+    client: Client,
+    names: Names,
+    feed: Arc<Feed>,
+    timeout: Duration,
+    /// History before this is known to be compacted.
+    compacted: AtomicU64,
+}
+
+impl fmt::Debug for EtcdStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdStorage").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+impl Drop for EtcdStorage {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Waiting for it is not allowed on every thread that a store may be dropped on.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl EtcdStorage {
+    /// Connects to etcd. Blocks until it has answered.
+    pub fn connect(endpoints: &[String], options: EtcdOptions) -> Result<Self, ConnectError> {
+        let named = endpoints.join(",");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("store-etcd")
+            .enable_all()
+            .build()?;
+        let names = Names::new(&options.prefix);
+        let connecting = {
+            let (endpoints, connection, names) = (endpoints.to_vec(), connection(&options), names.clone());
+            async move {
+                let client = Client::connect(endpoints, Some(connection)).await?;
+                let mark = feed::mark(&client, &names).await?;
+                Ok((client, mark))
+            }
+        };
+        let (client, mark) = match wait(&runtime, options.timeout, connecting) {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(error)) => {
+                runtime.shutdown_background();
+                return Err(match Refusal::of(&error) {
+                    Refusal::Broken(reason) => ConnectError::Options { endpoints: named, reason },
+                    refusal => ConnectError::Unreachable { endpoints: named, reason: plain(refusal, &error) },
+                });
+            }
+            Err(reason) => {
+                runtime.shutdown_background();
+                return Err(ConnectError::Unreachable { endpoints: named, reason });
+            }
+        };
+        let feed = Arc::new(Feed::new(names.clone(), mark, options.history, options.watch_lag));
+        runtime.spawn(Arc::clone(&feed).run(client.clone()));
+        if let Some(interval) = options.compaction_interval {
+            runtime.spawn(compactor::run(client.clone(), names.clone(), Arc::clone(&feed), interval));
+        }
+        let compacted = AtomicU64::new(0);
+        Ok(Self { runtime: Some(runtime), client, names, feed, timeout: options.timeout, compacted })
+    }
+
+    /// Runs a request to its end, on the threads for it.
+    fn ask<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<Result<T, (Refusal, Error)>, StorageError> {
+        let runtime = self.runtime.as_ref().ok_or_else(ended)?;
+        Ok(wait(runtime, self.timeout, request)?.map_err(|error| (Refusal::of(&error), error)))
+    }
+
+    /// The same for a request that reads at a revision.
+    fn read<T: Send + 'static>(
+        &self,
+        at: Option<Revision>,
+        request: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, StorageError> {
+        self.ask(request)?.map_err(|(refusal, error)| match (refusal, at) {
+            (Refusal::Compacted, Some(requested)) => {
+                // etcd does not say how far it is compacted: at least beyond what was asked for.
+                let known = self.compacted.fetch_max(requested.0 + 1, Ordering::Relaxed);
+                StorageError::Compacted { requested, oldest: Revision(known.max(requested.0 + 1)) }
+            }
+            (Refusal::Future, Some(requested)) => match self.revision() {
+                Ok(newest) => StorageError::Future { requested, newest },
+                Err(error) => error,
+            },
+            (refusal, _) => plain(refusal, &error),
+        })
+    }
+
+    fn fetch(&self, key: String, options: GetOptions, at: Option<Revision>) -> Result<Fetched, StorageError> {
+        let options = at.map_or(options.clone(), |at| options.with_revision(convert::to_etcd(at)));
+        let mut kv = self.client.kv_client().max_decoding_message_size(usize::MAX);
+        let mut answer = self.read(at, async move { kv.get(key, Some(options)).await })?;
+        let newest = answer.header().map_or(Revision(0), |header| convert::revision(header.revision()));
+        let count = u64::try_from(answer.count()).unwrap_or(0);
+        let mut items = Vec::with_capacity(answer.kvs().len());
+        for found in answer.take_kvs() {
+            if let Some(key) = convert::local_key(&self.names.data, found.key())? {
+                items.push(convert::item(key, found));
+            }
+        }
+        Ok(Fetched { items, count, revision: at.unwrap_or(newest) })
+    }
+
+    fn transaction(&self, transaction: &Transaction) -> Txn {
+        let when: Vec<_> = transaction
+            .conditions
+            .iter()
+            .map(|condition| {
+                let modified = i64::try_from(condition.mod_revision.0).unwrap_or(i64::MAX);
+                Compare::mod_revision(self.names.key(&condition.key), CompareOp::Equal, modified)
+            })
+            .collect();
+        let then: Vec<_> = transaction
+            .writes
+            .iter()
+            .map(|write| match write {
+                Write::Put(key, value) => TxnOp::put(self.names.key(key), value.as_ref(), None),
+                Write::Delete(key) => TxnOp::delete(self.names.key(key), None),
+            })
+            .collect();
+        let otherwise: Vec<_> = transaction
+            .conditions
+            .iter()
+            .map(|condition| TxnOp::get(self.names.key(&condition.key), None))
+            .collect();
+        Txn::new().when(when).and_then(then).or_else(otherwise)
+    }
+}
+
+/// What one request of a range found.
+struct Fetched {
+    items: Vec<KeyValue>,
+    /// How many there are in the range, beyond the limit, too.
+    count: u64,
+    revision: Revision,
+}
+
+impl Storage for EtcdStorage {
+    fn blocks(&self) -> Blocking {
+        Blocking::Always
+    }
+
+    fn revision(&self) -> Result<Revision, StorageError> {
+        Ok(self.fetch(self.names.mark.clone(), GetOptions::new().with_count_only(), None)?.revision)
+    }
+
+    fn get(&self, key: &str, at: Option<Revision>) -> Result<GetAnswer, StorageError> {
+        let Fetched { mut items, revision, .. } = self.fetch(self.names.key(key), GetOptions::new(), at)?;
+        Ok(GetAnswer { item: items.pop(), revision })
+    }
+
+    fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
+        let end = after_prefix(&self.names.key(prefix));
+        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+        let mut after: Option<Key> = options.after.clone();
+        let mut at = options.at;
+        let mut items: Vec<KeyValue> = Vec::new();
+        loop {
+            let start = match after.as_deref() {
+                Some(after) if after >= prefix => self.names.key(after) + "\0",
+                _ => self.names.key(prefix),
+            };
+            if start.as_bytes() >= end.as_slice() {
+                // Nothing can follow, and etcd would take it for a mistake; the revision is still wanted.
+                let seen = self.fetch(start, GetOptions::new().with_count_only(), at)?;
+                return Ok(RangeAnswer { items, more: false, remaining: 0, revision: seen.revision });
+            }
+            let page = PAGE.min(limit - items.len());
+            let wanted = GetOptions::new()
+                .with_range(end.as_slice())
+                .with_limit(i64::try_from(page).unwrap_or(i64::MAX));
+            let found = self.fetch(start, wanted, at)?;
+            let remaining = found.count.saturating_sub(found.items.len() as u64);
+            items.extend(found.items);
+            if remaining == 0 || items.len() >= limit {
+                return Ok(RangeAnswer { items, more: remaining > 0, remaining, revision: found.revision });
+            }
+            // All pages are of one revision.
+            at = Some(found.revision);
+            after = items.last().map(|item| Arc::clone(&item.key));
+        }
+    }
+
+    fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError> {
+        let mut kv = self.client.kv_client().max_decoding_message_size(usize::MAX);
+        let request = self.transaction(&transaction);
+        let answer =
+            self.ask(async move { kv.txn(request).await })?.map_err(|(refusal, error)| match refusal {
+                Refusal::TooLarge => StorageError::TooLarge {
+                    size: transaction.writes.iter().map(|write| value_size(write)).sum(),
+                    limit: REQUEST_LIMIT,
+                },
+                refusal => plain(refusal, &error),
+            })?;
+        if answer.succeeded() {
+            return Ok(Committed::Done(
+                answer.header().map_or(Revision(0), |header| convert::revision(header.revision())),
+            ));
+        }
+        let found = answer.op_responses();
+        let present =
+            transaction.conditions.into_iter().enumerate().map(|(n, condition)| match found.get(n) {
+                Some(TxnOpResponse::Get(got)) => {
+                    got.kvs().first().map(|found| convert::item(condition.key, found.clone()))
+                }
+                _ => None,
+            });
+        Ok(Committed::Conflict(present.collect()))
+    }
+
+    fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn WatchStream>, StorageError> {
+        if let Some(stream) = self.feed.join(prefix, after) {
+            return Ok(Box::new(stream));
+        }
+        // Is it a revision that can be read? etcd would wait for one in the future, and knows what is compacted.
+        self.fetch(self.names.mark.clone(), GetOptions::new().with_count_only(), Some(after))?;
+        let runtime = self.runtime.as_ref().ok_or_else(ended)?;
+        let (feed, client, prefix, patience) =
+            (Arc::clone(&self.feed), self.client.clone(), prefix.to_owned(), self.timeout);
+        let joined =
+            wait(
+                runtime,
+                Duration::MAX,
+                async move { feed.catch_up(&client, &prefix, after, patience).await },
+            )?;
+        Ok(Box::new(joined?))
+    }
+
+    fn compact(&self, revision: Revision) -> Result<(), StorageError> {
+        let mut kv = self.client.kv_client();
+        let at = convert::to_etcd(revision);
+        match self.ask(async move { kv.compact(at, None).await })? {
+            Err((Refusal::Compacted, _)) => Ok(()),
+            Err((Refusal::Future, _)) => {
+                Err(StorageError::Future { requested: revision, newest: self.revision()? })
+            }
+            Err((refusal, error)) => Err(plain(refusal, &error)),
+            Ok(_) => {
+                self.compacted.fetch_max(revision.0, Ordering::Relaxed);
+                self.feed.compacted(revision);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn connection(options: &EtcdOptions) -> ConnectOptions {
+    let mut connection = ConnectOptions::new()
+        .with_connect_timeout(options.timeout)
+        .with_keep_alive(KEEP_ALIVE, KEEP_ALIVE)
+        .with_keep_alive_while_idle(true)
+        .with_require_leader(true);
+    if let Some(tls) = &options.tls {
+        let mut client = TlsOptions::new().ca_certificate(Certificate::from_pem(&tls.ca));
+        if let Some((certificate, key)) = &tls.identity {
+            client = client.identity(Identity::from_pem(certificate, key));
+        }
+        connection = connection.with_tls(client);
+    }
+    if let Some((name, password)) = &options.user {
+        connection = connection.with_user(name, password).with_auto_token_refresh(true);
+    }
+    connection
+}
+
+/// Runs a future on a runtime and waits for it, on whatever thread this is.
+fn wait<T: Send + 'static>(
+    runtime: &Runtime,
+    patience: Duration,
+    future: impl Future<Output = T> + Send + 'static,
+) -> Result<T, StorageError> {
+    let (sender, receiver) = sync_channel(1);
+    runtime.spawn(async move {
+        // The one who waits may have been told that it took too long.
+        drop(sender.send(tokio::time::timeout(patience, future).await));
+    });
+    receiver
+        .recv()
+        .map_err(|_| ended())?
+        .map_err(|_| StorageError::Unavailable(format!("etcd did not answer within {patience:?}")))
+}
+
+fn ended() -> StorageError {
+    StorageError::Unavailable("the connection to etcd was closed".to_owned())
+}
+
+/// For errors that do not depend on what was asked.
+fn plain(refusal: Refusal, error: &Error) -> StorageError {
+    match refusal {
+        Refusal::Full => StorageError::Full,
+        Refusal::Broken(reason) => StorageError::Broken(reason),
+        Refusal::Unavailable(reason) => StorageError::Unavailable(reason),
+        Refusal::TooLarge | Refusal::Compacted | Refusal::Future => {
+            StorageError::Broken(convert::describe(error))
+        }
+    }
+}
+
+fn value_size(write: &Write) -> usize {
+    match write {
+        Write::Put(_, value) => value.len(),
+        Write::Delete(_) => 0,
+    }
+}
+
+/// The first key beyond all that begin with a prefix (which is never empty here, and is UTF-8, so its last byte has a
+/// successor).
+fn after_prefix(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    if let Some(last) = end.last_mut() {
+        *last = last.saturating_add(1);
+    }
+    end
+}

@@ -1,0 +1,290 @@
+//! The store in etcd under the shared suite, and what only a store over a network can suffer.
+#![allow(clippy::unwrap_used)] // tests
+
+mod server;
+#[path = "../suite/mod.rs"]
+mod suite;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use gc_registry::storage::{RangeOptions, Revision, Storage, StorageError, WatchItem, Write};
+use gc_store::{ConnectError, EtcdOptions, EtcdStorage, EtcdTls, HistoryOptions};
+use proptest::test_runner::{Config, TestRunner};
+use server::{Server, quiet};
+use suite::{next, next_change, put, write};
+
+fn fresh() -> Option<(Box<dyn Storage>, Server)> {
+    let server = Server::start()?;
+    Some((Box::new(server.connect(quiet())), server))
+}
+
+storage_suite!(fresh());
+
+#[test]
+fn increments() {
+    let Some((store, _server)) = fresh() else { return };
+    suite::concurrent_increments_are_not_lost(&*store, 8, 15);
+}
+
+#[test]
+fn behaves_like_the_model() {
+    let Some(server) = Server::start() else { return };
+    let cases = AtomicUsize::new(0);
+    let config = Config { cases: 48, failure_persistence: None, ..Config::default() };
+    TestRunner::new(config)
+        .run(&suite::model::operations(60), |operations| {
+            let case = cases.fetch_add(1, Ordering::Relaxed);
+            let options = EtcdOptions { prefix: format!("/case-{case}"), ..quiet() };
+            suite::model::check(Box::new(server.connect(options)), &operations, |store| store);
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn two_processes_see_each_other() {
+    let Some(server) = Server::start() else { return };
+    let one = server.connect(quiet());
+    let other = server.connect(quiet());
+    let base = other.revision().unwrap();
+    let mut watch = other.watch("/p/", base).unwrap();
+    let revision = write(&one, vec![put("/p/a", "1")]);
+    // What one was told, the other has: there is no cache in between.
+    assert_eq!(other.get("/p/a", None).unwrap().item.unwrap().mod_revision.0, revision);
+    assert_eq!(next_change(&mut *watch).revision.0, revision);
+    // A watcher that knows of a write before its feed does, does not hear of it again.
+    let mut later = other.watch("/p/", Revision(revision)).unwrap();
+    let second = write(&one, vec![put("/p/b", "1")]);
+    assert_eq!(next_change(&mut *later).revision.0, second);
+}
+
+#[test]
+fn prefixes_keep_clusters_apart() {
+    let Some(server) = Server::start() else { return };
+    let one = server.connect(EtcdOptions { prefix: "/one".to_owned(), ..quiet() });
+    let other = server.connect(EtcdOptions { prefix: "/one-more".to_owned(), ..quiet() });
+    write(&one, vec![put("a", "1")]);
+    assert_eq!(other.range("", &RangeOptions::default()).unwrap().items, []);
+    assert_eq!(one.range("", &RangeOptions::default()).unwrap().items.len(), 1);
+}
+
+#[test]
+fn a_watch_from_before_this_process_catches_up() {
+    let Some(server) = Server::start() else { return };
+    let first = server.connect(quiet());
+    let base = first.revision().unwrap();
+    for n in 0..50 {
+        write(&first, vec![put(&format!("/p/{n}"), "1"), put(&format!("/q/{n}"), "1")]);
+    }
+    drop(first);
+    // A window of three changes makes sure that the rest comes from etcd.
+    let history = HistoryOptions { changes: 3, bytes: 1 << 20 };
+    let second = server.connect(EtcdOptions { history, ..quiet() });
+    let mut watch = second.watch("/p/", base).unwrap();
+    for n in 50..60 {
+        write(&second, vec![put(&format!("/p/{n}"), "1")]);
+    }
+    let mut late = second.watch("/p/", base).unwrap();
+    for watch in [&mut watch, &mut late] {
+        let mut last = base;
+        for n in 0..60 {
+            let change = next_change(&mut **watch);
+            assert_eq!(*change.key, *format!("/p/{n}"));
+            assert!(change.revision > last);
+            last = change.revision;
+        }
+    }
+}
+
+#[test]
+fn large_ranges_are_read_in_pages_of_one_revision() {
+    let Some((store, _server)) = fresh() else { return };
+    let count = 4100;
+    for chunk in 0..count / 100 {
+        let writes = (0..100).map(|n| put(&format!("/p/{:05}", chunk * 100 + n), "1")).collect();
+        write(&*store, writes);
+    }
+    let all = store.range("/p/", &RangeOptions::default()).unwrap();
+    assert_eq!((all.items.len(), all.more, all.remaining), (count, false, 0));
+    assert!(all.items.is_sorted_by(|left, right| left.key < right.key));
+    let most = store.range("/p/", &RangeOptions { limit: 4001, ..Default::default() }).unwrap();
+    assert_eq!((most.items.len(), most.more, most.remaining), (4001, true, 99));
+}
+
+#[test]
+fn an_outage_is_an_error_and_watches_survive_it() {
+    let Some(mut server) = Server::start() else { return };
+    let store = server.connect(EtcdOptions { timeout: Duration::from_secs(1), ..quiet() });
+    let mut watch = store.watch("/p/", store.revision().unwrap()).unwrap();
+    let first = write(&store, vec![put("/p/a", "1")]);
+    assert_eq!(next_change(&mut *watch).revision.0, first);
+    server.kill();
+    let errors = [
+        store.revision().err(),
+        store.get("/p/a", None).err(),
+        store.range("/p/", &RangeOptions::default()).err(),
+        store.commit(suite::when(&[], vec![put("/p/b", "1")])).err(),
+        store.compact(Revision(first)).err(),
+    ];
+    for error in errors {
+        assert!(matches!(error, Some(StorageError::Unavailable(_))), "{error:?}");
+    }
+    server.restart();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let second = loop {
+        match store.commit(suite::when(&[], vec![put("/p/c", "1")])) {
+            Ok(gc_registry::storage::Committed::Done(revision)) => break revision,
+            other => assert!(Instant::now() < deadline, "still {other:?}"),
+        }
+    };
+    loop {
+        let change = next_change(&mut *watch);
+        if &*change.key == "/p/c" {
+            assert_eq!(change.revision, second);
+            break;
+        }
+    }
+}
+
+#[test]
+fn history_lost_in_an_outage_ends_watches() {
+    let Some(mut server) = Server::start() else { return };
+    let store = server.connect(quiet());
+    let mut watch = store.watch("/p/", store.revision().unwrap()).unwrap();
+    write(&store, vec![put("/p/a", "1")]);
+    assert_eq!(&*next_change(&mut *watch).key, "/p/a");
+    server.kill();
+    server.restart();
+    // Another process compacts what this one may not have seen yet; then either it has seen it, or says so.
+    let other = server.connect(quiet());
+    let last = (0..20).map(|n| write(&other, vec![put("/p/b", &n.to_string())])).last().unwrap();
+    other.compact(Revision(last)).unwrap();
+    let mut seen = 0;
+    loop {
+        match next(&mut *watch) {
+            Ok(WatchItem::Change(change)) => {
+                seen += 1;
+                assert_eq!(
+                    std::str::from_utf8(change.value.as_ref().unwrap()).unwrap(),
+                    (seen - 1).to_string()
+                );
+                if change.revision.0 == last {
+                    break;
+                }
+            }
+            Ok(WatchItem::Progress(_)) => {}
+            Err(error) => {
+                assert!(matches!(error, StorageError::Compacted { .. }), "{error:?}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn one_of_two_processes_compacts() {
+    let Some(server) = Server::start() else { return };
+    let interval = Duration::from_millis(300);
+    let eager = EtcdOptions { compaction_interval: Some(interval), ..EtcdOptions::default() };
+    let begin = Instant::now();
+    let one = server.connect(eager.clone());
+    let _other = server.connect(eager);
+    let base = one.revision().unwrap();
+    write(&one, vec![put("a", "1")]);
+    let deadline = begin + Duration::from_secs(20);
+    while one.get("a", Some(base)).is_ok() {
+        assert!(Instant::now() < deadline, "nobody compacts");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let observer = server.connect(EtcdOptions { prefix: "/observer".to_owned(), ..quiet() });
+    let writes = observer.revision().unwrap().0 - base.0;
+    let turns = begin.elapsed().as_millis() / interval.as_millis() + 1;
+    // Beside the object and the observer's mark, only turns write: one per interval, not one per process.
+    assert!(u128::from(writes) <= turns + 2, "{writes} writes in {turns} intervals");
+}
+
+#[test]
+fn oversized_values_are_refused() {
+    let Some((store, _server)) = fresh() else { return };
+    for size in [2 << 20, 3 << 20, 9 << 20] {
+        let put = Write::Put("a".into(), vec![b'x'; size].into());
+        let error = store.commit(suite::when(&[], vec![put])).unwrap_err();
+        assert_eq!(error, StorageError::TooLarge { size, limit: 3 << 19 });
+    }
+    assert_eq!(store.get("a", None).unwrap().item, None);
+}
+
+#[test]
+fn nobody_there_is_said_in_one_line() {
+    let options = EtcdOptions { timeout: Duration::from_millis(500), ..quiet() };
+    let error = EtcdStorage::connect(&["http://127.0.0.1:1".to_owned()], options.clone()).unwrap_err();
+    let message = error.to_string();
+    assert!(message.starts_with("cannot reach etcd at http://127.0.0.1:1: "), "{message}");
+    assert!(!message.contains('\n'));
+    let error = EtcdStorage::connect(&["http://not a url".to_owned()], options.clone()).unwrap_err();
+    assert!(matches!(error, ConnectError::Options { .. }), "{error:?}");
+    assert!(EtcdStorage::connect(&[], options).is_err());
+}
+
+#[test]
+fn works_inside_another_runtime() {
+    let Some(server) = Server::start() else { return };
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap().block_on(async move {
+        let store = server.connect(quiet());
+        write(&store, vec![put("a", "1")]);
+        drop(store);
+    });
+}
+
+#[test]
+fn speaks_tls_with_client_certificates() {
+    let mut material = None;
+    let Some(server) = Server::start_with(|directory| {
+        let (files, tls) = certificates(directory.path());
+        material = Some(tls);
+        Some(files)
+    }) else {
+        return;
+    };
+    let tls = material.unwrap();
+    let options = EtcdOptions { timeout: Duration::from_secs(10), tls: Some(tls.clone()), ..quiet() };
+    let store = server.connect(options.clone());
+    let revision = write(&store, vec![put("a", "1")]);
+    assert_eq!(store.get("a", None).unwrap().revision.0, revision);
+    // Without a certificate of our own, and without trust in theirs, there is no connection.
+    let anonymous = Some(EtcdTls { identity: None, ..tls.clone() });
+    let stranger = Some(certificates(tempfile::TempDir::new().unwrap().path()).1);
+    for tls in [anonymous, stranger] {
+        let options = EtcdOptions { timeout: Duration::from_secs(2), tls, ..options.clone() };
+        let error = EtcdStorage::connect(&server.endpoints(), options).unwrap_err();
+        assert!(matches!(error, ConnectError::Unreachable { .. }), "{error:?}");
+    }
+}
+
+/// An authority with certificates for the server (as files: certificate, key, authority) and for us.
+fn certificates(directory: &std::path::Path) -> ([std::path::PathBuf; 3], EtcdTls) {
+    use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+    let mut params = CertificateParams::new(vec![]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let authority = params.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(params, key);
+    let sign = || {
+        let mut params =
+            CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
+    };
+    let (theirs, their_key) = sign();
+    let (ours, our_key) = sign();
+    let files = [("server.pem", theirs), ("server.key", their_key), ("ca.pem", authority.clone())];
+    let paths = files.map(|(name, content)| {
+        let path = directory.join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    });
+    (paths, EtcdTls { ca: authority.into_bytes(), identity: Some((ours.into_bytes(), our_key.into_bytes())) })
+}
