@@ -6,5 +6,7 @@
 //! the latest at [`Engine::next_wakeup`]). Behaviour: `spec/ownership-gc.md`.
 
 mod engine;
+mod graph;
+pub mod model;
 
 pub use engine::{Config, Engine, Stats};

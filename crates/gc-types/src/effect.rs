@@ -84,7 +84,7 @@ pub enum Request {
     /// Make sure that everything that exists in a resource now has been told, needed before a finalizer
     /// may go. The adapter either waits for its watch to deliver a version not below `at_least`, or makes a
     /// consistent list (begun after this effect was made, never from a cache) and feeds what it finds as
-    /// `Observed`; then it answers [`Outcome::Applied`] with nothing in it.
+    /// `Event::Found`; then it answers [`Outcome::Applied`] with nothing in it.
     Barrier {
         /// Which resource.
         resource: ResourceId,

@@ -99,6 +99,8 @@ pub enum Event {
     Stale(ResourceId),
     /// An object as it is now.
     Observed(ObservedObject),
+    /// An object as the list of a barrier found it; says nothing about how far the watch has come.
+    Found(ObservedObject),
     /// An object was removed; the resourceVersion is that of the removal (`UNKNOWN` if found by a relist).
     Removed {
         /// Where it was.

@@ -49,6 +49,12 @@ impl Uid {
         }
     }
 
+    /// The UID that prints as the canonical UUID of these bytes.
+    #[must_use]
+    pub fn from_uuid(bytes: [u8; 16]) -> Self {
+        Self(UidForm::Uuid(bytes))
+    }
+
     /// The sixteen bytes, if this is a canonical (lower-case, hyphenated) UUID.
     #[must_use]
     pub fn as_uuid(&self) -> Option<[u8; 16]> {
@@ -109,7 +115,7 @@ impl fmt::Debug for Uid {
 /// A resourceVersion. Kubernetes 1.35 made them comparable integers; whatever does not parse as one (an
 /// aggregated API of an older make) becomes [`ResourceVersion::UNKNOWN`], and a verdict on such an object
 /// reads it again before acting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceVersion(pub u64);
 
 impl ResourceVersion {
@@ -132,6 +138,20 @@ impl fmt::Display for ResourceVersion {
 /// Milliseconds since the Unix epoch. Pure code gets it with events; it never reads a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// So many milliseconds later; stays at the end of time rather than wrapping.
+    #[must_use]
+    pub fn after(self, milliseconds: i64) -> Self {
+        Self(self.0.saturating_add(milliseconds))
+    }
+
+    /// Milliseconds from `earlier` to here.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> i64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
 
 /// Where one object is reached: its resource, namespace (empty for cluster scope) and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,54 +1,369 @@
 //! The cascade engine: events in, effects out.
 
+mod absent;
 mod config;
+mod lanes;
+mod observe;
+mod outcomes;
+mod retry;
+mod ring;
+mod verdict;
+mod virtual_nodes;
+mod waiting;
 
-use gc_types::{Effect, Event, Timestamp};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use gc_types::{Effect, EffectId, Event, Reason, Request, ResourceVersion, Timestamp, Uid};
+
+use crate::graph::{EdgeFlag, Flag, Graph, NONE, NodeId, ResourceIndex};
+use absent::AbsentOwners;
+use lanes::Lanes;
+use observe::Source;
+use virtual_nodes::{Identity, Verification};
+use waiting::{Barrier, BarrierKey};
 
 pub use config::{Config, Stats};
+pub(crate) use retry::Retry;
+pub(crate) use verdict::Class;
+pub(crate) use waiting::Waiting;
+
+/// What is done about an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Delete,
+    Owners,
+    Finalizer,
+    Read,
+}
+
+/// What an effect is about, for when its outcome comes.
+#[derive(Clone, Debug)]
+enum Context {
+    /// The object, what was asked, and the version that it was asked on.
+    Item(Uid, Action, ResourceVersion),
+    Look(Identity, Uid),
+    Barrier(BarrierKey),
+    Note,
+}
+
+#[derive(Clone, Debug)]
+struct InFlight {
+    context: Context,
+    lane: Option<NodeId>,
+}
+
+/// An effect that has not been handed out yet.
+#[derive(Clone, Debug)]
+struct Wanted {
+    request: Request,
+    reason: Reason,
+    context: Context,
+    lane: Option<NodeId>,
+}
+
+/// What happens at a time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// The start-up wait is over.
+    StartUp,
+    /// An item is tried again.
+    Item(NodeId),
+    /// A claim is looked at.
+    Look(Identity),
+    /// A resource is asked to catch up again.
+    Barrier(BarrierKey),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Counters {
+    deletions: u64,
+    retries: u64,
+    gaps_given_up: u64,
+}
 
 /// The engine. See the crate's documentation.
+///
+/// Bounds: an object is in the queue at most once and has at most one request in flight; looks and barriers are
+/// shared by all that need them; effects in flight are limited by [`Config::effects_in_flight`].
 #[derive(Clone, Debug)]
 pub struct Engine {
     config: Config,
     now: Timestamp,
+    discovered_at: Option<Timestamp>,
+    started: bool,
+    pub(crate) graph: Graph,
+    lanes: Lanes,
+    /// The lane whose item is being looked at.
+    turn: Option<NodeId>,
+    /// Which kind of work comes next.
+    rotation: u8,
+    /// What the last turn wanted.
+    ready: VecDeque<Wanted>,
+    look_queue: VecDeque<Identity>,
+    barrier_queue: VecDeque<BarrierKey>,
+    in_flight: BTreeMap<EffectId, InFlight>,
+    next_effect: u64,
+    verifications: BTreeMap<Identity, Verification>,
+    absent: AbsentOwners,
+    pub(crate) waiting: BTreeMap<NodeId, Waiting>,
+    /// Waiting owners by the resource that holds them up, in the order of their marks.
+    held: BTreeSet<(ResourceIndex, ResourceVersion, NodeId)>,
+    barriers: BTreeMap<BarrierKey, Barrier>,
+    pub(crate) retries: BTreeMap<NodeId, Retry>,
+    /// Until when the shared rate of retries is reserved, milliseconds.
+    retry_reserved_until: i64,
+    timers: BTreeSet<(Timestamp, Timer)>,
+    counters: Counters,
 }
 
 impl Engine {
     /// An engine that knows nothing yet.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        Self { config, now: Timestamp::default() }
+        let absent = AbsentOwners::new(config.absent_owners);
+        Self {
+            config,
+            now: Timestamp::default(),
+            discovered_at: None,
+            started: false,
+            graph: Graph::new(),
+            lanes: Lanes::default(),
+            turn: None,
+            rotation: 0,
+            ready: VecDeque::new(),
+            look_queue: VecDeque::new(),
+            barrier_queue: VecDeque::new(),
+            in_flight: BTreeMap::new(),
+            next_effect: 0,
+            verifications: BTreeMap::new(),
+            absent,
+            waiting: BTreeMap::new(),
+            held: BTreeSet::new(),
+            barriers: BTreeMap::new(),
+            retries: BTreeMap::new(),
+            retry_reserved_until: 0,
+            timers: BTreeSet::new(),
+            counters: Counters::default(),
+        }
     }
 
     /// Takes in one event. Never fails: what makes no sense (an unknown effect, an unannounced resource) is
     /// ignored.
     pub fn handle(&mut self, event: Event) {
-        if let Event::Tick(now) = event {
-            self.now = self.now.max(now);
+        match event {
+            Event::ResourceServed(info) => self.resource_served(info),
+            Event::ResourceGone(resource) => self.resource_gone(resource),
+            Event::Discovered => {
+                if self.discovered_at.is_none() {
+                    self.discovered_at = Some(self.now);
+                    let due = self.now.after(self.config.startup_wait_milliseconds);
+                    self.timers.insert((due, Timer::StartUp));
+                }
+            }
+            Event::ListStarted(resource) => self.list_started(resource),
+            Event::Synced { resource, resource_version } => self.synced(resource, resource_version),
+            Event::Progress { resource, resource_version } => self.progress(resource, resource_version),
+            Event::Stale(resource) => self.stale(resource),
+            Event::Observed(object) => self.observed(&object, Source::Watch),
+            Event::Found(object) => self.found(&object),
+            Event::Removed { key, uid, resource_version } => self.removed(&key, &uid, resource_version),
+            Event::Done(effect, outcome) => self.done(effect, outcome),
+            Event::Tick(now) => self.tick(now),
         }
+    }
+
+    fn tick(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+        while let Some((due, _)) = self.timers.first() {
+            if *due > self.now {
+                return;
+            }
+            let Some((_, timer)) = self.timers.pop_first() else { return };
+            match timer {
+                Timer::StartUp => {}
+                Timer::Item(node) => self.enqueue(node),
+                Timer::Look(identity) => self.look_queue.push_back(identity),
+                Timer::Barrier(key) => self.barrier_queue.push_back(key),
+            }
+        }
+    }
+
+    /// nothing is done before what was listed at start is known completely, or the wait for it is over.
+    fn may_act(&mut self) -> bool {
+        if !self.started
+            && let Some(discovered_at) = self.discovered_at
+        {
+            let listed =
+                |state: &crate::graph::Resource| state.ever_synced || !state.info.watched || !state.served;
+            self.started = self.now.since(discovered_at) >= self.config.startup_wait_milliseconds
+                || self.graph.resources.iter().all(|(_, state)| listed(state));
+        }
+        self.started
     }
 
     /// The next thing to do, or `None` if there is nothing to do now or as much in flight as the configuration
     /// allows. Poll until `None` after each batch of events.
     pub fn poll_effect(&mut self) -> Option<Effect> {
+        if !self.may_act() {
+            return None;
+        }
+        while self.in_flight.len() < self.config.effects_in_flight {
+            if let Some(wanted) = self.ready.pop_front() {
+                return Some(self.launch(wanted));
+            }
+            if !self.take_turn() {
+                return None;
+            }
+        }
         None
+    }
+
+    fn launch(&mut self, wanted: Wanted) -> Effect {
+        let id = EffectId(self.next_effect);
+        self.next_effect += 1;
+        self.in_flight.insert(id, InFlight { context: wanted.context, lane: wanted.lane });
+        Effect { id, request: wanted.request, reason: wanted.reason }
+    }
+
+    /// Looks at one item, claim or barrier, each kind in turn. False if there is none.
+    fn take_turn(&mut self) -> bool {
+        for _ in 0..3 {
+            self.rotation = (self.rotation + 1) % 3;
+            let taken = match self.rotation {
+                0 => self.look_queue.pop_front().map(|identity| self.look(identity)),
+                1 => self.barrier_queue.pop_front().map(|key| self.make_barrier(key)),
+                _ => self.lanes.pop().map(|(lane, node)| self.take_item(lane, node)),
+            };
+            if taken.is_some() {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn take_item(&mut self, lane: NodeId, node: NodeId) {
+        self.turn = Some(lane);
+        let before = self.ready.len();
+        self.evaluate(node);
+        self.turn = None;
+        for wanted in self.ready.iter().skip(before) {
+            if let Some(lane) = wanted.lane {
+                self.lanes.started(lane);
+            }
+        }
+        if node != lane {
+            self.lane_drained(lane);
+        }
+    }
+
+    /// Gives a node a turn, unless it has one coming. Only objects that are there have turns.
+    fn enqueue(&mut self, node: NodeId) {
+        if !self.graph.has(node, Flag::OBSERVED) || self.graph.has(node, Flag::QUEUED) {
+            return;
+        }
+        self.graph.set(node, Flag::QUEUED, true);
+        // A waiting owner comes after its dependents; everything else waits with its siblings.
+        let lane = if self.graph.has(node, Flag::WAITING) {
+            node
+        } else {
+            self.graph.edges_of(node).next().map_or(node, |edge| self.graph.owner(edge))
+        };
+        self.lanes.push(lane, node);
+    }
+
+    fn enqueue_dependents(&mut self, owner: NodeId) {
+        let mut cursor = self.graph.first_dependent(owner);
+        while cursor != NONE {
+            self.enqueue(self.graph.dependent(cursor));
+            cursor = self.graph.next_dependent(cursor);
+        }
     }
 
     /// When the engine wants to be told the time again, if at all.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
-        None
+        self.timers.first().map(|(due, _)| *due)
+    }
+
+    /// Whether the start-up wait is over.
+    #[must_use]
+    pub fn is_started(&self) -> bool {
+        self.started
     }
 
     /// The present figures.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats::default()
+        let oldest = self.waiting.values().map(|waiting| self.now.since(waiting.since)).max();
+        Stats {
+            objects: self.graph.objects(),
+            virtual_owners: self.graph.virtual_owners(),
+            references: self.graph.references(),
+            queued: self.lanes.queued(),
+            in_flight: self.in_flight.len(),
+            retrying: self.retries.len(),
+            waiting_owners: self.waiting.len(),
+            oldest_waiting_milliseconds: oldest.unwrap_or(0),
+            unsynced_resources: self
+                .graph
+                .resources
+                .iter()
+                .filter(|(_, state)| state.served && state.info.watched && !state.synced)
+                .count(),
+            unknown_kind_references: self.graph.unknown_kind_references(),
+            gaps_given_up: self.counters.gaps_given_up,
+            deletions: self.counters.deletions,
+            retries: self.counters.retries,
+        }
     }
 
     /// The settings.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The time as last told.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Every broken invariant of the graph (spec 1.4) and of the tables over it, in words; none if all is well.
+    /// For tests and simulators: it visits everything.
+    #[must_use]
+    pub fn verify(&self) -> Vec<String> {
+        let mut broken = self.graph.verify();
+        for node in self.graph.slots().filter(|&node| self.graph.has(node, Flag::OBSERVED)) {
+            let deletion = self.graph.deletion(node);
+            let should = deletion.deleting && (deletion.foreground || deletion.orphan);
+            let counted = self
+                .graph
+                .dependents_of(node)
+                .filter(|&edge| self.graph.edge_has(edge, EdgeFlag::COUNTED))
+                .count();
+            match self.waiting.get(&node) {
+                Some(waiting) if waiting.blocking != counted => {
+                    broken.push(format!(
+                        "node {node}: {counted} references block, {} counted",
+                        waiting.blocking
+                    ));
+                }
+                Some(_) if should => {}
+                None if !should => {}
+                _ => broken.push(format!("node {node}: the table of waiting owners is wrong about it")),
+            }
+        }
+        for node in self.waiting.keys().chain(self.retries.keys()) {
+            if !self.graph.has(*node, Flag::OBSERVED) {
+                broken.push(format!("node {node} is in a table and not there"));
+            }
+        }
+        for identity in self.verifications.keys() {
+            if !self.graph.is_live(identity.owner) {
+                broken.push(format!("a claim on freed node {} is kept", identity.owner));
+            }
+        }
+        broken
     }
 }

@@ -1,0 +1,80 @@
+//! What was proven absent, beyond the life of the graph's nodes (1.7).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use gc_types::{ResourceId, Timestamp, Uid};
+
+/// Where somebody claims an owner to be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Claim {
+    pub(super) uid: Uid,
+    pub(super) resource: ResourceId,
+    pub(super) namespace: Arc<str>,
+    pub(super) name: Arc<str>,
+}
+
+/// The least recently used proofs make room for new ones.
+#[derive(Clone, Debug)]
+pub(super) struct AbsentOwners {
+    capacity: usize,
+    proofs: BTreeMap<Claim, (Timestamp, u64)>,
+    by_use: BTreeSet<(u64, Claim)>,
+    uses: u64,
+}
+
+impl AbsentOwners {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { capacity, proofs: BTreeMap::new(), by_use: BTreeSet::new(), uses: 0 }
+    }
+
+    pub(super) fn remember(&mut self, claim: Claim, at: Timestamp) {
+        self.uses += 1;
+        if let Some((_, used)) = self.proofs.insert(claim.clone(), (at, self.uses)) {
+            self.by_use.remove(&(used, claim.clone()));
+        }
+        self.by_use.insert((self.uses, claim));
+        while self.proofs.len() > self.capacity {
+            let Some((_, oldest)) = self.by_use.pop_first() else { return };
+            self.proofs.remove(&oldest);
+        }
+    }
+
+    /// When a claim was proven false, if it was.
+    pub(super) fn recall(&mut self, claim: &Claim) -> Option<Timestamp> {
+        let (at, used) = self.proofs.get_mut(claim)?;
+        let former = std::mem::replace(used, self.uses + 1);
+        let at = *at;
+        self.uses += 1;
+        self.by_use.remove(&(former, claim.clone()));
+        self.by_use.insert((self.uses, claim.clone()));
+        Some(at)
+    }
+
+    /// The object with this UID was seen: whatever said otherwise is void (L11).
+    pub(super) fn forget(&mut self, uid: &Uid) {
+        let first = Claim {
+            uid: uid.clone(),
+            resource: ResourceId(0),
+            namespace: Arc::from(""),
+            name: Arc::from(""),
+        };
+        while let Some((claim, &(_, used))) = self.proofs.range(&first..).next() {
+            if claim.uid != *uid {
+                return;
+            }
+            let claim = claim.clone();
+            self.proofs.remove(&claim);
+            self.by_use.remove(&(used, claim));
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.proofs.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.proofs.clear();
+        self.by_use.clear();
+    }
+}

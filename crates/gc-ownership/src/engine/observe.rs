@@ -1,0 +1,325 @@
+//! What was observed becomes graph, and whoever it concerns gets a turn.
+
+use gc_types::{ObjectKey, ObservedObject, ResourceId, ResourceInfo, ResourceVersion, Uid};
+
+use super::Engine;
+use crate::graph::{Departure, EdgeId, Flag, NONE, NodeId, ResourceIndex};
+
+/// Where an object's metadata came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A watch.
+    Watch,
+    /// A list: what it says is so, whatever was known before.
+    List,
+    /// The answer to a request of ours.
+    Answer,
+}
+
+impl Engine {
+    // ---- discovery ----
+
+    pub(super) fn resource_served(&mut self, info: ResourceInfo) {
+        self.graph.resources.serve(info);
+        self.kinds_changed();
+    }
+
+    pub(super) fn resource_gone(&mut self, id: ResourceId) {
+        let Some(resource) = self.graph.resources.withdraw(id) else { return };
+        for node in self.graph.slots() {
+            if self.graph.has(node, Flag::OBSERVED) && self.graph.resource(node) == resource {
+                self.depart(node, Departure::Unserved);
+            }
+        }
+        self.wake_held(resource, None);
+        self.kinds_changed();
+    }
+
+    /// References may lead elsewhere now: those of unknown kind were waiting for this.
+    fn kinds_changed(&mut self) {
+        if !self.graph.resolve_kinds() {
+            return;
+        }
+        self.recount_blocking();
+        for node in self.graph.slots() {
+            if self.graph.has(node, Flag::OBSERVED) && self.needs_turn(node) {
+                self.enqueue(node);
+            }
+        }
+    }
+
+    // ---- lists ----
+
+    pub(super) fn list_started(&mut self, id: ResourceId) {
+        let Some(resource) = self.graph.resources.index(id) else { return };
+        let Some(state) = self.graph.resources.get_mut(resource) else { return };
+        state.synced = false;
+        if !state.listing {
+            state.listing = true;
+            state.parity = !state.parity;
+            return;
+        }
+        // The list before was broken off: nothing counts as seen yet.
+        let unseen = !state.parity;
+        for node in self.graph.slots() {
+            if self.graph.has(node, Flag::OBSERVED) && self.graph.resource(node) == resource {
+                self.graph.set(node, Flag::PARITY, unseen);
+            }
+        }
+    }
+
+    pub(super) fn synced(&mut self, id: ResourceId, version: ResourceVersion) {
+        let Some(resource) = self.graph.resources.index(id) else { return };
+        let Some(state) = self.graph.resources.get_mut(resource) else { return };
+        let (was_listing, parity, before) = (state.listing, state.parity, state.progress);
+        state.listing = false;
+        state.synced = true;
+        state.ever_synced = true;
+        let comparable = state.info.comparable_versions;
+        if was_listing {
+            for node in self.graph.slots() {
+                if self.graph.has(node, Flag::OBSERVED)
+                    && self.graph.resource(node) == resource
+                    && self.graph.has(node, Flag::PARITY) != parity
+                {
+                    self.depart(node, Departure::Removed(ResourceVersion::UNKNOWN));
+                }
+            }
+        }
+        if comparable && version != ResourceVersion::UNKNOWN && version < before {
+            self.history_went_back(version);
+        }
+        if comparable {
+            self.progressed(resource, version);
+        }
+    }
+
+    /// A list older than what was already told: the server was restored from a backup. What was proven by the
+    /// history that is no more has to be proven again.
+    fn history_went_back(&mut self, version: ResourceVersion) {
+        for state in self.graph.resources.iter_mut().filter(|state| state.info.comparable_versions) {
+            state.progress = state.progress.min(version);
+        }
+        self.barriers.retain(|_, barrier| barrier.in_flight);
+        self.doubt_absence();
+    }
+
+    pub(super) fn stale(&mut self, id: ResourceId) {
+        if let Some(resource) = self.graph.resources.index(id)
+            && let Some(state) = self.graph.resources.get_mut(resource)
+        {
+            state.synced = false;
+        }
+    }
+
+    pub(super) fn progress(&mut self, id: ResourceId, version: ResourceVersion) {
+        let Some(resource) = self.graph.resources.index(id) else { return };
+        if self
+            .graph
+            .resources
+            .get(resource)
+            .is_some_and(|state| state.synced && state.info.comparable_versions)
+        {
+            self.progressed(resource, version);
+        }
+    }
+
+    // ---- objects ----
+
+    /// What the list of a barrier found. It matters only for owners that wait, and only if the watch is behind: an
+    /// object that the watch has told about and that is not known has been removed since.
+    pub(super) fn found(&mut self, object: &ObservedObject) {
+        let known = self.graph.find(&object.uid).is_some_and(|node| self.graph.has(node, Flag::OBSERVED));
+        if !known {
+            let Some(state) = self
+                .graph
+                .resources
+                .index(object.key.resource)
+                .and_then(|index| self.graph.resources.get(index))
+            else {
+                return;
+            };
+            let told = state.info.comparable_versions && state.progress >= object.resource_version;
+            let awaited = object.owners.iter().any(|owner| {
+                let owner = self.graph.find(&owner.coordinates.uid);
+                owner.is_some_and(|owner| self.graph.has(owner, Flag::WAITING))
+            });
+            if told || !awaited {
+                return;
+            }
+        }
+        self.observed(object, Source::Answer);
+    }
+
+    pub(super) fn observed(&mut self, object: &ObservedObject, source: Source) {
+        let Some(resource) = self.graph.resources.index(object.key.resource) else { return };
+        let Some(state) = self.graph.resources.get(resource) else { return };
+        if !state.served {
+            return;
+        }
+        let (listing, parity, comparable, synced) =
+            (state.listing, state.parity, state.info.comparable_versions, state.synced);
+        let version = object.resource_version;
+        let known = self.graph.find(&object.uid).filter(|&node| self.graph.has(node, Flag::OBSERVED));
+        let source = if listing && source == Source::Watch { Source::List } else { source };
+        let mut other_view = false;
+        if let Some(node) = known {
+            let at = self.graph.resource(node);
+            other_view = at != resource && self.graph.resources.get(at).is_some_and(|state| state.served);
+            if at == resource && source != Source::Answer {
+                self.graph.set(node, Flag::PARITY, parity);
+            }
+            let present = self.graph.version(node);
+            let known_versions = version != ResourceVersion::UNKNOWN && present != ResourceVersion::UNKNOWN;
+            // An answer of ours overtook the watch, or an answer was overtaken by it. A list is believed as it is:
+            // after a restored backup versions are lower and right. A list made to catch up is not one of those.
+            let older = known_versions && comparable && version < present && source != Source::List;
+            let relisted = source == Source::List && self.graph.has(node, Flag::GRANTED);
+            if older || (known_versions && version == present && !relisted) {
+                if source == Source::Watch && comparable && synced && !older {
+                    self.progressed(resource, version);
+                }
+                return;
+            }
+        }
+        self.absorb(object, resource, known.filter(|_| other_view), parity, source);
+        if source == Source::Watch && comparable && synced && !other_view {
+            self.progressed(resource, version);
+        }
+    }
+
+    fn absorb(
+        &mut self,
+        object: &ObservedObject,
+        resource: ResourceIndex,
+        other_view: Option<NodeId>,
+        parity: bool,
+        source: Source,
+    ) {
+        let (node, placed) = match other_view {
+            Some(node) => (node, false),
+            None => self.graph.place(&object.uid, &object.key, resource),
+        };
+        if placed {
+            self.graph.set(node, Flag::PARITY, parity);
+        }
+        let former = self.graph.deletion(node);
+        let new_version = self.graph.version(node) != object.resource_version;
+        self.graph.set_state(node, object.resource_version, object.deletion);
+        let owners_changed = !self.graph.owners_equal(node, &object.owners);
+        let mut unlinked = Vec::new();
+        if owners_changed {
+            unlinked = self.graph.set_owners(node, &object.owners);
+            self.uncount(&unlinked);
+        }
+        if owners_changed || placed {
+            let edges: Vec<EdgeId> = self.graph.edges_of(node).collect();
+            for edge in edges {
+                self.count_edge(edge);
+            }
+        }
+        if placed {
+            self.claims_confirmed(node);
+            self.first_seen(node);
+        }
+        self.after_unlink(&unlinked);
+        if (new_version && source == Source::Watch) || source == Source::List {
+            self.graph.set(node, Flag::GRANTED, false);
+            self.graph.set(node, Flag::UNCLEAR, false);
+            self.graph.set(node, Flag::FRESH, false);
+        }
+        let deletion_changed = former != object.deletion;
+        let was_orphaning = former.deleting && former.orphan;
+        if deletion_changed || placed {
+            if placed {
+                self.end_waiting(node);
+            }
+            self.update_waiting(node);
+            if was_orphaning != (object.deletion.deleting && object.deletion.orphan) {
+                self.enqueue_dependents(node);
+            }
+        }
+        if owners_changed || deletion_changed || placed || new_version || source == Source::List {
+            if let Some(retry) = self.retries.get_mut(&node)
+                && (owners_changed || deletion_changed)
+            {
+                retry.conflicts = 0;
+                retry.due = self.now;
+            }
+            if self.needs_turn(node) {
+                self.enqueue(node);
+            }
+        }
+    }
+
+    /// Whether anything could be to do: not if it waits for nothing and all its owners plainly live.
+    fn needs_turn(&self, node: NodeId) -> bool {
+        self.graph.has(node, Flag::WAITING)
+            || self.graph.edges_of(node).any(|edge| {
+                let owner = self.graph.owner(edge);
+                !self.graph.has(owner, Flag::OBSERVED)
+                    || self.graph.has(owner, Flag::DELETING)
+                    || !self.graph.matches(edge)
+            })
+    }
+
+    /// An owner that was referred to before it was seen (3.1): those that meant something else, or that wait for
+    /// this to be known, get a turn.
+    fn first_seen(&mut self, owner: NodeId) {
+        let mut cursor = self.graph.first_dependent(owner);
+        while cursor != NONE {
+            self.count_edge(cursor);
+            let dependent = self.graph.dependent(cursor);
+            if self.graph.has_several_references(dependent) || !self.graph.matches(cursor) {
+                self.enqueue(dependent);
+            }
+            cursor = self.graph.next_dependent(cursor);
+        }
+    }
+
+    pub(super) fn removed(&mut self, key: &ObjectKey, uid: &Uid, version: ResourceVersion) {
+        let Some(resource) = self.graph.resources.index(key.resource) else { return };
+        if let Some(node) = self.graph.find(uid) {
+            if !self.graph.has(node, Flag::OBSERVED) {
+                if self.graph.has(node, Flag::GONE) {
+                    self.told(resource, version);
+                    return;
+                }
+                // Seen for the first time by its removal.
+                self.graph.place(uid, key, resource);
+                self.claims_confirmed(node);
+            }
+            self.depart(node, Departure::Removed(version));
+        }
+        self.told(resource, version);
+    }
+
+    fn told(&mut self, resource: ResourceIndex, version: ResourceVersion) {
+        if self
+            .graph
+            .resources
+            .get(resource)
+            .is_some_and(|state| state.synced && state.info.comparable_versions)
+        {
+            self.progressed(resource, version);
+        }
+    }
+
+    /// An object is not there any more.
+    pub(super) fn depart(&mut self, node: NodeId, how: Departure) {
+        self.end_waiting(node);
+        self.retries.remove(&node);
+        let unlinked = self.graph.depart(node, how);
+        self.uncount(&unlinked);
+        self.after_unlink(&unlinked);
+        // An object that owned itself may be gone with its own reference.
+        if !self.graph.is_live(node) {
+            return;
+        }
+        if self.graph.has_dependents(node) {
+            self.enqueue_dependents(node);
+        } else {
+            self.graph.prune(node);
+        }
+    }
+}

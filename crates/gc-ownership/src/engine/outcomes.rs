@@ -1,0 +1,104 @@
+//! What became of the effects.
+
+use gc_types::{EffectId, Outcome, ResourceVersion, Uid};
+
+use super::observe::Source;
+use super::retry::backoff;
+use super::{Action, Context, Engine, Timer};
+use crate::graph::{Departure, Flag, NodeId};
+
+impl Engine {
+    pub(super) fn done(&mut self, effect: EffectId, outcome: Outcome) {
+        let Some(flight) = self.in_flight.remove(&effect) else { return };
+        match flight.context {
+            Context::Item(uid, action, asked_on) => self.item_done(&uid, action, asked_on, outcome),
+            Context::Look(identity, uid) => self.looked(identity, &uid, outcome),
+            Context::Barrier(key) => self.barrier_done(effect.0, &key, &outcome),
+            Context::Note => {}
+        }
+        if let Some(lane) = flight.lane {
+            self.lanes.finished(lane);
+            self.lane_drained(lane);
+        }
+    }
+
+    /// An owner that waits for the requests about its dependents to end gets its turn.
+    pub(super) fn lane_drained(&mut self, lane: NodeId) {
+        if self.lanes.is_idle(lane) && self.waiting.contains_key(&lane) {
+            self.enqueue(lane);
+        }
+    }
+
+    fn item_done(&mut self, uid: &Uid, action: Action, asked_on: ResourceVersion, outcome: Outcome) {
+        let Some(node) = self.graph.find(uid) else { return };
+        self.graph.set(node, Flag::IN_FLIGHT, false);
+        let dirty = self.graph.has(node, Flag::DIRTY);
+        self.graph.set(node, Flag::DIRTY, false);
+        if !self.graph.has(node, Flag::OBSERVED) {
+            return;
+        }
+        match outcome {
+            Outcome::Applied(answer) => {
+                if action == Action::Delete {
+                    self.counters.deletions += 1;
+                }
+                self.retries.remove(&node);
+                self.graph.set(node, Flag::UNCLEAR, false);
+                self.graph.set(node, Flag::FRESH, false);
+                if let Some(object) = answer.filter(|object| object.uid == *uid) {
+                    self.observed(&object, Source::Answer);
+                }
+                // Nothing new is known: the watch will tell; until then nothing more is asked.
+                if self.graph.version(node) == asked_on {
+                    self.graph.set(node, Flag::GRANTED, true);
+                }
+            }
+            Outcome::Found(object) if object.uid == *uid => {
+                self.observed(&object, Source::Answer);
+                self.graph.set(node, Flag::UNCLEAR, false);
+                self.graph.set(node, Flag::FRESH, true);
+                self.enqueue(node);
+            }
+            Outcome::Found(_) | Outcome::Absent => {
+                self.depart(node, Departure::ReadAbsent(self.now.0));
+                return;
+            }
+            Outcome::Conflict if action == Action::Finalizer => self.retry(node, "conflict", None),
+            Outcome::Conflict => self.conflicted(node),
+            Outcome::NotServed => self.retry(node, "the path is not served", None),
+            Outcome::Refused { code, message } => self.retry(node, &format!("{code}: {message}"), None),
+            Outcome::Failed { message, retry_after_milliseconds } => {
+                self.retry(node, &message, retry_after_milliseconds);
+            }
+        }
+        if dirty {
+            self.enqueue(node);
+        }
+    }
+
+    /// The object is not as observed: read it. The first conflict costs no delay, further ones do.
+    fn conflicted(&mut self, node: NodeId) {
+        self.graph.set(node, Flag::UNCLEAR, true);
+        let former = self.retries.get(&node).map_or(0, |retry| retry.conflicts);
+        if former >= self.config.conflicts_before_uid_only {
+            self.retry(node, "conflict", None);
+        } else {
+            let now = self.now;
+            let retry = self.retries.entry(node).or_insert_with(|| super::retry::Retry {
+                failures: 0,
+                conflicts: 0,
+                due: now,
+                message: "conflict".into(),
+            });
+            retry.conflicts += 1;
+            if former == 0 {
+                self.enqueue(node);
+            } else {
+                let first = self.config.retry_first_milliseconds;
+                retry.due = now.after(backoff(first, self.config.retry_longest_milliseconds, former));
+                let due = retry.due;
+                self.timers.insert((due, Timer::Item(node)));
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! When to try again: per item exponentially, over all items at a shared rate (1.6), deterministic.
+
+use std::sync::Arc;
+
+use gc_types::Timestamp;
+
+use super::{Engine, Timer};
+use crate::graph::NodeId;
+
+/// The history of an item that did not work out.
+#[derive(Clone, Debug)]
+pub(crate) struct Retry {
+    pub(crate) failures: u32,
+    /// Conflicts in a row over unchanged references.
+    pub(crate) conflicts: u32,
+    pub(crate) due: Timestamp,
+    /// What the server said last.
+    pub(crate) message: Arc<str>,
+}
+
+/// `first` doubled with each failure after the first, up to `longest`.
+pub(super) fn backoff(first: i64, longest: i64, failures: u32) -> i64 {
+    let doublings = failures.saturating_sub(1).min(40);
+    first.saturating_mul(1 << doublings).min(longest)
+}
+
+impl Engine {
+    /// Puts an item off after a failure.
+    pub(super) fn retry(&mut self, item: NodeId, message: &str, retry_after: Option<u64>) {
+        let shared = self.shared_delay();
+        let now = self.now;
+        let retry = self.retries.entry(item).or_insert_with(|| Retry {
+            failures: 0,
+            conflicts: 0,
+            due: now,
+            message: Arc::from(""),
+        });
+        retry.failures = retry.failures.saturating_add(1);
+        retry.message = message.into();
+        let own = backoff(
+            self.config.retry_first_milliseconds,
+            self.config.retry_longest_milliseconds,
+            retry.failures,
+        );
+        let asked = retry_after.and_then(|wait| i64::try_from(wait).ok()).unwrap_or(0);
+        let delay = own.max(shared).max(asked.min(self.config.retry_longest_milliseconds));
+        retry.due = now.after(delay);
+        let due = retry.due;
+        self.counters.retries += 1;
+        self.timers.insert((due, Timer::Item(item)));
+    }
+
+    /// The delay that the shared rate of retries asks for.
+    fn shared_delay(&mut self) -> i64 {
+        let interval = self.config.retry_interval_milliseconds;
+        let burst = interval.saturating_mul(self.config.retry_burst);
+        let ahead = self.retry_reserved_until.max(self.now.0).saturating_add(interval);
+        let delay = ahead.saturating_sub(burst).saturating_sub(self.now.0).max(0);
+        if delay >= self.config.retry_shared_longest_milliseconds {
+            // The backlog is as long as it may grow; reserving more would only lengthen it.
+            return self.config.retry_shared_longest_milliseconds;
+        }
+        self.retry_reserved_until = ahead;
+        delay
+    }
+}

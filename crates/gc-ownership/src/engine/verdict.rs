@@ -1,0 +1,357 @@
+//! What is to be done with one object (sections 4.3 and 4.4).
+
+use gc_types::{
+    EventNote, Evidence, OwnerReference, PropagationPolicy, Reason, Request, ResourceVersion, Timestamp,
+    Verdict,
+};
+use smallvec::SmallVec;
+
+use super::virtual_nodes::Finding;
+use super::{Action, Context, Engine, Wanted};
+use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NodeId, Target, api_version};
+
+/// What a reference amounts to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// The owner lives (also if it is being deleted without waiting for its dependents).
+    Lives,
+    /// The owner waits in foreground deletion.
+    Waiting(Evidence),
+    /// The owner is proven absent.
+    Absent(Evidence),
+    /// The owner orphans its dependents.
+    Orphaning(Evidence),
+    /// The kind is not served, the scope is impossible, or the owner cannot be looked up: counts as living.
+    Undecidable,
+    /// A look is under way.
+    Unverified,
+}
+
+/// References with what they amount to.
+pub(super) type Classes = SmallVec<[(EdgeId, Class); 2]>;
+
+impl Engine {
+    /// One item's turn.
+    pub(super) fn evaluate(&mut self, node: NodeId) {
+        self.graph.set(node, Flag::QUEUED, false);
+        if !self.graph.has(node, Flag::OBSERVED) {
+            return;
+        }
+        if self.graph.has(node, Flag::IN_FLIGHT) {
+            self.graph.set(node, Flag::DIRTY, true);
+            return;
+        }
+        if self.retries.get(&node).is_some_and(|retry| retry.due > self.now) {
+            return;
+        }
+        self.note_wrong_references(node);
+        if self.graph.has(node, Flag::GRANTED) {
+            return;
+        }
+        if self.graph.has(node, Flag::UNCLEAR) {
+            self.want_read(node);
+            return;
+        }
+        if self.release(node) {
+            return;
+        }
+        if self.graph.has(node, Flag::WAITING) {
+            self.evaluate_waiting(node);
+        } else if !self.graph.has(node, Flag::DELETING) {
+            let classes = self.classify(node);
+            self.decide(node, &classes);
+        }
+        if !self.graph.has(node, Flag::IN_FLIGHT) {
+            // Nothing is wanted any more: what failed before is history.
+            self.retries.remove(&node);
+        }
+    }
+
+    /// Takes away the references to owners that orphan their dependents, whatever else they say. True if there are.
+    fn release(&mut self, node: NodeId) -> bool {
+        let orphaning = |edge: EdgeId| {
+            let owner = self.graph.owner(edge);
+            owner != node
+                && self.graph.has(owner, Flag::OBSERVED)
+                && self.graph.has(owner, Flag::DELETING)
+                && self.graph.has(owner, Flag::ORPHAN)
+        };
+        let dead: SmallVec<[EdgeId; 2]> = self.graph.edges_of(node).filter(|&edge| orphaning(edge)).collect();
+        if dead.is_empty() {
+            return false;
+        }
+        let evidence = dead
+            .iter()
+            .map(|&edge| self.graph.owner(edge))
+            .map(|owner| Evidence::Orphaning {
+                owner: self.graph.uid(owner),
+                resource_version: self.graph.version(owner),
+            })
+            .collect();
+        let reason = Reason { verdict: Verdict::OwnerOrphans, owners: self.listed(&dead), evidence };
+        let remaining = self.references_without(node, &dead);
+        self.want_owners(node, remaining, reason);
+        true
+    }
+
+    fn listed(&self, edges: &[EdgeId]) -> Vec<gc_types::Coordinates> {
+        edges.iter().take(Reason::OWNERS_LISTED).map(|&edge| self.graph.coordinates(edge)).collect()
+    }
+
+    fn references_without(&self, node: NodeId, dead: &[EdgeId]) -> Vec<OwnerReference> {
+        self.graph
+            .edges_of(node)
+            .filter(|edge| !dead.contains(edge))
+            .map(|edge| self.graph.reference(edge))
+            .collect()
+    }
+
+    /// What each reference of an object amounts to; starts the looks that this needs.
+    pub(super) fn classify(&mut self, node: NodeId) -> Classes {
+        let edges: SmallVec<[EdgeId; 2]> = self.graph.edges_of(node).collect();
+        edges
+            .into_iter()
+            .map(|edge| {
+                let class = match self.seen_class(edge) {
+                    Some(class) => class,
+                    None => match self.graph.target(edge) {
+                        Target::UnknownKind | Target::InvalidScope => Class::Undecidable,
+                        Target::Place(resource, _) => {
+                            let tolerated = self.config.failures_before_undecidable;
+                            let verification = self.verification(edge, resource).clone();
+                            self.found_class(edge, &verification, tolerated)
+                        }
+                    },
+                };
+                (edge, class)
+            })
+            .collect()
+    }
+
+    /// What a reference to where its owner is, or was, amounts to; `None` if it leads elsewhere.
+    pub(super) fn seen_class(&self, edge: EdgeId) -> Option<Class> {
+        if !self.graph.matches(edge) {
+            return None;
+        }
+        let owner = self.graph.owner(edge);
+        let resource_version = self.graph.version(owner);
+        if self.graph.has(owner, Flag::GONE) {
+            let uid = self.graph.uid(owner);
+            return Some(Class::Absent(if self.graph.has(owner, Flag::GONE_BY_READ) {
+                let at = i64::try_from(resource_version.0).unwrap_or_default();
+                Evidence::ReadAbsent { owner: uid, at: Timestamp(at) }
+            } else {
+                Evidence::RemovalSeen { owner: uid, resource_version }
+            }));
+        }
+        if !self.graph.has(owner, Flag::OBSERVED) {
+            return None;
+        }
+        let deletion = self.graph.deletion(owner);
+        Some(if deletion.deleting && deletion.orphan && owner != self.graph.dependent(edge) {
+            Class::Orphaning(Evidence::Orphaning { owner: self.graph.uid(owner), resource_version })
+        } else if deletion.deleting && deletion.foreground {
+            Class::Waiting(Evidence::Waiting { owner: self.graph.uid(owner), resource_version })
+        } else {
+            Class::Lives
+        })
+    }
+
+    /// What a reference amounts to as far as is known now; starts nothing.
+    pub(crate) fn known_class(&self, edge: EdgeId) -> Option<Class> {
+        if let Some(class) = self.seen_class(edge) {
+            return Some(class);
+        }
+        match self.graph.target(edge) {
+            Target::UnknownKind | Target::InvalidScope => Some(Class::Undecidable),
+            Target::Place(resource, _) => {
+                let verification = self.known_verification(edge, resource)?;
+                Some(self.found_class(edge, verification, self.config.failures_before_undecidable))
+            }
+        }
+    }
+
+    fn found_class(
+        &self,
+        edge: EdgeId,
+        verification: &super::virtual_nodes::Verification,
+        tolerated: u32,
+    ) -> Class {
+        let owner = self.graph.owner(edge);
+        match verification.finding {
+            Finding::Absent { at } => Class::Absent(self.absence(owner, at)),
+            Finding::There { waiting: true } => Class::Waiting(Evidence::Waiting {
+                owner: self.graph.uid(owner),
+                resource_version: ResourceVersion::UNKNOWN,
+            }),
+            Finding::There { waiting: false } => Class::Lives,
+            Finding::Nothing if verification.failures >= tolerated => Class::Undecidable,
+            Finding::Nothing => Class::Unverified,
+        }
+    }
+
+    /// The decision table of 4.4.
+    fn decide(&mut self, node: NodeId, classes: &Classes) {
+        let mut dead: SmallVec<[EdgeId; 2]> = SmallVec::new();
+        let (mut living, mut waiting) = (false, false);
+        let mut evidence = vec![Evidence::ObservedAt { resource_version: self.graph.version(node) }];
+        for (edge, class) in classes {
+            match class {
+                // The look brings the item back.
+                Class::Unverified => return,
+                Class::Lives => {
+                    living = true;
+                    evidence.push(Evidence::Lives { owner: self.graph.uid(self.graph.owner(*edge)) });
+                }
+                Class::Undecidable => {
+                    living = true;
+                    evidence.push(Evidence::Undecidable { owner: self.graph.uid(self.graph.owner(*edge)) });
+                }
+                Class::Waiting(fact) => {
+                    waiting = true;
+                    dead.push(*edge);
+                    evidence.push(fact.clone());
+                }
+                Class::Absent(fact) | Class::Orphaning(fact) => {
+                    dead.push(*edge);
+                    evidence.push(fact.clone());
+                }
+            }
+        }
+        if dead.is_empty() {
+            return;
+        }
+        let owners = self.listed(&dead);
+        if living {
+            let remaining = self.references_without(node, &dead);
+            self.want_owners(node, remaining, Reason { verdict: Verdict::ReferencesDead, owners, evidence });
+            return;
+        }
+        let verdict = if waiting { Verdict::OwnerWaiting } else { Verdict::OwnersAbsent };
+        let policy = if waiting && self.graph.has_dependents(node) {
+            PropagationPolicy::Foreground
+        } else if self.graph.has(node, Flag::ORPHAN) {
+            PropagationPolicy::Orphan
+        } else if self.graph.has(node, Flag::FOREGROUND) {
+            PropagationPolicy::Foreground
+        } else {
+            PropagationPolicy::Background
+        };
+        self.want_delete(node, policy, Reason { verdict, owners, evidence });
+    }
+
+    /// An object whose version is not known is read right before it is acted on.
+    fn must_read(&self, node: NodeId) -> bool {
+        self.graph.version(node) == ResourceVersion::UNKNOWN && !self.graph.has(node, Flag::FRESH)
+    }
+
+    fn want_delete(&mut self, node: NodeId, policy: PropagationPolicy, reason: Reason) {
+        if self.must_read(node) {
+            self.want_read(node);
+            return;
+        }
+        let busy = self
+            .retries
+            .get(&node)
+            .is_some_and(|retry| retry.conflicts >= self.config.conflicts_before_uid_only);
+        let version = self.graph.version(node);
+        let guard = !busy && version != ResourceVersion::UNKNOWN;
+        let request = Request::Delete {
+            key: self.graph.key(node),
+            uid: self.graph.uid(node),
+            resource_version: guard.then_some(version),
+            policy,
+        };
+        self.want(node, request, reason, Action::Delete);
+    }
+
+    pub(super) fn want_owners(&mut self, node: NodeId, remaining: Vec<OwnerReference>, reason: Reason) {
+        if self.must_read(node) {
+            self.want_read(node);
+            return;
+        }
+        let request = Request::SetOwners {
+            key: self.graph.key(node),
+            uid: self.graph.uid(node),
+            resource_version: self.graph.version(node),
+            remaining,
+        };
+        self.want(node, request, reason, Action::Owners);
+    }
+
+    pub(super) fn want_read(&mut self, node: NodeId) {
+        let request = Request::Read { key: self.graph.key(node) };
+        let evidence = vec![Evidence::ObservedAt { resource_version: self.graph.version(node) }];
+        let reason = Reason { verdict: Verdict::ObjectUnclear, owners: Vec::new(), evidence };
+        self.want(node, request, reason, Action::Read);
+    }
+
+    pub(super) fn want(&mut self, node: NodeId, request: Request, reason: Reason, action: Action) {
+        self.graph.set(node, Flag::IN_FLIGHT, true);
+        let context = Context::Item(self.graph.uid(node), action, self.graph.version(node));
+        self.ready.push_back(Wanted { request, reason, context, lane: self.turn });
+    }
+
+    /// One Kubernetes Event per wrong reference (10.2, R-13), once the owner was seen elsewhere.
+    fn note_wrong_references(&mut self, node: NodeId) {
+        let edges: SmallVec<[EdgeId; 2]> = self.graph.edges_of(node).collect();
+        for edge in edges {
+            let owner = self.graph.owner(edge);
+            if self.graph.edge_has(edge, EdgeFlag::NOTED)
+                || !self.graph.has(owner, Flag::OBSERVED)
+                || self.graph.matches(edge)
+            {
+                continue;
+            }
+            let Some((verdict, reason, message)) = self.complaint(node, edge, owner) else { continue };
+            self.graph.set_edge(edge, EdgeFlag::NOTED, true);
+            let note = EventNote { about: self.graph.key(node), uid: self.graph.uid(node), reason, message };
+            self.ready.push_back(Wanted {
+                request: Request::Note(note),
+                reason: Reason {
+                    verdict,
+                    owners: vec![self.graph.coordinates(edge)],
+                    evidence: vec![Evidence::Lives { owner: self.graph.uid(owner) }],
+                },
+                context: Context::Note,
+                lane: None,
+            });
+        }
+    }
+
+    fn complaint(
+        &self,
+        node: NodeId,
+        edge: EdgeId,
+        owner: NodeId,
+    ) -> Option<(Verdict, &'static str, String)> {
+        let coordinates = self.graph.coordinates(edge);
+        let namespace = self.graph.namespace_text(self.graph.namespace(node));
+        let written = format!(
+            "ownerRef [{}/{}, namespace: {namespace}, name: {}, uid: {}]",
+            coordinates.api_version, coordinates.kind, coordinates.name, coordinates.uid
+        );
+        let owner_namespace = self.graph.namespace(owner);
+        if owner_namespace != CLUSTER && owner_namespace != self.graph.namespace(node) {
+            let message = format!("{written} does not exist in namespace {}", quoted(&namespace));
+            return Some((Verdict::CrossNamespace, "OwnerRefInvalidNamespace", message));
+        }
+        // Elsewhere may be another view of the same object: only a proof makes the reference wrong.
+        let Target::Place(..) = self.graph.target(edge) else { return None };
+        let Some(Class::Absent(_)) = self.known_class(edge) else { return None };
+        let resource = self.graph.resources.get(self.graph.resource(owner))?;
+        let message = format!(
+            "{written} does not lead to the object with that uid, which is {}/{}, namespace: {}, name: {}",
+            api_version(&resource.info),
+            resource.info.kind,
+            self.graph.namespace_text(owner_namespace),
+            self.graph.name(owner)
+        );
+        Some((Verdict::WrongCoordinates, "OwnerRefInvalidCoordinates", message))
+    }
+}
+
+/// As Go quotes a namespace, which holds nothing that needs escaping beyond these.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}

@@ -1,0 +1,364 @@
+//! Owners that wait for their dependents: foreground deletion (section 5) and orphaning (section 7).
+
+use gc_types::{
+    Evidence, FinalizerName, Outcome, Reason, Request, ResourceId, ResourceVersion, Scope, Timestamp, Verdict,
+};
+use std::sync::Arc;
+
+use super::retry::backoff;
+use super::{Action, Context, Engine, Timer, Wanted};
+use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NONE, NodeId, ResourceIndex, Unlinked};
+
+/// An owner that is marked for deletion and carries `foregroundDeletion` or `orphan`.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    /// `orphan` is dealt with before `foregroundDeletion`.
+    pub(crate) orphan: bool,
+    /// The version at which the mark was seen; not below that of the mark itself.
+    pub(crate) mark: ResourceVersion,
+    /// Effects from this number on were made after the mark was seen.
+    pub(crate) mark_effect: u64,
+    pub(crate) since: Timestamp,
+    /// Since when only resources that lag behind hold it up.
+    pub(crate) ready_since: Option<Timestamp>,
+    /// References that block it.
+    pub(crate) blocking: usize,
+    /// The resource whose progress it waits for.
+    pub(crate) held_by: Option<ResourceIndex>,
+}
+
+/// Which part of which resource was listed to catch up.
+pub(crate) type BarrierKey = (ResourceIndex, Option<Arc<str>>);
+
+/// Catching up by a live list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Barrier {
+    pub(crate) in_flight: bool,
+    /// The number of the newest such effect that was answered; it covers every mark seen before it was made.
+    done: Option<u64>,
+    pub(crate) failures: u32,
+    /// Not before this time again.
+    due: Timestamp,
+}
+
+/// How many answered barriers are remembered; more are simply made again.
+const BARRIERS_REMEMBERED: usize = 10_000;
+
+impl Engine {
+    /// Brings the table of waiting owners in line with what was observed of one.
+    pub(super) fn update_waiting(&mut self, node: NodeId) {
+        let deletion = self.graph.deletion(node);
+        let should = deletion.deleting && (deletion.foreground || deletion.orphan);
+        match self.waiting.get(&node) {
+            Some(waiting) if should && waiting.orphan == deletion.orphan => {}
+            Some(_) => {
+                self.end_waiting(node);
+                if should {
+                    self.begin_waiting(node, deletion.orphan);
+                }
+            }
+            None if should => self.begin_waiting(node, deletion.orphan),
+            None => {}
+        }
+    }
+
+    fn begin_waiting(&mut self, node: NodeId, orphan: bool) {
+        self.graph.set(node, Flag::WAITING, true);
+        self.waiting.insert(
+            node,
+            Waiting {
+                orphan,
+                mark: self.graph.version(node),
+                mark_effect: self.next_effect,
+                since: self.now,
+                ready_since: None,
+                blocking: 0,
+                held_by: None,
+            },
+        );
+        self.count_blocking(node);
+        // Dependents first: the owner is looked at after them.
+        self.enqueue_dependents(node);
+        self.enqueue(node);
+    }
+
+    pub(super) fn end_waiting(&mut self, node: NodeId) {
+        let Some(waiting) = self.waiting.remove(&node) else { return };
+        if let Some(resource) = waiting.held_by {
+            self.held.remove(&(resource, waiting.mark, node));
+        }
+        self.graph.set(node, Flag::WAITING, false);
+        let mut cursor = self.graph.first_dependent(node);
+        while cursor != NONE {
+            self.graph.set_edge(cursor, EdgeFlag::COUNTED, false);
+            cursor = self.graph.next_dependent(cursor);
+        }
+        if self.waiting.is_empty() {
+            self.barriers.retain(|_, barrier| barrier.in_flight);
+        }
+    }
+
+    /// Counts the references that block a waiting owner.
+    fn count_blocking(&mut self, owner: NodeId) {
+        let mut cursor = self.graph.first_dependent(owner);
+        while cursor != NONE {
+            self.count_edge(cursor);
+            cursor = self.graph.next_dependent(cursor);
+        }
+    }
+
+    /// Takes one reference into the count of its owner, if that waits in foreground deletion and the reference
+    /// blocks. Only a reference that really leads to the owner does; one to itself would never be released.
+    pub(super) fn count_edge(&mut self, edge: EdgeId) {
+        let owner = self.graph.owner(edge);
+        if !self.graph.has(owner, Flag::WAITING)
+            || self.graph.edge_has(edge, EdgeFlag::COUNTED)
+            || !self.graph.blocks(edge)
+            || self.graph.dependent(edge) == owner
+            || !self.graph.matches(edge)
+        {
+            return;
+        }
+        if let Some(waiting) = self.waiting.get_mut(&owner).filter(|waiting| !waiting.orphan) {
+            waiting.blocking += 1;
+            self.graph.set_edge(edge, EdgeFlag::COUNTED, true);
+        }
+    }
+
+    /// Discovery changed where references lead: count anew.
+    pub(super) fn recount_blocking(&mut self) {
+        for owner in self.waiting.keys().copied().collect::<Vec<_>>() {
+            if let Some(waiting) = self.waiting.get_mut(&owner) {
+                waiting.blocking = 0;
+            }
+            let mut cursor = self.graph.first_dependent(owner);
+            while cursor != NONE {
+                self.graph.set_edge(cursor, EdgeFlag::COUNTED, false);
+                self.count_edge(cursor);
+                cursor = self.graph.next_dependent(cursor);
+            }
+            self.enqueue(owner);
+        }
+    }
+
+    /// References went: uncount them. Call before new ones of the same dependent are counted.
+    pub(super) fn uncount(&mut self, unlinked: &[Unlinked]) {
+        for lost in unlinked.iter().filter(|lost| lost.counted) {
+            if let Some(waiting) = self.waiting.get_mut(&lost.owner) {
+                waiting.blocking = waiting.blocking.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Owners that lost a reference: waiting ones may be done, others may be nobody's owners any more.
+    pub(super) fn after_unlink(&mut self, unlinked: &[Unlinked]) {
+        for lost in unlinked {
+            if let Some(waiting) = self.waiting.get(&lost.owner) {
+                let done = if waiting.orphan {
+                    !self.has_other_dependents(lost.owner)
+                } else {
+                    waiting.blocking == 0
+                };
+                if done {
+                    self.enqueue(lost.owner);
+                }
+            } else if self.graph.is_live(lost.owner) {
+                self.release_owner(lost.owner);
+            }
+        }
+    }
+
+    fn has_other_dependents(&self, owner: NodeId) -> bool {
+        self.graph.dependents_of(owner).any(|edge| self.graph.dependent(edge) != owner)
+    }
+
+    /// A waiting owner's turn: is it done?
+    pub(super) fn evaluate_waiting(&mut self, node: NodeId) {
+        let Some(waiting) = self.waiting.get(&node) else { return };
+        let (orphan, blocked) = (waiting.orphan, waiting.blocking > 0);
+        if blocked {
+            self.open_ring(node);
+            return;
+        }
+        if orphan && self.has_other_dependents(node) {
+            return;
+        }
+        // Its dependents come first (G134). The end of their requests brings it back.
+        if !self.lanes.is_idle(node) {
+            return;
+        }
+        if !self.caught_up(node) {
+            return;
+        }
+        let Some(waiting) = self.waiting.get(&node) else { return };
+        let mark = waiting.mark;
+        let mut evidence = vec![Evidence::ObservedAt { resource_version: self.graph.version(node) }];
+        let gaps = self.gaps(node);
+        if gaps.is_empty() {
+            evidence.push(Evidence::CaughtUp { resource_version: mark });
+        }
+        self.counters.gaps_given_up += gaps.len() as u64;
+        evidence.extend(gaps.into_iter().map(|resource| Evidence::GapGivenUp { resource }));
+        let (finalizer, verdict) = if orphan {
+            (FinalizerName::Orphan, Verdict::AllOrphaned)
+        } else {
+            (FinalizerName::ForegroundDeletion, Verdict::NothingBlocks)
+        };
+        let request =
+            Request::RemoveFinalizer { key: self.graph.key(node), uid: self.graph.uid(node), finalizer };
+        self.want(node, request, Reason { verdict, owners: Vec::new(), evidence }, Action::Finalizer);
+    }
+
+    /// Whether a resource has told everything that existed when the owner was marked.
+    fn has_caught_up(&self, node: NodeId, waiting: &Waiting, resource: ResourceIndex) -> bool {
+        let Some(state) = self.graph.resources.get(resource) else { return true };
+        if !state.served || !state.info.watched {
+            return true;
+        }
+        let namespaced_owner = self.graph.namespace(node) != CLUSTER;
+        if namespaced_owner && state.info.scope == Scope::Cluster {
+            // Nothing at cluster scope can be its dependent.
+            return true;
+        }
+        if self.is_comparable(node, resource) && state.progress >= waiting.mark {
+            return true;
+        }
+        let key = self.barrier_key(node, resource);
+        let covers = |key: &BarrierKey| {
+            self.barriers
+                .get(key)
+                .and_then(|barrier| barrier.done)
+                .is_some_and(|done| done >= waiting.mark_effect)
+        };
+        covers(&key) || covers(&(resource, None))
+    }
+
+    fn is_comparable(&self, node: NodeId, resource: ResourceIndex) -> bool {
+        let comparable =
+            |index| self.graph.resources.get(index).is_some_and(|state| state.info.comparable_versions);
+        comparable(resource)
+            && comparable(self.graph.resource(node))
+            && self.waiting.get(&node).is_some_and(|waiting| waiting.mark != ResourceVersion::UNKNOWN)
+    }
+
+    fn barrier_key(&self, node: NodeId, resource: ResourceIndex) -> BarrierKey {
+        let namespace = self.graph.namespace(node);
+        let narrow = namespace != CLUSTER && self.graph.resources.is_namespaced(resource);
+        (resource, narrow.then(|| self.graph.namespace_text(namespace)))
+    }
+
+    /// The resources that have not caught up with an owner's mark.
+    fn lagging(&self, node: NodeId) -> Vec<ResourceIndex> {
+        let Some(waiting) = self.waiting.get(&node) else { return Vec::new() };
+        self.graph
+            .resources
+            .iter()
+            .map(|(index, _)| index)
+            .filter(|&index| !self.has_caught_up(node, waiting, index))
+            .collect()
+    }
+
+    /// The lagging resources that were given up on.
+    pub(super) fn gaps(&self, node: NodeId) -> Vec<ResourceId> {
+        self.lagging(node).into_iter().map(|index| self.graph.resource_id(index)).collect()
+    }
+
+    /// true once every resource has told what existed when the owner was marked, or the wait for those that
+    /// cannot is over. Otherwise asks the lagging ones to catch up; their progress brings the owner back.
+    fn caught_up(&mut self, node: NodeId) -> bool {
+        let lagging = self.lagging(node);
+        let now = self.now;
+        let Some(waiting) = self.waiting.get_mut(&node) else { return true };
+        let Some(&first) = lagging.first() else { return true };
+        let ready_since = *waiting.ready_since.get_or_insert(now);
+        let give_up = ready_since.after(self.config.gap_wait_milliseconds);
+        if now >= give_up {
+            return true;
+        }
+        let mark = waiting.mark;
+        if let Some(former) = waiting.held_by.replace(first) {
+            self.held.remove(&(former, mark, node));
+        }
+        self.held.insert((first, mark, node));
+        self.timers.insert((give_up, Timer::Item(node)));
+        for resource in lagging {
+            let key = self.barrier_key(node, resource);
+            self.ask_barrier(key);
+        }
+        false
+    }
+
+    fn ask_barrier(&mut self, key: BarrierKey) {
+        if self.barriers.len() >= BARRIERS_REMEMBERED {
+            self.barriers.retain(|_, barrier| barrier.in_flight);
+        }
+        let barrier = self.barriers.entry(key.clone()).or_default();
+        if barrier.in_flight {
+            return;
+        }
+        barrier.in_flight = true;
+        if barrier.due > self.now {
+            self.timers.insert((barrier.due, Timer::Barrier(key)));
+        } else {
+            self.barrier_queue.push_back(key);
+        }
+    }
+
+    /// Turns an asked barrier into an effect.
+    pub(super) fn make_barrier(&mut self, key: BarrierKey) {
+        // The answer counts for every owner that waits now, so it must be far enough for all of them.
+        let all_comparable = self.waiting.keys().all(|&node| self.is_comparable(node, key.0));
+        let highest = self.waiting.values().map(|waiting| waiting.mark).max();
+        let at_least = highest.filter(|_| all_comparable).unwrap_or(ResourceVersion::UNKNOWN);
+        let request =
+            Request::Barrier { resource: self.graph.resource_id(key.0), namespace: key.1.clone(), at_least };
+        let reason = Reason { verdict: Verdict::CatchUp, owners: Vec::new(), evidence: Vec::new() };
+        self.ready.push_back(Wanted { request, reason, context: Context::Barrier(key), lane: None });
+    }
+
+    /// The answer to a barrier.
+    pub(super) fn barrier_done(&mut self, effect: u64, key: &BarrierKey, outcome: &Outcome) {
+        let Some(barrier) = self.barriers.get_mut(key) else { return };
+        barrier.in_flight = false;
+        if let Outcome::Applied(_) = outcome {
+            barrier.failures = 0;
+            barrier.done = barrier.done.max(Some(effect));
+        } else {
+            barrier.failures = barrier.failures.saturating_add(1);
+            let wait = backoff(
+                self.config.poll_first_milliseconds,
+                self.config.gap_wait_milliseconds,
+                barrier.failures,
+            );
+            barrier.due = self.now.after(wait);
+        }
+        self.wake_held(key.0, None);
+    }
+
+    /// Owners held by a resource look again: all of them, or those whose mark it has reached.
+    pub(super) fn wake_held(&mut self, resource: ResourceIndex, reached: Option<ResourceVersion>) {
+        loop {
+            let first = (resource, ResourceVersion::UNKNOWN, 0);
+            let Some(&(held_by, mark, node)) = self.held.range(first..).next() else { return };
+            if held_by != resource || reached.is_some_and(|reached| mark > reached) {
+                return;
+            }
+            self.held.remove(&(held_by, mark, node));
+            if let Some(waiting) = self.waiting.get_mut(&node) {
+                waiting.held_by = None;
+            }
+            self.enqueue(node);
+        }
+    }
+
+    /// A resource has told everything up to a version.
+    pub(super) fn progressed(&mut self, resource: ResourceIndex, version: ResourceVersion) {
+        let Some(state) = self.graph.resources.get_mut(resource) else { return };
+        if version > state.progress {
+            state.progress = version;
+            if !self.held.is_empty() {
+                self.wake_held(resource, Some(version));
+            }
+        }
+    }
+}

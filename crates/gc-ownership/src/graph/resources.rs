@@ -1,0 +1,136 @@
+//! What is served, and which resource the kind of a reference leads to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gc_types::{ResourceId, ResourceInfo, ResourceVersion, Scope};
+
+use super::intern::KindText;
+
+/// Dense number of a resource within this process.
+pub(crate) type ResourceIndex = u16;
+/// "No resource."
+pub(crate) const NO_RESOURCE: ResourceIndex = u16::MAX;
+
+/// What is known of one resource.
+#[derive(Clone, Debug)]
+pub(crate) struct Resource {
+    pub(crate) info: ResourceInfo,
+    /// Discovery lists it.
+    pub(crate) served: bool,
+    /// Its list was complete at least once.
+    pub(crate) ever_synced: bool,
+    /// Its list is complete and its watch delivers.
+    pub(crate) synced: bool,
+    /// A list is under way.
+    pub(crate) listing: bool,
+    /// The mark that objects seen in the last (or present) list carry.
+    pub(crate) parity: bool,
+    /// Every change up to here was delivered.
+    pub(crate) progress: ResourceVersion,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Resources {
+    list: Vec<Resource>,
+    by_id: BTreeMap<ResourceId, ResourceIndex>,
+    /// (apiVersion, kind), also with the kind in lower case, to the resource it leads to.
+    by_kind: BTreeMap<KindText, ResourceIndex>,
+}
+
+impl Resources {
+    /// Takes in what discovery says. `None` if there are more resources than any server has (65,535).
+    pub(crate) fn serve(&mut self, info: ResourceInfo) -> Option<ResourceIndex> {
+        let index = if let Some(&index) = self.by_id.get(&info.id) {
+            let resource = &mut self.list[index as usize];
+            resource.info = info;
+            resource.served = true;
+            index
+        } else {
+            let index =
+                ResourceIndex::try_from(self.list.len()).ok().filter(|&index| index != NO_RESOURCE)?;
+            self.by_id.insert(info.id, index);
+            self.list.push(Resource {
+                info,
+                served: true,
+                ever_synced: false,
+                synced: false,
+                listing: false,
+                parity: false,
+                progress: ResourceVersion::UNKNOWN,
+            });
+            index
+        };
+        self.index_kinds();
+        Some(index)
+    }
+
+    pub(crate) fn withdraw(&mut self, id: ResourceId) -> Option<ResourceIndex> {
+        let index = *self.by_id.get(&id)?;
+        let resource = &mut self.list[index as usize];
+        resource.served = false;
+        resource.synced = false;
+        resource.listing = false;
+        resource.ever_synced = false;
+        resource.progress = ResourceVersion::UNKNOWN;
+        self.index_kinds();
+        Some(index)
+    }
+
+    fn index_kinds(&mut self) {
+        self.by_kind.clear();
+        // A watched resource goes before one that is not, an older one before a newer one.
+        for watched in [true, false] {
+            for (index, resource) in (0..).zip(&self.list) {
+                if !resource.served || resource.info.watched != watched {
+                    continue;
+                }
+                let lower: Arc<str> = resource.info.kind.to_lowercase().into();
+                for api_version in &resource.info.served_api_versions {
+                    for kind in [&resource.info.kind, &lower] {
+                        self.by_kind
+                            .entry(KindText { api_version: api_version.clone(), kind: kind.clone() })
+                            .or_insert(index);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn resolve(&self, text: &KindText) -> ResourceIndex {
+        self.by_kind.get(text).copied().unwrap_or(NO_RESOURCE)
+    }
+
+    pub(crate) fn index(&self, id: ResourceId) -> Option<ResourceIndex> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub(crate) fn get(&self, index: ResourceIndex) -> Option<&Resource> {
+        self.list.get(index as usize)
+    }
+
+    pub(crate) fn get_mut(&mut self, index: ResourceIndex) -> Option<&mut Resource> {
+        self.list.get_mut(index as usize)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ResourceIndex, &Resource)> {
+        (0..).zip(&self.list)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Resource> {
+        self.list.iter_mut()
+    }
+
+    pub(crate) fn is_namespaced(&self, index: ResourceIndex) -> bool {
+        self.get(index).is_some_and(|resource| resource.info.scope == Scope::Namespaced)
+    }
+}
+
+/// `group/version`, or `version` for the core group, of the watched version.
+pub(crate) fn api_version(info: &ResourceInfo) -> String {
+    if info.gvr.group.is_empty() {
+        info.gvr.version.to_string()
+    } else {
+        format!("{}/{}", info.gvr.group, info.gvr.version)
+    }
+}

@@ -1,0 +1,63 @@
+//! Chunked storage: grows without copying, hands out small integers, reuses what was freed.
+
+/// Elements per chunk: a chunk is the unit of growth, so at most one chunk per slab is unused.
+const CHUNK: usize = 1 << CHUNK_BITS;
+const CHUNK_BITS: u32 = 12;
+
+/// "No element."
+pub(crate) const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Slab<T> {
+    chunks: Vec<Vec<T>>,
+    free: Vec<u32>,
+    /// Slots ever handed out.
+    used: u32,
+}
+
+impl<T: Copy> Slab<T> {
+    pub(crate) fn new() -> Self {
+        Self { chunks: Vec::new(), free: Vec::new(), used: 0 }
+    }
+
+    /// Stores a value. There are fewer than `NONE` elements: more than four billion objects do not fit any machine
+    /// this runs on, and the assertion keeps a wrapped index from ever naming another object.
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            *self.get_mut(slot) = value;
+            return slot;
+        }
+        let slot = self.used;
+        assert!(slot < NONE, "the graph is full");
+        if slot as usize % CHUNK == 0 {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.push(value);
+        }
+        self.used += 1;
+        slot
+    }
+
+    /// Gives a slot back. The caller holds no other reference to it.
+    pub(crate) fn remove(&mut self, slot: u32) {
+        self.free.push(slot);
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> &T {
+        &self.chunks[(slot >> CHUNK_BITS) as usize][slot as usize % CHUNK]
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: u32) -> &mut T {
+        &mut self.chunks[(slot >> CHUNK_BITS) as usize][slot as usize % CHUNK]
+    }
+
+    /// Slots ever handed out; some of them may be free again.
+    pub(crate) fn slots(&self) -> u32 {
+        self.used
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.used as usize - self.free.len()
+    }
+}

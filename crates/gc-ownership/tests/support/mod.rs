@@ -1,0 +1,326 @@
+//! A bench for the engine: a model server whose watches can lag, whose answers can be replaced, and a notation for
+//! objects and requests in which whole runs are compared.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "each test file uses a part; tests may panic"
+)]
+
+use std::collections::{BTreeMap, VecDeque};
+
+use gc_ownership::model::Model;
+use gc_ownership::{Config, Engine};
+use gc_types::{
+    Coordinates, DeletionState, Effect, Event, Gvr, ObjectKey, ObservedObject, Outcome, OwnerReference,
+    PropagationPolicy, Request, ResourceId, ResourceInfo, ResourceVersion, Scope, Timestamp, Uid,
+};
+
+/// kind, plural, apiVersions served (the first is watched), scope.
+pub const KINDS: [(&str, &str, &[&str], Scope); 7] = [
+    ("Pod", "pods", &["v1"], Scope::Namespaced),
+    ("ReplicationController", "replicationcontrollers", &["v1"], Scope::Namespaced),
+    ("ConfigMap", "configmaps", &["v1"], Scope::Namespaced),
+    ("Secret", "secrets", &["v1"], Scope::Namespaced),
+    ("Deployment", "deployments", &["apps/v1", "apps/v1beta1"], Scope::Namespaced),
+    ("Node", "nodes", &["v1"], Scope::Cluster),
+    ("PersistentVolume", "persistentvolumes", &["v1"], Scope::Cluster),
+];
+
+pub fn resource(kind: &str) -> ResourceId {
+    ResourceId(u32::try_from(KINDS.iter().position(|row| row.0 == kind).unwrap()).unwrap())
+}
+
+pub fn info(kind: &str) -> ResourceInfo {
+    let row = KINDS.iter().find(|row| row.0 == kind).unwrap();
+    let (group, version) = row.2[0].split_once('/').unwrap_or(("", row.2[0]));
+    ResourceInfo {
+        id: resource(kind),
+        gvr: Gvr { group: group.into(), version: version.into(), resource: row.1.into() },
+        kind: row.0.into(),
+        scope: row.3,
+        served_api_versions: row.2.iter().map(|&version| version.into()).collect(),
+        watched: true,
+        comparable_versions: true,
+    }
+}
+
+/// `Kind/name@namespace` (no `@` at cluster scope).
+pub fn key(text: &str) -> ObjectKey {
+    let (kind, rest) = text.split_once('/').unwrap();
+    let (name, namespace) = rest.split_once('@').unwrap_or((rest, ""));
+    ObjectKey { resource: resource(kind), namespace: namespace.into(), name: name.into() }
+}
+
+pub fn show(key: &ObjectKey) -> String {
+    let kind = KINDS[key.resource.0 as usize].0;
+    if key.namespace.is_empty() {
+        format!("{kind}/{}", key.name)
+    } else {
+        format!("{kind}/{}@{}", key.name, key.namespace)
+    }
+}
+
+/// `Kind/name`, or `apiVersion:Kind/name`, with `=uid` if that is not the name, and `!` if it blocks.
+pub fn owner(text: &str) -> OwnerReference {
+    let (text, blocks) = text.strip_suffix('!').map_or((text, None), |text| (text, Some(true)));
+    let (text, uid) = text.split_once('=').map_or((text, None), |(text, uid)| (text, Some(uid)));
+    let (api_version, text) =
+        text.split_once(':').map_or((None, text), |(version, text)| (Some(version), text));
+    let (kind, name) = text.split_once('/').unwrap();
+    let known = KINDS.iter().find(|row| row.0 == kind).map_or("v1", |row| row.2[0]);
+    OwnerReference {
+        coordinates: Coordinates {
+            api_version: api_version.unwrap_or(known).into(),
+            kind: kind.into(),
+            name: name.into(),
+            uid: Uid::new(uid.unwrap_or(name)),
+        },
+        controller: None,
+        block_owner_deletion: blocks,
+    }
+}
+
+/// An object: `Kind/name@namespace` and its owners; the UID is the name.
+pub fn object(text: &str, owners: &[&str]) -> ObservedObject {
+    let key = key(text);
+    ObservedObject {
+        uid: Uid::new(&key.name),
+        key,
+        resource_version: ResourceVersion::UNKNOWN,
+        owners: owners.iter().map(|text| owner(text)).collect(),
+        deletion: DeletionState::default(),
+    }
+}
+
+pub fn policy_name(policy: PropagationPolicy) -> &'static str {
+    match policy {
+        PropagationPolicy::Background => "Background",
+        PropagationPolicy::Foreground => "Foreground",
+        PropagationPolicy::Orphan => "Orphan",
+    }
+}
+
+pub fn show_request(request: &Request) -> String {
+    match request {
+        Request::Delete { key, resource_version, policy, .. } => {
+            let guard = if resource_version.is_some() { "" } else { " uid-only" };
+            format!("delete {} {}{guard}", show(key), policy_name(*policy))
+        }
+        Request::SetOwners { key, remaining, .. } => {
+            let owners: Vec<String> = remaining
+                .iter()
+                .map(|owner| {
+                    let blocks = if owner.block_owner_deletion == Some(true) { "!" } else { "" };
+                    format!("{}{blocks}", owner.coordinates.name)
+                })
+                .collect();
+            format!("owners {} [{}]", show(key), owners.join(","))
+        }
+        Request::RemoveFinalizer { key, finalizer, .. } => format!("unfinalize {} {finalizer}", show(key)),
+        Request::Read { key } => format!("read {}", show(key)),
+        Request::Barrier { resource, namespace, .. } => {
+            format!("barrier {} {}", KINDS[resource.0 as usize].1, namespace.as_deref().unwrap_or("*"))
+        }
+        Request::Note(note) => format!("note {} {}: {}", show(&note.about), note.reason, note.message),
+    }
+}
+
+pub struct Bench {
+    pub engine: Engine,
+    pub model: Model,
+    pub log: Vec<String>,
+    /// Events of resources whose watch lags, held back.
+    pub lagging: BTreeMap<ResourceId, VecDeque<Event>>,
+    /// Answers to give instead of the model's, by the request as shown; each is used once, in order.
+    pub scripted: BTreeMap<String, VecDeque<Outcome>>,
+    /// What changes in the world just before a request is answered, once.
+    pub before: BTreeMap<String, VecDeque<Box<dyn FnMut(&mut Model) -> Vec<Event>>>>,
+    pub now: i64,
+    /// Barriers are answered at once, and left out of the log.
+    pub log_barriers: bool,
+}
+
+impl Bench {
+    /// Everything served and synced, nothing there.
+    pub fn new() -> Self {
+        Self::with(Config::default())
+    }
+
+    pub fn with(config: Config) -> Self {
+        let mut bench = Self::unstarted(config);
+        for row in KINDS {
+            bench.engine.handle(Event::ResourceServed(info(row.0)));
+            bench.sync(row.0);
+        }
+        bench.engine.handle(Event::Discovered);
+        bench
+    }
+
+    pub fn unstarted(config: Config) -> Self {
+        let mut bench = Self {
+            engine: Engine::new(config),
+            model: Model::new(),
+            log: Vec::new(),
+            lagging: BTreeMap::new(),
+            scripted: BTreeMap::new(),
+            before: BTreeMap::new(),
+            now: 1_000,
+            log_barriers: false,
+        };
+        bench.engine.handle(Event::Tick(Timestamp(1_000)));
+        bench
+    }
+
+    /// A complete list of a kind.
+    pub fn sync(&mut self, kind: &str) {
+        let id = resource(kind);
+        self.engine.handle(Event::ListStarted(id));
+        for object in self.model.list(id, None) {
+            self.engine.handle(Event::Observed(object));
+        }
+        self.engine.handle(Event::Synced { resource: id, resource_version: self.model.version() });
+        self.check();
+    }
+
+    pub fn check(&self) {
+        let broken = self.engine.verify();
+        assert!(broken.is_empty(), "{broken:#?}\nafter {:#?}", self.log);
+    }
+
+    /// Tells an event, unless the watch of its resource lags.
+    pub fn tell(&mut self, event: Event) {
+        let id = match &event {
+            Event::Observed(object) => Some(object.key.resource),
+            Event::Removed { key, .. } => Some(key.resource),
+            _ => None,
+        };
+        if let Some(held) = id.and_then(|id| self.lagging.get_mut(&id)) {
+            held.push_back(event);
+            return;
+        }
+        self.engine.handle(event);
+        self.check();
+    }
+
+    pub fn lag(&mut self, kind: &str) {
+        self.lagging.insert(resource(kind), VecDeque::new());
+    }
+
+    pub fn catch_up(&mut self, kind: &str) {
+        for event in self.lagging.remove(&resource(kind)).unwrap_or_default() {
+            self.tell(event);
+        }
+    }
+
+    /// Creates an object.
+    pub fn add(&mut self, text: &str, owners: &[&str]) -> &mut Self {
+        self.put(object(text, owners))
+    }
+
+    pub fn put(&mut self, object: ObservedObject) -> &mut Self {
+        let event = self.model.put(object);
+        self.tell(event);
+        self
+    }
+
+    /// Creates an object held by a finalizer that is not the collector's.
+    pub fn add_held(&mut self, text: &str, owners: &[&str]) -> &mut Self {
+        let mut held = object(text, owners);
+        held.deletion.foreign_finalizers = true;
+        self.put(held)
+    }
+
+    pub fn delete(&mut self, text: &str, policy: PropagationPolicy) -> &mut Self {
+        if let Some(event) = self.model.delete(&key(text), Some(policy)) {
+            self.tell(event);
+        }
+        self
+    }
+
+    pub fn release(&mut self, text: &str) -> &mut Self {
+        let event = self.model.release(&key(text)).unwrap();
+        self.tell(event);
+        self
+    }
+
+    pub fn set_owners(&mut self, text: &str, owners: &[&str]) -> &mut Self {
+        let event =
+            self.model.set_owners(&key(text), owners.iter().map(|text| owner(text)).collect()).unwrap();
+        self.tell(event);
+        self
+    }
+
+    pub fn script(&mut self, request: &str, outcomes: &[Outcome]) -> &mut Self {
+        self.scripted.entry(request.to_owned()).or_default().extend(outcomes.iter().cloned());
+        self
+    }
+
+    /// Performs one effect; logs it.
+    pub fn perform(&mut self, effect: &Effect) {
+        let shown = show_request(&effect.request);
+        if self.log_barriers || !matches!(effect.request, Request::Barrier { .. }) {
+            self.log.push(shown.clone());
+        }
+        if let Some(mut change) = self.before.get_mut(&shown).and_then(VecDeque::pop_front) {
+            for event in change(&mut self.model) {
+                self.tell(event);
+            }
+        }
+        if let Some(outcome) = self.scripted.get_mut(&shown).and_then(VecDeque::pop_front) {
+            self.tell(Event::Done(effect.id, outcome));
+            return;
+        }
+        let answer = self.model.answer(&effect.request);
+        for event in answer.events {
+            self.tell(event);
+        }
+        self.tell(Event::Done(effect.id, answer.outcome));
+    }
+
+    /// Performs what the engine wants now, without letting time pass.
+    pub fn drain(&mut self) -> &mut Self {
+        let mut steps = 0;
+        while let Some(effect) = self.engine.poll_effect() {
+            self.check();
+            self.perform(&effect);
+            steps += 1;
+            assert!(steps < 100_000, "the engine does not come to rest: {:#?}", &self.log[..50]);
+        }
+        self
+    }
+
+    /// Lets so much time pass, performing whatever is wanted on the way.
+    pub fn run_for(&mut self, milliseconds: i64) -> &mut Self {
+        let end = self.now + milliseconds;
+        self.drain();
+        while let Some(due) = self.engine.next_wakeup().filter(|due| due.0 <= end) {
+            self.now = self.now.max(due.0);
+            self.engine.handle(Event::Tick(Timestamp(self.now)));
+            self.drain();
+        }
+        self.now = end;
+        self.engine.handle(Event::Tick(Timestamp(end)));
+        self.drain();
+        self
+    }
+
+    /// What is there, with owners, as `Kind/name@namespace[owners]`, `-` in front if it is being deleted.
+    pub fn world(&self) -> Vec<String> {
+        self.model
+            .objects()
+            .map(|object| {
+                let owners: Vec<&str> = object.owners.iter().map(|owner| &*owner.coordinates.name).collect();
+                let deleting = if object.deletion.deleting { "-" } else { "" };
+                let owners =
+                    if owners.is_empty() { String::new() } else { format!("[{}]", owners.join(",")) };
+                format!("{deleting}{}{owners}", show(&object.key))
+            })
+            .collect()
+    }
+
+    pub fn take_log(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.log)
+    }
+}
