@@ -23,7 +23,7 @@ pub struct UserInfo {
 }
 
 /// One question to the authorizer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes<'a> {
     /// Verb, such as `delete`.
     pub verb: &'a str,

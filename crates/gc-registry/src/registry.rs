@@ -57,6 +57,11 @@ impl Registry {
         self.storage.blocks()
     }
 
+    /// Whether the store answers, for health checks.
+    pub fn storage_health(&self) -> Result<(), StorageError> {
+        self.storage.revision().map(|_| ())
+    }
+
     /// Everything that is served at this moment.
     #[must_use]
     pub fn catalog(&self) -> Arc<Catalog> {

@@ -10,8 +10,22 @@ const PURE: [&str; 4] = ["gc-types", "gc-ownership", "gc-retention", "gc-registr
 
 /// What would make a pure crate able to act.
 const FORBIDDEN: [&str; 16] = [
-    "tokio", "async-std", "smol", "kube", "kube-client", "hyper", "reqwest", "tonic", "axum", "redb",
-    "etcd-client", "rand", "getrandom", "chrono", "rustix", "mio",
+    "tokio",
+    "async-std",
+    "smol",
+    "kube",
+    "kube-client",
+    "hyper",
+    "reqwest",
+    "tonic",
+    "axum",
+    "redb",
+    "etcd-client",
+    "rand",
+    "getrandom",
+    "chrono",
+    "rustix",
+    "mio",
 ];
 
 /// Who may use whom among ours (ARCHITECTURE.md, "Rooms"); development dependencies are free.

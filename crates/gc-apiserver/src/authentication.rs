@@ -1,0 +1,444 @@
+//! Who asks: client certificates, bearer tokens, and users that are stood in for.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gc_registry::api::{
+    Attributes, ListOptions, Operation, RequestTarget, ResponseBody, UserInfo, VersionMatch, WatchEvent,
+};
+use gc_registry::error::ApiError;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use sha2::{Digest as _, Sha256};
+use tokio::task::JoinSet;
+
+use crate::pki::{ADMIN_USER, MASTERS_GROUP};
+use crate::rbac::{self, Question, SERVICE_ACCOUNT_PREFIX};
+use crate::state::{State, system_user};
+use crate::tokens::{Claims, ISSUER};
+use crate::work::{self, Weight};
+
+/// Name of who shows no credentials.
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
+const AUTHENTICATED: &str = "system:authenticated";
+const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+
+/// The static tokens.
+#[derive(Debug, Default)]
+pub(crate) struct Authenticator {
+    /// By digest, so that the time of a look-up says nothing about the tokens.
+    tokens: HashMap<[u8; 32], UserInfo>,
+}
+
+impl Authenticator {
+    /// The administrator's token and those of a file. An error names the file and says why.
+    pub(crate) fn load(admin: Option<&str>, file: Option<&Path>) -> Result<Self, (PathBuf, String)> {
+        let mut tokens = HashMap::new();
+        if let Some(token) = admin {
+            let groups = vec![MASTERS_GROUP.to_owned()];
+            tokens.insert(digest(token), UserInfo { name: ADMIN_USER.into(), groups, ..UserInfo::default() });
+        }
+        if let Some(path) = file {
+            let text = std::fs::read_to_string(path).map_err(|error| (path.to_owned(), error.to_string()))?;
+            for (index, line) in text.lines().enumerate() {
+                let line = line.trim();
+                if line.is_empty() || line.starts_with('#') {
+                    continue;
+                }
+                let (token, user) = token_line(line).ok_or_else(|| {
+                    (path.to_owned(), format!("line {}: expected token,user,uid[,\"groups\"]", index + 1))
+                })?;
+                tokens.insert(digest(&token), user);
+            }
+        }
+        Ok(Self { tokens })
+    }
+}
+
+fn digest(token: &str) -> [u8; 32] {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+fn token_line(line: &str) -> Option<(String, UserInfo)> {
+    let mut parts = line.splitn(4, ',').map(str::trim);
+    let (token, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
+    if token.is_empty() || name.is_empty() {
+        return None;
+    }
+    let groups = parts.next().unwrap_or_default().trim_matches('"');
+    let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned);
+    let user =
+        UserInfo { name: name.into(), uid: uid.into(), groups: groups.collect(), ..UserInfo::default() };
+    Some((token.to_owned(), user))
+}
+
+/// Common name and organizations of a verified client certificate.
+pub(crate) type CertificateIdentity = Arc<(String, Vec<String>)>;
+
+fn unauthorized() -> ApiError {
+    ApiError::new(401, "Unauthorized", "Unauthorized")
+}
+
+/// The user behind a request, before any impersonation.
+pub(crate) async fn authenticate(
+    state: &Arc<State>,
+    certificate: Option<&CertificateIdentity>,
+    headers: &HeaderMap,
+) -> Result<UserInfo, ApiError> {
+    if let Some(identity) = certificate.filter(|identity| !identity.0.is_empty()) {
+        let user = UserInfo { name: identity.0.clone(), groups: identity.1.clone(), ..UserInfo::default() };
+        return Ok(authenticated(user));
+    }
+    let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let token = match header.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
+        _ => "",
+    };
+    if token.is_empty() {
+        let groups = vec![UNAUTHENTICATED.to_owned()];
+        return Ok(UserInfo { name: ANONYMOUS.into(), groups, ..UserInfo::default() });
+    }
+    match user_of_token(state, token, &[ISSUER]).await? {
+        Some((user, _)) => Ok(user),
+        None => Err(unauthorized()),
+    }
+}
+
+/// The user of a bearer token, and the audience that it is good for; `None` if it is no good.
+pub(crate) async fn user_of_token(
+    state: &Arc<State>,
+    token: &str,
+    audiences: &[&str],
+) -> Result<Option<(UserInfo, Vec<String>)>, ApiError> {
+    if let Some(user) = state.authenticator.tokens.get(&digest(token)) {
+        return Ok(Some((authenticated(user.clone()), Vec::new())));
+    }
+    let now = jiff::Timestamp::now().as_second();
+    let claims = match state.signer.verify(token, now, audiences) {
+        Ok(claims) => claims,
+        Err(error) => {
+            tracing::debug!(%error, "a bearer token was refused");
+            return Ok(None);
+        }
+    };
+    let wanted: Vec<String> = audiences.iter().map(|audience| (*audience).to_owned()).collect();
+    work::perform(state, Weight::Read, move |state| {
+        if !still_bound(state, &claims)? {
+            return Ok(None);
+        }
+        let shared = claims.aud.iter().filter(|audience| wanted.contains(audience)).cloned().collect();
+        Ok(Some((user_of_claims(&claims), shared)))
+    })
+    .await
+}
+
+/// Whether the account of a token, and the object it is bound to, still exist with their UIDs.
+fn still_bound(state: &State, claims: &Claims) -> Result<bool, ApiError> {
+    let bound = &claims.kubernetes;
+    let namespace = bound.namespace.as_str();
+    let mut wanted = vec![("serviceaccounts", namespace, &bound.serviceaccount)];
+    wanted.extend(bound.pod.as_ref().map(|pod| ("pods", namespace, pod)));
+    wanted.extend(bound.secret.as_ref().map(|secret| ("secrets", namespace, secret)));
+    wanted.extend(bound.node.as_ref().map(|node| ("nodes", "", node)));
+    for (resource, namespace, reference) in wanted {
+        // The node of a pod's token is told for information; only tokens bound to nodes alone depend on it.
+        if resource == "nodes" && bound.pod.is_some() {
+            continue;
+        }
+        let found = get(state, "", resource, namespace, &reference.name)?;
+        let uid =
+            found.as_ref().and_then(|value| value.pointer("/metadata/uid")).and_then(|uid| uid.as_str());
+        if uid != Some(reference.uid.as_str()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Reads one object as the server itself; `None` if it is not there.
+pub(crate) fn get(
+    state: &State,
+    group: &str,
+    resource: &str,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Arc<serde_json::Value>>, ApiError> {
+    let catalog = state.registry.catalog();
+    let Some(definition) = catalog.find(group, "v1", resource) else { return Ok(None) };
+    let target = RequestTarget {
+        resource: Arc::clone(definition),
+        namespace: namespace.into(),
+        name: name.into(),
+        subresource: String::new(),
+    };
+    let user = system_user();
+    let answer = state.with_context(&user, "kubegc", |registry, context| {
+        registry.handle(&target, Operation::Get { resource_version: String::new() }, context)
+    });
+    match answer {
+        Ok(response) => match response.body {
+            ResponseBody::Object(object) => Ok(Some(Arc::clone(object.value()?))),
+            _ => Ok(None),
+        },
+        Err(error) if error.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn user_of_claims(claims: &Claims) -> UserInfo {
+    let bound = &claims.kubernetes;
+    let mut extra =
+        vec![("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("JTI={}", claims.jti)])];
+    if let Some(node) = &bound.node {
+        extra.push(("authentication.kubernetes.io/node-name".into(), vec![node.name.clone()]));
+        extra.push(("authentication.kubernetes.io/node-uid".into(), vec![node.uid.clone()]));
+    }
+    if let Some(pod) = &bound.pod {
+        extra.push(("authentication.kubernetes.io/pod-name".into(), vec![pod.name.clone()]));
+        extra.push(("authentication.kubernetes.io/pod-uid".into(), vec![pod.uid.clone()]));
+    }
+    authenticated(UserInfo {
+        name: claims.sub.clone(),
+        uid: bound.serviceaccount.uid.clone(),
+        groups: service_account_groups(&bound.namespace),
+        extra,
+    })
+}
+
+fn service_account_groups(namespace: &str) -> Vec<String> {
+    vec![SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")]
+}
+
+fn authenticated(mut user: UserInfo) -> UserInfo {
+    if !user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
+        user.groups.push(AUTHENTICATED.into());
+    }
+    user
+}
+
+/// Takes the place of another user if the Impersonate- headers say so and roles allow it.
+pub(crate) fn impersonate(state: &State, user: UserInfo, headers: &HeaderMap) -> Result<UserInfo, ApiError> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let name = text("impersonate-user");
+    let uid = text("impersonate-uid");
+    let groups: Vec<String> = headers
+        .get_all("impersonate-group")
+        .iter()
+        .filter_map(|value| value.to_str().ok().map(str::to_owned))
+        .collect();
+    let extra = impersonated_extra(headers);
+    if name.is_empty() {
+        if groups.is_empty() && uid.is_empty() && extra.is_empty() {
+            return Ok(user);
+        }
+        return Err(ApiError::internal(
+            "requested impersonation of groups, uid or extra without impersonating a user",
+        ));
+    }
+    let account = name.strip_prefix(SERVICE_ACCOUNT_PREFIX).and_then(|rest| rest.split_once(':'));
+    let check = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
+        let wanted =
+            Attributes { verb: "impersonate", group, version: "v1", resource, subresource, namespace, name };
+        if state.rbac.decide(&user, &Question::Resource(wanted)).allowed {
+            return Ok(());
+        }
+        Err(forbidden(&user, &wanted))
+    };
+    match account {
+        Some((namespace, account)) => check("", "serviceaccounts", "", namespace, account)?,
+        None => check("", "users", "", "", name)?,
+    }
+    for group in &groups {
+        check("", "groups", "", "", group)?;
+    }
+    if !uid.is_empty() {
+        check("authentication.k8s.io", "uids", "", "", uid)?;
+    }
+    for (key, values) in &extra {
+        for value in values {
+            check("authentication.k8s.io", "userextras", key, "", value)?;
+        }
+    }
+    let mut stand_in = UserInfo { name: name.into(), uid: uid.into(), groups, extra };
+    if let (Some((namespace, _)), true) = (account, stand_in.groups.is_empty()) {
+        stand_in.groups = service_account_groups(namespace);
+    }
+    if name == ANONYMOUS {
+        if !stand_in.groups.iter().any(|group| group == UNAUTHENTICATED) {
+            stand_in.groups.push(UNAUTHENTICATED.into());
+        }
+        return Ok(stand_in);
+    }
+    Ok(authenticated(stand_in))
+}
+
+fn impersonated_extra(headers: &HeaderMap) -> Vec<(String, Vec<String>)> {
+    let mut extra: Vec<(String, Vec<String>)> = Vec::new();
+    for (name, value) in headers {
+        let Some(key) = name.as_str().strip_prefix("impersonate-extra-") else { continue };
+        let key = crate::query::decode(key, false);
+        let value = value.to_str().unwrap_or_default().to_owned();
+        match extra.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, values)) => values.push(value),
+            None => extra.push((key, vec![value])),
+        }
+    }
+    extra.sort();
+    extra
+}
+
+/// 403 in upstream's words.
+pub(crate) fn forbidden(user: &UserInfo, wanted: &Attributes<'_>) -> ApiError {
+    let resource = if wanted.subresource.is_empty() {
+        wanted.resource.to_owned()
+    } else {
+        format!("{}/{}", wanted.resource, wanted.subresource)
+    };
+    let place = if wanted.namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace \"{}\"", wanted.namespace)
+    };
+    ApiError::forbidden(
+        wanted.group,
+        wanted.resource,
+        wanted.name,
+        &format!(
+            "User \"{}\" cannot {} resource \"{resource}\" in API group \"{}\" {place}",
+            user.name, wanted.verb, wanted.group
+        ),
+    )
+}
+
+/// Reads roles and bindings, and goes on following them in the background.
+pub(crate) async fn follow_roles(state: &Arc<State>, background: &mut JoinSet<()>) -> Result<(), ApiError> {
+    for resource in rbac::RESOURCES {
+        let watch = start_watch(state, resource).await?;
+        let Some(mut watch) = watch else { continue };
+        initial_rules(state, resource, &mut watch).await?;
+        background.spawn(keep_following(Arc::clone(state), resource, watch));
+    }
+    Ok(())
+}
+
+async fn start_watch(
+    state: &Arc<State>,
+    resource: &'static str,
+) -> Result<Option<gc_registry::watch::Watch>, ApiError> {
+    work::perform(state, Weight::ReadMany, move |state| {
+        let catalog = state.registry.catalog();
+        let Some(definition) = catalog.find(rbac::GROUP, "v1", resource) else { return Ok(None) };
+        let target = RequestTarget {
+            resource: Arc::clone(definition),
+            namespace: String::new(),
+            name: String::new(),
+            subresource: String::new(),
+        };
+        let options = ListOptions {
+            allow_watch_bookmarks: true,
+            send_initial_events: Some(true),
+            resource_version_match: Some(VersionMatch::NotOlderThan),
+            ..ListOptions::default()
+        };
+        state.registry.watch(&target, &options).map(Some)
+    })
+    .await
+}
+
+/// Takes in the events up to the bookmark that ends the initial ones, and only then puts them in force, so
+/// that nobody is refused while rules are read anew.
+async fn initial_rules(
+    state: &State,
+    resource: &str,
+    watch: &mut gc_registry::watch::Watch,
+) -> Result<(), ApiError> {
+    let mut objects = Vec::new();
+    loop {
+        match std::future::poll_fn(|cx| watch.poll_next(cx)).await {
+            Some(WatchEvent::Bookmark { initial_events_end: true, .. }) => break,
+            Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+                objects.push((Arc::clone(object.value()?), true));
+            }
+            Some(WatchEvent::Deleted(object)) => objects.push((Arc::clone(object.value()?), false)),
+            Some(WatchEvent::Bookmark { .. }) => {}
+            Some(WatchEvent::Error(error)) => return Err(error),
+            None => return Err(ApiError::internal("the watch of roles ended")),
+        }
+    }
+    state.rbac.change(|rules| {
+        rules.clear(resource);
+        for (object, present) in objects {
+            rules.apply(resource, &object, present);
+        }
+    });
+    Ok(())
+}
+
+async fn keep_following(state: Arc<State>, resource: &'static str, mut watch: gc_registry::watch::Watch) {
+    const PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+    loop {
+        while let Some(event) = std::future::poll_fn(|cx| watch.poll_next(cx)).await {
+            let (object, present) = match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, true),
+                WatchEvent::Deleted(object) => (object, false),
+                WatchEvent::Bookmark { .. } => continue,
+                WatchEvent::Error(error) => {
+                    tracing::debug!(%error, resource, "the watch of roles is taken up again");
+                    break;
+                }
+            };
+            match object.value() {
+                Ok(value) => state.rbac.change(|rules| rules.apply(resource, value, present)),
+                Err(error) => tracing::error!(%error, resource, "a role or binding cannot be read"),
+            }
+        }
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            let taken_up = async {
+                let mut fresh = start_watch(&state, resource)
+                    .await?
+                    .ok_or_else(|| ApiError::internal("the resource is not served"))?;
+                initial_rules(&state, resource, &mut fresh).await?;
+                Ok::<_, ApiError>(fresh)
+            };
+            match taken_up.await {
+                Ok(fresh) => {
+                    watch = fresh;
+                    break;
+                }
+                Err(error) => tracing::warn!(%error, resource, "roles and bindings cannot be read"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_files_are_read_line_by_line() {
+        let table = [
+            ("t,bob,7", Some(("t", "bob", "7", vec![]))),
+            ("t,bob,7,\"a,b\"", Some(("t", "bob", "7", vec!["a", "b"]))),
+            ("t,bob", None),
+            (",bob,7", None),
+        ];
+        for (line, want) in table {
+            let got = token_line(line);
+            let got = got.as_ref().map(|(token, user)| {
+                let groups: Vec<&str> = user.groups.iter().map(String::as_str).collect();
+                (token.as_str(), user.name.as_str(), user.uid.as_str(), groups)
+            });
+            assert_eq!(got, want, "{line}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens.csv");
+        std::fs::write(&path, "# comment\n\nbroken\n").unwrap();
+        let (_, detail) = Authenticator::load(None, Some(&path)).unwrap_err();
+        assert!(detail.starts_with("line 3"), "{detail}");
+    }
+}

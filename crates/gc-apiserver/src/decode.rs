@@ -1,0 +1,436 @@
+//! Request bodies: bytes to values, with the duplicates that strict field validation asks for.
+
+use std::fmt;
+
+use gc_registry::api::{DeleteOptions, RequestBody};
+use gc_registry::error::ApiError;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use crate::negotiate::{self, BodyType};
+use crate::protobuf;
+
+/// How deep a YAML document may nest; JSON is bound to 128 by its parser.
+const MAXIMUM_YAML_DEPTH: usize = 128;
+/// How many nodes a YAML document may unfold to, so that aliases cannot blow it up.
+const MAXIMUM_YAML_NODES: usize = 1_000_000;
+/// How much of a broken body an error message shows.
+const SHOWN_BYTES: usize = 30;
+
+/// Decodes the body of a create, an update or a review. `kind` is the kind that the path is about.
+pub(crate) fn object(bytes: &[u8], content_type: Option<&str>, kind: &str) -> Result<RequestBody, ApiError> {
+    let body = match negotiate::body_type(content_type)? {
+        BodyType::Json => json(bytes).map_err(|problem| unrecognized(kind, "json", &problem, bytes))?,
+        BodyType::Yaml => yaml(bytes).map_err(|problem| unrecognized(kind, "yaml", &problem, bytes))?,
+        BodyType::Protobuf => {
+            return Err(negotiate::unsupported_media_type("application/json, application/yaml"));
+        }
+    };
+    if !body.value.is_object() {
+        let what = format!("json: cannot unmarshal {} into an object", go_kind(&body.value));
+        return Err(unrecognized(kind, "json", &what, bytes));
+    }
+    Ok(body)
+}
+
+/// Decodes a patch: JSON for all but apply, which takes YAML (of which JSON is a part).
+pub(crate) fn patch(bytes: &[u8], apply: bool) -> Result<RequestBody, ApiError> {
+    if apply {
+        // Nearly every apply is JSON in truth, and JSON errors are the clearer ones.
+        return match json(bytes) {
+            Ok(body) => Ok(body),
+            Err(_) => yaml(bytes)
+                .map_err(|problem| ApiError::bad_request(format!("error decoding YAML: {problem}"))),
+        };
+    }
+    json(bytes).map_err(|problem| ApiError::bad_request(format!("error decoding patch: {problem}")))
+}
+
+/// Decodes the body of a DELETE; the caller has seen that it is not empty.
+pub(crate) fn delete_options(bytes: &[u8], content_type: Option<&str>) -> Result<DeleteOptions, ApiError> {
+    let value = match negotiate::body_type(content_type)? {
+        BodyType::Json => json(bytes).map_err(|p| unrecognized("DeleteOptions", "json", &p, bytes))?.value,
+        BodyType::Yaml => yaml(bytes).map_err(|p| unrecognized("DeleteOptions", "yaml", &p, bytes))?.value,
+        BodyType::Protobuf => return protobuf::decode_delete_options(bytes),
+    };
+    delete_options_of(&value)
+}
+
+/// Reads DeleteOptions out of a value; wrong types are 400.
+pub(crate) fn delete_options_of(value: &Value) -> Result<DeleteOptions, ApiError> {
+    let Some(map) = value.as_object() else {
+        return Err(wrong_options(format!("cannot unmarshal {} into DeleteOptions", go_kind(value))));
+    };
+    text(map, "apiVersion")?;
+    if let Some(kind) = text(map, "kind")?.filter(|kind| !kind.is_empty() && kind != "DeleteOptions") {
+        return Err(ApiError::bad_request(format!(
+            "decoded object cannot be converted to DeleteOptions: it is of kind {kind}"
+        )));
+    }
+    let preconditions = match map.get("preconditions") {
+        None | Some(Value::Null) => None,
+        Some(Value::Object(map)) => Some(map),
+        Some(other) => {
+            return Err(wrong_options(format!("cannot unmarshal {} into preconditions", go_kind(other))));
+        }
+    };
+    let precondition = |name| preconditions.map_or(Ok(None), |map| text(map, name));
+    Ok(DeleteOptions {
+        grace_period_seconds: match map.get("gracePeriodSeconds") {
+            None | Some(Value::Null) => None,
+            Some(value) => Some(value.as_i64().ok_or_else(|| {
+                wrong_options(format!(
+                    "cannot unmarshal {} into gracePeriodSeconds of type int64",
+                    go_kind(value)
+                ))
+            })?),
+        },
+        precondition_uid: precondition("uid")?,
+        precondition_resource_version: precondition("resourceVersion")?,
+        orphan_dependents: match map.get("orphanDependents") {
+            None | Some(Value::Null) => None,
+            Some(Value::Bool(flag)) => Some(*flag),
+            Some(other) => {
+                return Err(wrong_options(format!(
+                    "cannot unmarshal {} into orphanDependents of type bool",
+                    go_kind(other)
+                )));
+            }
+        },
+        propagation_policy: text(map, "propagationPolicy")?,
+        dry_run: match map.get("dryRun") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(items)) => items
+                .iter()
+                .map(|item| {
+                    item.as_str().map(str::to_owned).ok_or_else(|| {
+                        wrong_options(format!(
+                            "cannot unmarshal {} into dryRun of type string",
+                            go_kind(item)
+                        ))
+                    })
+                })
+                .collect::<Result<_, _>>()?,
+            Some(other) => {
+                return Err(wrong_options(format!("cannot unmarshal {} into dryRun", go_kind(other))));
+            }
+        },
+    })
+}
+
+fn text(map: &Map<String, Value>, name: &str) -> Result<Option<String>, ApiError> {
+    match map.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(other) => {
+            Err(wrong_options(format!("cannot unmarshal {} into {name} of type string", go_kind(other))))
+        }
+    }
+}
+
+fn wrong_options(detail: String) -> ApiError {
+    ApiError::bad_request(format!("DeleteOptions in the body cannot be handled: json: {detail}"))
+}
+
+/// The word that Go's decoder has for a JSON type.
+fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn unrecognized(kind: &str, language: &str, problem: &str, bytes: &[u8]) -> ApiError {
+    ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {language} parse error: {problem} ({})",
+        shown(bytes)
+    ))
+}
+
+/// The beginning of a body as messages show it: text if it looks like JSON or YAML, else hexadecimal.
+fn shown(bytes: &[u8]) -> String {
+    let head = &bytes[..bytes.len().min(SHOWN_BYTES)];
+    let dots = if bytes.len() > SHOWN_BYTES { " ..." } else { "" };
+    match std::str::from_utf8(head) {
+        _ if bytes.is_empty() => "<empty>".into(),
+        Ok(text) if text.starts_with(|c: char| c == '{' || c.is_ascii_alphabetic()) => {
+            format!("{text}{dots}")
+        }
+        _ => {
+            let digits: String = head.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{digits}{dots}")
+        }
+    }
+}
+
+/// Parses JSON. Invalid UTF-8 is replaced by U+FFFD, as Go's decoder does.
+pub(crate) fn json(bytes: &[u8]) -> Result<RequestBody, String> {
+    let replaced;
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(_) => {
+            replaced = String::from_utf8_lossy(bytes);
+            &replaced
+        }
+    };
+    let mut duplicates = Vec::new();
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let value = ValueSeed { duplicates: &mut duplicates }
+        .deserialize(&mut deserializer)
+        .map_err(|error| json_problem(&error))?;
+    if deserializer.end().is_err() {
+        let rest = text.trim_end().chars().last().unwrap_or(' ');
+        return Err(
+            trailing(text).unwrap_or_else(|| format!("invalid character '{rest}' after top-level value"))
+        );
+    }
+    let duplicates = duplicates.into_iter().map(|path| format!("duplicate field \"{path}\"")).collect();
+    Ok(RequestBody { value, duplicates })
+}
+
+/// The message on what follows the document.
+fn trailing(text: &str) -> Option<String> {
+    let mut stream = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
+    stream.next();
+    let rest = text.get(stream.byte_offset()..)?.trim_start();
+    Some(format!("invalid character '{}' after top-level value", rest.chars().next()?))
+}
+
+fn json_problem(error: &serde_json::Error) -> String {
+    if error.is_eof() {
+        return "unexpected end of JSON input".into();
+    }
+    let text = error.to_string();
+    if text.starts_with("recursion limit exceeded") { "exceeded max depth".into() } else { text }
+}
+
+struct ValueSeed<'a> {
+    duplicates: &'a mut Vec<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ValueSeed<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        let mut known = self.duplicates.len();
+        while let Some(item) = access.next_element_seed(ValueSeed { duplicates: self.duplicates })? {
+            for path in &mut self.duplicates[known..] {
+                *path = join(&format!("[{}]", items.len()), path);
+            }
+            known = self.duplicates.len();
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        let mut known = self.duplicates.len();
+        while let Some(key) = access.next_key::<String>()? {
+            let value = access.next_value_seed(ValueSeed { duplicates: self.duplicates })?;
+            // Paths are put together on the way out, so that documents without duplicates pay nothing.
+            for path in &mut self.duplicates[known..] {
+                *path = join(&key, path);
+            }
+            if map.contains_key(&key) && !self.duplicates[known..].contains(&key) {
+                self.duplicates.push(key.clone());
+            }
+            known = self.duplicates.len();
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+fn join(outer: &str, inner: &str) -> String {
+    if inner.starts_with('[') { format!("{outer}{inner}") } else { format!("{outer}.{inner}") }
+}
+
+/// Parses YAML into the JSON data model. Duplicate keys are an error of YAML itself.
+pub(crate) fn yaml(bytes: &[u8]) -> Result<RequestBody, String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "yaml: invalid UTF-8".to_owned())?;
+    let document: serde_yaml_ng::Value = serde_yaml_ng::from_str(text)
+        .map_err(|error| format!("error converting YAML to JSON: yaml: {error}"))?;
+    let mut nodes = 0;
+    let value = yaml_to_json(document, MAXIMUM_YAML_DEPTH, &mut nodes)?;
+    Ok(RequestBody { value, duplicates: Vec::new() })
+}
+
+fn yaml_to_json(document: serde_yaml_ng::Value, depth: usize, nodes: &mut usize) -> Result<Value, String> {
+    use serde_yaml_ng::Value as Yaml;
+    *nodes += 1;
+    if *nodes > MAXIMUM_YAML_NODES {
+        return Err(format!("yaml: the document unfolds to more than {MAXIMUM_YAML_NODES} nodes"));
+    }
+    let inner = depth.checked_sub(1).ok_or("exceeded max depth")?;
+    Ok(match document {
+        Yaml::Null => Value::Null,
+        Yaml::Bool(flag) => Value::Bool(flag),
+        Yaml::Number(number) => {
+            if let Some(integer) = number.as_i64() {
+                integer.into()
+            } else if let Some(integer) = number.as_u64() {
+                integer.into()
+            } else {
+                number.as_f64().and_then(Number::from_f64).map_or(Value::Null, Value::Number)
+            }
+        }
+        Yaml::String(text) => Value::String(text),
+        Yaml::Sequence(items) => Value::Array(
+            items.into_iter().map(|item| yaml_to_json(item, inner, nodes)).collect::<Result<_, _>>()?,
+        ),
+        Yaml::Mapping(mapping) => Value::Object(
+            mapping
+                .into_iter()
+                .map(|(key, value)| {
+                    let key = match key {
+                        Yaml::String(text) => text,
+                        Yaml::Bool(flag) => flag.to_string(),
+                        Yaml::Number(number) => number.to_string(),
+                        _ => return Err("yaml: keys must be text".to_owned()),
+                    };
+                    Ok((key, yaml_to_json(value, inner, nodes)?))
+                })
+                .collect::<Result<_, _>>()?,
+        ),
+        Yaml::Tagged(tagged) => yaml_to_json(tagged.value, inner, nodes)?,
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+    use serde_json::json as value;
+
+    #[test]
+    fn duplicates_are_found_with_their_paths() {
+        let table: [(&str, &[&str]); 6] = [
+            (r#"{"a":1,"b":{"a":1}}"#, &[]),
+            (r#"{"a":1,"a":2}"#, &["duplicate field \"a\""]),
+            (r#"{"a":1,"a":2,"a":3}"#, &["duplicate field \"a\"", "duplicate field \"a\""]),
+            (r#"{"a":{"b":1,"b":2}}"#, &["duplicate field \"a.b\""]),
+            (r#"{"a":[{}, {"b":1,"b":2}]}"#, &["duplicate field \"a[1].b\""]),
+            (r#"{"a":[[{"x":0,"x":0}]]}"#, &["duplicate field \"a[0][0].x\""]),
+        ];
+        for (text, want) in table {
+            assert_eq!(json(text.as_bytes()).unwrap().duplicates, want, "{text}");
+        }
+        assert_eq!(json(br#"{"a":1,"a":2}"#).unwrap().value, value!({"a": 2}), "the last one counts");
+    }
+
+    #[test]
+    fn broken_bodies_are_400_with_a_reason() {
+        let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+        let table = [
+            (r#"{"apiVersion": "v1", "kind": "ConfigMap","#.to_owned(), "unexpected end of JSON input"),
+            (String::new(), "unexpected end of JSON input (<empty>)"),
+            ("[]".to_owned(), "cannot unmarshal array into an object (5b5d)"),
+            (r"{} trailing".to_owned(), "invalid character 't' after top-level value"),
+            (deep, "exceeded max depth"),
+        ];
+        for (text, want) in table {
+            let error = object(text.as_bytes(), Some("application/json"), "ConfigMap").unwrap_err();
+            assert_eq!((error.code, error.reason), (400, "BadRequest"));
+            assert!(error.message.contains(want), "{} should contain {want}", error.message);
+        }
+    }
+
+    #[test]
+    fn bad_utf8_is_replaced_in_json_and_refused_in_yaml() {
+        assert_eq!(json(b"{\"a\":\"\xff\"}").unwrap().value, value!({"a": "\u{fffd}"}));
+        assert!(yaml(b"a: \xff").is_err());
+    }
+
+    #[test]
+    fn yaml_becomes_json() {
+        assert_eq!(
+            yaml(b"a: 1\nb: [x, true, null, 1.5]\n1: one\n").unwrap().value,
+            value!({"a": 1, "b": ["x", true, null, 1.5], "1": "one"})
+        );
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        assert!(yaml(deep.as_bytes()).is_err());
+        assert!(yaml(b"a: 1\na: 2").is_err());
+    }
+
+    #[test]
+    fn delete_options_are_read_and_checked() {
+        let table = [
+            (value!({}), Some(DeleteOptions::default())),
+            (
+                value!({"kind": "DeleteOptions", "apiVersion": "foreign/v9", "gracePeriodSeconds": -5,
+                    "preconditions": {"uid": "u", "resourceVersion": "3"}, "orphanDependents": false,
+                    "propagationPolicy": "Sideways", "dryRun": ["All"]}),
+                Some(DeleteOptions {
+                    grace_period_seconds: Some(-5),
+                    precondition_uid: Some("u".into()),
+                    precondition_resource_version: Some("3".into()),
+                    orphan_dependents: Some(false),
+                    propagation_policy: Some("Sideways".into()),
+                    dry_run: vec!["All".into()],
+                }),
+            ),
+            (value!({"orphanDependents": "randomString"}), None),
+            (value!({"kind": "APIResourceList"}), None),
+            (value!({"apiVersion": false}), None),
+            (value!({"gracePeriodSeconds": 1.5}), None),
+            (value!([]), None),
+        ];
+        for (body, want) in table {
+            let got = delete_options(body.to_string().as_bytes(), None);
+            if let Err(error) = &got {
+                assert_eq!(error.code, 400);
+            }
+            assert_eq!(got.ok(), want, "{body}");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Discovery: which groups, versions and resources there are, in the old form and in the aggregated one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use gc_registry::catalog::{Catalog, Group};
+use gc_registry::error::ApiError;
+use gc_registry::resource::ResourceDefinition;
+use gc_types::Scope;
+use http::header::{ACCEPT, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
+use http::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::negotiate::{Purpose, media_ranges};
+use crate::path::DiscoveryPath;
+use crate::render;
+use crate::service::{Answer, ApiRequest, api_version, method_not_allowed, page_not_found, text_answer};
+use crate::state::State;
+
+/// The aggregated documents of one catalog: they are large, and every client asks for them.
+#[derive(Default)]
+pub(crate) struct Discovery {
+    cached: Mutex<Cached>,
+}
+
+#[derive(Default)]
+struct Cached {
+    catalog: Option<Arc<Catalog>>,
+    documents: HashMap<(bool, AggregatedForm), Document>,
+}
+
+#[derive(Clone)]
+struct Document {
+    bytes: Bytes,
+    etag: HeaderValue,
+}
+
+/// Versions of the aggregated form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum AggregatedForm {
+    V2,
+    V2Beta1,
+}
+
+impl AggregatedForm {
+    fn api_version(self) -> &'static str {
+        match self {
+            Self::V2 => "apidiscovery.k8s.io/v2",
+            Self::V2Beta1 => "apidiscovery.k8s.io/v2beta1",
+        }
+    }
+
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::V2 => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            Self::V2Beta1 => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+        }
+    }
+}
+
+/// Answers one of the discovery paths.
+pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) -> Result<Answer, ApiError> {
+    if !matches!(request.method, Method::GET | Method::HEAD) {
+        return Err(method_not_allowed());
+    }
+    let catalog = state.registry.catalog();
+    let document = match path {
+        DiscoveryPath::CoreVersions | DiscoveryPath::Groups => {
+            let core = *path == DiscoveryPath::CoreVersions;
+            let accept = request.header(&ACCEPT).unwrap_or_default();
+            match aggregated_form(accept) {
+                Ok(Some(form)) => return Ok(aggregated(state, request, catalog, core, form)),
+                Ok(None) if core => core_versions(&catalog, &state.advertised),
+                Ok(None) => groups(&catalog),
+                Err(error) => return Err(error),
+            }
+        }
+        DiscoveryPath::Group(name) => match catalog.group(name).filter(|_| !name.is_empty()) {
+            Some(group) => with_type(group_value(group), "APIGroup"),
+            None => return Ok(page_not_found()),
+        },
+        DiscoveryPath::Resources(group, version) => {
+            let found = catalog
+                .group(group)
+                .and_then(|group| group.versions.iter().find(|v| *v.version == **version));
+            match found {
+                Some(found) => resource_list(group, version, &found.resources),
+                None => return Ok(page_not_found()),
+            }
+        }
+    };
+    let representation = request.representation(Purpose::Answer)?;
+    Ok(request.document(render::value(&document, representation).into(), representation.content_type()))
+}
+
+/// Which aggregated form an Accept header wants; `None` is the old form.
+fn aggregated_form(accept: &str) -> Result<Option<AggregatedForm>, ApiError> {
+    let ranges = media_ranges(accept);
+    for range in &ranges {
+        if !range.takes("application/json") {
+            continue;
+        }
+        match (range.parameter("as"), range.parameter("g"), range.parameter("v")) {
+            (None, _, _) => return Ok(None),
+            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => {
+                return Ok(Some(AggregatedForm::V2));
+            }
+            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2beta1")) => {
+                return Ok(Some(AggregatedForm::V2Beta1));
+            }
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+fn aggregated(
+    state: &State,
+    request: &ApiRequest,
+    catalog: Arc<Catalog>,
+    core: bool,
+    form: AggregatedForm,
+) -> Answer {
+    let document = {
+        let mut cached = state.discovery.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        if !cached.catalog.as_ref().is_some_and(|known| Arc::ptr_eq(known, &catalog)) {
+            cached.documents.clear();
+            cached.catalog = Some(Arc::clone(&catalog));
+        }
+        cached
+            .documents
+            .entry((core, form))
+            .or_insert_with(|| aggregated_document(&catalog, core, form))
+            .clone()
+    };
+    let known = request.header(&IF_NONE_MATCH).is_some_and(|tags| {
+        document.etag.to_str().is_ok_and(|tag| tags.split(',').any(|one| one.trim() == tag))
+    });
+    let mut answer = if known {
+        text_answer(StatusCode::NOT_MODIFIED, form.content_type(), Bytes::new())
+    } else {
+        request.document(document.bytes, form.content_type())
+    };
+    answer.headers_mut().insert(ETAG, document.etag);
+    answer.headers_mut().insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+    answer
+}
+
+fn aggregated_document(catalog: &Catalog, core: bool, form: AggregatedForm) -> Document {
+    let value = aggregated_value(catalog, core, form.api_version());
+    let mut bytes = value.to_string().into_bytes();
+    bytes.push(b'\n');
+    let hash: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02X}")).collect();
+    let etag = HeaderValue::from_str(&format!("\"{hash}\"")).unwrap_or(HeaderValue::from_static("\"\""));
+    Document { bytes: bytes.into(), etag }
+}
+
+/// The aggregated document: of the core group, or of all others.
+pub(crate) fn aggregated_value(catalog: &Catalog, core: bool, form: &str) -> Value {
+    let items: Vec<Value> = catalog
+        .groups()
+        .iter()
+        .filter(|group| group.name.is_empty() == core)
+        .map(|group| {
+            let versions: Vec<Value> = group
+                .versions
+                .iter()
+                .map(|version| {
+                    let resources: Vec<Value> =
+                        version.resources.iter().map(|row| aggregated_resource(row)).collect();
+                    let mut value = json!({"version": *version.version, "freshness": "Current"});
+                    if !resources.is_empty() {
+                        value["resources"] = resources.into();
+                    }
+                    value
+                })
+                .collect();
+            let metadata = if core { json!({}) } else { json!({"name": *group.name}) };
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    json!({"kind": "APIGroupDiscoveryList", "apiVersion": form, "metadata": {}, "items": items})
+}
+
+/// Built-in kinds leave out their own group and version here (recorded), custom ones write them.
+fn response_kind(row: &ResourceDefinition, kind: &(Arc<str>, Arc<str>, Arc<str>)) -> Value {
+    let own = *kind.0 == *row.group && *kind.1 == *row.version && row.custom.is_none();
+    let (group, version) = if own { ("", "") } else { (&*kind.0, &*kind.1) };
+    json!({"group": group, "kind": *kind.2, "version": version})
+}
+
+fn aggregated_resource(row: &ResourceDefinition) -> Value {
+    let own = (Arc::clone(&row.group), Arc::clone(&row.version), Arc::clone(&row.kind));
+    let mut value = Map::new();
+    value.insert("resource".into(), (*row.resource).into());
+    value.insert("responseKind".into(), response_kind(row, &own));
+    value
+        .insert("scope".into(), if row.scope == Scope::Namespaced { "Namespaced" } else { "Cluster" }.into());
+    value.insert("singularResource".into(), (*row.singular).into());
+    value.insert("verbs".into(), texts(&row.verbs));
+    for (name, list) in [("shortNames", &row.short_names), ("categories", &row.categories)] {
+        if !list.is_empty() {
+            value.insert(name.into(), texts(list));
+        }
+    }
+    if !row.subresources.is_empty() {
+        let subresources: Vec<Value> = row
+            .subresources
+            .iter()
+            .map(|sub| {
+                json!({
+                    "subresource": *sub.name, "verbs": texts(&sub.verbs),
+                    "responseKind": response_kind(row, &sub.response_kind),
+                })
+            })
+            .collect();
+        value.insert("subresources".into(), subresources.into());
+    }
+    Value::Object(value)
+}
+
+fn texts(list: &[Arc<str>]) -> Value {
+    list.iter().map(|text| Value::from(&**text)).collect()
+}
+
+fn with_type(value: Value, kind: &str) -> Value {
+    let mut value = value;
+    value["kind"] = kind.into();
+    value["apiVersion"] = "v1".into();
+    value
+}
+
+fn core_versions(catalog: &Catalog, advertised: &str) -> Value {
+    let versions: Vec<&str> = catalog
+        .group("")
+        .into_iter()
+        .flat_map(|group| &group.versions)
+        .map(|version| &*version.version)
+        .collect();
+    json!({
+        "kind": "APIVersions", "versions": versions,
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": advertised}],
+    })
+}
+
+fn group_value(group: &Group) -> Value {
+    let versions: Vec<Value> = group
+        .versions
+        .iter()
+        .map(|version| {
+            json!({"groupVersion": api_version(&group.name, &version.version), "version": *version.version})
+        })
+        .collect();
+    json!({"name": *group.name, "preferredVersion": versions.first(), "versions": versions})
+}
+
+fn groups(catalog: &Catalog) -> Value {
+    let groups: Vec<Value> =
+        catalog.groups().iter().filter(|group| !group.name.is_empty()).map(group_value).collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+fn resource_list(group: &str, version: &str, rows: &[Arc<ResourceDefinition>]) -> Value {
+    let mut resources = Vec::new();
+    for row in rows {
+        let namespaced = row.scope == Scope::Namespaced;
+        let mut value = json!({
+            "name": *row.resource, "singularName": *row.singular, "namespaced": namespaced,
+            "kind": *row.kind, "verbs": texts(&row.verbs),
+        });
+        for (name, list) in [("shortNames", &row.short_names), ("categories", &row.categories)] {
+            if !list.is_empty() {
+                value[name] = texts(list);
+            }
+        }
+        resources.push(value);
+        for sub in &row.subresources {
+            let (sub_group, sub_version, kind) = &sub.response_kind;
+            let mut value = json!({
+                "name": format!("{}/{}", row.resource, sub.name), "singularName": "", "namespaced": namespaced,
+                "kind": **kind, "verbs": texts(&sub.verbs),
+            });
+            if **sub_group != *group || **sub_version != *version {
+                value["group"] = (**sub_group).into();
+                value["version"] = (**sub_version).into();
+            }
+            resources.push(value);
+        }
+    }
+    let mut list = json!({
+        "kind": "APIResourceList", "groupVersion": api_version(group, version), "resources": resources,
+    });
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    list
+}

@@ -1,0 +1,141 @@
+//! The paths that are no resources: health, version, metrics, the key set of service-account tokens.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use gc_registry::error::ApiError;
+use http::{Method, StatusCode};
+use serde_json::json;
+
+use crate::negotiate::Representation;
+use crate::render;
+use crate::service::{Answer, ApiRequest, method_not_allowed, page_not_found, text_answer};
+use crate::state::State;
+use crate::tokens::ISSUER;
+use crate::work::{self, Weight};
+
+/// The Kubernetes version whose API this server has.
+const GIT_VERSION: &str = "v1.36.2+kubegc";
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// Health checks: name, and whether `/livez` has it too.
+const CHECKS: [(&str, bool); 4] = [("ping", true), ("log", true), ("etcd", true), ("informer-sync", false)];
+
+/// Answers the path of a request.
+pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<Answer, ApiError> {
+    let trimmed = request.path.trim_end_matches('/');
+    let parts: Vec<&str> = trimmed.split('/').skip(1).collect();
+    if let Some(answer) = crate::openapi::answer(state, request, trimmed)? {
+        return Ok(answer);
+    }
+    let reading = matches!(request.method, Method::GET | Method::HEAD);
+    match parts.as_slice() {
+        _ if !reading => match parts.first() {
+            Some(&("healthz" | "livez" | "readyz" | "version" | "metrics")) => Err(method_not_allowed()),
+            _ => Ok(page_not_found()),
+        },
+        ["healthz" | "livez" | "readyz", ..] => {
+            let storage = work::perform(state, Weight::Read, |state| {
+                Ok(state.registry.storage_health().err().map(|error| error.to_string()))
+            })
+            .await?;
+            Ok(health(storage, request, &parts))
+        }
+        ["version"] => Ok(version(request)),
+        ["metrics"] => Ok(text_answer(
+            StatusCode::OK,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            state.metrics.text(),
+        )),
+        [".well-known", "openid-configuration"] => {
+            let document = json!({
+                "issuer": ISSUER, "jwks_uri": format!("https://{}/openid/v1/jwks", state.advertised),
+                "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": ["ES256"],
+            });
+            Ok(request.document(document.to_string().into(), "application/json"))
+        }
+        ["openid", "v1", "jwks"] => {
+            Ok(request.document(state.signer.key_set().to_string().into(), "application/jwk-set+json"))
+        }
+        [] | [""] => Ok(root(state, request)),
+        _ => Ok(page_not_found()),
+    }
+}
+
+/// `/`: the paths that there are.
+fn root(state: &State, request: &ApiRequest) -> Answer {
+    let catalog = state.registry.catalog();
+    let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/apis/"].map(str::to_owned).to_vec();
+    for group in catalog.groups().iter().filter(|group| !group.name.is_empty()) {
+        paths.push(format!("/apis/{}", group.name));
+        paths
+            .extend(group.versions.iter().map(|version| format!("/apis/{}/{}", group.name, version.version)));
+    }
+    for path in [
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openid/v1/jwks",
+        "/readyz",
+        "/version",
+    ] {
+        paths.push(path.into());
+    }
+    paths.sort();
+    request.document(render::value(&json!({"paths": paths}), Representation::JSON).into(), "application/json")
+}
+
+fn version(request: &ApiRequest) -> Answer {
+    let document = json!({
+        "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
+        "gitVersion": GIT_VERSION, "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    });
+    let representation = Representation { pretty: true, ..Representation::JSON };
+    request.document(render::value(&document, representation).into(), "application/json")
+}
+
+fn health(storage: Option<String>, request: &ApiRequest, parts: &[&str]) -> Answer {
+    let endpoint = parts.first().copied().unwrap_or_default();
+    let known = |(_, live): &&(&str, bool)| endpoint != "livez" || *live;
+    let check = |name: &str| match name {
+        "etcd" => storage.clone(),
+        _ => None,
+    };
+    let named: Vec<&str> = match parts {
+        [_] => CHECKS.iter().filter(known).map(|(name, _)| *name).collect(),
+        [_, one] if CHECKS.iter().filter(known).any(|(name, _)| name == one) => vec![one],
+        _ => return page_not_found(),
+    };
+    let excluded: Vec<&str> = request.query.all("exclude").collect();
+    let mut report = String::new();
+    let mut failed = false;
+    for name in named {
+        if excluded.contains(&name) {
+            let _ = writeln!(report, "[+]{name} excluded: ok");
+            continue;
+        }
+        match check(name) {
+            None => report.push_str(&format!("[+]{name} ok\n")),
+            Some(why) => {
+                failed = true;
+                let _ = writeln!(report, "[-]{name} failed: {why}");
+            }
+        }
+    }
+    let verbose = request.query.get("verbose").is_some();
+    if failed {
+        let _ = writeln!(report, "{endpoint} check failed");
+        return text_answer(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, report);
+    }
+    if verbose && parts.len() == 1 {
+        let _ = writeln!(report, "{endpoint} check passed");
+        return text_answer(StatusCode::OK, PLAIN, report);
+    }
+    text_answer(StatusCode::OK, PLAIN, "ok")
+}

@@ -1,0 +1,128 @@
+//! Metrics, under upstream's names where upstream has them.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// What requests are counted by. Values come from the table of resources and from fixed sets, never from
+/// clients, so that their number is bounded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct RequestLabels {
+    /// Upper-case verb.
+    pub(crate) verb: String,
+    /// Group.
+    pub(crate) group: String,
+    /// Version.
+    pub(crate) version: String,
+    /// Resource.
+    pub(crate) resource: String,
+    /// Subresource.
+    pub(crate) subresource: String,
+    /// `cluster`, `namespace` or `resource`.
+    pub(crate) scope: String,
+    /// Status code.
+    pub(crate) code: u16,
+}
+
+/// What durations are kept by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct DurationLabels {
+    /// Upper-case verb.
+    pub(crate) verb: String,
+    /// Group.
+    pub(crate) group: String,
+    /// Resource.
+    pub(crate) resource: String,
+}
+
+const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+/// The server's metrics.
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<DurationLabels, Histogram, fn() -> Histogram>,
+    watches: Gauge,
+    /// Requests that are being worked on.
+    pub(crate) in_flight: Gauge,
+    /// Requests that were refused because too much was going on.
+    pub(crate) rejected: Counter,
+    /// Open connections.
+    pub(crate) connections: Gauge,
+}
+
+impl Metrics {
+    /// Registers everything.
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::default();
+        let requests = Family::<RequestLabels, Counter>::default();
+        let make: fn() -> Histogram = || Histogram::new(BUCKETS);
+        let durations = Family::<DurationLabels, Histogram, _>::new_with_constructor(make);
+        let watches = Gauge::default();
+        let (in_flight, rejected, connections) = (Gauge::default(), Counter::default(), Gauge::default());
+        registry.register("apiserver_request", "Requests by verb, resource and code", requests.clone());
+        registry.register(
+            "apiserver_request_duration_seconds",
+            "Time to answer a request, without watches",
+            durations.clone(),
+        );
+        registry.register("apiserver_longrunning_requests", "Watches that are open", watches.clone());
+        registry.register(
+            "apiserver_current_inflight_requests",
+            "Requests that are being worked on, without watches",
+            in_flight.clone(),
+        );
+        registry.register(
+            "kubegc_apiserver_rejected_requests",
+            "Requests refused with 429 because too many were in flight",
+            rejected.clone(),
+        );
+        registry.register("kubegc_apiserver_connections", "Open connections", connections.clone());
+        Self { registry, requests, durations, watches, in_flight, rejected, connections }
+    }
+
+    /// Counts an answered request.
+    pub(crate) fn answered(&self, labels: &RequestLabels, took: Duration, long_running: bool) {
+        self.requests.get_or_create(labels).inc();
+        if !long_running {
+            let labels = DurationLabels {
+                verb: labels.verb.clone(),
+                group: labels.group.clone(),
+                resource: labels.resource.clone(),
+            };
+            self.durations.get_or_create(&labels).observe(took.as_secs_f64());
+        }
+    }
+
+    /// Counts a watch for as long as the guard lives.
+    pub(crate) fn watch(&self, place: OwnedSemaphorePermit) -> WatchGuard {
+        self.watches.inc();
+        WatchGuard { open: self.watches.clone(), _place: place }
+    }
+
+    /// The text for `/metrics`.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a text does not fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
+    }
+}
+
+/// One open watch.
+pub(crate) struct WatchGuard {
+    open: Gauge,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Drop for WatchGuard {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}

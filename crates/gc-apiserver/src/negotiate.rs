@@ -1,0 +1,292 @@
+//! Content negotiation: which representation an answer takes, and what a request body is.
+
+use gc_registry::error::ApiError;
+
+/// How bytes are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Encoding {
+    /// `application/json`
+    Json,
+    /// `application/yaml`
+    Yaml,
+    /// `application/vnd.kubernetes.protobuf`; only of metadata, metadata lists, watches of them and Status.
+    Protobuf,
+}
+
+/// What objects are turned into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Form {
+    /// As they are.
+    Object,
+    /// `as=Table`; the flag says `v1beta1`.
+    Table,
+    /// `as=PartialObjectMetadata` or `PartialObjectMetadataList`.
+    Metadata,
+}
+
+/// The representation of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Representation {
+    /// Bytes.
+    pub(crate) encoding: Encoding,
+    /// Transformation.
+    pub(crate) form: Form,
+    /// Whether JSON is indented.
+    pub(crate) pretty: bool,
+    /// `meta.k8s.io/v1beta1` instead of `v1`, for tables and metadata.
+    pub(crate) beta: bool,
+}
+
+impl Representation {
+    /// Plain JSON.
+    pub(crate) const JSON: Self =
+        Self { encoding: Encoding::Json, form: Form::Object, pretty: false, beta: false };
+
+    /// `apiVersion` of tables and metadata objects.
+    pub(crate) fn meta_version(self) -> &'static str {
+        if self.beta { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" }
+    }
+
+    /// `Content-Type` of a whole answer.
+    pub(crate) fn content_type(self) -> &'static str {
+        match self.encoding {
+            Encoding::Json => "application/json",
+            Encoding::Yaml => "application/yaml",
+            Encoding::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+
+    /// `Content-Type` of a watch.
+    pub(crate) fn stream_content_type(self) -> &'static str {
+        match self.encoding {
+            Encoding::Json | Encoding::Yaml => "application/json",
+            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        }
+    }
+}
+
+/// One range of an Accept header.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct MediaRange<'a> {
+    /// Such as `application/json`, `application/*`, `*/*`.
+    pub(crate) media_type: &'a str,
+    /// Parameters without `q`.
+    pub(crate) parameters: Vec<(&'a str, &'a str)>,
+    quality: f32,
+}
+
+impl<'a> MediaRange<'a> {
+    /// A parameter.
+    pub(crate) fn parameter(&self, name: &str) -> Option<&'a str> {
+        self.parameters.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+    }
+
+    /// Whether this range takes a media type.
+    pub(crate) fn takes(&self, media_type: &str) -> bool {
+        let (main, _) = media_type.split_once('/').unwrap_or((media_type, ""));
+        self.media_type == "*/*"
+            || self.media_type.eq_ignore_ascii_case(media_type)
+            || self
+                .media_type
+                .split_once('/')
+                .is_some_and(|(m, sub)| sub == "*" && m.eq_ignore_ascii_case(main))
+    }
+}
+
+/// Parses an Accept header; ranges by falling quality, and of equal quality in their order.
+pub(crate) fn media_ranges(accept: &str) -> Vec<MediaRange<'_>> {
+    let mut ranges: Vec<MediaRange<'_>> = accept
+        .split(',')
+        .filter_map(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            let media_type = parts.next().filter(|part| !part.is_empty())?;
+            let mut quality = 1.0;
+            let mut parameters = Vec::new();
+            for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+                let (name, value) = (name.trim(), value.trim().trim_matches('"'));
+                if name.eq_ignore_ascii_case("q") {
+                    quality = value.parse().unwrap_or(0.0);
+                } else {
+                    parameters.push((name, value));
+                }
+            }
+            Some(MediaRange { media_type, parameters, quality })
+        })
+        .collect();
+    ranges.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    ranges
+}
+
+/// What the answer will be used for: not every encoding can write everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Objects, lists and single answers.
+    Answer,
+    /// A watch stream.
+    Watch,
+    /// A subresource or a write: upstream offers the same forms, but protobuf of whole objects is not ours.
+    Status,
+}
+
+const AVAILABLE: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+
+/// Chooses a representation, or says 406.
+///
+/// Protobuf is taken for metadata only: a client that prefers protobuf for whole objects names JSON as its
+/// second choice (client-go does), and one that takes nothing else is told so.
+pub(crate) fn negotiate(
+    accept: Option<&str>,
+    pretty: bool,
+    purpose: Purpose,
+) -> Result<Representation, ApiError> {
+    let plain = Representation { pretty, ..Representation::JSON };
+    let Some(accept) = accept.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(plain) };
+    let mut unknown_form = false;
+    for range in media_ranges(accept) {
+        let (form, beta) = match form_of(&range) {
+            Some(found) => found,
+            None => {
+                unknown_form = true;
+                continue;
+            }
+        };
+        for encoding in [Encoding::Json, Encoding::Yaml, Encoding::Protobuf] {
+            let offered = Representation { encoding, form, pretty, beta };
+            let possible = match encoding {
+                Encoding::Json => true,
+                Encoding::Yaml => purpose != Purpose::Watch,
+                Encoding::Protobuf => form == Form::Metadata || purpose == Purpose::Status,
+            };
+            let named = range.takes(offered.content_type())
+                || (encoding == Encoding::Yaml && range.takes("application/x-yaml"));
+            if possible && named {
+                return Ok(offered);
+            }
+        }
+    }
+    if unknown_form {
+        return Err(ApiError::new(
+            406,
+            "NotAcceptable",
+            format!("only the following media types are accepted: {AVAILABLE}"),
+        ));
+    }
+    Err(ApiError::new(
+        406,
+        "NotAcceptable",
+        format!("only the following media types are accepted: {AVAILABLE}"),
+    ))
+}
+
+/// The `as=`, `g=` and `v=` of a range; `None` for a form that nobody knows.
+fn form_of(range: &MediaRange<'_>) -> Option<(Form, bool)> {
+    let Some(kind) = range.parameter("as") else { return Some((Form::Object, false)) };
+    let beta = match (range.parameter("g"), range.parameter("v")) {
+        (Some("meta.k8s.io"), Some("v1")) => false,
+        (Some("meta.k8s.io"), Some("v1beta1")) => true,
+        _ => return None,
+    };
+    match kind {
+        "Table" => Some((Form::Table, beta)),
+        "PartialObjectMetadata" | "PartialObjectMetadataList" => Some((Form::Metadata, beta)),
+        _ => None,
+    }
+}
+
+/// What a request body is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyType {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// Kubernetes protobuf.
+    Protobuf,
+}
+
+/// The body type of a write; a missing header counts as JSON.
+pub(crate) fn body_type(content_type: Option<&str>) -> Result<BodyType, ApiError> {
+    let full = content_type.unwrap_or("application/json");
+    let media_type = full.split(';').next().unwrap_or_default().trim();
+    match media_type.to_ascii_lowercase().as_str() {
+        "" | "application/json" => Ok(BodyType::Json),
+        "application/yaml" | "application/x-yaml" => Ok(BodyType::Yaml),
+        "application/vnd.kubernetes.protobuf" => Ok(BodyType::Protobuf),
+        _ => Err(unsupported_media_type(AVAILABLE)),
+    }
+}
+
+/// 415, naming what would be taken.
+pub(crate) fn unsupported_media_type(supported: &str) -> ApiError {
+    ApiError::new(
+        415,
+        "UnsupportedMediaType",
+        format!(
+            "the body of the request was in an unknown format - accepted media types include: {supported}"
+        ),
+    )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+
+    fn representation(encoding: Encoding, form: Form) -> Option<Representation> {
+        Some(Representation { encoding, form, pretty: false, beta: false })
+    }
+
+    #[test]
+    fn representations_are_chosen_by_weight_order_and_ability() {
+        use Encoding::{Json, Protobuf, Yaml};
+        use Form::{Metadata, Object, Table};
+        let as_table = "application/json;as=Table;g=meta.k8s.io;v=v1";
+        let metadata_protobuf =
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        let table = [
+            ("", Purpose::Answer, representation(Json, Object)),
+            ("*/*", Purpose::Answer, representation(Json, Object)),
+            ("application/*", Purpose::Answer, representation(Json, Object)),
+            ("text/html, application/json;q=0.5", Purpose::Answer, representation(Json, Object)),
+            ("application/yaml", Purpose::Answer, representation(Yaml, Object)),
+            ("application/json;q=0.1,application/yaml", Purpose::Answer, representation(Yaml, Object)),
+            ("application/yaml", Purpose::Watch, None),
+            ("text/html", Purpose::Answer, None),
+            (as_table, Purpose::Answer, representation(Json, Table)),
+            (
+                "application/json;as=Something;v=v1;g=meta.k8s.io, application/json",
+                Purpose::Answer,
+                representation(Json, Object),
+            ),
+            ("application/json;as=Something;v=v1;g=meta.k8s.io", Purpose::Answer, None),
+            ("application/json;as=Table;v=v9;g=meta.k8s.io", Purpose::Answer, None),
+            (metadata_protobuf, Purpose::Answer, representation(Protobuf, Metadata)),
+            (metadata_protobuf, Purpose::Watch, representation(Protobuf, Metadata)),
+            ("application/vnd.kubernetes.protobuf", Purpose::Answer, None),
+            ("application/vnd.kubernetes.protobuf", Purpose::Status, representation(Protobuf, Object)),
+            (
+                "application/vnd.kubernetes.protobuf,application/json",
+                Purpose::Answer,
+                representation(Json, Object),
+            ),
+        ];
+        for (accept, purpose, want) in table {
+            assert_eq!(negotiate(Some(accept), false, purpose).ok(), want, "{accept} for {purpose:?}");
+        }
+        assert_eq!(negotiate(Some("text/html"), false, Purpose::Answer).unwrap_err().code, 406);
+    }
+
+    #[test]
+    fn bodies_are_json_yaml_or_protobuf() {
+        let table = [
+            (None, Some(BodyType::Json)),
+            (Some("application/json; charset=utf-8"), Some(BodyType::Json)),
+            (Some("application/yaml"), Some(BodyType::Yaml)),
+            (Some("application/vnd.kubernetes.protobuf"), Some(BodyType::Protobuf)),
+            (Some("text/plain"), None),
+        ];
+        for (content_type, want) in table {
+            assert_eq!(body_type(content_type).ok(), want, "{content_type:?}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What a request is about, from its method, path and query: the API server's routing table.
+//!
+//! Nothing here knows which resources exist; that is looked up later, after the request was authorized
+//! (an unknown path must look the same as a known one to who may see neither).
+
+use crate::query::Query;
+
+/// What a path leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// `/api`, `/apis`, `/apis/GROUP`, `/api/v1`, `/apis/GROUP/VERSION`.
+    Discovery(DiscoveryPath),
+    /// An object, a collection or a subresource.
+    Resource(ResourcePath),
+    /// Anything else: health, metrics, version, OpenAPI, or nothing at all.
+    Other,
+}
+
+/// One of the discovery documents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DiscoveryPath {
+    /// `/api`
+    CoreVersions,
+    /// `/apis`
+    Groups,
+    /// `/apis/GROUP`
+    Group(String),
+    /// `/api/VERSION` (empty group) or `/apis/GROUP/VERSION`
+    Resources(String, String),
+}
+
+/// Coordinates of a resource request, as upstream's `RequestInfo` has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ResourcePath {
+    /// Group; empty for core.
+    pub(crate) group: String,
+    /// Version.
+    pub(crate) version: String,
+    /// Plural name.
+    pub(crate) resource: String,
+    /// Namespace of the path; for the Namespace objects themselves their own name (authorization counts it
+    /// as being inside).
+    pub(crate) namespace: String,
+    /// Name, or empty.
+    pub(crate) name: String,
+    /// Subresource, or empty.
+    pub(crate) subresource: String,
+    /// What follows the subresource (proxy paths).
+    pub(crate) rest: String,
+    /// Whether the path has a `namespaces/NS` part in front of the resource.
+    pub(crate) namespaced: bool,
+    /// Whether it is one of the deprecated `/watch/` paths.
+    pub(crate) watch_path: bool,
+}
+
+/// Subresources of namespaces; any other second part below a namespace is a resource in it.
+const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
+
+/// Takes a decoded path apart. Empty parts (doubled or trailing slashes) do not count.
+pub(crate) fn route(path: &str) -> Route {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let (group, version, rest) = match parts.as_slice() {
+        ["api"] => return Route::Discovery(DiscoveryPath::CoreVersions),
+        ["apis"] => return Route::Discovery(DiscoveryPath::Groups),
+        ["apis", group] => return Route::Discovery(DiscoveryPath::Group((*group).into())),
+        ["api", version] => {
+            return Route::Discovery(DiscoveryPath::Resources(String::new(), (*version).into()));
+        }
+        ["apis", group, version] => {
+            return Route::Discovery(DiscoveryPath::Resources((*group).into(), (*version).into()));
+        }
+        ["api", version, rest @ ..] => ("", *version, rest),
+        ["apis", group, version, rest @ ..] => (*group, *version, rest),
+        _ => return Route::Other,
+    };
+    let (watch_path, rest) = match rest {
+        ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
+        _ => (false, rest),
+    };
+    let mut found =
+        ResourcePath { group: group.into(), version: version.into(), watch_path, ..ResourcePath::default() };
+    let rest = match rest {
+        ["namespaces", namespace, tail @ ..] => {
+            found.namespace = (*namespace).into();
+            match tail {
+                [first, ..] if !NAMESPACE_SUBRESOURCES.contains(first) => {
+                    found.namespaced = true;
+                    tail
+                }
+                _ => rest,
+            }
+        }
+        _ => rest,
+    };
+    let mut rest = rest.iter();
+    let mut next = || rest.next().map(|part| (*part).to_owned()).unwrap_or_default();
+    found.resource = next();
+    found.name = next();
+    found.subresource = next();
+    found.rest = rest.copied().collect::<Vec<_>>().join("/");
+    Route::Resource(found)
+}
+
+/// The verb of a resource request, as authorization and discovery name it. `None` for a method that no
+/// resource takes.
+pub(crate) fn resource_verb(
+    method: &http::Method,
+    path: &ResourcePath,
+    query: &Query,
+) -> Option<&'static str> {
+    let single = !path.name.is_empty();
+    Some(match *method {
+        http::Method::POST => "create",
+        http::Method::PUT => "update",
+        http::Method::PATCH => "patch",
+        http::Method::DELETE if single => "delete",
+        http::Method::DELETE => "deletecollection",
+        http::Method::GET | http::Method::HEAD => {
+            let watch = path.watch_path || query.boolean("watch").unwrap_or(false);
+            match (watch, single) {
+                // A single object with watch= is a watch of the collection, narrowed to that name.
+                (true, _) if path.subresource.is_empty() => "watch",
+                (_, true) => "get",
+                (_, false) => "list",
+            }
+        }
+        _ => return None,
+    })
+}
+
+/// The name that a field selector pins (`metadata.name=x`), which upstream takes as the name of the request,
+/// so that a role with `resourceNames` can allow the list or watch of one object.
+pub(crate) fn name_from_field_selector(selector: &str) -> Option<&str> {
+    selector.split(',').find_map(|term| {
+        let (field, value) = term.split_once('=')?;
+        let value = value.strip_prefix('=').unwrap_or(value);
+        (field.trim() == "metadata.name" && !value.is_empty()).then_some(value)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(
+        group: &str,
+        version: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        namespaced: bool,
+    ) -> Route {
+        Route::Resource(ResourcePath {
+            group: group.into(),
+            version: version.into(),
+            resource: resource.into(),
+            namespace: namespace.into(),
+            name: name.into(),
+            subresource: subresource.into(),
+            namespaced,
+            ..ResourcePath::default()
+        })
+    }
+
+    #[test]
+    fn paths_are_taken_apart_as_upstream_does() {
+        let table = [
+            ("/api", Route::Discovery(DiscoveryPath::CoreVersions)),
+            ("/api/", Route::Discovery(DiscoveryPath::CoreVersions)),
+            ("/apis", Route::Discovery(DiscoveryPath::Groups)),
+            ("/apis/apps", Route::Discovery(DiscoveryPath::Group("apps".into()))),
+            ("/api/v1", Route::Discovery(DiscoveryPath::Resources(String::new(), "v1".into()))),
+            ("/apis/apps/v1", Route::Discovery(DiscoveryPath::Resources("apps".into(), "v1".into()))),
+            ("/healthz", Route::Other),
+            ("/", Route::Other),
+            ("/api/v1/nodes", resource("", "v1", "nodes", "", "", "", false)),
+            ("/api/v1/nodes/n", resource("", "v1", "nodes", "", "n", "", false)),
+            ("/api/v1/nodes/n/status", resource("", "v1", "nodes", "", "n", "status", false)),
+            ("/api/v1/namespaces", resource("", "v1", "namespaces", "", "", "", false)),
+            ("/api/v1/namespaces/a", resource("", "v1", "namespaces", "a", "a", "", false)),
+            ("/api/v1/namespaces/a/finalize", resource("", "v1", "namespaces", "a", "a", "finalize", false)),
+            ("/api/v1/namespaces/a/pods", resource("", "v1", "pods", "a", "", "", true)),
+            ("/api/v1/namespaces/a/pods/p", resource("", "v1", "pods", "a", "p", "", true)),
+            (
+                "/apis/apps/v1/namespaces/a/deployments/d/scale",
+                resource("apps", "v1", "deployments", "a", "d", "scale", true),
+            ),
+            ("/apis/apps/v1/deployments", resource("apps", "v1", "deployments", "", "", "", false)),
+        ];
+        for (path, want) in table {
+            assert_eq!(route(path), want, "{path}");
+        }
+    }
+
+    #[test]
+    fn verbs_follow_method_name_and_watch() {
+        let table = [
+            ("GET", "/api/v1/pods", "", Some("list")),
+            ("GET", "/api/v1/pods", "watch=true", Some("watch")),
+            ("GET", "/api/v1/pods", "watch=1", Some("watch")),
+            ("GET", "/api/v1/pods", "watch=0", Some("list")),
+            ("GET", "/api/v1/pods", "watch=False", Some("list")),
+            ("GET", "/api/v1/watch/pods", "", Some("watch")),
+            ("GET", "/api/v1/watch/namespaces/a/pods/p", "", Some("watch")),
+            ("GET", "/api/v1/namespaces/a/pods/p", "", Some("get")),
+            ("GET", "/api/v1/namespaces/a/pods/p", "watch=true", Some("watch")),
+            ("HEAD", "/api/v1/namespaces/a/pods/p", "", Some("get")),
+            ("POST", "/api/v1/namespaces/a/pods", "", Some("create")),
+            ("PUT", "/api/v1/namespaces/a/pods/p", "", Some("update")),
+            ("PATCH", "/api/v1/namespaces/a/pods/p", "", Some("patch")),
+            ("DELETE", "/api/v1/namespaces/a/pods/p", "", Some("delete")),
+            ("DELETE", "/api/v1/namespaces/a/pods", "", Some("deletecollection")),
+            ("TRACE", "/api/v1/namespaces/a/pods", "", None),
+        ];
+        for (method, path, query, want) in table {
+            let Route::Resource(found) = route(path) else { panic!("{path} is no resource path") };
+            let method = http::Method::from_bytes(method.as_bytes()).expect("a method");
+            assert_eq!(resource_verb(&method, &found, &Query::parse(query)), want, "{method} {path}?{query}");
+        }
+    }
+
+    #[test]
+    fn a_pinned_name_is_found_in_field_selectors() {
+        let table = [
+            ("metadata.name=a", Some("a")),
+            ("metadata.name==a", Some("a")),
+            ("spec.nodeName=n,metadata.name=a", Some("a")),
+            ("metadata.name!=a", None),
+            ("metadata.name=", None),
+            ("", None),
+        ];
+        for (selector, want) in table {
+            assert_eq!(name_from_field_selector(selector), want, "{selector}");
+        }
+    }
+}

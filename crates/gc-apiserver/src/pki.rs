@@ -1,0 +1,398 @@
+//! Keys and certificates: a self-signed authority and a signing key for service-account tokens, made at the
+//! first start and kept in the data directory; a serving certificate and the administrator's client
+//! certificate, made anew at each start from the authority.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+
+/// How long certificates last. The leaves are renewed at every start.
+const YEARS: i16 = 10;
+/// User name in the administrator's client certificate.
+pub(crate) const ADMIN_USER: &str = "kubegc-admin";
+/// The group that may do everything.
+pub(crate) const MASTERS_GROUP: &str = "system:masters";
+
+/// What went wrong with keys or certificates.
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    /// A file could not be read.
+    #[error("cannot read {path}: {error}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A file or folder could not be written.
+    #[error("cannot write {path}: {error}")]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A key file does not hold a key.
+    #[error("{what} is not usable (remove it to have a new one made): {detail}")]
+    BadKey {
+        /// Which one.
+        what: String,
+        /// Why.
+        detail: String,
+    },
+    /// A certificate could not be made.
+    #[error("cannot make the certificate of {what}: {detail}")]
+    Make {
+        /// Of what.
+        what: &'static str,
+        /// Why.
+        detail: String,
+    },
+    /// The TLS stack refused the material.
+    #[error("cannot set up TLS: {0}")]
+    Tls(String),
+}
+
+/// Everything that the server and its clients need.
+#[derive(Debug)]
+pub(crate) struct Pki {
+    /// The authority's certificate.
+    pub(crate) ca_pem: String,
+    /// The administrator's certificate.
+    pub(crate) admin_certificate_pem: String,
+    /// The administrator's key.
+    pub(crate) admin_key_pem: String,
+    /// Key of service-account tokens, PKCS#8.
+    pub(crate) token_key: Vec<u8>,
+    ca_der: CertificateDer<'static>,
+    serving_der: CertificateDer<'static>,
+    serving_key: Vec<u8>,
+}
+
+/// Where key material is kept between starts.
+pub(crate) enum Keep<'a> {
+    /// Nowhere.
+    InMemory,
+    /// In this folder (made with mode 0700; files with 0600).
+    Folder(&'a Path),
+}
+
+impl Keep<'_> {
+    fn read(&self, name: &str) -> Result<Option<String>, PkiError> {
+        let Self::Folder(folder) = self else { return Ok(None) };
+        let path = folder.join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(PkiError::Read { path, error }),
+        }
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), PkiError> {
+        match self {
+            Self::InMemory => Ok(()),
+            Self::Folder(folder) => write_private(&folder.join(name), text),
+        }
+    }
+}
+
+/// Writes a file that only its owner can read, replacing it in one step.
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
+    let failed = |error| PkiError::Write { path: path.to_owned(), error };
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let fresh = path.with_file_name(name);
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&fresh)
+        .map_err(failed)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+    fs::rename(&fresh, path).map_err(failed)
+}
+
+impl Pki {
+    /// Loads what was kept, and makes what is missing.
+    pub(crate) fn load_or_make(
+        keep: &Keep<'_>,
+        hosts: &[String],
+        now: jiff::Timestamp,
+    ) -> Result<Self, PkiError> {
+        if let Keep::Folder(folder) = keep {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(folder)
+                .map_err(|error| PkiError::Write { path: folder.to_path_buf(), error })?;
+        }
+        let ca_key = load_or_make_key(keep, "ca.key")?;
+        let token_key = load_or_make_key(keep, "service-account.key")?;
+        let ca_params = authority_params(now);
+        let ca_pem = match keep.read("ca.crt")? {
+            Some(pem) => pem,
+            None => {
+                let made = ca_params.self_signed(&ca_key).map_err(|error| make("the authority", &error))?;
+                keep.write("ca.crt", &made.pem())?;
+                made.pem()
+            }
+        };
+        let ca_der = CertificateDer::from_pem_slice(ca_pem.as_bytes())
+            .map_err(|error| PkiError::BadKey { what: "ca.crt".into(), detail: error.to_string() })?;
+        let issuer = Issuer::new(ca_params, ca_key);
+
+        let (serving, serving_key) = issue(&issuer, "the server", serving_params(hosts, now)?)?;
+        let (admin, admin_key) = issue(&issuer, "the administrator", admin_params(now))?;
+        keep.write("admin.crt", &admin.pem())?;
+        keep.write("admin.key", &admin_key.serialize_pem())?;
+        Ok(Self {
+            ca_pem,
+            admin_certificate_pem: admin.pem(),
+            admin_key_pem: admin_key.serialize_pem(),
+            token_key: token_key.serialize_der(),
+            ca_der,
+            serving_der: serving.der().clone(),
+            serving_key: serving_key.serialize_der(),
+        })
+    }
+
+    /// TLS of the server: HTTP/2 and HTTP/1.1, client certificates of our authority taken but not required.
+    pub(crate) fn server_config(&self) -> Result<rustls::ServerConfig, PkiError> {
+        let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(self.ca_der.clone()).map_err(|error| tls(&error))?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| tls(&error))?;
+        let key = PrivateKeyDer::try_from(self.serving_key.clone()).map_err(|error| tls(&error))?;
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| tls(&error))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(vec![self.serving_der.clone(), self.ca_der.clone()], key)
+            .map_err(|error| tls(&error))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+fn make(what: &'static str, error: &rcgen::Error) -> PkiError {
+    PkiError::Make { what, detail: error.to_string() }
+}
+
+fn load_or_make_key(keep: &Keep<'_>, name: &str) -> Result<KeyPair, PkiError> {
+    if let Some(pem) = keep.read(name)? {
+        return KeyPair::from_pem(&pem)
+            .map_err(|error| PkiError::BadKey { what: name.into(), detail: error.to_string() });
+    }
+    let key = new_key()?;
+    keep.write(name, &key.serialize_pem())?;
+    Ok(key)
+}
+
+fn new_key() -> Result<KeyPair, PkiError> {
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|error| make("a key", &error))
+}
+
+fn issue(
+    issuer: &Issuer<'_, KeyPair>,
+    what: &'static str,
+    params: CertificateParams,
+) -> Result<(rcgen::Certificate, KeyPair), PkiError> {
+    let key = new_key()?;
+    let certificate = params.signed_by(&key, issuer).map_err(|error| make(what, &error))?;
+    Ok((certificate, key))
+}
+
+/// Validity from yesterday (clocks differ) for [`YEARS`].
+fn validity(params: &mut CertificateParams, now: jiff::Timestamp) {
+    let today = now.to_zoned(jiff::tz::TimeZone::UTC).date();
+    let date = |date: jiff::civil::Date| {
+        rcgen::date_time_ymd(
+            date.year().into(),
+            u8::try_from(date.month()).unwrap_or(1),
+            u8::try_from(date.day()).unwrap_or(1).min(28),
+        )
+    };
+    params.not_before = date(today.yesterday().unwrap_or(today));
+    let until = jiff::civil::Date::new(today.year().saturating_add(YEARS), today.month(), 1);
+    params.not_after = date(until.unwrap_or(today));
+}
+
+fn authority_params(now: jiff::Timestamp) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.remove(DnType::CommonName);
+    params.distinguished_name.push(DnType::CommonName, "kubegc-ca");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    validity(&mut params, now);
+    params
+}
+
+fn serving_params(hosts: &[String], now: jiff::Timestamp) -> Result<CertificateParams, PkiError> {
+    let mut names: Vec<String> = [
+        "localhost",
+        "127.0.0.1",
+        "::1",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for host in hosts {
+        let unspecified = host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
+        if !unspecified && !names.contains(host) {
+            names.push(host.clone());
+        }
+    }
+    let mut params = CertificateParams::new(names).map_err(|error| make("the server", &error))?;
+    params.distinguished_name.remove(DnType::CommonName);
+    params.distinguished_name.push(DnType::CommonName, "kubegc-apiserver");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.use_authority_key_identifier_extension = true;
+    validity(&mut params, now);
+    Ok(params)
+}
+
+fn admin_params(now: jiff::Timestamp) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.remove(DnType::CommonName);
+    params.distinguished_name.push(DnType::OrganizationName, MASTERS_GROUP);
+    params.distinguished_name.push(DnType::CommonName, ADMIN_USER);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.use_authority_key_identifier_extension = true;
+    validity(&mut params, now);
+    params
+}
+
+/// Subject of a client certificate: common name and organizations, which are the user and its groups.
+///
+/// The certificate has been verified by the TLS stack; this only walks to the subject. Anything unexpected
+/// ends the walk with what was found, so that a strange certificate is a user without a name (refused later).
+pub(crate) fn certificate_subject(der: &[u8]) -> (String, Vec<String>) {
+    subject(der).unwrap_or_default()
+}
+
+fn subject(der: &[u8]) -> Option<(String, Vec<String>)> {
+    const SEQUENCE: u8 = 0x30;
+    const SET: u8 = 0x31;
+    const EXPLICIT_VERSION: u8 = 0xa0;
+    const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+    const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
+    let (_, certificate, _) = element(der)?;
+    let (_, mut rest, _) = element(certificate)?;
+    if rest.first() == Some(&EXPLICIT_VERSION) {
+        rest = element(rest)?.2;
+    }
+    // serialNumber, signature, issuer, validity; the subject is next.
+    for _ in 0..4 {
+        rest = element(rest)?.2;
+    }
+    let (tag, mut names, _) = element(rest)?;
+    if tag != SEQUENCE {
+        return None;
+    }
+    let (mut user, mut groups) = (String::new(), Vec::new());
+    while !names.is_empty() {
+        let (tag, mut set, after) = element(names)?;
+        names = after;
+        if tag != SET {
+            return None;
+        }
+        while !set.is_empty() {
+            let (_, pair, after) = element(set)?;
+            set = after;
+            let (_, oid, value) = element(pair)?;
+            let (_, text, _) = element(value)?;
+            let text = std::str::from_utf8(text).ok()?.to_owned();
+            match oid {
+                COMMON_NAME => user = text,
+                ORGANIZATION => groups.push(text),
+                _ => {}
+            }
+        }
+    }
+    Some((user, groups))
+}
+
+/// One DER element: tag, content, and what follows.
+fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&tag, rest) = bytes.split_first()?;
+    let (&first, rest) = rest.split_first()?;
+    let (length, rest) = if first < 0x80 {
+        (usize::from(first), rest)
+    } else {
+        let count = usize::from(first & 0x7f);
+        if count == 0 || count > 4 || rest.len() < count {
+            return None;
+        }
+        let (digits, rest) = rest.split_at(count);
+        (digits.iter().fold(0_usize, |sum, digit| sum << 8 | usize::from(*digit)), rest)
+    };
+    (rest.len() >= length).then(|| (tag, &rest[..length], &rest[length..]))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+
+    fn now() -> jiff::Timestamp {
+        "2026-02-28T10:00:00Z".parse().unwrap()
+    }
+
+    #[test]
+    fn the_authority_and_the_token_key_survive_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("pki");
+        let keep = Keep::Folder(&folder);
+        let first = Pki::load_or_make(&keep, &["10.1.2.3".into(), "::".into()], now()).unwrap();
+        let second = Pki::load_or_make(&keep, &[], now()).unwrap();
+        assert_eq!(first.ca_pem, second.ca_pem);
+        assert_eq!(first.token_key, second.token_key);
+        second.server_config().unwrap();
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        for file in fs::read_dir(&folder).unwrap() {
+            let file = file.unwrap();
+            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", file.path());
+        }
+    }
+
+    #[test]
+    fn a_broken_key_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("ca.key"), "rubbish").unwrap();
+        let error = Pki::load_or_make(&Keep::Folder(folder.path()), &[], now()).unwrap_err();
+        assert!(error.to_string().contains("ca.key"), "{error}");
+    }
+
+    #[test]
+    fn the_subject_of_a_client_certificate_is_user_and_groups() {
+        let pki = Pki::load_or_make(&Keep::InMemory, &[], now()).unwrap();
+        let der = CertificateDer::from_pem_slice(pki.admin_certificate_pem.as_bytes()).unwrap();
+        assert_eq!(certificate_subject(&der), (ADMIN_USER.to_owned(), vec![MASTERS_GROUP.to_owned()]));
+        for length in 0..der.len() {
+            let _ = certificate_subject(&der[..length]); // truncated ones must not panic
+        }
+    }
+}

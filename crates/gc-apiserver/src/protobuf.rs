@@ -1,0 +1,527 @@
+//! The part of Kubernetes' protobuf encoding that the server speaks: metadata and lists of it, watches of
+//! metadata, Status, and DeleteOptions in requests.
+//!
+//! Written by hand from the published message numbers: the values at hand are JSON, and writing them straight
+//! to bytes spares a second copy of every object.
+
+use gc_registry::api::DeleteOptions;
+use gc_registry::error::ApiError;
+use prost::Message;
+use serde_json::{Map, Value};
+
+/// What every Kubernetes protobuf document starts with.
+pub(crate) const MAGIC: &[u8; 4] = b"k8s\0";
+
+/// Writes protobuf fields to the end of a buffer.
+struct Writer<'a>(&'a mut Vec<u8>);
+
+impl Writer<'_> {
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push(value.to_le_bytes()[0] | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value.to_le_bytes()[0]);
+    }
+
+    fn number(&mut self, field: u32, value: i64) {
+        self.varint(u64::from(field) << 3);
+        self.varint(value.cast_unsigned());
+    }
+
+    fn bytes(&mut self, field: u32, bytes: &[u8]) {
+        self.varint(u64::from(field) << 3 | 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// A text; left out if empty, which reads back the same.
+    fn text(&mut self, field: u32, text: &str) {
+        if !text.is_empty() {
+            self.bytes(field, text.as_bytes());
+        }
+    }
+
+    /// A nested message: written in place behind room for a length of one byte, which is what nearly all
+    /// need; longer ones are moved.
+    fn message(&mut self, field: u32, write: impl FnOnce(&mut Writer<'_>)) {
+        self.varint(u64::from(field) << 3 | 2);
+        let at = self.0.len();
+        self.0.push(0);
+        write(&mut Writer(self.0));
+        let length = self.0.len() - at - 1;
+        if let Some(short) = u8::try_from(length).ok().filter(|length| *length < 0x80) {
+            self.0[at] = short;
+        } else {
+            let mut prefix = Vec::with_capacity(5);
+            Writer(&mut prefix).varint(length as u64);
+            self.0.splice(at..=at, prefix);
+        }
+    }
+}
+
+fn text<'a>(map: &'a Map<String, Value>, name: &str) -> &'a str {
+    map.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Writes `k8s\0` and the envelope around a message.
+fn envelope(out: &mut Vec<u8>, api_version: &str, kind: &str, raw: impl FnOnce(&mut Writer<'_>)) {
+    out.extend_from_slice(MAGIC);
+    let mut writer = Writer(out);
+    writer.message(1, |meta| {
+        meta.text(1, api_version);
+        meta.text(2, kind);
+    });
+    writer.message(2, raw);
+    // contentEncoding and contentType are empty.
+}
+
+/// One object's `metadata` as a whole document.
+pub(crate) fn metadata_object(out: &mut Vec<u8>, api_version: &str, metadata: &Value) {
+    envelope(out, api_version, "PartialObjectMetadata", |raw| partial_object(raw, metadata));
+}
+
+fn partial_object(writer: &mut Writer<'_>, metadata: &Value) {
+    if let Some(metadata) = metadata.as_object() {
+        writer.message(1, |writer| object_meta(writer, metadata));
+    }
+}
+
+/// Metadata of a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ListMeta<'a> {
+    /// `resourceVersion`
+    pub(crate) resource_version: &'a str,
+    /// `continue`
+    pub(crate) continue_token: &'a str,
+    /// `remainingItemCount`
+    pub(crate) remaining_item_count: Option<u64>,
+}
+
+/// A list of metadata as a whole document. The items are their `metadata`.
+pub(crate) fn metadata_list(
+    api_version: &str,
+    meta: &ListMeta<'_>,
+    items: impl Iterator<Item = Result<Value, ApiError>>,
+) -> Result<Vec<u8>, ApiError> {
+    let mut out = Vec::new();
+    let mut problem = Ok(());
+    envelope(&mut out, api_version, "PartialObjectMetadataList", |raw| {
+        raw.message(1, |writer| {
+            writer.text(2, meta.resource_version);
+            writer.text(3, meta.continue_token);
+            if let Some(count) = meta.remaining_item_count {
+                writer.number(4, i64::try_from(count).unwrap_or(i64::MAX));
+            }
+        });
+        for item in items {
+            match item {
+                Ok(metadata) => raw.message(2, |writer| partial_object(writer, &metadata)),
+                Err(error) => problem = Err(error),
+            }
+        }
+    });
+    problem.map(|()| out)
+}
+
+/// One event of a watch, with its length in front as the stream wants it.
+pub(crate) fn watch_frame(out: &mut Vec<u8>, event_type: &str, object: &[u8]) {
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    let mut writer = Writer(out);
+    writer.text(1, event_type);
+    writer.message(2, |raw| raw.bytes(1, object));
+    let length = u32::try_from(out.len() - at - 4).unwrap_or(u32::MAX);
+    out[at..at + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+/// A Status as a whole document.
+pub(crate) fn status(out: &mut Vec<u8>, status: &Value) {
+    let empty = Map::new();
+    let status = status.as_object().unwrap_or(&empty);
+    envelope(out, "v1", "Status", |raw| {
+        raw.message(1, |_| {});
+        raw.text(2, text(status, "status"));
+        raw.text(3, text(status, "message"));
+        raw.text(4, text(status, "reason"));
+        if let Some(details) = status.get("details").and_then(Value::as_object) {
+            raw.message(5, |writer| status_details(writer, details));
+        }
+        if let Some(code) = status.get("code").and_then(Value::as_i64) {
+            raw.number(6, code);
+        }
+    });
+}
+
+fn status_details(writer: &mut Writer<'_>, details: &Map<String, Value>) {
+    writer.text(1, text(details, "name"));
+    writer.text(2, text(details, "group"));
+    writer.text(3, text(details, "kind"));
+    for cause in details.get("causes").and_then(Value::as_array).into_iter().flatten() {
+        let Some(cause) = cause.as_object() else { continue };
+        writer.message(4, |writer| {
+            writer.text(1, text(cause, "reason"));
+            writer.text(2, text(cause, "message"));
+            writer.text(3, text(cause, "field"));
+        });
+    }
+    if let Some(seconds) = details.get("retryAfterSeconds").and_then(Value::as_i64) {
+        writer.number(5, seconds);
+    }
+    writer.text(6, text(details, "uid"));
+}
+
+fn object_meta(writer: &mut Writer<'_>, meta: &Map<String, Value>) {
+    writer.text(1, text(meta, "name"));
+    writer.text(2, text(meta, "generateName"));
+    writer.text(3, text(meta, "namespace"));
+    writer.text(4, text(meta, "selfLink"));
+    writer.text(5, text(meta, "uid"));
+    writer.text(6, text(meta, "resourceVersion"));
+    if let Some(generation) = meta.get("generation").and_then(Value::as_i64) {
+        writer.number(7, generation);
+    }
+    time(writer, 8, meta.get("creationTimestamp"));
+    time(writer, 9, meta.get("deletionTimestamp"));
+    if let Some(seconds) = meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64) {
+        writer.number(10, seconds);
+    }
+    text_map(writer, 11, meta.get("labels"));
+    text_map(writer, 12, meta.get("annotations"));
+    for owner in objects(meta.get("ownerReferences")) {
+        writer.message(13, |writer| owner_reference(writer, owner));
+    }
+    for finalizer in meta.get("finalizers").and_then(Value::as_array).into_iter().flatten() {
+        writer.bytes(14, finalizer.as_str().unwrap_or_default().as_bytes());
+    }
+    for entry in objects(meta.get("managedFields")) {
+        writer.message(17, |writer| managed_fields_entry(writer, entry));
+    }
+}
+
+fn objects(list: Option<&Value>) -> impl Iterator<Item = &Map<String, Value>> {
+    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object)
+}
+
+fn owner_reference(writer: &mut Writer<'_>, owner: &Map<String, Value>) {
+    writer.text(1, text(owner, "kind"));
+    writer.text(3, text(owner, "name"));
+    writer.text(4, text(owner, "uid"));
+    writer.text(5, text(owner, "apiVersion"));
+    for (field, name) in [(6, "controller"), (7, "blockOwnerDeletion")] {
+        if let Some(flag) = owner.get(name).and_then(Value::as_bool) {
+            writer.number(field, i64::from(flag));
+        }
+    }
+}
+
+fn managed_fields_entry(writer: &mut Writer<'_>, entry: &Map<String, Value>) {
+    writer.text(1, text(entry, "manager"));
+    writer.text(2, text(entry, "operation"));
+    writer.text(3, text(entry, "apiVersion"));
+    time(writer, 4, entry.get("time"));
+    writer.text(6, text(entry, "fieldsType"));
+    if let Some(fields) = entry.get("fieldsV1") {
+        writer.message(7, |writer| writer.bytes(1, fields.to_string().as_bytes()));
+    }
+    writer.text(8, text(entry, "subresource"));
+}
+
+fn text_map(writer: &mut Writer<'_>, field: u32, map: Option<&Value>) {
+    for (key, value) in map.and_then(Value::as_object).into_iter().flatten() {
+        writer.message(field, |writer| {
+            writer.bytes(1, key.as_bytes());
+            writer.bytes(2, value.as_str().unwrap_or_default().as_bytes());
+        });
+    }
+}
+
+/// A `Time`: seconds since the epoch (fractions are not kept by `metav1.Time`).
+fn time(writer: &mut Writer<'_>, field: u32, value: Option<&Value>) {
+    let parsed = value.and_then(Value::as_str).and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    if let Some(time) = parsed {
+        writer.message(field, |writer| writer.number(1, time.as_second()));
+    }
+}
+
+/// The envelope of a request body.
+#[derive(Clone, PartialEq, Message)]
+struct Unknown {
+    #[prost(message, optional, tag = "1")]
+    type_meta: Option<TypeMeta>,
+    #[prost(bytes = "vec", tag = "2")]
+    raw: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TypeMeta {
+    #[prost(string, tag = "1")]
+    api_version: String,
+    #[prost(string, tag = "2")]
+    kind: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct DeleteOptionsMessage {
+    #[prost(int64, optional, tag = "1")]
+    grace_period_seconds: Option<i64>,
+    #[prost(message, optional, tag = "2")]
+    preconditions: Option<PreconditionsMessage>,
+    #[prost(bool, optional, tag = "3")]
+    orphan_dependents: Option<bool>,
+    #[prost(string, optional, tag = "4")]
+    propagation_policy: Option<String>,
+    #[prost(string, repeated, tag = "5")]
+    dry_run: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PreconditionsMessage {
+    #[prost(string, optional, tag = "1")]
+    uid: Option<String>,
+    #[prost(string, optional, tag = "2")]
+    resource_version: Option<String>,
+}
+
+/// DeleteOptions of a request.
+pub(crate) fn decode_delete_options(bytes: &[u8]) -> Result<DeleteOptions, ApiError> {
+    let broken = |what: String| {
+        ApiError::bad_request(format!("DeleteOptions in the body cannot be handled: protobuf: {what}"))
+    };
+    let document = bytes
+        .strip_prefix(MAGIC)
+        .ok_or_else(|| broken("the body does not start with the prefix of Kubernetes protobuf".into()))?;
+    let unknown = Unknown::decode(document).map_err(|error| broken(error.to_string()))?;
+    let kind = unknown.type_meta.map(|meta| meta.kind).unwrap_or_default();
+    if !kind.is_empty() && kind != "DeleteOptions" {
+        return Err(ApiError::bad_request(format!(
+            "decoded object cannot be converted to DeleteOptions: it is of kind {kind}"
+        )));
+    }
+    let message = DeleteOptionsMessage::decode(unknown.raw.as_slice()).map_err(|e| broken(e.to_string()))?;
+    let preconditions = message.preconditions.unwrap_or_default();
+    Ok(DeleteOptions {
+        grace_period_seconds: message.grace_period_seconds,
+        precondition_uid: preconditions.uid,
+        precondition_resource_version: preconditions.resource_version,
+        orphan_dependents: message.orphan_dependents,
+        propagation_policy: message.propagation_policy,
+        dry_run: message.dry_run,
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    /// The messages as prost reads them: a second reading of the same published numbers.
+    #[derive(Clone, PartialEq, Message)]
+    struct ObjectMeta {
+        #[prost(string, tag = "1")]
+        name: String,
+        #[prost(string, tag = "3")]
+        namespace: String,
+        #[prost(string, tag = "5")]
+        uid: String,
+        #[prost(string, tag = "6")]
+        resource_version: String,
+        #[prost(int64, tag = "7")]
+        generation: i64,
+        #[prost(message, optional, tag = "8")]
+        creation_timestamp: Option<Time>,
+        #[prost(message, optional, tag = "9")]
+        deletion_timestamp: Option<Time>,
+        #[prost(int64, optional, tag = "10")]
+        deletion_grace_period_seconds: Option<i64>,
+        #[prost(btree_map = "string, string", tag = "11")]
+        labels: std::collections::BTreeMap<String, String>,
+        #[prost(message, repeated, tag = "13")]
+        owner_references: Vec<Owner>,
+        #[prost(string, repeated, tag = "14")]
+        finalizers: Vec<String>,
+    }
+    #[derive(Clone, PartialEq, Message)]
+    struct Time {
+        #[prost(int64, tag = "1")]
+        seconds: i64,
+    }
+    #[derive(Clone, PartialEq, Message)]
+    struct Owner {
+        #[prost(string, tag = "1")]
+        kind: String,
+        #[prost(string, tag = "3")]
+        name: String,
+        #[prost(string, tag = "4")]
+        uid: String,
+        #[prost(string, tag = "5")]
+        api_version: String,
+        #[prost(bool, optional, tag = "6")]
+        controller: Option<bool>,
+        #[prost(bool, optional, tag = "7")]
+        block_owner_deletion: Option<bool>,
+    }
+    #[derive(Clone, PartialEq, Message)]
+    struct Partial {
+        #[prost(message, optional, tag = "1")]
+        metadata: Option<ObjectMeta>,
+    }
+    #[derive(Clone, PartialEq, Message)]
+    struct List {
+        #[prost(message, optional, tag = "1")]
+        metadata: Option<ListMetaMessage>,
+        #[prost(message, repeated, tag = "2")]
+        items: Vec<Partial>,
+    }
+    #[derive(Clone, PartialEq, Message)]
+    struct ListMetaMessage {
+        #[prost(string, tag = "2")]
+        resource_version: String,
+        #[prost(string, tag = "3")]
+        continue_token: String,
+        #[prost(int64, optional, tag = "4")]
+        remaining_item_count: Option<i64>,
+    }
+    #[derive(Clone, PartialEq, Message)]
+    struct WatchEventMessage {
+        #[prost(string, tag = "1")]
+        event_type: String,
+        #[prost(message, optional, tag = "2")]
+        object: Option<RawExtension>,
+    }
+    #[derive(Clone, PartialEq, Message)]
+    struct RawExtension {
+        #[prost(bytes = "vec", tag = "1")]
+        raw: Vec<u8>,
+    }
+
+    fn open(bytes: &[u8]) -> (String, Vec<u8>) {
+        let unknown = Unknown::decode(bytes.strip_prefix(MAGIC).unwrap()).unwrap();
+        let meta = unknown.type_meta.unwrap();
+        (format!("{} {}", meta.api_version, meta.kind), unknown.raw)
+    }
+
+    fn example() -> Value {
+        json!({
+            "name": "p", "namespace": "n", "uid": "u", "resourceVersion": "7", "generation": 3,
+            "creationTimestamp": "1970-01-01T00:01:00Z", "deletionTimestamp": "1970-01-01T00:02:00Z",
+            "deletionGracePeriodSeconds": 0, "labels": {"a": "b", "e": ""},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "o", "controller": true}],
+            "finalizers": ["foregroundDeletion"],
+        })
+    }
+
+    fn example_meta() -> ObjectMeta {
+        ObjectMeta {
+            name: "p".into(),
+            namespace: "n".into(),
+            uid: "u".into(),
+            resource_version: "7".into(),
+            generation: 3,
+            creation_timestamp: Some(Time { seconds: 60 }),
+            deletion_timestamp: Some(Time { seconds: 120 }),
+            deletion_grace_period_seconds: Some(0),
+            labels: [("a".into(), "b".into()), ("e".into(), String::new())].into(),
+            owner_references: vec![Owner {
+                kind: "ReplicaSet".into(),
+                name: "r".into(),
+                uid: "o".into(),
+                api_version: "apps/v1".into(),
+                controller: Some(true),
+                block_owner_deletion: None,
+            }],
+            finalizers: vec!["foregroundDeletion".into()],
+        }
+    }
+
+    #[test]
+    fn metadata_reads_back() {
+        let mut bytes = Vec::new();
+        metadata_object(&mut bytes, "meta.k8s.io/v1", &example());
+        let (kind, raw) = open(&bytes);
+        assert_eq!(kind, "meta.k8s.io/v1 PartialObjectMetadata");
+        assert_eq!(Partial::decode(raw.as_slice()).unwrap(), Partial { metadata: Some(example_meta()) });
+    }
+
+    #[test]
+    fn lists_and_frames_read_back() {
+        let meta = ListMeta { resource_version: "9", continue_token: "c", remaining_item_count: Some(4) };
+        let items = [Ok(example()), Ok(example())];
+        let bytes = metadata_list("meta.k8s.io/v1", &meta, items.into_iter()).unwrap();
+        let (kind, raw) = open(&bytes);
+        assert_eq!(kind, "meta.k8s.io/v1 PartialObjectMetadataList");
+        let partial = Partial { metadata: Some(example_meta()) };
+        assert_eq!(
+            List::decode(raw.as_slice()).unwrap(),
+            List {
+                metadata: Some(ListMetaMessage {
+                    resource_version: "9".into(),
+                    continue_token: "c".into(),
+                    remaining_item_count: Some(4),
+                }),
+                items: vec![partial.clone(), partial],
+            }
+        );
+
+        let mut frame = Vec::new();
+        watch_frame(&mut frame, "ADDED", &bytes);
+        let length = u32::from_be_bytes(frame[..4].try_into().unwrap()) as usize;
+        assert_eq!(length, frame.len() - 4);
+        let event = WatchEventMessage::decode(&frame[4..]).unwrap();
+        assert_eq!(
+            event,
+            WatchEventMessage { event_type: "ADDED".into(), object: Some(RawExtension { raw: bytes }) }
+        );
+    }
+
+    #[test]
+    fn delete_options_are_read() {
+        let message = DeleteOptionsMessage {
+            grace_period_seconds: Some(-1),
+            preconditions: Some(PreconditionsMessage { uid: Some("u".into()), resource_version: None }),
+            orphan_dependents: Some(false),
+            propagation_policy: Some("Foreground".into()),
+            dry_run: vec!["All".into()],
+        };
+        let document = |kind: &str| {
+            let unknown = Unknown {
+                type_meta: Some(TypeMeta { api_version: "v1".into(), kind: kind.into() }),
+                raw: message.encode_to_vec(),
+            };
+            [MAGIC.as_slice(), &unknown.encode_to_vec()].concat()
+        };
+        assert_eq!(
+            decode_delete_options(&document("DeleteOptions")).unwrap(),
+            DeleteOptions {
+                grace_period_seconds: Some(-1),
+                precondition_uid: Some("u".into()),
+                precondition_resource_version: None,
+                orphan_dependents: Some(false),
+                propagation_policy: Some("Foreground".into()),
+                dry_run: vec!["All".into()],
+            }
+        );
+        for broken in [document("Pod"), b"{}".to_vec(), b"k8s\0\xff\xff".to_vec(), Vec::new()] {
+            assert_eq!(decode_delete_options(&broken).unwrap_err().code, 400);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn names_of_any_length_read_back(name in ".{0,300}", count in 0_usize..4) {
+            let object = json!({"name": name, "finalizers": vec![name.clone(); count]});
+            let mut bytes = Vec::new();
+            metadata_object(&mut bytes, "meta.k8s.io/v1", &object);
+            let meta = Partial::decode(open(&bytes).1.as_slice()).unwrap().metadata.unwrap();
+            prop_assert_eq!(&meta.name, &name);
+            prop_assert_eq!(meta.finalizers, vec![name; count]);
+        }
+
+        #[test]
+        fn no_bytes_make_the_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode_delete_options(&[MAGIC.as_slice(), &bytes].concat());
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Single objects, events and Status in the representation that was asked for.
+
+use std::sync::Arc;
+
+use gc_registry::api::Object;
+use gc_registry::error::ApiError;
+use serde_json::Value;
+
+use crate::negotiate::{Encoding, Form, Representation};
+use crate::protobuf;
+use crate::table::Table;
+
+/// What a table's rows carry of their objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum IncludeObject {
+    /// Nothing.
+    None,
+    /// The metadata (the default).
+    Metadata,
+    /// All.
+    Object,
+}
+
+impl IncludeObject {
+    /// The `includeObject` parameter.
+    pub(crate) fn parse(text: Option<&str>) -> Result<Self, ApiError> {
+        match text {
+            None | Some("" | "Metadata") => Ok(Self::Metadata),
+            Some("None") => Ok(Self::None),
+            Some("Object") => Ok(Self::Object),
+            Some(other) => Err(ApiError::bad_request(format!(
+                "unrecognized includeObject value: \"{other}\", expected \"Metadata\", \"None\" or \"Object\""
+            ))),
+        }
+    }
+}
+
+/// Writes a value in an encoding; protobuf only for Status.
+pub(crate) fn value(value: &Value, representation: Representation) -> Vec<u8> {
+    match representation.encoding {
+        Encoding::Yaml => serde_yaml_ng::to_string(value).unwrap_or_default().into_bytes(),
+        Encoding::Protobuf => {
+            let mut out = Vec::new();
+            protobuf::status(&mut out, value);
+            out
+        }
+        Encoding::Json => {
+            let mut out = if representation.pretty {
+                serde_json::to_vec_pretty(value).unwrap_or_default()
+            } else {
+                serde_json::to_vec(value).unwrap_or_default()
+            };
+            out.push(b'\n');
+            out
+        }
+    }
+}
+
+/// Appends PartialObjectMetadata as JSON.
+pub(crate) fn metadata_json(
+    out: &mut Vec<u8>,
+    object: &Object,
+    representation: Representation,
+) -> Result<(), ApiError> {
+    let metadata = object.metadata()?;
+    out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
+    out.extend_from_slice(representation.meta_version().as_bytes());
+    out.extend_from_slice(b"\",\"metadata\":");
+    serde_json::to_writer(&mut *out, &metadata).map_err(ApiError::internal)?;
+    out.push(b'}');
+    Ok(())
+}
+
+/// Writes one object.
+pub(crate) fn object(
+    object: &Object,
+    representation: Representation,
+    table: impl FnOnce() -> Arc<Table>,
+    include: IncludeObject,
+) -> Result<Vec<u8>, ApiError> {
+    let mut out = Vec::new();
+    match (representation.form, representation.encoding) {
+        (Form::Metadata, Encoding::Protobuf) => {
+            protobuf::metadata_object(&mut out, representation.meta_version(), &object.metadata()?);
+            return Ok(out);
+        }
+        (Form::Object, Encoding::Json) if !representation.pretty => {
+            object.write_json(&mut out, true)?;
+            out.push(b'\n');
+            return Ok(out);
+        }
+        (Form::Object, _) => return Ok(value(object.value()?, representation)),
+        (Form::Metadata, _) => metadata_json(&mut out, object, representation)?,
+        (Form::Table, _) => table().single(&mut out, object, include, representation)?,
+    }
+    if representation.pretty || representation.encoding == Encoding::Yaml {
+        let plain: Value = serde_json::from_slice(&out).map_err(ApiError::internal)?;
+        return Ok(value(&plain, representation));
+    }
+    out.push(b'\n');
+    Ok(out)
+}

@@ -1,0 +1,225 @@
+//! Reviews: questions about identity and permissions, answered and not stored.
+
+use std::sync::Arc;
+
+use gc_registry::api::{Attributes, Object, RequestTarget, Response, ResponseBody, UserInfo};
+use gc_registry::error::{ApiError, CauseReason, FieldError};
+use gc_registry::object::TypeMeta;
+use gc_registry::resource::ResourceDefinition;
+use http::header::CONTENT_TYPE;
+use serde_json::{Map, Value, json};
+
+use crate::authentication;
+use crate::decode;
+use crate::negotiate::Purpose;
+use crate::rbac::{Question, Rule};
+use crate::service::{self, Answer, ApiRequest, api_version};
+use crate::state::State;
+use crate::tokens::ISSUER;
+
+const GROUPS: [&str; 2] = ["authorization.k8s.io", "authentication.k8s.io"];
+
+/// Whether a resource is a review.
+pub(crate) fn is_review(definition: &ResourceDefinition) -> bool {
+    GROUPS.contains(&&*definition.group)
+}
+
+/// Answers a review.
+pub(crate) async fn answer(
+    state: &Arc<State>,
+    request: &mut ApiRequest,
+    target: &RequestTarget,
+) -> Result<Answer, ApiError> {
+    let definition = &*target.resource;
+    let representation = request.representation(Purpose::Answer)?;
+    let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
+    let bytes = request.read_body().await?;
+    let mut review = decode::object(&bytes, content_type.as_deref(), &definition.kind)?.value;
+    expect_kind(&review, definition)?;
+    let spec = review.get("spec").cloned().unwrap_or_else(|| json!({}));
+    let status = match &*definition.kind {
+        "SelfSubjectAccessReview" => access(state, &request.user, &spec, &definition.kind)?,
+        "SubjectAccessReview" => access(state, &subject(&spec, &definition.kind)?, &spec, &definition.kind)?,
+        "LocalSubjectAccessReview" => {
+            let asked = spec.pointer("/resourceAttributes/namespace").and_then(Value::as_str);
+            if asked != Some(target.namespace.as_str()) {
+                return Err(invalid(
+                    &definition.kind,
+                    "spec.resourceAttributes.namespace",
+                    "must match metadata.namespace",
+                ));
+            }
+            access(state, &subject(&spec, &definition.kind)?, &spec, &definition.kind)?
+        }
+        "SelfSubjectRulesReview" => {
+            let namespace = text(&spec, "namespace");
+            rules(&state.rbac.rules_for(&request.user, namespace))
+        }
+        "SelfSubjectReview" => json!({"userInfo": user_value(&request.user)}),
+        "TokenReview" => token_review(state, &spec).await?,
+        other => return Err(ApiError::internal(format!("no review of kind {other}"))),
+    };
+    let map = review.as_object_mut().ok_or_else(|| ApiError::bad_request("not an object"))?;
+    map.insert("kind".into(), (*definition.kind).into());
+    map.insert("apiVersion".into(), api_version(&definition.group, &definition.version).into());
+    let metadata = map.entry("metadata").or_insert_with(|| json!({}));
+    if !target.namespace.is_empty() && metadata.is_object() {
+        metadata["namespace"] = target.namespace.clone().into();
+    }
+    map.insert("status".into(), status);
+    let type_meta = TypeMeta {
+        api_version: api_version(&definition.group, &definition.version).into(),
+        kind: Arc::clone(&definition.kind),
+    };
+    let object = Arc::new(Object::from_value(Arc::new(type_meta), review));
+    let response = Response { code: 201, body: ResponseBody::Object(object), warnings: Vec::new() };
+    service::write_answer(request, definition, representation, response)
+}
+
+fn expect_kind(review: &Value, definition: &ResourceDefinition) -> Result<(), ApiError> {
+    let kind = text(review, "kind");
+    if !kind.is_empty() && kind != &*definition.kind {
+        return Err(ApiError::bad_request(format!(
+            "{kind} in version \"{}\" cannot be handled as a {}",
+            definition.version, definition.kind
+        )));
+    }
+    Ok(())
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn invalid(kind: &str, field: &str, why: &str) -> ApiError {
+    ApiError::invalid(
+        "authorization.k8s.io",
+        kind,
+        "",
+        &[FieldError {
+            field: field.into(),
+            reason: CauseReason::Invalid,
+            detail: format!("Invalid value: {why}"),
+        }],
+    )
+}
+
+fn subject(spec: &Value, kind: &str) -> Result<UserInfo, ApiError> {
+    let user = UserInfo {
+        name: text(spec, "user").into(),
+        uid: text(spec, "uid").into(),
+        groups: texts(spec.get("groups")),
+        extra: Vec::new(),
+    };
+    if user.name.is_empty() && user.groups.is_empty() {
+        return Err(invalid(kind, "spec.user", "at least one of user or group must be specified"));
+    }
+    Ok(user)
+}
+
+fn texts(list: Option<&Value>) -> Vec<String> {
+    list.and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|item| item.as_str().map(str::to_owned))
+        .collect()
+}
+
+fn access(state: &State, user: &UserInfo, spec: &Value, kind: &str) -> Result<Value, ApiError> {
+    let decision = match (spec.get("resourceAttributes"), spec.get("nonResourceAttributes")) {
+        (Some(wanted), None) => {
+            let or_any =
+                |name: &str| Some(text(wanted, name)).filter(|text| !text.is_empty()).unwrap_or_default();
+            let attributes = Attributes {
+                verb: or_any("verb"),
+                group: or_any("group"),
+                version: or_any("version"),
+                resource: or_any("resource"),
+                subresource: or_any("subresource"),
+                namespace: or_any("namespace"),
+                name: or_any("name"),
+            };
+            state.rbac.decide(user, &Question::Resource(attributes))
+        }
+        (None, Some(wanted)) => state
+            .rbac
+            .decide(user, &Question::Path { verb: text(wanted, "verb"), path: text(wanted, "path") }),
+        (Some(_), Some(_)) => {
+            return Err(invalid(
+                kind,
+                "spec.nonResourceAttributes",
+                "cannot be specified in combination with resourceAttributes",
+            ));
+        }
+        (None, None) => {
+            return Err(invalid(
+                kind,
+                "spec.resourceAttributes",
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+            ));
+        }
+    };
+    let mut status = json!({"allowed": decision.allowed});
+    if !decision.reason.is_empty() {
+        status["reason"] = decision.reason.into();
+    }
+    Ok(status)
+}
+
+fn rules(rules: &[Rule]) -> Value {
+    let resource: Vec<Value> = rules
+        .iter()
+        .filter(|rule| !rule.resources.is_empty())
+        .map(|rule| {
+            let mut value =
+                json!({"verbs": rule.verbs, "apiGroups": rule.groups, "resources": rule.resources});
+            if !rule.names.is_empty() {
+                value["resourceNames"] = json!(rule.names);
+            }
+            value
+        })
+        .collect();
+    let paths: Vec<Value> = rules
+        .iter()
+        .filter(|rule| !rule.urls.is_empty())
+        .map(|rule| json!({"verbs": rule.verbs, "nonResourceURLs": rule.urls}))
+        .collect();
+    json!({"resourceRules": resource, "nonResourceRules": paths, "incomplete": false})
+}
+
+fn user_value(user: &UserInfo) -> Value {
+    let mut value = Map::new();
+    value.insert("username".into(), user.name.clone().into());
+    if !user.uid.is_empty() {
+        value.insert("uid".into(), user.uid.clone().into());
+    }
+    value.insert("groups".into(), json!(user.groups));
+    if !user.extra.is_empty() {
+        let extra: Map<String, Value> =
+            user.extra.iter().map(|(key, values)| (key.clone(), json!(values))).collect();
+        value.insert("extra".into(), Value::Object(extra));
+    }
+    Value::Object(value)
+}
+
+async fn token_review(state: &Arc<State>, spec: &Value) -> Result<Value, ApiError> {
+    let token = text(spec, "token");
+    if token.is_empty() {
+        return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
+    }
+    let wanted = texts(spec.get("audiences"));
+    let audiences: Vec<&str> =
+        if wanted.is_empty() { vec![ISSUER] } else { wanted.iter().map(String::as_str).collect() };
+    Ok(match authentication::user_of_token(state, token, &audiences).await? {
+        Some((user, shared)) => {
+            let mut status = json!({"authenticated": true, "user": user_value(&user)});
+            if !shared.is_empty() {
+                status["audiences"] = json!(shared);
+            } else if !wanted.is_empty() {
+                status["audiences"] = json!(wanted);
+            }
+            status
+        }
+        None => json!({"authenticated": false, "user": {}, "error": "invalid bearer token"}),
+    })
+}

@@ -1,0 +1,326 @@
+//! Starting, serving and stopping.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared};
+use gc_registry::Registry;
+use gc_registry::error::ApiError;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+
+use crate::authentication::Authenticator;
+use crate::kubeconfig::ClientCredentials;
+use crate::pki::{Keep, Pki, PkiError, certificate_subject};
+use crate::service;
+use crate::stall::StallGuard;
+use crate::state::{State, StateParts, system_user};
+use crate::tokens::TokenSigner;
+
+/// Connections that may be open at once; more wait in the system's queue.
+const MAXIMUM_CONNECTIONS: usize = 30_000;
+/// How long a TLS handshake may take.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the header of a request may take, and how long a connection may be idle (upstream: 32 s).
+const HEADER_PATIENCE: Duration = Duration::from_secs(32);
+/// Longest header block.
+const MAXIMUM_HEADER_BYTES: usize = 64 * 1024;
+/// Requests in flight on one HTTP/2 connection.
+const MAXIMUM_STREAMS: u32 = 1000;
+/// How often an HTTP/2 peer is asked whether it is still there, and how long it may take to answer.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
+/// How long requests may take to end when the server stops.
+const STOP_PATIENCE: Duration = Duration::from_millis(1500);
+/// How often the registry is tended without being asked to.
+const MAINTENANCE_PERIOD: Duration = Duration::from_secs(5);
+/// How long to wait before the watch on the store is taken up again after it broke.
+const PUMP_PAUSE: Duration = Duration::from_millis(50);
+
+/// Resolves when the server stops.
+pub(crate) type Stop = Shared<BoxFuture<'static, ()>>;
+
+/// What the server is told.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Where keys and certificates are kept; `None` keeps them in memory.
+    pub data_dir: Option<PathBuf>,
+    /// A bearer token of the administrator (`system:masters`).
+    pub admin_token: Option<String>,
+    /// A file of further tokens: `token,user,uid,"group1,group2"` per line.
+    pub token_auth_file: Option<PathBuf>,
+    /// Further names and addresses for the serving certificate.
+    pub hosts: Vec<String>,
+}
+
+/// Why the server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address could not be taken.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// Keys or certificates.
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    /// The token file.
+    #[error("cannot use the token file {path}: {detail}")]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        detail: String,
+    },
+    /// The bootstrap objects.
+    #[error("cannot create the objects that every cluster has: {0}")]
+    Bootstrap(ApiError),
+    /// The roles and bindings.
+    #[error("cannot read roles and bindings: {0}")]
+    Roles(ApiError),
+}
+
+/// Starts servers.
+#[derive(Debug)]
+pub struct Server;
+
+/// A server at work. Dropping it stops it without patience; see [`RunningServer::shutdown`].
+pub struct RunningServer {
+    address: SocketAddr,
+    credentials: ClientCredentials,
+    registry: Arc<Registry>,
+    stop: Option<oneshot::Sender<()>>,
+    serving: JoinHandle<()>,
+}
+
+impl Server {
+    /// Starts to serve: makes or loads keys, creates the bootstrap objects, and listens. When this returns,
+    /// requests are answered.
+    pub async fn start(config: ServerConfig, registry: Arc<Registry>) -> Result<RunningServer, StartError> {
+        let listener = TcpListener::bind(config.listen)
+            .await
+            .map_err(|error| StartError::Listen { address: config.listen, error })?;
+        let address =
+            listener.local_addr().map_err(|error| StartError::Listen { address: config.listen, error })?;
+        let mut hosts = config.hosts.clone();
+        hosts.push(address.ip().to_string());
+        let folder = config.data_dir.as_ref().map(|folder| folder.join("pki"));
+        let keep = folder.as_deref().map_or(Keep::InMemory, Keep::Folder);
+        let pki = Pki::load_or_make(&keep, &hosts, jiff::Timestamp::now())?;
+        let acceptor = TlsAcceptor::from(Arc::new(pki.server_config()?));
+        let signer = TokenSigner::new(&pki.token_key)
+            .map_err(|detail| PkiError::BadKey { what: "service-account.key".into(), detail })?;
+        let authenticator =
+            Authenticator::load(config.admin_token.as_deref(), config.token_auth_file.as_deref())
+                .map_err(|(path, detail)| StartError::TokenFile { path, detail })?;
+
+        let (stop, stopped) = oneshot::channel();
+        let stopped: Stop = stopped.map(|_| ()).boxed().shared();
+        let advertised = advertised(address);
+        let state = Arc::new(State::new(StateParts {
+            registry: Arc::clone(&registry),
+            authenticator,
+            signer,
+            stop: stopped,
+            advertised: advertised.clone(),
+        }));
+        // The pump comes first: what follows watches.
+        let mut background = JoinSet::new();
+        background.spawn(pump(Arc::clone(&state)));
+        let starting = Arc::clone(&state);
+        tokio::task::spawn_blocking(move || {
+            let user = system_user();
+            starting.with_context(&user, "kubegc", |registry, context| registry.bootstrap(context))
+        })
+        .await
+        .unwrap_or_else(|failure| Err(ApiError::internal(failure)))
+        .map_err(StartError::Bootstrap)?;
+        crate::authentication::follow_roles(&state, &mut background).await.map_err(StartError::Roles)?;
+        background.spawn(maintain(Arc::clone(&state)));
+
+        let credentials = ClientCredentials {
+            server: format!("https://{advertised}"),
+            ca_pem: pki.ca_pem.clone(),
+            certificate_pem: pki.admin_certificate_pem.clone(),
+            key_pem: pki.admin_key_pem.clone(),
+        };
+        let serving = tokio::spawn(serve(state, listener, acceptor, background));
+        Ok(RunningServer { address, credentials, registry, stop: Some(stop), serving })
+    }
+}
+
+/// `host:port` that clients on this machine can use.
+fn advertised(address: SocketAddr) -> String {
+    let ip = address.ip();
+    if ip.is_unspecified() { format!("127.0.0.1:{}", address.port()) } else { address.to_string() }
+}
+
+impl RunningServer {
+    /// Where it listens (the port that was chosen, if 0 was asked for).
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Credentials of the administrator.
+    #[must_use]
+    pub fn credentials(&self) -> &ClientCredentials {
+        &self.credentials
+    }
+
+    /// The registry behind it.
+    #[must_use]
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// Stops: no new connections, watches end, requests have a moment to finish. Takes at most two seconds.
+    pub async fn shutdown(mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if (&mut self.serving).await.is_err() {
+            tracing::error!("the server ended by a panic");
+        }
+    }
+}
+
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        self.stop.take();
+        self.serving.abort();
+    }
+}
+
+async fn serve(state: Arc<State>, listener: TcpListener, acceptor: TlsAcceptor, mut background: JoinSet<()>) {
+    let mut connections = JoinSet::new();
+    let places = Arc::new(Semaphore::new(MAXIMUM_CONNECTIONS));
+    let mut stop = state.stop.clone();
+    loop {
+        let place = tokio::select! {
+            biased;
+            () = &mut stop => break,
+            // The semaphore is never closed.
+            place = Arc::clone(&places).acquire_owned() => place.ok(),
+        };
+        let stream = tokio::select! {
+            biased;
+            () = &mut stop => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of file descriptors, mostly: wait until some connection ends.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            },
+        };
+        while connections.try_join_next().is_some() {}
+        let (state, acceptor) = (Arc::clone(&state), acceptor.clone());
+        connections.spawn(async move {
+            connection(state, acceptor, stream).await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(STOP_PATIENCE, drained).await.is_err() {
+        tracing::warn!(open = connections.len(), "connections were cut off at the end");
+        connections.abort_all();
+    }
+    background.abort_all();
+    while background.join_next().await.is_some() {}
+}
+
+async fn connection(state: Arc<State>, acceptor: TlsAcceptor, stream: TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream)).await;
+    let stream = match handshake {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "TLS handshake failed");
+            return;
+        }
+        Err(_) => return,
+    };
+    state.metrics.connections.inc();
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let identity = certificate.map(|certificate| Arc::new(certificate_subject(certificate)));
+    let io = TokioIo::new(StallGuard::new(stream));
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_PATIENCE)
+        .max_buf_size(MAXIMUM_HEADER_BYTES * 2)
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAXIMUM_STREAMS)
+        .max_header_list_size(u32::try_from(MAXIMUM_HEADER_BYTES).unwrap_or(u32::MAX))
+        .keep_alive_interval(KEEP_ALIVE.0)
+        .keep_alive_timeout(KEEP_ALIVE.1);
+    let serving_state = Arc::clone(&state);
+    let service = hyper::service::service_fn(move |request| {
+        service::serve(Arc::clone(&serving_state), identity.clone(), request)
+    });
+    let serving = builder.serve_connection(io, service);
+    tokio::pin!(serving);
+    let mut stop = state.stop.clone();
+    let ended = tokio::select! {
+        ended = &mut serving => ended,
+        () = &mut stop => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(error, "a connection ended");
+    }
+    state.metrics.connections.dec();
+}
+
+/// Moves changes of the store to the watches, for as long as the server lives.
+async fn pump(state: Arc<State>) {
+    loop {
+        let broken = std::future::poll_fn(|cx| state.registry.poll_pump(cx)).await;
+        tracing::warn!(error = %broken, "the watch on the store broke and is taken up again");
+        tokio::time::sleep(PUMP_PAUSE).await;
+    }
+}
+
+/// Tends the registry when it asks for it, and now and then.
+async fn maintain(state: Arc<State>) {
+    loop {
+        let asked = std::future::poll_fn(|cx| state.registry.poll_maintenance(cx));
+        let _ = tokio::time::timeout(MAINTENANCE_PERIOD, asked).await;
+        let tending = Arc::clone(&state);
+        let done = run_blocking(move || {
+            let user = system_user();
+            tending.with_context(&user, "kubegc", |registry, context| registry.maintain(context))
+        });
+        if let Err(error) = done.await {
+            tracing::warn!(%error, "tending the registry failed, and will be tried again");
+            tokio::time::sleep(PUMP_PAUSE).await;
+        }
+    }
+}
+
+fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> impl Future<Output = Result<T, ApiError>> {
+    tokio::task::spawn_blocking(work)
+        .map(|done| done.unwrap_or_else(|failure| Err(ApiError::internal(failure))))
+}

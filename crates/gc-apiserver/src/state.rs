@@ -1,0 +1,127 @@
+//! What all requests share.
+
+use std::sync::Arc;
+
+use gc_registry::Registry;
+use gc_registry::api::{RequestContext, UserInfo};
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use crate::authentication::Authenticator;
+use crate::discovery::Discovery;
+use crate::metrics::Metrics;
+use crate::openapi::OpenApi;
+use crate::rbac::Rbac;
+use crate::server::Stop;
+use crate::tokens::TokenSigner;
+use crate::watching::FrameCache;
+use crate::work::Work;
+
+/// What all requests share.
+pub(crate) struct State {
+    /// The registry.
+    pub(crate) registry: Arc<Registry>,
+    /// Who is who.
+    pub(crate) authenticator: Authenticator,
+    /// Who may do what.
+    pub(crate) rbac: Arc<Rbac>,
+    /// Service-account tokens.
+    pub(crate) signer: TokenSigner,
+    /// Discovery documents.
+    pub(crate) discovery: Discovery,
+    /// OpenAPI documents.
+    pub(crate) openapi: OpenApi,
+    /// Metrics.
+    pub(crate) metrics: Metrics,
+    /// Bounds on what goes on at once.
+    pub(crate) work: Work,
+    /// Written watch events.
+    pub(crate) frames: Arc<FrameCache>,
+    /// Resolves when the server stops.
+    pub(crate) stop: Stop,
+    /// `host:port`, for discovery.
+    pub(crate) advertised: String,
+    random: SystemRandom,
+}
+
+/// The parts that a state is made of.
+pub(crate) struct StateParts {
+    /// See [`State`].
+    pub(crate) registry: Arc<Registry>,
+    /// See [`State`].
+    pub(crate) authenticator: Authenticator,
+    /// See [`State`].
+    pub(crate) signer: TokenSigner,
+    /// See [`State`].
+    pub(crate) stop: Stop,
+    /// See [`State`].
+    pub(crate) advertised: String,
+}
+
+impl State {
+    /// Puts the parts together.
+    pub(crate) fn new(parts: StateParts) -> Self {
+        Self {
+            registry: parts.registry,
+            authenticator: parts.authenticator,
+            rbac: Arc::default(),
+            signer: parts.signer,
+            discovery: Discovery::default(),
+            openapi: OpenApi::default(),
+            metrics: Metrics::new(),
+            work: Work::default(),
+            frames: Arc::default(),
+            stop: parts.stop,
+            advertised: parts.advertised,
+            random: SystemRandom::new(),
+        }
+    }
+
+    /// Random bits from the operating system.
+    pub(crate) fn entropy(&self) -> u128 {
+        let mut bytes = [0; 16];
+        // Without random bits nothing that follows would be safe: names, UIDs, token ids.
+        self.random.fill(&mut bytes).expect("the operating system gives random bits");
+        u128::from_le_bytes(bytes)
+    }
+
+    /// A random UUID (version 4).
+    pub(crate) fn uuid(&self) -> String {
+        let bits = self.entropy() & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
+        let digits = format!("{bits:032x}");
+        format!(
+            "{}-{}-{}-{}-{}",
+            &digits[..8],
+            &digits[8..12],
+            &digits[12..16],
+            &digits[16..20],
+            &digits[20..]
+        )
+    }
+
+    /// Calls something with a request context.
+    pub(crate) fn with_context<T>(
+        &self,
+        user: &UserInfo,
+        manager: &str,
+        call: impl FnOnce(&Registry, &RequestContext<'_>) -> T,
+    ) -> T {
+        let entropy = || self.entropy();
+        let context = RequestContext {
+            now: jiff::Timestamp::now(),
+            user,
+            entropy: &entropy,
+            authorizer: &*self.rbac,
+            user_agent_manager: manager,
+        };
+        call(&self.registry, &context)
+    }
+}
+
+/// The user that the server's own work is done as.
+pub(crate) fn system_user() -> UserInfo {
+    UserInfo {
+        name: "system:apiserver".into(),
+        groups: vec![crate::pki::MASTERS_GROUP.into()],
+        ..UserInfo::default()
+    }
+}

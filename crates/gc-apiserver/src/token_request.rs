@@ -1,0 +1,211 @@
+//! The `token` subresource of service accounts.
+
+use std::sync::Arc;
+
+use gc_registry::api::{Object, RequestTarget, Response, ResponseBody};
+use gc_registry::error::{ApiError, Cause, CauseReason, FieldError};
+use gc_registry::object::TypeMeta;
+use http::header::CONTENT_TYPE;
+use serde_json::{Value, json};
+
+use crate::authentication::get;
+use crate::decode;
+use crate::negotiate::Purpose;
+use crate::service::{self, Answer, ApiRequest};
+use crate::state::State;
+use crate::tokens::{Claims, ISSUER, KubernetesClaims, Reference};
+use crate::work::{self, Weight};
+
+/// Shortest life of a token that may be asked for, in seconds.
+const MINIMUM_SECONDS: i64 = 600;
+/// Longest (upstream's bound on the field).
+const MAXIMUM_SECONDS: i64 = 1 << 32;
+/// Life of a token unless asked otherwise.
+const DEFAULT_SECONDS: i64 = 3600;
+
+/// Issues a token.
+pub(crate) async fn answer(
+    state: &Arc<State>,
+    request: &mut ApiRequest,
+    target: &RequestTarget,
+) -> Result<Answer, ApiError> {
+    let representation = request.representation(Purpose::Answer)?;
+    let dry_run = request.query.write_options("CreateOptions")?.dry_run;
+    let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
+    let bytes = request.read_body().await?;
+    let body = decode::object(&bytes, content_type.as_deref(), "TokenRequest")?.value;
+    let (namespace, name) = (target.namespace.clone(), target.name.clone());
+    let review =
+        work::perform(state, Weight::Read, move |state| issue(state, body, &namespace, &name, dry_run))
+            .await?;
+    let type_meta = TypeMeta { api_version: "authentication.k8s.io/v1".into(), kind: "TokenRequest".into() };
+    let object = Arc::new(Object::from_value(Arc::new(type_meta), review));
+    let response = Response { code: 201, body: ResponseBody::Object(object), warnings: Vec::new() };
+    service::write_answer(request, &target.resource, representation, response)
+}
+
+fn issue(
+    state: &State,
+    mut body: Value,
+    namespace: &str,
+    name: &str,
+    dry_run: bool,
+) -> Result<Value, ApiError> {
+    let account = get(state, "", "serviceaccounts", namespace, name)?
+        .ok_or_else(|| ApiError::not_found("", "serviceaccounts", name))?;
+    refuse_terminating(state, namespace, name)?;
+    let spec = body.get("spec").cloned().unwrap_or_else(|| json!({}));
+    let seconds = match spec.get("expirationSeconds") {
+        None | Some(Value::Null) => DEFAULT_SECONDS,
+        Some(value) => value.as_i64().ok_or_else(|| {
+            ApiError::bad_request(
+                "TokenRequest in version \"v1\" cannot be handled: spec.expirationSeconds is not an integer",
+            )
+        })?,
+    };
+    if !(MINIMUM_SECONDS..=MAXIMUM_SECONDS).contains(&seconds) {
+        let why = if seconds < MINIMUM_SECONDS {
+            "may not specify a duration less than 10 minutes"
+        } else {
+            "may not specify a duration larger than 2^32 seconds"
+        };
+        return Err(ApiError::invalid(
+            "authentication.k8s.io",
+            "TokenRequest",
+            "",
+            &[FieldError {
+                field: "spec.expirationSeconds".into(),
+                reason: CauseReason::Invalid,
+                detail: format!("Invalid value: {seconds}: {why}"),
+            }],
+        ));
+    }
+    let mut audiences: Vec<String> = spec
+        .get("audiences")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|item| item.as_str().map(str::to_owned))
+        .collect();
+    if audiences.is_empty() {
+        audiences.push(ISSUER.into());
+    }
+    let mut bound = KubernetesClaims {
+        namespace: namespace.into(),
+        serviceaccount: reference(&account),
+        ..KubernetesClaims::default()
+    };
+    if let Some(wanted) = spec.get("boundObjectRef").filter(|value| !value.is_null()) {
+        bind(state, namespace, name, wanted, &mut bound)?;
+    }
+    let now = jiff::Timestamp::now();
+    let expires = now.as_second().saturating_add(seconds);
+    let claims = Claims {
+        aud: audiences.clone(),
+        exp: expires,
+        iat: now.as_second(),
+        iss: ISSUER.into(),
+        jti: state.uuid(),
+        kubernetes: bound,
+        nbf: now.as_second(),
+        sub: format!("system:serviceaccount:{namespace}:{name}"),
+    };
+    // A dry run issues nothing that works.
+    let token =
+        if dry_run { String::new() } else { state.signer.sign(&claims).map_err(ApiError::internal)? };
+    let stamp = jiff::Timestamp::from_second(expires).map_err(ApiError::internal)?;
+    body["kind"] = "TokenRequest".into();
+    body["apiVersion"] = "authentication.k8s.io/v1".into();
+    let metadata = body["metadata"].as_object().cloned().unwrap_or_default();
+    body["metadata"] = Value::Object(metadata);
+    body["metadata"]["name"] = name.into();
+    body["metadata"]["namespace"] = namespace.into();
+    body["metadata"]["creationTimestamp"] = second(now).into();
+    body["spec"] = spec;
+    body["spec"]["audiences"] = json!(audiences);
+    body["spec"]["expirationSeconds"] = seconds.into();
+    body["status"] = json!({"token": token, "expirationTimestamp": second(stamp)});
+    Ok(body)
+}
+
+/// A time as Kubernetes writes it: to the second.
+fn second(time: jiff::Timestamp) -> String {
+    jiff::Timestamp::from_second(time.as_second()).map(|time| time.to_string()).unwrap_or_default()
+}
+
+fn reference(object: &Value) -> Reference {
+    let meta = |name: &str| {
+        object.pointer(&format!("/metadata/{name}")).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    Reference { name: meta("name"), uid: meta("uid") }
+}
+
+/// Admission NamespaceLifecycle: nothing is created in a namespace that goes away, tokens included.
+fn refuse_terminating(state: &State, namespace: &str, account: &str) -> Result<(), ApiError> {
+    let object = get(state, "", "namespaces", "", namespace)?
+        .ok_or_else(|| ApiError::not_found("", "namespaces", namespace))?;
+    if object.pointer("/status/phase").and_then(Value::as_str) != Some("Terminating") {
+        return Ok(());
+    }
+    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let mut error = ApiError::forbidden("", "serviceaccounts", account, &why);
+    if let Some(details) = &mut error.details {
+        details.causes = vec![Cause {
+            reason: "NamespaceTerminating".into(),
+            message: format!("namespace {namespace} is being terminated"),
+            field: "metadata.namespace".into(),
+        }];
+    }
+    Err(error)
+}
+
+fn bind(
+    state: &State,
+    namespace: &str,
+    account: &str,
+    wanted: &Value,
+    bound: &mut KubernetesClaims,
+) -> Result<(), ApiError> {
+    let text = |name: &str| wanted.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (resource, scope) = match text("kind") {
+        "Pod" => ("pods", namespace),
+        "Secret" => ("secrets", namespace),
+        "Node" => ("nodes", ""),
+        other => {
+            return Err(ApiError::bad_request(format!("cannot bind token to object of type {other}")));
+        }
+    };
+    let name = text("name");
+    let object =
+        get(state, "", resource, scope, name)?.ok_or_else(|| ApiError::not_found("", resource, name))?;
+    let found = reference(&object);
+    let uid = text("uid");
+    if !uid.is_empty() && uid != found.uid {
+        return Err(ApiError::conflict(
+            "",
+            resource,
+            name,
+            &format!(
+                "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
+            ),
+        ));
+    }
+    match resource {
+        "pods" => {
+            let runs_as =
+                object.pointer("/spec/serviceAccountName").and_then(Value::as_str).unwrap_or_default();
+            if runs_as != account {
+                return Err(ApiError::bad_request(format!(
+                    "cannot bind token for serviceaccount \"{account}\" to pod running with different serviceaccount name."
+                )));
+            }
+            if let Some(node) = object.pointer("/spec/nodeName").and_then(Value::as_str) {
+                bound.node = get(state, "", "nodes", "", node)?.map(|node| reference(&node));
+            }
+            bound.pod = Some(found);
+        }
+        "secrets" => bound.secret = Some(found),
+        _ => bound.node = Some(found),
+    }
+    Ok(())
+}

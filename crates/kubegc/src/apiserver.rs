@@ -1,0 +1,203 @@
+//! `kubegc apiserver`: the embedded API server, alone.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use gc_apiserver::{RunningServer, Server, ServerConfig};
+use gc_registry::Registry;
+use gc_registry::storage::Storage;
+use gc_store::{MemoryStorage, RedbOptions, RedbStorage};
+
+use crate::logging::{self, LogOptions};
+
+/// Where objects are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StorageKind {
+    /// A file in the data directory
+    Redb,
+    /// In memory: gone when the server stops
+    Memory,
+}
+
+/// Options of the embedded server; `kubegc up` has the same.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ServerOptions {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS:PORT")]
+    pub(crate) listen: SocketAddr,
+    /// Where data and keys are kept [default: kubegc in the user's data directory]
+    #[arg(long, value_name = "DIR", conflicts_with = "ephemeral")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Keep everything in memory, keys too, and leave nothing behind
+    #[arg(long)]
+    pub(crate) ephemeral: bool,
+    /// Where objects are kept [default: redb, or memory with --ephemeral]
+    #[arg(long, value_enum)]
+    pub(crate) storage: Option<StorageKind>,
+    /// A bearer token that may do everything
+    #[arg(long, env = "KUBEGC_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// A file of further tokens, `token,user,uid,"group,group"` per line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_auth_file: Option<PathBuf>,
+    /// Where to write the administrator's kubeconfig [default: into the data directory, or a temporary folder]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write_kubeconfig: Option<PathBuf>,
+}
+
+/// Options of `kubegc apiserver`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    server: ServerOptions,
+    #[command(flatten)]
+    log: LogOptions,
+}
+
+/// Runs until SIGINT or SIGTERM.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    logging::start(&options.log)?;
+    raise_file_limit();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let done = runtime.block_on(async {
+        let mut ended = stop_signals()?;
+        let started = start(&options.server).await?;
+        print_kubeconfig(&started);
+        ended.recv().await;
+        started.shutdown().await;
+        anyhow::Ok(())
+    });
+    // What still waits for a disk or a network must not hold up the end.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(200));
+    done
+}
+
+/// A server with its kubeconfig.
+pub(crate) struct StartedServer {
+    /// The server.
+    pub(crate) server: RunningServer,
+    /// Where the kubeconfig is.
+    pub(crate) kubeconfig: PathBuf,
+    /// The folder that was made for the kubeconfig, and goes with the server.
+    temporary: Option<PathBuf>,
+}
+
+impl StartedServer {
+    /// Stops the server and removes what was temporary.
+    pub(crate) async fn shutdown(self) {
+        self.server.shutdown().await;
+        if let Some(folder) = self.temporary {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// Opens the store, starts the server and writes the kubeconfig.
+pub(crate) async fn start(options: &ServerOptions) -> anyhow::Result<StartedServer> {
+    let data_dir = match (&options.data_dir, options.ephemeral) {
+        (_, true) => None,
+        (Some(folder), false) => Some(folder.clone()),
+        (None, false) => Some(default_data_dir()?),
+    };
+    let kind =
+        options.storage.unwrap_or(if options.ephemeral { StorageKind::Memory } else { StorageKind::Redb });
+    let folder = data_dir.clone();
+    let storage = tokio::task::spawn_blocking(move || open_storage(kind, folder.as_deref())).await??;
+    let registry =
+        tokio::task::spawn_blocking(move || Registry::open(storage, gc_registry::Config::default()))
+            .await?
+            .context("cannot read the stored objects")?;
+    let config = ServerConfig {
+        listen: options.listen,
+        data_dir: data_dir.clone(),
+        admin_token: options.token.clone(),
+        token_auth_file: options.token_auth_file.clone(),
+        hosts: host_names(),
+    };
+    let server = Server::start(config, Arc::new(registry)).await?;
+    let (kubeconfig, temporary) = match (&options.write_kubeconfig, data_dir) {
+        (Some(file), _) => (file.clone(), None),
+        (None, Some(folder)) => (folder.join("admin.kubeconfig"), None),
+        (None, None) => {
+            let folder = temporary_folder()?;
+            (folder.join("kubeconfig"), Some(folder))
+        }
+    };
+    server.credentials().write_kubeconfig(&kubeconfig)?;
+    Ok(StartedServer { server, kubeconfig, temporary })
+}
+
+fn open_storage(kind: StorageKind, data_dir: Option<&Path>) -> anyhow::Result<Arc<dyn Storage>> {
+    Ok(match (kind, data_dir) {
+        (StorageKind::Memory, _) => Arc::new(MemoryStorage::default()),
+        (StorageKind::Redb, Some(folder)) => Arc::new(RedbStorage::open(folder, RedbOptions::default())?),
+        (StorageKind::Redb, None) => {
+            anyhow::bail!("--storage redb needs a data directory, which --ephemeral has not")
+        }
+    })
+}
+
+/// Tells people how to use the server. The last line says that it is ready.
+pub(crate) fn print_kubeconfig(started: &StartedServer) {
+    println!("export KUBECONFIG={}", started.kubeconfig.display());
+    println!("kubegc API server is ready on {}", started.server.credentials().server);
+}
+
+fn default_data_dir() -> anyhow::Result<PathBuf> {
+    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    from("XDG_DATA_HOME")
+        .or_else(|| from("HOME").map(|home| home.join(".local/share")))
+        .map(|folder| folder.join("kubegc"))
+        .context("neither $XDG_DATA_HOME nor $HOME is set: say --data-dir DIR or --ephemeral")
+}
+
+fn temporary_folder() -> anyhow::Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let started = jiff::Timestamp::now().as_millisecond();
+    let folder = std::env::temp_dir().join(format!("kubegc-{}-{started}", std::process::id()));
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&folder)
+        .with_context(|| format!("cannot make the folder {} for the kubeconfig", folder.display()))?;
+    Ok(folder)
+}
+
+/// Names of this machine, for the serving certificate.
+fn host_names() -> Vec<String> {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let valid =
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
+    if valid { vec![name] } else { Vec::new() }
+}
+
+/// Ten thousand watches are ten thousand files; the usual soft limit is 1024.
+pub(crate) fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit on open files stays as it is");
+    }
+}
+
+/// SIGINT and SIGTERM, as one.
+pub(crate) fn stop_signals() -> anyhow::Result<tokio::sync::mpsc::Receiver<()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (send, receive) = tokio::sync::mpsc::channel(1);
+    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let mut signals = signal(kind).context("cannot listen for signals")?;
+        let send = send.clone();
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                let _ = send.try_send(());
+            }
+        });
+    }
+    Ok(receive)
+}

@@ -1,0 +1,45 @@
+//! Logs go to standard error, as text or as JSON lines.
+
+use std::io::IsTerminal as _;
+
+use clap::{Args, ValueEnum};
+use tracing_subscriber::EnvFilter;
+
+/// Formats of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people
+    #[default]
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+/// Options of logging.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LogOptions {
+    /// Format of the log on standard error
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) log_format: LogFormat,
+    /// What is logged, such as `info` or `gc_apiserver=debug`
+    #[arg(long, env = "KUBEGC_LOG", default_value = "info")]
+    pub(crate) log_level: String,
+}
+
+/// Starts logging. An invalid level is an error.
+pub(crate) fn start(options: &LogOptions) -> anyhow::Result<()> {
+    use anyhow::Context as _;
+    let filter = EnvFilter::try_new(&options.log_level)
+        .with_context(|| format!("--log-level {:?} is not understood", options.log_level))?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    let installed = match options.log_format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+    // Somebody who embeds us may have set up logging before; theirs stays.
+    drop(installed);
+    Ok(())
+}
