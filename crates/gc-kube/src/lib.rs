@@ -1,1 +1,36 @@
 //! The API-server client: discovery, metadata watches, effects to requests, pacing.
+//!
+//! ```text
+//!   discovery ─▶ supervisor ─▶ one watcher per resource ─ events ─▶ ┌──────────┐
+//!                    ▲ CRDs, APIServices, paths not served          │ Collector │─▶ engine
+//!                    └──────────────────────────────────────────────│  (driver) │◀─ effects
+//!   API server ◀── requests, as many as the pacing allows ──────────└──────────┘
+//! ```
+//!
+//! The same code serves the embedded server and any real one: [`connection::ApiClient`] hides whether a
+//! request goes over HTTP/2 connections or is a call in the same process. Of an object, only metadata is ever
+//! asked for and kept.
+
+mod backoff;
+mod barrier;
+mod collector;
+pub mod connection;
+pub mod discovery;
+pub mod notes;
+pub mod pacing;
+pub mod requests;
+mod resources;
+mod status;
+mod supervisor;
+mod watcher;
+pub mod wire;
+
+pub use barrier::{BARRIER_LISTS, BARRIER_PATIENCE};
+pub use collector::{
+    Collector, CollectorOptions, Engine, NoObserver, Observer, QUEUED_BATCHES, SHUTDOWN_GRACE,
+};
+pub use connection::ApiClient;
+pub use resources::{ResourceTable, Route};
+pub use status::{ResourceStatus, StatusBoard, SyncState};
+pub use supervisor::{DISCOVERY_PAUSE, DISCOVERY_PERIOD};
+pub use watcher::{BATCH_EVENTS, PAGE_SIZE};

@@ -1,0 +1,413 @@
+//! The loop that feeds an engine from watches and performs what it decides.
+//!
+//! One task owns the engine. It takes events, asks for effects, and has requests sent by other tasks, as many
+//! at a time as the pacing allows; what becomes of them comes back as events. Nothing here decides anything.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use gc_types::{Effect, Event, Outcome, Request, Timestamp};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::barrier::{self, Barriers, Place};
+use crate::connection::ApiClient;
+use crate::notes::Notes;
+use crate::pacing::{Pacer, PacingOptions, PacingState, Signal};
+use crate::requests::{Performed, Performer};
+use crate::resources::ResourceTable;
+use crate::status::StatusBoard;
+use crate::supervisor::Supervisor;
+use crate::watcher::WatchContext;
+
+/// So many batches of events wait for the engine; then the watches wait.
+pub const QUEUED_BATCHES: usize = 16;
+/// So many batches or outcomes are taken in before effects are asked for.
+const TAKEN_AT_ONCE: usize = 16;
+/// The engine is told the time at least so often.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// Requests in flight get this long to end when the collector is told to.
+pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
+
+/// What decides: a synchronous function of what it was told (`gc_ownership::Engine`, or several together).
+pub trait Engine: Send + 'static {
+    /// Takes in one event.
+    fn handle(&mut self, event: Event);
+    /// The next thing to do, or `None` if there is nothing to do now.
+    fn poll_effect(&mut self) -> Option<Effect>;
+    /// When it wants to be told the time again, if at all.
+    fn next_wakeup(&self) -> Option<Timestamp>;
+}
+
+/// Is told what is decided and what becomes of it: the journal, the metrics, the demonstration. Called on the
+/// collector's own task, so it must not block.
+pub trait Observer: Send + Sync + 'static {
+    /// The engine is about to be told this.
+    fn told(&self, _event: &Event) {}
+    /// An effect is wanted.
+    fn decided(&self, _effect: &Effect) {}
+    /// An effect has an outcome, after so many requests and so long.
+    fn finished(&self, _effect: &Effect, _outcome: &Outcome, _round_trips: u32, _took: Duration) {}
+}
+
+/// Observes nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoObserver;
+
+impl Observer for NoObserver {}
+
+/// Settings of a collector.
+#[derive(Clone, Debug)]
+pub struct CollectorOptions {
+    /// Perform nothing, and tell the observer everything.
+    pub dry_run: bool,
+    /// Bounds of the pacing.
+    pub pacing: PacingOptions,
+    /// `(group, resource)` pairs that are never collected.
+    pub ignored_resources: Vec<(String, String)>,
+    /// Whether initial lists are asked for as streams.
+    pub streamed_lists: bool,
+}
+
+impl Default for CollectorOptions {
+    fn default() -> Self {
+        let events = |group: &str| (group.to_owned(), "events".to_owned());
+        Self {
+            dry_run: false,
+            pacing: PacingOptions::default(),
+            ignored_resources: vec![events(""), events("events.k8s.io")],
+            streamed_lists: true,
+        }
+    }
+}
+
+/// A collector over one API server.
+#[derive(Debug)]
+pub struct Collector {
+    client: ApiClient,
+    options: CollectorOptions,
+    table: ResourceTable,
+    board: StatusBoard,
+    pacing: watch::Sender<PacingState>,
+}
+
+impl Collector {
+    /// Nothing is sent before [`Collector::run`].
+    #[must_use]
+    pub fn new(client: ApiClient, options: CollectorOptions) -> Self {
+        let pacing = watch::Sender::new(Pacer::new(options.pacing).state());
+        Self { client, options, table: ResourceTable::default(), board: StatusBoard::default(), pacing }
+    }
+
+    /// The resources that are known.
+    #[must_use]
+    pub fn table(&self) -> ResourceTable {
+        self.table.clone()
+    }
+
+    /// How each resource is doing.
+    #[must_use]
+    pub fn board(&self) -> StatusBoard {
+        self.board.clone()
+    }
+
+    /// The figures of the pacing.
+    #[must_use]
+    pub fn pacing(&self) -> watch::Receiver<PacingState> {
+        self.pacing.subscribe()
+    }
+
+    /// Runs until `shutdown` is ready; then sends nothing further, gives what is in flight
+    /// [`SHUTDOWN_GRACE`], and hands the engine back.
+    pub async fn run<E: Engine>(
+        self,
+        engine: E,
+        observer: Arc<dyn Observer>,
+        shutdown: impl Future<Output = ()>,
+    ) -> E {
+        let (sink, events) = mpsc::channel(QUEUED_BATCHES);
+        let rediscover = Arc::new(Notify::new());
+        let context = WatchContext {
+            client: self.client.clone(),
+            sink,
+            board: self.board.clone(),
+            rediscover: Arc::clone(&rediscover),
+            streamed_lists: self.options.streamed_lists,
+        };
+        let supervisor =
+            Supervisor::new(context, self.table.clone(), self.options.ignored_resources.clone());
+        let (notes, writer) = Notes::new(self.client.clone(), self.table.clone());
+        let mut background = JoinSet::new();
+        background.spawn(supervisor.run());
+        background.spawn(writer);
+        let (list_sink, listed) = mpsc::channel(QUEUED_BATCHES);
+        let mut driver = Driver {
+            engine,
+            observer,
+            performer: Performer::new(self.client.clone(), self.table.clone()),
+            client: self.client,
+            table: self.table,
+            pacer: Pacer::new(self.options.pacing),
+            pacing: self.pacing,
+            dry_run: self.options.dry_run,
+            notes,
+            rediscover,
+            pending: VecDeque::new(),
+            flying: HashMap::new(),
+            requests: JoinSet::new(),
+            lists: JoinSet::new(),
+            list_sink,
+            barriers: Barriers::default(),
+            asked: HashMap::new(),
+            now: Timestamp::default(),
+        };
+        driver.run(events, listed, shutdown).await;
+        driver.land().await;
+        background.abort_all();
+        driver.engine
+    }
+}
+
+/// An effect whose outcome is awaited.
+struct Flying {
+    effect: Effect,
+    begun: std::time::Instant,
+}
+
+struct Driver<E> {
+    engine: E,
+    observer: Arc<dyn Observer>,
+    performer: Performer,
+    client: ApiClient,
+    table: ResourceTable,
+    pacer: Pacer,
+    pacing: watch::Sender<PacingState>,
+    dry_run: bool,
+    notes: Notes,
+    rediscover: Arc<Notify>,
+    /// Effects that wait for a place. The engine bounds how many it has in flight.
+    pending: VecDeque<Effect>,
+    flying: HashMap<tokio::task::Id, Flying>,
+    requests: JoinSet<Performed>,
+    lists: JoinSet<(Place, Result<(), String>)>,
+    list_sink: mpsc::Sender<Vec<Event>>,
+    barriers: Barriers,
+    /// The barriers that were asked for.
+    asked: HashMap<gc_types::EffectId, Flying>,
+    now: Timestamp,
+}
+
+impl<E: Engine> Driver<E> {
+    async fn run(
+        &mut self,
+        mut events: mpsc::Receiver<Vec<Event>>,
+        mut listed: mpsc::Receiver<Vec<Event>>,
+        shutdown: impl Future<Output = ()>,
+    ) {
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            let paused_until = self.act();
+            let wake = self.next_wake(paused_until);
+            tokio::select! {
+                biased;
+                () = &mut shutdown => return,
+                Some(done) = self.requests.join_next_with_id() => self.take_done(done),
+                Some(batch) = listed.recv() => {
+                    self.tick();
+                    for event in batch {
+                        self.tell(event);
+                    }
+                }
+                Some(done) = self.lists.join_next(), if listed.is_empty() => {
+                    if let Ok((place, result)) = done {
+                        self.take_listed(&place, result);
+                    }
+                }
+                batch = events.recv() => {
+                    let Some(batch) = batch else { return };
+                    self.take_events(batch, &mut events);
+                }
+                () = tokio::time::sleep_until(wake) => self.tick(),
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let milliseconds = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);
+        self.now = self.now.max(Timestamp(milliseconds));
+        self.engine.handle(Event::Tick(self.now));
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.observer.told(&event);
+        self.engine.handle(event);
+    }
+
+    fn take_events(&mut self, first: Vec<Event>, more: &mut mpsc::Receiver<Vec<Event>>) {
+        self.tick();
+        let mut batch = first;
+        for _ in 0..TAKEN_AT_ONCE {
+            for event in batch {
+                self.barriers.delivered(&event);
+                self.tell(event);
+            }
+            match more.try_recv() {
+                Ok(next) => batch = next,
+                Err(_) => break,
+            }
+        }
+        for id in self.barriers.take_reached() {
+            self.finish_barrier(id, Outcome::Applied(None));
+        }
+    }
+
+    fn take_done(&mut self, first: Result<(tokio::task::Id, Performed), tokio::task::JoinError>) {
+        self.tick();
+        let mut done = first;
+        for _ in 0..TAKEN_AT_ONCE {
+            let (id, performed) = match done {
+                Ok(answer) => answer,
+                // A request that died without an answer: its fate is unknown.
+                Err(error) => {
+                    let outcome =
+                        Outcome::Failed { message: error.to_string(), retry_after_milliseconds: None };
+                    (error.id(), Performed { outcome, signal: Signal::Answered, round_trips: 1 })
+                }
+            };
+            self.finish_request(id, performed);
+            match self.requests.try_join_next_with_id() {
+                Some(next) => done = next,
+                None => break,
+            }
+        }
+        self.pacing.send_replace(self.pacer.state());
+    }
+
+    fn finish_request(&mut self, id: tokio::task::Id, performed: Performed) {
+        let Some(Flying { effect, begun }) = self.flying.remove(&id) else { return };
+        let now = std::time::Instant::now();
+        let took = now.saturating_duration_since(begun);
+        let per_request = took / performed.round_trips.max(1);
+        let request_begun = now.checked_sub(per_request).unwrap_or(begun);
+        self.pacer.finish(request_begun, now, performed.signal);
+        if performed.outcome == Outcome::NotServed {
+            self.rediscover.notify_one();
+        }
+        self.observer.finished(&effect, &performed.outcome, performed.round_trips, took);
+        self.engine.handle(Event::Done(effect.id, performed.outcome));
+    }
+
+    fn take_listed(&mut self, place: &Place, result: Result<(), String>) {
+        self.tick();
+        let outcome = match result {
+            Ok(()) => Outcome::Applied(None),
+            Err(message) => Outcome::Failed { message, retry_after_milliseconds: None },
+        };
+        for id in self.barriers.listed(place) {
+            self.finish_barrier(id, outcome.clone());
+        }
+    }
+
+    fn finish_barrier(&mut self, id: gc_types::EffectId, outcome: Outcome) {
+        if let Some(Flying { effect, begun }) = self.asked.remove(&id) {
+            self.observer.finished(&effect, &outcome, 0, begun.elapsed());
+        }
+        self.engine.handle(Event::Done(id, outcome));
+    }
+
+    /// Asks for effects and sends what may go. Answers until when nothing may go, if the pacing says so.
+    fn act(&mut self) -> Option<std::time::Instant> {
+        while let Some(effect) = self.engine.poll_effect() {
+            self.observer.decided(&effect);
+            self.accept(effect);
+        }
+        for id in self.barriers.take_reached() {
+            self.finish_barrier(id, Outcome::Applied(None));
+        }
+        for place in self.barriers.take_lists(Instant::now()) {
+            self.start_list(place);
+        }
+        while let Some(effect) = self.pending.pop_front() {
+            let now = std::time::Instant::now();
+            if let Err(until) = self.pacer.begin(now) {
+                self.pending.push_front(effect);
+                return until;
+            }
+            let (performer, request) = (self.performer.clone(), effect.request.clone());
+            let task = self.requests.spawn(async move { performer.perform(&request).await });
+            self.flying.insert(task.id(), Flying { effect, begun: now });
+        }
+        None
+    }
+
+    fn accept(&mut self, effect: Effect) {
+        let is_write = !matches!(effect.request, Request::Read { .. } | Request::Barrier { .. });
+        if self.dry_run && is_write {
+            let message = "not sent: this is a dry run".into();
+            self.answer_at_once(&effect, Outcome::Refused { code: 0, message });
+            return;
+        }
+        match &effect.request {
+            Request::Note(note) => {
+                self.notes.take(note.clone());
+                self.answer_at_once(&effect, Outcome::Applied(None));
+            }
+            Request::Barrier { resource, namespace, at_least } => {
+                let place = (*resource, namespace.clone());
+                self.barriers.ask(effect.id, place, *at_least, Instant::now());
+                self.asked.insert(effect.id, Flying { effect, begun: std::time::Instant::now() });
+            }
+            _ => self.pending.push_back(effect),
+        }
+    }
+
+    fn answer_at_once(&mut self, effect: &Effect, outcome: Outcome) {
+        self.observer.finished(effect, &outcome, 0, Duration::ZERO);
+        self.engine.handle(Event::Done(effect.id, outcome));
+    }
+
+    fn start_list(&mut self, place: Place) {
+        let Some(route) = self.table.get(place.0) else {
+            for id in self.barriers.listed(&place) {
+                self.finish_barrier(id, Outcome::NotServed);
+            }
+            return;
+        };
+        let (client, sink) = (self.client.clone(), self.list_sink.clone());
+        self.lists.spawn(async move {
+            let result = barrier::list(&client, &route, place.1.as_deref(), &sink).await;
+            (place, result)
+        });
+    }
+
+    fn next_wake(&self, paused_until: Option<std::time::Instant>) -> Instant {
+        let now = Instant::now();
+        let mut wake = now + LONGEST_SLEEP;
+        if let Some(at) = self.engine.next_wakeup() {
+            let milliseconds = u64::try_from(at.0.saturating_sub(self.now.0)).unwrap_or_default();
+            wake = wake.min(now + Duration::from_millis(milliseconds));
+        }
+        if let Some(until) = paused_until {
+            wake = wake.min(until.into());
+        }
+        if let Some(due) = self.barriers.next_due() {
+            wake = wake.min(due);
+        }
+        wake
+    }
+
+    /// Sends nothing further, and waits a little for what is in flight.
+    async fn land(&mut self) {
+        let deadline = Instant::now() + SHUTDOWN_GRACE;
+        self.lists.abort_all();
+        while let Ok(Some(done)) =
+            tokio::time::timeout_at(deadline, self.requests.join_next_with_id()).await
+        {
+            self.take_done(done);
+        }
+        self.requests.abort_all();
+    }
+}

@@ -1,0 +1,352 @@
+//! The connections to an API server: few, HTTP/2 where the server has it, many requests in flight on each.
+//!
+//! How to reach a cluster (kubeconfig, in-cluster account, exec and OIDC credentials, tokens, proxies, TLS) is
+//! kube-rs' work; its own HTTP client speaks HTTP/1.1 only, so the transport under its layers is ours. The
+//! embedded server of the same process is reached without any connection: its HTTP service is called directly.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
+use http::header::{HeaderName, HeaderValue, USER_AGENT};
+use http::{Request, Response, Uri};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body::Body as _;
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::ConfigExt;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
+
+/// The body of an answer.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+/// What takes requests: one connection of a cluster, or the embedded server.
+pub type HttpService = BoxCloneSyncService<Request<Full<Bytes>>, Response<Body>, BoxError>;
+
+/// So many connections share the short requests (deletions, patches, reads).
+pub const REQUEST_CONNECTIONS: usize = 4;
+/// So many watches share a connection. Servers take 100 to 250 streams per connection and let further ones wait.
+pub const WATCHES_PER_CONNECTION: usize = 64;
+/// A short request is given up after this time.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The head of the answer to a list or watch must come within this time.
+pub const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// A body that is read whole may be so large (a page of a list).
+pub const MAX_BODY_BYTES: usize = 64 << 20;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+const AGENT: &str = concat!("kubegc/", env!("CARGO_PKG_VERSION"));
+
+/// Why a client could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The kubeconfig or the in-cluster account is unusable.
+    #[error("the cluster configuration is unusable: {0}")]
+    Configuration(#[from] kube::config::InferConfigError),
+    /// The kubeconfig is unusable.
+    #[error("the kubeconfig is unusable: {0}")]
+    Kubeconfig(#[from] kube::config::KubeconfigError),
+    /// Credentials or certificates are unusable.
+    #[error("the credentials are unusable: {0}")]
+    Credentials(#[source] Box<kube::Error>),
+    /// A proxy of another kind than http, https or socks5.
+    #[error("proxy {0} is of an unknown kind; http, https and socks5 are known")]
+    Proxy(Uri),
+    /// A server name that is none.
+    #[error("tls-server-name {0:?} is not a valid name")]
+    ServerName(String),
+}
+
+/// Why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// No connection, or it broke. Whether the request was carried out is unknown.
+    #[error("the connection failed: {0}")]
+    Connection(#[source] BoxError),
+    /// No answer in time.
+    #[error("no answer within {} s", .0.as_secs())]
+    Timeout(Duration),
+    /// The body broke off.
+    #[error("the answer could not be read: {0}")]
+    Body(#[source] BoxError),
+    /// The body is too large.
+    #[error("the answer is larger than {} MiB", MAX_BODY_BYTES >> 20)]
+    TooLarge,
+}
+
+/// An answer whose body was read whole.
+#[derive(Debug)]
+pub struct Answer {
+    /// Status line and headers.
+    pub head: http::response::Parts,
+    /// The body.
+    pub body: Bytes,
+}
+
+type MakeService = dyn Fn() -> HttpService + Send + Sync;
+
+/// A client of one API server. Cheap to clone.
+#[derive(Clone)]
+pub struct ApiClient {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    requests: Vec<HttpService>,
+    next_request: AtomicUsize,
+    watches: Mutex<Vec<HttpService>>,
+    make: Box<MakeService>,
+    address: String,
+}
+
+impl std::fmt::Debug for ApiClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApiClient").field("address", &self.shared.address).finish_non_exhaustive()
+    }
+}
+
+impl ApiClient {
+    /// The cluster of `$KUBECONFIG`, of `~/.kube/config`, or of the pod that this process runs in.
+    pub async fn infer() -> Result<Self, ConnectError> {
+        Self::new(&kube::Config::infer().await?)
+    }
+
+    /// The cluster of a kubeconfig file.
+    pub async fn from_kubeconfig(path: &std::path::Path) -> Result<Self, ConnectError> {
+        let kubeconfig = kube::config::Kubeconfig::read_from(path)?;
+        let options = kube::config::KubeConfigOptions::default();
+        Self::new(&kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?)
+    }
+
+    /// A cluster as kube-rs describes it. Connects with the first request.
+    pub fn new(config: &kube::Config) -> Result<Self, ConnectError> {
+        let make = cluster_services(config)?;
+        Ok(Self::over(make, config.cluster_url.to_string()))
+    }
+
+    /// A server in the same process: each request is a call of its HTTP service.
+    pub fn in_process<S, B>(service: S) -> Self
+    where
+        S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + Sync + 'static,
+        S::Future: Send + 'static,
+        S::Error: Into<BoxError>,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let service = BoxCloneSyncService::new(boxed(service));
+        let make = move || {
+            BoxCloneSyncService::new(service.clone().map_request(|mut request: Request<_>| {
+                request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(AGENT));
+                request
+            }))
+        };
+        Self::over(Box::new(make), "the server in this process".into())
+    }
+
+    fn over(make: Box<MakeService>, address: String) -> Self {
+        let requests = (0..REQUEST_CONNECTIONS).map(|_| make()).collect();
+        let shared =
+            Shared { requests, next_request: AtomicUsize::new(0), watches: Mutex::default(), make, address };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Where the server is, for people.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.shared.address
+    }
+
+    /// Sends a short request and reads the answer whole.
+    pub fn call(&self, request: Request<Full<Bytes>>) -> BoxFuture<'static, Result<Answer, RequestError>> {
+        let turn = self.shared.next_request.fetch_add(1, Ordering::Relaxed);
+        let service = self.shared.requests[turn % REQUEST_CONNECTIONS].clone();
+        let whole = async move {
+            let response = service.oneshot(request).await.map_err(RequestError::Connection)?;
+            collect(response).await
+        };
+        Box::pin(async move {
+            tokio::time::timeout(REQUEST_TIMEOUT, whole)
+                .await
+                .map_err(|_| RequestError::Timeout(REQUEST_TIMEOUT))?
+        })
+    }
+
+    /// Sends a list or a watch on the connection that the resource of this number has its share of. The
+    /// answer's body is the caller's to read.
+    pub fn open(
+        &self,
+        number: usize,
+        request: Request<Full<Bytes>>,
+    ) -> BoxFuture<'static, Result<Response<Body>, RequestError>> {
+        let service = self.watch_service(number / WATCHES_PER_CONNECTION);
+        Box::pin(async move {
+            tokio::time::timeout(LIST_TIMEOUT, service.oneshot(request))
+                .await
+                .map_err(|_| RequestError::Timeout(LIST_TIMEOUT))?
+                .map_err(RequestError::Connection)
+        })
+    }
+
+    fn watch_service(&self, index: usize) -> HttpService {
+        let mut services = self.shared.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        while services.len() <= index {
+            services.push((self.shared.make)());
+        }
+        services[index].clone()
+    }
+}
+
+/// Reads an answer whole, up to [`MAX_BODY_BYTES`].
+pub fn collect(response: Response<Body>) -> BoxFuture<'static, Result<Answer, RequestError>> {
+    Box::pin(async move {
+        let (head, mut body) = response.into_parts();
+        let mut whole = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(chunk) = frame.map_err(RequestError::Body)?.into_data() else { continue };
+            if body.is_end_stream() && whole.is_empty() {
+                return Ok(Answer { head, body: chunk });
+            }
+            if whole.len() + chunk.len() > MAX_BODY_BYTES {
+                return Err(RequestError::TooLarge);
+            }
+            whole.extend_from_slice(&chunk);
+        }
+        Ok(Answer { head, body: whole.freeze() })
+    })
+}
+
+/// Makes any HTTP service into one whose bodies and errors are boxed.
+#[derive(Clone)]
+struct Boxed<S>(S);
+
+fn boxed<S>(service: S) -> Boxed<S> {
+    Boxed(service)
+}
+
+impl<S, B> Service<Request<Full<Bytes>>> for Boxed<S>
+where
+    S: Service<Request<Full<Bytes>>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Full<Bytes>>) -> Self::Future {
+        let answer = self.0.call(request);
+        Box::pin(async move {
+            let response = answer.await.map_err(Into::into)?;
+            Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
+        })
+    }
+}
+
+fn cluster_services(config: &kube::Config) -> Result<Box<MakeService>, ConnectError> {
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    http.set_connect_timeout(Some(config.connect_timeout.unwrap_or(CONNECT_TIMEOUT)));
+    let Some(proxy) = config.proxy_url.clone() else {
+        return with_connector(config, http);
+    };
+    match proxy.scheme_str() {
+        Some("http") => with_connector(config, with_proxy_credentials(Tunnel::new(proxy.clone(), http), &proxy)),
+        Some("https") => {
+            let to_proxy = https_connector(&kube::Config::new(proxy.clone()), http)?;
+            with_connector(config, with_proxy_credentials(Tunnel::new(proxy.clone(), to_proxy), &proxy))
+        }
+        Some("socks5") => with_connector(config, SocksV5::new(proxy, http)),
+        _ => Err(ConnectError::Proxy(proxy)),
+    }
+}
+
+fn with_proxy_credentials<C>(tunnel: Tunnel<C>, proxy: &Uri) -> Tunnel<C> {
+    let credentials = proxy.authority().and_then(|authority| authority.as_str().rsplit_once('@'));
+    let header = credentials.and_then(|(user, _)| basic_authorization(user));
+    match header {
+        Some(header) => tunnel.with_auth(header),
+        None => tunnel,
+    }
+}
+
+fn basic_authorization(user_and_password: &str) -> Option<HeaderValue> {
+    use base64::Engine as _;
+    let encoded = base64::engine::general_purpose::STANDARD.encode(user_and_password);
+    HeaderValue::try_from(format!("Basic {encoded}")).ok()
+}
+
+fn https_connector<C>(
+    config: &kube::Config,
+    connector: C,
+) -> Result<hyper_rustls::HttpsConnector<C>, ConnectError> {
+    let tls = config.rustls_client_config().map_err(|error| ConnectError::Credentials(Box::new(error)))?;
+    let mut builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let parsed = name.clone().try_into().map_err(|_| ConnectError::ServerName(name.clone()))?;
+        builder = builder.with_server_name_resolver(hyper_rustls::FixedServerNameResolver::new(parsed));
+    }
+    Ok(builder.enable_all_versions().wrap_connector(connector))
+}
+
+fn with_connector<C>(config: &kube::Config, connector: C) -> Result<Box<MakeService>, ConnectError>
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: hyper_util::client::legacy::connect::Connection
+        + hyper::rt::Read
+        + hyper::rt::Write
+        + Send
+        + Unpin
+        + 'static,
+    C::Future: Send + 'static,
+    C::Error: Into<BoxError>,
+{
+    let connector = https_connector(config, connector)?;
+    let base = config.base_uri_layer();
+    let authorization = config.auth_layer().map_err(credentials_error)?.map(Arc::new);
+    let mut headers: Vec<(HeaderName, HeaderValue)> = vec![(USER_AGENT, HeaderValue::from_static(AGENT))];
+    headers.extend(config.headers.iter().cloned());
+    let impersonation = config.extra_headers_layer().map_err(credentials_error)?;
+    let make = move || -> HttpService {
+        let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(REQUEST_CONNECTIONS)
+            .http2_initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .http2_keep_alive_timeout(PING_TIMEOUT)
+            .build::<_, Full<Bytes>>(connector.clone());
+        let headers = headers.clone();
+        let named = boxed(client).map_request(move |mut request: Request<_>| {
+            for (name, value) in &headers {
+                request.headers_mut().append(name.clone(), value.clone());
+            }
+            request
+        });
+        let placed = ServiceBuilder::new().layer(base.clone()).layer(impersonation.clone()).service(named);
+        match &authorization {
+            None => BoxCloneSyncService::new(placed),
+            Some(layer) => BoxCloneSyncService::new(tower::Layer::layer(&**layer, placed)),
+        }
+    };
+    Ok(Box::new(make))
+}
+
+fn credentials_error(error: kube::Error) -> ConnectError {
+    ConnectError::Credentials(Box::new(error))
+}

@@ -1,0 +1,409 @@
+//! What an API server serves (spec `ownership-gc.md`, 2.1 and 2.2).
+//!
+//! Aggregated discovery first, the older form where a server does not have it. A group that fails, or that is
+//! marked stale, fails alone: it is named in [`Discovered::failed`], and says nothing about its resources.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use gc_types::Scope;
+use http::header::ACCEPT;
+use http::{Method, Request, StatusCode};
+use http_body_util::Full;
+use serde::Deserialize;
+
+use crate::connection::{ApiClient, RequestError};
+
+const JSON_ACCEPT: &str = "application/json";
+const AGGREGATED_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+     application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+
+/// Why nothing was discovered.
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoveryError {
+    /// No answer.
+    #[error("GET {path}: {source}")]
+    Request {
+        /// What was asked for.
+        path: String,
+        /// Why there is none.
+        source: RequestError,
+    },
+    /// An answer that is an error.
+    #[error("GET {path} was answered with {code}: {message}")]
+    Refused {
+        /// What was asked for.
+        path: String,
+        /// HTTP status code.
+        code: u16,
+        /// What the server says.
+        message: String,
+    },
+    /// An answer that is not a discovery document.
+    #[error("GET {path} is not a discovery document: {message}")]
+    Malformed {
+        /// What was asked for.
+        path: String,
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+/// One resource in one version, as discovery shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedResource {
+    /// Group; empty for core.
+    pub group: Arc<str>,
+    /// The version under which it is to be watched.
+    pub version: Arc<str>,
+    /// Plural name.
+    pub resource: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Scope.
+    pub scope: Scope,
+    /// Every apiVersion under which this resource is served, the preferred one first.
+    pub served_api_versions: Vec<Arc<str>>,
+    /// Verbs in the watched version.
+    pub verbs: BTreeSet<String>,
+    /// Whether its versions count on the scale of the built-in resources.
+    pub comparable_versions: bool,
+}
+
+impl ServedResource {
+    /// Whether objects of it can be collected: listed, watched and deleted.
+    #[must_use]
+    pub fn is_collectable(&self) -> bool {
+        ["list", "watch", "delete"].iter().all(|verb| self.verbs.contains(*verb))
+    }
+}
+
+/// A group, or one version of it, that could not be discovered.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FailedGroup {
+    /// Group; empty for core.
+    pub group: String,
+    /// Version; `None` if the whole group failed.
+    pub version: Option<String>,
+    /// What went wrong.
+    pub message: String,
+}
+
+/// The outcome of one round.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Discovered {
+    /// The resources by group and plural name, each in its preferred version.
+    pub resources: BTreeMap<(Arc<str>, Arc<str>), ServedResource>,
+    /// What failed.
+    pub failed: Vec<FailedGroup>,
+}
+
+impl Discovered {
+    /// Whether nothing can be concluded from the absence of a resource of this group.
+    #[must_use]
+    pub fn is_unclear(&self, group: &str) -> bool {
+        self.failed.iter().any(|failed| failed.group == group)
+    }
+}
+
+/// Asks a server what it serves.
+pub async fn discover(client: &ApiClient) -> Result<Discovered, DiscoveryError> {
+    let mut versions = Vec::new();
+    let mut failed = Vec::new();
+    for path in ["/api", "/apis"] {
+        let document = get(client, path, AGGREGATED_ACCEPT).await?;
+        match parse_aggregated(path, &document)? {
+            Some(groups) => add_aggregated(groups, &mut versions, &mut failed),
+            None => add_legacy(client, path, &document, &mut versions, &mut failed).await?,
+        }
+    }
+    let aggregated = aggregated_apis(client).await;
+    Ok(Discovered { resources: choose(versions, &aggregated), failed })
+}
+
+/// One resource in one version, before a version is chosen. In order of preference.
+struct Candidate {
+    group: String,
+    version: String,
+    resource: String,
+    kind: String,
+    scope: Scope,
+    verbs: BTreeSet<String>,
+}
+
+fn choose(
+    candidates: Vec<Candidate>,
+    aggregated: &AggregatedApis,
+) -> BTreeMap<(Arc<str>, Arc<str>), ServedResource> {
+    let mut chosen: BTreeMap<(Arc<str>, Arc<str>), ServedResource> = BTreeMap::new();
+    for candidate in candidates {
+        let group: Arc<str> = candidate.group.as_str().into();
+        let resource: Arc<str> = candidate.resource.as_str().into();
+        let api_version: Arc<str> = if group.is_empty() {
+            candidate.version.as_str().into()
+        } else {
+            format!("{group}/{}", candidate.version).into()
+        };
+        chosen
+            .entry((Arc::clone(&group), Arc::clone(&resource)))
+            .and_modify(|known| {
+                if *known.kind == *candidate.kind {
+                    known.served_api_versions.push(Arc::clone(&api_version));
+                }
+            })
+            .or_insert_with(|| ServedResource {
+                comparable_versions: aggregated.shares_store(&candidate.group, &candidate.version),
+                group,
+                version: candidate.version.into(),
+                resource,
+                kind: candidate.kind.into(),
+                scope: candidate.scope,
+                served_api_versions: vec![api_version],
+                verbs: candidate.verbs,
+            });
+    }
+    chosen
+}
+
+async fn get(client: &ApiClient, path: &str, accept: &str) -> Result<Bytes, DiscoveryError> {
+    let request = Request::builder()
+        .method(Method::GET)
+        .uri(path)
+        .header(ACCEPT, accept)
+        .body(Full::default())
+        .map_err(|error| malformed(path, error))?;
+    let answer = client
+        .call(request)
+        .await
+        .map_err(|source| DiscoveryError::Request { path: path.to_owned(), source })?;
+    if answer.head.status != StatusCode::OK {
+        let text = String::from_utf8_lossy(&answer.body);
+        let message = crate::wire::metadata::decode_status(crate::wire::metadata::Encoding::Json, &answer.body)
+            .map_or_else(|| text.chars().take(200).collect(), |status| status.message);
+        return Err(DiscoveryError::Refused {
+            path: path.to_owned(),
+            code: answer.head.status.as_u16(),
+            message,
+        });
+    }
+    Ok(answer.body)
+}
+
+fn malformed(path: &str, message: impl std::fmt::Display) -> DiscoveryError {
+    DiscoveryError::Malformed { path: path.to_owned(), message: message.to_string() }
+}
+
+fn parse<'a, T: Deserialize<'a>>(path: &str, body: &'a [u8]) -> Result<T, DiscoveryError> {
+    serde_json::from_slice(body).map_err(|error| malformed(path, error))
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    kind: String,
+}
+
+#[derive(Deserialize)]
+struct AggregatedList {
+    #[serde(default)]
+    items: Vec<AggregatedGroup>,
+}
+
+#[derive(Deserialize)]
+struct AggregatedGroup {
+    #[serde(default)]
+    metadata: GroupMetadata,
+    #[serde(default)]
+    versions: Vec<AggregatedVersion>,
+}
+
+#[derive(Default, Deserialize)]
+struct GroupMetadata {
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct AggregatedVersion {
+    version: String,
+    #[serde(default)]
+    freshness: String,
+    #[serde(default)]
+    resources: Vec<AggregatedResource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AggregatedResource {
+    resource: String,
+    response_kind: Option<Kind>,
+    scope: String,
+    #[serde(default)]
+    verbs: BTreeSet<String>,
+}
+
+fn parse_aggregated(path: &str, body: &[u8]) -> Result<Option<AggregatedList>, DiscoveryError> {
+    let kind: Kind = parse(path, body)?;
+    if kind.kind == "APIGroupDiscoveryList" { parse(path, body).map(Some) } else { Ok(None) }
+}
+
+fn add_aggregated(list: AggregatedList, candidates: &mut Vec<Candidate>, failed: &mut Vec<FailedGroup>) {
+    for group in list.items {
+        let name = group.metadata.name;
+        for version in group.versions {
+            if version.freshness == "Stale" {
+                failed.push(FailedGroup {
+                    group: name.clone(),
+                    version: Some(version.version),
+                    message: "the server could not refresh it".into(),
+                });
+                continue;
+            }
+            for resource in version.resources {
+                let Some(kind) = resource.response_kind else { continue };
+                candidates.push(Candidate {
+                    group: name.clone(),
+                    version: version.version.clone(),
+                    resource: resource.resource,
+                    kind: kind.kind,
+                    scope: if resource.scope == "Cluster" { Scope::Cluster } else { Scope::Namespaced },
+                    verbs: resource.verbs,
+                });
+            }
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LegacyRoot {
+    versions: Vec<String>,
+    groups: Vec<LegacyGroup>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LegacyGroup {
+    name: String,
+    versions: Vec<LegacyVersion>,
+    preferred_version: Option<LegacyVersion>,
+}
+
+#[derive(Deserialize)]
+struct LegacyVersion {
+    version: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct LegacyResources {
+    resources: Vec<LegacyResource>,
+}
+
+#[derive(Deserialize)]
+struct LegacyResource {
+    name: String,
+    kind: String,
+    namespaced: bool,
+    #[serde(default)]
+    verbs: BTreeSet<String>,
+}
+
+async fn add_legacy(
+    client: &ApiClient,
+    path: &str,
+    document: &[u8],
+    candidates: &mut Vec<Candidate>,
+    failed: &mut Vec<FailedGroup>,
+) -> Result<(), DiscoveryError> {
+    let root: LegacyRoot = parse(path, document)?;
+    let mut wanted: Vec<(String, String)> =
+        root.versions.into_iter().map(|version| (String::new(), version)).collect();
+    for group in root.groups {
+        let mut versions: Vec<String> = group.versions.into_iter().map(|v| v.version).collect();
+        if let Some(preferred) = group.preferred_version {
+            // A stable sort: the preferred version first, the others as listed.
+            versions.sort_by_key(|version| *version != preferred.version);
+        }
+        wanted.extend(versions.into_iter().map(|version| (group.name.clone(), version)));
+    }
+    for (group, version) in wanted {
+        let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+        let resources = get(client, &path, JSON_ACCEPT).await.and_then(|body| parse::<LegacyResources>(&path, &body));
+        match resources {
+            Ok(resources) => {
+                let known = resources.resources.into_iter().filter(|resource| !resource.name.contains('/'));
+                candidates.extend(known.map(|resource| Candidate {
+                    group: group.clone(),
+                    version: version.clone(),
+                    resource: resource.name,
+                    kind: resource.kind,
+                    scope: if resource.namespaced { Scope::Namespaced } else { Scope::Cluster },
+                    verbs: resource.verbs,
+                }));
+            }
+            Err(error) => {
+                failed.push(FailedGroup { group, version: Some(version), message: error.to_string() });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Which group versions are served by extension servers, whose resourceVersions may count differently.
+#[derive(Default)]
+struct AggregatedApis {
+    /// `None`: not known, so only built-in groups count as sharing the store.
+    by_service: Option<BTreeSet<(String, String)>>,
+}
+
+impl AggregatedApis {
+    fn shares_store(&self, group: &str, version: &str) -> bool {
+        match &self.by_service {
+            Some(by_service) => !by_service.contains(&(group.to_owned(), version.to_owned())),
+            None => !group.contains('.') || group.ends_with(".k8s.io"),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct ApiServiceList {
+    items: Vec<ApiService>,
+}
+
+#[derive(Deserialize)]
+struct ApiService {
+    spec: ApiServiceSpec,
+}
+
+#[derive(Deserialize)]
+struct ApiServiceSpec {
+    #[serde(default)]
+    group: String,
+    #[serde(default)]
+    version: String,
+    service: Option<serde::de::IgnoredAny>,
+}
+
+async fn aggregated_apis(client: &ApiClient) -> AggregatedApis {
+    const PATH: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+    let list = get(client, PATH, JSON_ACCEPT).await.and_then(|body| parse::<ApiServiceList>(PATH, &body));
+    let by_service = match list {
+        Ok(list) => Some(
+            list.items
+                .into_iter()
+                .filter(|api| api.spec.service.is_some())
+                .map(|api| (api.spec.group, api.spec.version))
+                .collect(),
+        ),
+        Err(error) => {
+            tracing::debug!(%error, "cannot tell which APIs are served by extension servers");
+            None
+        }
+    };
+    AggregatedApis { by_service }
+}
+
+#[cfg(test)]
+#[path = "discovery_tests.rs"]
+mod tests;

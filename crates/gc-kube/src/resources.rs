@@ -1,0 +1,136 @@
+//! The table of resources: which number means what, and where its objects are reached.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use gc_types::{ObjectKey, ResourceId, ResourceInfo};
+
+/// Where a resource and its objects are reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// What engines know of it.
+    pub info: ResourceInfo,
+    /// `group/version`, or `version` for the core group.
+    pub api_version: Arc<str>,
+    base: String,
+}
+
+impl Route {
+    /// The route of a resource.
+    #[must_use]
+    pub fn new(info: ResourceInfo) -> Self {
+        let (group, version) = (&info.gvr.group, &info.gvr.version);
+        let (api_version, base) = if group.is_empty() {
+            (Arc::clone(version), format!("/api/{version}"))
+        } else {
+            (format!("{group}/{version}").into(), format!("/apis/{group}/{version}"))
+        };
+        Self { info, api_version, base }
+    }
+
+    /// Path of the collection, in one namespace or (with an empty one) in all.
+    #[must_use]
+    pub fn collection(&self, namespace: &str) -> String {
+        let mut path = self.base.clone();
+        if !namespace.is_empty() {
+            path.push_str("/namespaces/");
+            push_segment(&mut path, namespace);
+        }
+        path.push('/');
+        path.push_str(&self.info.gvr.resource);
+        path
+    }
+
+    /// Path of one object.
+    #[must_use]
+    pub fn object(&self, key: &ObjectKey) -> String {
+        let mut path = self.collection(&key.namespace);
+        path.push('/');
+        push_segment(&mut path, &key.name);
+        path
+    }
+
+    /// `resource.group`, or `resource` for the core group: as people write it.
+    #[must_use]
+    pub fn display_name(&self) -> String {
+        let gvr = &self.info.gvr;
+        if gvr.group.is_empty() { gvr.resource.to_string() } else { format!("{}.{}", gvr.resource, gvr.group) }
+    }
+}
+
+/// Names are path segments; what a URI cannot hold is percent-encoded.
+pub(crate) fn push_segment(path: &mut String, text: &str) {
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            let _ = write!(path, "%{byte:02X}"); // writing to a String cannot fail
+        }
+    }
+}
+
+/// All resources that are known, shared by watches and requests.
+#[derive(Clone, Debug, Default)]
+pub struct ResourceTable {
+    routes: Arc<RwLock<BTreeMap<ResourceId, Arc<Route>>>>,
+}
+
+impl ResourceTable {
+    /// The route of a resource, if it is known.
+    #[must_use]
+    pub fn get(&self, id: ResourceId) -> Option<Arc<Route>> {
+        self.routes.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// Every route, by number.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Route>> {
+        self.routes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Adds or replaces a route.
+    pub(crate) fn insert(&self, route: Arc<Route>) {
+        self.routes.write().unwrap_or_else(PoisonError::into_inner).insert(route.info.id, route);
+    }
+
+    /// Forgets a route.
+    pub(crate) fn remove(&self, id: ResourceId) {
+        self.routes.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gc_types::{Gvr, Scope};
+
+    fn route(group: &str, version: &str, resource: &str) -> Route {
+        Route::new(ResourceInfo {
+            id: ResourceId(1),
+            gvr: Gvr { group: group.into(), version: version.into(), resource: resource.into() },
+            kind: "Kind".into(),
+            scope: Scope::Namespaced,
+            served_api_versions: Vec::new(),
+            watched: true,
+            comparable_versions: true,
+        })
+    }
+
+    #[test]
+    fn paths_are_those_of_the_api() {
+        for (route, namespace, name, expected) in [
+            (route("", "v1", "pods"), "shop", "web-1", "/api/v1/namespaces/shop/pods/web-1"),
+            (route("", "v1", "nodes"), "", "n", "/api/v1/nodes/n"),
+            (
+                route("rbac.authorization.k8s.io", "v1", "clusterroles"),
+                "",
+                "system:a b/ü",
+                "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:a%20b%2F%C3%BC",
+            ),
+        ] {
+            let key = ObjectKey { resource: ResourceId(1), namespace: namespace.into(), name: name.into() };
+            assert_eq!(route.object(&key), expected);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Keeps one watcher per collectable resource in line with what discovery says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gc_types::{Event, Gvr, ResourceId, ResourceInfo};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+use crate::backoff::Backoff;
+use crate::discovery::{Discovered, ServedResource, discover};
+use crate::resources::{ResourceTable, Route};
+use crate::watcher::{WatchContext, Watcher};
+
+/// Discovery is read at least so often (spec 2.2).
+pub const DISCOVERY_PERIOD: Duration = Duration::from_secs(30);
+/// Discovery is read at most so often.
+pub const DISCOVERY_PAUSE: Duration = Duration::from_millis(100);
+/// After a sign that what is served has changed, discovery is read again after each of these delays: servers
+/// take a moment to serve what has just been defined.
+const SETTLING: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(250), Duration::from_millis(800), Duration::from_secs(2)];
+
+/// The resources that are known, and their watches.
+pub(crate) struct Supervisor {
+    context: WatchContext,
+    table: ResourceTable,
+    /// `(group, resource)` pairs that are never watched.
+    ignored: Vec<(String, String)>,
+    known: BTreeMap<(Arc<str>, Arc<str>), Known>,
+    watchers: JoinSet<()>,
+    next_id: u32,
+    announced: bool,
+}
+
+struct Known {
+    info: ResourceInfo,
+    watcher: Option<AbortHandle>,
+}
+
+/// The collector has ended: nobody takes events any more.
+struct Closed;
+
+impl Supervisor {
+    pub(crate) fn new(context: WatchContext, table: ResourceTable, ignored: Vec<(String, String)>) -> Self {
+        Self {
+            context,
+            table,
+            ignored,
+            known: BTreeMap::new(),
+            watchers: JoinSet::new(),
+            next_id: 0,
+            announced: false,
+        }
+    }
+
+    /// Runs until the receiver of events is dropped. Dropping the future ends every watcher.
+    pub(crate) async fn run(mut self) {
+        let mut backoff = Backoff::new(Duration::from_millis(100), DISCOVERY_PERIOD);
+        let mut settling: &[Duration] = &[];
+        loop {
+            let wait = match discover(&self.context.client).await {
+                Ok(discovered) => {
+                    backoff.reset();
+                    for failed in &discovered.failed {
+                        tracing::warn!(group = %failed.group, version = ?failed.version,
+                            "discovery of a group failed: {}", failed.message);
+                    }
+                    if self.apply(&discovered).await.is_err() {
+                        return;
+                    }
+                    DISCOVERY_PERIOD
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "discovery failed; what is known stays watched");
+                    backoff.next_delay()
+                }
+            };
+            while self.watchers.try_join_next().is_some() {}
+            let now = Instant::now();
+            let (next, rest) = match settling.split_first() {
+                Some((first, rest)) => ((*first).min(wait), rest),
+                None => (wait, settling),
+            };
+            settling = rest;
+            tokio::select! {
+                () = tokio::time::sleep_until(now + next) => {}
+                () = self.context.rediscover.notified() => {
+                    settling = &SETTLING;
+                    tokio::time::sleep(DISCOVERY_PAUSE).await;
+                }
+                () = self.context.sink.closed() => return,
+            }
+        }
+    }
+
+    async fn apply(&mut self, discovered: &Discovered) -> Result<(), Closed> {
+        let gone: Vec<_> = self
+            .known
+            .iter()
+            .filter(|(name, known)| match discovered.resources.get(*name) {
+                // Another kind or scope under the old name is another resource.
+                Some(served) => served.kind != known.info.kind || served.scope != known.info.scope,
+                None => !discovered.is_unclear(&name.0),
+            })
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in gone {
+            self.forget(&name).await?;
+        }
+        for (name, served) in &discovered.resources {
+            self.serve(name, served, discovered).await?;
+        }
+        if !self.announced {
+            self.announced = true;
+            self.send(Event::Discovered).await?;
+        }
+        Ok(())
+    }
+
+    async fn serve(
+        &mut self,
+        name: &(Arc<str>, Arc<str>),
+        served: &ServedResource,
+        discovered: &Discovered,
+    ) -> Result<(), Closed> {
+        let is_ignored = self.ignored.iter().any(|(group, resource)| **group == *name.0 && **resource == *name.1);
+        let known = self.known.get(name);
+        let id = if let Some(known) = known {
+            // While the group is unclear, a version that is not seen may be there all the same.
+            if discovered.is_unclear(&name.0) && known.info.gvr.version != served.version {
+                return Ok(());
+            }
+            known.info.id
+        } else {
+            self.next_id += 1;
+            ResourceId(self.next_id)
+        };
+        let info = ResourceInfo {
+            id,
+            gvr: Gvr {
+                group: Arc::clone(&served.group),
+                version: Arc::clone(&served.version),
+                resource: Arc::clone(&served.resource),
+            },
+            kind: Arc::clone(&served.kind),
+            scope: served.scope,
+            served_api_versions: served.served_api_versions.clone(),
+            watched: served.is_collectable() && !is_ignored,
+            comparable_versions: served.comparable_versions,
+        };
+        if known.is_some_and(|known| known.info == info) {
+            return Ok(());
+        }
+        let same_watch =
+            known.is_some_and(|known| known.info.gvr == info.gvr && known.info.watched == info.watched);
+        let mut watcher = self.known.remove(name).and_then(|known| known.watcher);
+        let route = Arc::new(Route::new(info.clone()));
+        self.table.insert(Arc::clone(&route));
+        if !same_watch && let Some(old) = watcher.take() {
+            old.abort();
+        }
+        self.send(Event::ResourceServed(info.clone())).await?;
+        if info.watched && watcher.is_none() {
+            let number = info.id.0 as usize;
+            watcher = Some(self.watchers.spawn(Watcher::new(self.context.clone(), route, number).run()));
+        }
+        self.known.insert(name.clone(), Known { info, watcher });
+        Ok(())
+    }
+
+    async fn forget(&mut self, name: &(Arc<str>, Arc<str>)) -> Result<(), Closed> {
+        let Some(known) = self.known.remove(name) else { return Ok(()) };
+        if let Some(watcher) = known.watcher {
+            watcher.abort();
+        }
+        self.context.board.remove(known.info.id);
+        self.table.remove(known.info.id);
+        tracing::info!(group = %name.0, resource = %name.1, "no longer served");
+        self.send(Event::ResourceGone(known.info.id)).await
+    }
+
+    async fn send(&self, event: Event) -> Result<(), Closed> {
+        self.context.sink.send(vec![event]).await.map_err(|_| Closed)
+    }
+}

@@ -1,0 +1,28 @@
+//! Texts that repeat (namespaces, kinds, names of owners) are made once and shared.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Shares equal texts. Bounded: when full it starts anew, which costs memory only in texts made twice.
+#[derive(Debug, Default)]
+pub struct Interner {
+    texts: HashSet<Arc<str>>,
+}
+
+impl Interner {
+    /// So many texts are remembered.
+    pub const CAPACITY: usize = 4096;
+
+    /// The shared form of a text.
+    pub fn shared(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.texts.get(text) {
+            return Arc::clone(known);
+        }
+        if self.texts.len() >= Self::CAPACITY {
+            self.texts.clear();
+        }
+        let made: Arc<str> = text.into();
+        self.texts.insert(Arc::clone(&made));
+        made
+    }
+}

@@ -1,0 +1,499 @@
+//! The metadata of objects as it stands on the wire, in protobuf or JSON, borrowed from the input.
+//!
+//! Only what some verdict needs is looked at. Labels, annotations (but for the one that marks the end of a
+//! streamed list) and managedFields are stepped over, and so is whatever else a server sends.
+
+use std::borrow::Cow;
+
+use gc_types::{DeletionState, ObjectKey, ObservedObject, OwnerReference, ResourceId, ResourceVersion, Uid};
+use serde::Deserialize;
+
+use super::interner::Interner;
+use super::protobuf::{DecodeError, Fields, Value};
+
+/// What a protobuf body of the API starts with.
+const PROTOBUF_MAGIC: &[u8; 4] = b"k8s\0";
+/// The annotation on the bookmark that ends a streamed initial list.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// How a body is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// `application/vnd.kubernetes.protobuf`
+    Protobuf,
+    /// `application/json`
+    Json,
+}
+
+impl Encoding {
+    /// Reads a Content-Type header.
+    #[must_use]
+    pub fn of_content_type(content_type: Option<&http::HeaderValue>) -> Self {
+        match content_type.map(http::HeaderValue::as_bytes) {
+            Some(value) if value.starts_with(b"application/vnd.kubernetes.protobuf") => Self::Protobuf,
+            _ => Self::Json,
+        }
+    }
+}
+
+/// One owner reference, borrowed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Owner<'a> {
+    /// `apiVersion`
+    #[serde(borrow)]
+    pub api_version: Cow<'a, str>,
+    /// `kind`
+    #[serde(borrow)]
+    pub kind: Cow<'a, str>,
+    /// `name`
+    #[serde(borrow)]
+    pub name: Cow<'a, str>,
+    /// `uid`
+    #[serde(borrow)]
+    pub uid: Cow<'a, str>,
+    /// `controller`
+    pub controller: Option<bool>,
+    /// `blockOwnerDeletion`
+    pub block_owner_deletion: Option<bool>,
+}
+
+/// The metadata of one object, borrowed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metadata<'a> {
+    /// `name`
+    pub name: Cow<'a, str>,
+    /// `namespace`
+    pub namespace: Cow<'a, str>,
+    /// `uid`
+    pub uid: Cow<'a, str>,
+    /// `resourceVersion`
+    pub resource_version: Cow<'a, str>,
+    /// Whether there is a `deletionTimestamp`.
+    pub deleting: bool,
+    /// `finalizers`
+    pub finalizers: Vec<Cow<'a, str>>,
+    /// `ownerReferences`
+    pub owners: Vec<Owner<'a>>,
+    /// Whether the annotation stands on it that ends a streamed initial list.
+    pub initial_events_end: bool,
+}
+
+impl Metadata<'_> {
+    /// The noun that engines take. Texts that repeat from object to object are shared.
+    #[must_use]
+    pub fn observed(&self, resource: ResourceId, interner: &mut Interner) -> ObservedObject {
+        let mut deletion = DeletionState { deleting: self.deleting, ..DeletionState::default() };
+        for finalizer in &self.finalizers {
+            match &**finalizer {
+                "foregroundDeletion" => deletion.foreground = true,
+                "orphan" => deletion.orphan = true,
+                _ => deletion.foreign_finalizers = true,
+            }
+        }
+        ObservedObject {
+            key: ObjectKey {
+                resource,
+                namespace: interner.shared(&self.namespace),
+                name: (&*self.name).into(),
+            },
+            uid: Uid::new(&self.uid),
+            resource_version: ResourceVersion::parse(&self.resource_version),
+            owners: self.owners.iter().map(|owner| owner.reference(interner)).collect(),
+            deletion,
+        }
+    }
+}
+
+impl Owner<'_> {
+    fn reference(&self, interner: &mut Interner) -> OwnerReference {
+        OwnerReference {
+            coordinates: gc_types::Coordinates {
+                api_version: interner.shared(&self.api_version),
+                kind: interner.shared(&self.kind),
+                name: interner.shared(&self.name),
+                uid: Uid::new(&self.uid),
+            },
+            controller: self.controller,
+            block_owner_deletion: self.block_owner_deletion,
+        }
+    }
+}
+
+/// A `Status`, as far as it is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// `code`
+    pub code: u16,
+    /// `reason`
+    pub reason: String,
+    /// `message`
+    pub message: String,
+    /// `details`
+    pub details: StatusDetails,
+}
+
+/// `details` of a `Status`, as far as they are read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StatusDetails {
+    /// `name`
+    pub name: String,
+    /// `group`
+    pub group: String,
+    /// `kind`
+    pub kind: String,
+    /// `retryAfterSeconds`
+    pub retry_after_seconds: u64,
+}
+
+/// One event of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchEvent<'a> {
+    /// ADDED or MODIFIED: the object as it is now.
+    Present(Metadata<'a>),
+    /// DELETED: the object as it was last.
+    Deleted(Metadata<'a>),
+    /// BOOKMARK
+    Bookmark(Metadata<'a>),
+    /// ERROR
+    Error(Status),
+    /// A type that this client does not know.
+    Unknown,
+}
+
+/// A list, or one page of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct List<'a> {
+    /// `metadata.resourceVersion`
+    pub resource_version: Cow<'a, str>,
+    /// `metadata.continue`
+    pub continue_token: Cow<'a, str>,
+    /// The items.
+    pub items: Vec<Metadata<'a>>,
+}
+
+/// Reads the answer to a GET of one object.
+pub fn decode_object(encoding: Encoding, body: &[u8]) -> Result<Metadata<'_>, DecodeError> {
+    match encoding {
+        Encoding::Protobuf => object_message(unwrap_envelope(body)?.1),
+        Encoding::Json => Ok(parse_json::<JsonObject<'_>>(body)?.metadata.into()),
+    }
+}
+
+/// Reads the answer to a GET of a collection.
+pub fn decode_list(encoding: Encoding, body: &[u8]) -> Result<List<'_>, DecodeError> {
+    match encoding {
+        Encoding::Protobuf => list_message(unwrap_envelope(body)?.1),
+        Encoding::Json => {
+            let list: JsonList<'_> = parse_json(body)?;
+            Ok(List {
+                resource_version: list.metadata.resource_version.unwrap_or_default(),
+                continue_token: list.metadata.continue_token.unwrap_or_default(),
+                items: list.items.unwrap_or_default().into_iter().map(|item| item.metadata.into()).collect(),
+            })
+        }
+    }
+}
+
+/// Reads a `Status`; `None` if the body is something else.
+#[must_use]
+pub fn decode_status(encoding: Encoding, body: &[u8]) -> Option<Status> {
+    match encoding {
+        Encoding::Protobuf => {
+            let (kind, message) = unwrap_envelope(body).ok()?;
+            (kind == "Status").then(|| status_message(message).ok()).flatten()
+        }
+        Encoding::Json => {
+            let typed: JsonKind<'_> = serde_json::from_slice(body).ok()?;
+            (typed.kind == "Status").then(|| serde_json::from_slice(body).ok()).flatten()
+        }
+    }
+}
+
+/// Reads one frame of a watch.
+pub fn decode_watch_event(encoding: Encoding, frame: &[u8]) -> Result<WatchEvent<'_>, DecodeError> {
+    match encoding {
+        Encoding::Protobuf => watch_message(frame),
+        Encoding::Json => watch_json(frame),
+    }
+}
+
+/// Takes the envelope off (`k8s\0` and `runtime.Unknown`), if there is one: the kind (empty without an
+/// envelope) and the message.
+fn unwrap_envelope(body: &[u8]) -> Result<(&str, &[u8]), DecodeError> {
+    let Some(envelope) = body.strip_prefix(PROTOBUF_MAGIC) else {
+        return Ok(("", body));
+    };
+    let (mut kind, mut raw) = ("", &[][..]);
+    let mut fields = Fields::new(envelope);
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => {
+                let mut type_meta = Fields::new(value.bytes("typeMeta")?);
+                while let Some((number, value)) = type_meta.next()? {
+                    if number == 2 {
+                        kind = value.text("kind")?;
+                    }
+                }
+            }
+            2 => raw = value.bytes("raw")?,
+            _ => {}
+        }
+    }
+    Ok((kind, raw))
+}
+
+fn watch_message(frame: &[u8]) -> Result<WatchEvent<'_>, DecodeError> {
+    let (mut event_type, mut object) = ("", &[][..]);
+    let mut fields = Fields::new(unwrap_envelope(frame)?.1);
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => event_type = value.text("type")?,
+            2 => {
+                let mut extension = Fields::new(value.bytes("object")?);
+                while let Some((number, value)) = extension.next()? {
+                    if number == 1 {
+                        object = value.bytes("object.raw")?;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let message = unwrap_envelope(object)?.1;
+    Ok(match event_type {
+        "ADDED" | "MODIFIED" => WatchEvent::Present(object_message(message)?),
+        "DELETED" => WatchEvent::Deleted(object_message(message)?),
+        "BOOKMARK" => WatchEvent::Bookmark(object_message(message)?),
+        "ERROR" => WatchEvent::Error(status_message(message)?),
+        _ => WatchEvent::Unknown,
+    })
+}
+
+/// `PartialObjectMetadata`; every object of Kubernetes has its metadata as field 1 as well.
+fn object_message(message: &[u8]) -> Result<Metadata<'_>, DecodeError> {
+    let mut metadata = Metadata::default();
+    let mut fields = Fields::new(message);
+    while let Some((number, value)) = fields.next()? {
+        if number == 1 {
+            metadata_message(value.bytes("metadata")?, &mut metadata)?;
+        }
+    }
+    Ok(metadata)
+}
+
+fn metadata_message<'a>(message: &'a [u8], into: &mut Metadata<'a>) -> Result<(), DecodeError> {
+    let mut fields = Fields::new(message);
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => into.name = value.text("metadata.name")?.into(),
+            3 => into.namespace = value.text("metadata.namespace")?.into(),
+            5 => into.uid = value.text("metadata.uid")?.into(),
+            6 => into.resource_version = value.text("metadata.resourceVersion")?.into(),
+            9 => {
+                value.bytes("metadata.deletionTimestamp")?;
+                into.deleting = true;
+            }
+            12 => into.initial_events_end |= is_initial_events_end(value)?,
+            13 => into.owners.push(owner_message(value.bytes("metadata.ownerReferences")?)?),
+            14 => into.finalizers.push(value.text("metadata.finalizers")?.into()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn is_initial_events_end(entry: Value<'_>) -> Result<bool, DecodeError> {
+    let (mut key, mut content) = (&[][..], &[][..]);
+    let mut fields = Fields::new(entry.bytes("metadata.annotations")?);
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => key = value.bytes("metadata.annotations key")?,
+            2 => content = value.bytes("metadata.annotations value")?,
+            _ => {}
+        }
+    }
+    Ok(key == INITIAL_EVENTS_END.as_bytes() && content == b"true")
+}
+
+fn owner_message(message: &[u8]) -> Result<Owner<'_>, DecodeError> {
+    let mut owner = Owner::default();
+    let mut fields = Fields::new(message);
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => owner.kind = value.text("ownerReferences.kind")?.into(),
+            3 => owner.name = value.text("ownerReferences.name")?.into(),
+            4 => owner.uid = value.text("ownerReferences.uid")?.into(),
+            5 => owner.api_version = value.text("ownerReferences.apiVersion")?.into(),
+            6 => owner.controller = Some(value.number("ownerReferences.controller")? != 0),
+            7 => {
+                owner.block_owner_deletion = Some(value.number("ownerReferences.blockOwnerDeletion")? != 0);
+            }
+            _ => {}
+        }
+    }
+    Ok(owner)
+}
+
+fn list_message(message: &[u8]) -> Result<List<'_>, DecodeError> {
+    let mut list = List::default();
+    let mut fields = Fields::new(message);
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => {
+                let mut metadata = Fields::new(value.bytes("metadata")?);
+                while let Some((number, value)) = metadata.next()? {
+                    match number {
+                        2 => list.resource_version = value.text("metadata.resourceVersion")?.into(),
+                        3 => list.continue_token = value.text("metadata.continue")?.into(),
+                        _ => {}
+                    }
+                }
+            }
+            2 => list.items.push(object_message(value.bytes("items")?)?),
+            _ => {}
+        }
+    }
+    Ok(list)
+}
+
+fn status_message(message: &[u8]) -> Result<Status, DecodeError> {
+    let mut status = Status::default();
+    let mut fields = Fields::new(message);
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            3 => status.message = value.text("message")?.into(),
+            4 => status.reason = value.text("reason")?.into(),
+            5 => status.details = details_message(value.bytes("details")?)?,
+            6 => status.code = u16::try_from(value.number("code")?).unwrap_or_default(),
+            _ => {}
+        }
+    }
+    Ok(status)
+}
+
+fn details_message(message: &[u8]) -> Result<StatusDetails, DecodeError> {
+    let mut details = StatusDetails::default();
+    let mut fields = Fields::new(message);
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => details.name = value.text("details.name")?.into(),
+            2 => details.group = value.text("details.group")?.into(),
+            3 => details.kind = value.text("details.kind")?.into(),
+            5 => details.retry_after_seconds = value.number("details.retryAfterSeconds")?,
+            _ => {}
+        }
+    }
+    Ok(details)
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct JsonKind<'a> {
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct JsonObject<'a> {
+    #[serde(borrow)]
+    metadata: JsonMetadata<'a>,
+}
+
+/// Members may be null where Go writes nil.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct JsonMetadata<'a> {
+    #[serde(borrow)]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    namespace: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    uid: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    resource_version: Option<Cow<'a, str>>,
+    deletion_timestamp: Option<serde::de::IgnoredAny>,
+    #[serde(borrow)]
+    finalizers: Option<Vec<Cow<'a, str>>>,
+    #[serde(borrow)]
+    owner_references: Option<Vec<Owner<'a>>>,
+    annotations: Option<JsonAnnotations>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct JsonAnnotations {
+    #[serde(rename = "k8s.io/initial-events-end")]
+    initial_events_end: Option<String>,
+}
+
+impl<'a> From<JsonMetadata<'a>> for Metadata<'a> {
+    fn from(json: JsonMetadata<'a>) -> Self {
+        Self {
+            name: json.name.unwrap_or_default(),
+            namespace: json.namespace.unwrap_or_default(),
+            uid: json.uid.unwrap_or_default(),
+            resource_version: json.resource_version.unwrap_or_default(),
+            deleting: json.deletion_timestamp.is_some(),
+            finalizers: json.finalizers.unwrap_or_default(),
+            owners: json.owner_references.unwrap_or_default(),
+            initial_events_end: json
+                .annotations
+                .is_some_and(|annotations| annotations.initial_events_end.as_deref() == Some("true")),
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct JsonList<'a> {
+    #[serde(borrow)]
+    metadata: JsonListMetadata<'a>,
+    #[serde(borrow)]
+    items: Option<Vec<JsonObject<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct JsonListMetadata<'a> {
+    #[serde(borrow)]
+    resource_version: Option<Cow<'a, str>>,
+    #[serde(borrow, rename = "continue")]
+    continue_token: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct JsonEvent<'a> {
+    #[serde(borrow, rename = "type")]
+    event_type: Cow<'a, str>,
+    #[serde(borrow, default)]
+    object: JsonObject<'a>,
+}
+
+#[derive(Deserialize)]
+struct JsonErrorEvent {
+    object: Status,
+}
+
+fn watch_json(frame: &[u8]) -> Result<WatchEvent<'_>, DecodeError> {
+    let event: JsonEvent<'_> = parse_json(frame)?;
+    let metadata = event.object.metadata;
+    Ok(match &*event.event_type {
+        "ADDED" | "MODIFIED" => WatchEvent::Present(metadata.into()),
+        "DELETED" => WatchEvent::Deleted(metadata.into()),
+        "BOOKMARK" => WatchEvent::Bookmark(metadata.into()),
+        "ERROR" => WatchEvent::Error(parse_json::<JsonErrorEvent>(frame)?.object),
+        _ => WatchEvent::Unknown,
+    })
+}
+
+fn parse_json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, DecodeError> {
+    serde_json::from_slice(body).map_err(|error| DecodeError::Json(error.to_string()))
+}
+
+#[cfg(test)]
+#[path = "metadata_tests.rs"]
+mod tests;
