@@ -63,7 +63,9 @@ impl Barriers {
             }
             Event::Synced { resource, resource_version } => {
                 self.listing.remove(resource);
-                (*resource, *resource_version)
+                // Not the newest of both: a server restored from a backup starts over.
+                self.delivered.insert(*resource, *resource_version);
+                return;
             }
             Event::Progress { resource, resource_version } => (*resource, *resource_version),
             Event::Observed(object) => (object.key.resource, object.resource_version),
@@ -79,8 +81,7 @@ impl Barriers {
 
     /// A barrier is asked for.
     pub(crate) fn ask(&mut self, effect: EffectId, place: Place, at_least: ResourceVersion, now: Instant) {
-        let patience =
-            if at_least == ResourceVersion::UNKNOWN { Duration::ZERO } else { BARRIER_PATIENCE };
+        let patience = if at_least == ResourceVersion::UNKNOWN { Duration::ZERO } else { BARRIER_PATIENCE };
         self.waiting.push(Waiting { effect, place, at_least, patient_until: now + patience });
     }
 
@@ -159,7 +160,7 @@ pub(crate) async fn list(
         }
         let list = decode_list(encoding, &answer.body).map_err(|error| error.to_string())?;
         for items in list.items.chunks(BATCH_EVENTS) {
-            let batch = items.iter().map(|item| Event::Observed(item.observed(route.info.id, &mut interner)));
+            let batch = items.iter().map(|item| Event::Found(item.observed(route.info.id, &mut interner)));
             sink.send(batch.collect()).await.map_err(|_| "the collector has ended".to_owned())?;
         }
         if list.continue_token.is_empty() {

@@ -136,8 +136,7 @@ impl Collector {
             rediscover: Arc::clone(&rediscover),
             streamed_lists: self.options.streamed_lists,
         };
-        let supervisor =
-            Supervisor::new(context, self.table.clone(), self.options.ignored_resources.clone());
+        let supervisor = Supervisor::new(context, self.table.clone(), self.options.ignored_resources.clone());
         let (notes, writer) = Notes::new(self.client.clone(), self.table.clone());
         let mut background = JoinSet::new();
         background.spawn(supervisor.run());
@@ -214,13 +213,12 @@ impl<E: Engine> Driver<E> {
                 biased;
                 () = &mut shutdown => return,
                 Some(done) = self.requests.join_next_with_id() => self.take_done(done),
-                Some(batch) = listed.recv() => {
-                    self.tick();
-                    for event in batch {
-                        self.tell(event);
+                Some(batch) = listed.recv() => self.take_found(batch),
+                Some(done) = self.lists.join_next() => {
+                    // What it found was handed on before it ended.
+                    while let Ok(batch) = listed.try_recv() {
+                        self.take_found(batch);
                     }
-                }
-                Some(done) = self.lists.join_next(), if listed.is_empty() => {
                     if let Ok((place, result)) = done {
                         self.take_listed(&place, result);
                     }
@@ -261,6 +259,13 @@ impl<E: Engine> Driver<E> {
         }
         for id in self.barriers.take_reached() {
             self.finish_barrier(id, Outcome::Applied(None));
+        }
+    }
+
+    fn take_found(&mut self, batch: Vec<Event>) {
+        self.tick();
+        for event in batch {
+            self.tell(event);
         }
     }
 
@@ -403,8 +408,7 @@ impl<E: Engine> Driver<E> {
     async fn land(&mut self) {
         let deadline = Instant::now() + SHUTDOWN_GRACE;
         self.lists.abort_all();
-        while let Ok(Some(done)) =
-            tokio::time::timeout_at(deadline, self.requests.join_next_with_id()).await
+        while let Ok(Some(done)) = tokio::time::timeout_at(deadline, self.requests.join_next_with_id()).await
         {
             self.take_done(done);
         }

@@ -13,8 +13,8 @@ use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use http::header::{HeaderName, HeaderValue, USER_AGENT};
 use http::{Request, Response, Uri};
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body::Body as _;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
@@ -265,7 +265,9 @@ fn cluster_services(config: &kube::Config) -> Result<Box<MakeService>, ConnectEr
         return with_connector(config, http);
     };
     match proxy.scheme_str() {
-        Some("http") => with_connector(config, with_proxy_credentials(Tunnel::new(proxy.clone(), http), &proxy)),
+        Some("http") => {
+            with_connector(config, with_proxy_credentials(Tunnel::new(proxy.clone(), http), &proxy))
+        }
         Some("https") => {
             let to_proxy = https_connector(&kube::Config::new(proxy.clone()), http)?;
             with_connector(config, with_proxy_credentials(Tunnel::new(proxy.clone(), to_proxy), &proxy))

@@ -179,8 +179,9 @@ async fn get(client: &ApiClient, path: &str, accept: &str) -> Result<Bytes, Disc
         .map_err(|source| DiscoveryError::Request { path: path.to_owned(), source })?;
     if answer.head.status != StatusCode::OK {
         let text = String::from_utf8_lossy(&answer.body);
-        let message = crate::wire::metadata::decode_status(crate::wire::metadata::Encoding::Json, &answer.body)
-            .map_or_else(|| text.chars().take(200).collect(), |status| status.message);
+        let message =
+            crate::wire::metadata::decode_status(crate::wire::metadata::Encoding::Json, &answer.body)
+                .map_or_else(|| text.chars().take(200).collect(), |status| status.message);
         return Err(DiscoveryError::Refused {
             path: path.to_owned(),
             code: answer.head.status.as_u16(),
@@ -328,8 +329,10 @@ async fn add_legacy(
         wanted.extend(versions.into_iter().map(|version| (group.name.clone(), version)));
     }
     for (group, version) in wanted {
-        let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-        let resources = get(client, &path, JSON_ACCEPT).await.and_then(|body| parse::<LegacyResources>(&path, &body));
+        let path =
+            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+        let resources =
+            get(client, &path, JSON_ACCEPT).await.and_then(|body| parse::<LegacyResources>(&path, &body));
         match resources {
             Ok(resources) => {
                 let known = resources.resources.into_iter().filter(|resource| !resource.name.contains('/'));

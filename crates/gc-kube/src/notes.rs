@@ -72,7 +72,13 @@ struct Correlator {
 
 impl Correlator {
     /// What to write for one note, if anything.
-    fn correlate(&mut self, subject: Subject, reason: &'static str, message: String, now: Instant) -> Option<Write> {
+    fn correlate(
+        &mut self,
+        subject: Subject,
+        reason: &'static str,
+        message: String,
+        now: Instant,
+    ) -> Option<Write> {
         let seen = bounded(&mut self.messages, (subject.clone(), reason), || (BTreeSet::new(), now));
         if now.saturating_duration_since(seen.1) > FOLDING_INTERVAL {
             seen.0.clear();
@@ -90,11 +96,7 @@ impl Correlator {
             return None;
         }
         bucket.0 -= 1.0;
-        let key = EventKey {
-            subject: subject.clone(),
-            reason,
-            message: (!folded).then(|| message.clone()),
-        };
+        let key = EventKey { subject: subject.clone(), reason, message: (!folded).then(|| message.clone()) };
         let message = if folded { format!("(combined from similar events): {message}") } else { message };
         let raised = self.written.get_mut(&key).map(|(name, count)| {
             *count += 1;
@@ -165,7 +167,8 @@ impl Writer {
                 name: note.about.name.to_string(),
                 uid: note.uid.to_string(),
             };
-            if let Some(write) = self.correlator.correlate(subject, note.reason, note.message, Instant::now()) {
+            if let Some(write) = self.correlator.correlate(subject, note.reason, note.message, Instant::now())
+            {
                 self.write(write).await;
             }
         }
@@ -311,7 +314,8 @@ mod tests {
     #[test]
     fn one_object_gets_so_many_events_and_then_one_in_five_minutes() {
         let (mut correlator, now) = (Correlator::default(), Instant::now());
-        let written = (0..40).filter(|_| correlator.correlate(subject("a"), REASON, "m".into(), now).is_some());
+        let written =
+            (0..40).filter(|_| correlator.correlate(subject("a"), REASON, "m".into(), now).is_some());
         assert_eq!(written.count(), 25);
         let later = now + Duration::from_secs(300);
         assert!(correlator.correlate(subject("a"), REASON, "m".into(), later).is_some());

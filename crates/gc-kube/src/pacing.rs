@@ -162,7 +162,8 @@ impl Pacer {
     }
 
     fn allowed(&self) -> usize {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped to positive, small bounds
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        // clamped to positive, small bounds
         let allowed = self.limit as usize;
         allowed
     }

@@ -270,8 +270,12 @@ fn reference_value(reference: &OwnerReference) -> Value {
 }
 
 fn finalizer_patch(metadata: &Metadata<'_>, finalizer: &str) -> Value {
-    let left: Vec<&str> =
-        metadata.finalizers.iter().map(|present| &**present).filter(|present| *present != finalizer).collect();
+    let left: Vec<&str> = metadata
+        .finalizers
+        .iter()
+        .map(|present| &**present)
+        .filter(|present| *present != finalizer)
+        .collect();
     let left = if left.is_empty() { Value::Null } else { left.into() };
     json!({"metadata": {
         "uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": left,
@@ -312,8 +316,7 @@ fn read_answer(route: &Route, key: &ObjectKey, answer: Answer) -> Reply {
         (seconds > 0).then(|| Duration::from_secs(seconds))
     });
     let failure = |signal| {
-        let retry_after_milliseconds =
-            wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let retry_after_milliseconds = wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let message = format!("the server answered {}: {message}", code.as_u16());
         Performed { outcome: Outcome::Failed { message, retry_after_milliseconds }, signal, round_trips: 1 }
     };

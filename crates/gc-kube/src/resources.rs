@@ -55,7 +55,11 @@ impl Route {
     #[must_use]
     pub fn display_name(&self) -> String {
         let gvr = &self.info.gvr;
-        if gvr.group.is_empty() { gvr.resource.to_string() } else { format!("{}.{}", gvr.resource, gvr.group) }
+        if gvr.group.is_empty() {
+            gvr.resource.to_string()
+        } else {
+            format!("{}.{}", gvr.resource, gvr.group)
+        }
     }
 }
 

@@ -125,7 +125,8 @@ impl Supervisor {
         served: &ServedResource,
         discovered: &Discovered,
     ) -> Result<(), Closed> {
-        let is_ignored = self.ignored.iter().any(|(group, resource)| **group == *name.0 && **resource == *name.1);
+        let is_ignored =
+            self.ignored.iter().any(|(group, resource)| **group == *name.0 && **resource == *name.1);
         let known = self.known.get(name);
         let id = if let Some(known) = known {
             // While the group is unclear, a version that is not seen may be there all the same.

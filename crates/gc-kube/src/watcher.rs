@@ -30,9 +30,7 @@ use crate::resources::Route;
 use crate::status::{StatusBoard, SyncState};
 use crate::wire::frames::Frames;
 use crate::wire::interner::Interner;
-use crate::wire::metadata::{
-    Encoding, Status, WatchEvent, decode_list, decode_status, decode_watch_event,
-};
+use crate::wire::metadata::{Encoding, Status, WatchEvent, decode_list, decode_status, decode_watch_event};
 use crate::wire::protobuf::DecodeError;
 
 /// Objects per page of a list.

@@ -117,6 +117,10 @@ impl<'a> Fields<'a> {
                 return Ok(number);
             }
         }
-        if self.rest.len() >= 10 { Err(DecodeError::VarintTooLong) } else { Err(DecodeError::Truncated(what)) }
+        if self.rest.len() >= 10 {
+            Err(DecodeError::VarintTooLong)
+        } else {
+            Err(DecodeError::Truncated(what))
+        }
     }
 }
