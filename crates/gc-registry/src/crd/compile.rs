@@ -86,7 +86,7 @@ fn list(source: &Map<String, Value>) -> Node {
         Some("map") => ListType::Map(texts(source, "x-kubernetes-list-map-keys")),
         _ => ListType::Atomic,
     };
-    let items = source.get("items").map_or_else(Schema::default, |items| compile(items));
+    let items = source.get("items").map_or_else(Schema::default, compile);
     Node::List(List { items: items.into(), list_type })
 }
 

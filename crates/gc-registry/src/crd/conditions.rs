@@ -102,7 +102,7 @@ pub fn settle_names(definition: &mut Value, in_use: &NamesInUse, now: jiff::Time
     status.insert("acceptedNames".into(), Value::Object(accepted));
     match &conflict {
         None => {
-            set_condition(definition, "NamesAccepted", ("True", "NoConflicts", "no conflicts found"), now)
+            set_condition(definition, "NamesAccepted", ("True", "NoConflicts", "no conflicts found"), now);
         }
         Some((reason, message)) => {
             set_condition(definition, "NamesAccepted", ("False", reason, message), now);

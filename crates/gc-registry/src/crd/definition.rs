@@ -287,10 +287,8 @@ fn invalid_versions(definition: &Value, why: &str) -> FieldError {
         .iter()
         .map(|version| {
             let flag = |key: &str| version[key].as_bool().unwrap_or(false);
-            let part = |key: &str| match is_shared(definition, key) {
-                true => Value::Null,
-                false => version[key].clone(),
-            };
+            let part =
+                |key: &str| if is_shared(definition, key) { Value::Null } else { version[key].clone() };
             format!(
                 "{{\"Name\":{},\"Served\":{},\"Storage\":{},\"Deprecated\":{},\"DeprecationWarning\":{},\
                  \"Schema\":{},\"Subresources\":{},\"AdditionalPrinterColumns\":{},\"SelectableFields\":{}}}",

@@ -141,14 +141,14 @@ impl CustomVersion {
 
     fn validate_scale_spec(&self, object: &Value, problems: &mut Vec<FieldError>) {
         if let Some(scale) = &self.scale {
-            check_replicas(object, &scale.spec_replicas_path, problems);
+            check_replicas(object, &scale.spec_replicas, problems);
         }
     }
 
     fn validate_scale_status(&self, object: &Value, problems: &mut Vec<FieldError>) {
         let Some(scale) = &self.scale else { return };
-        check_replicas(object, &scale.status_replicas_path, problems);
-        if let Some(path) = &scale.label_selector_path
+        check_replicas(object, &scale.status_replicas, problems);
+        if let Some(path) = &scale.label_selector
             && let Some(other) = nested(object, path).filter(|value| !value.is_string())
         {
             let why = wrong_accessor(path, other, "string");
@@ -168,15 +168,15 @@ impl CustomVersion {
         let Some(scale) = &self.scale else {
             return Err(ApiError::internal("the resource has no scale subresource"));
         };
-        let Some(replicas) = nested(object, &scale.spec_replicas_path) else {
+        let Some(replicas) = nested(object, &scale.spec_replicas) else {
             return Err(ApiError::internal(format!(
                 "the spec replicas field \"{}\" does not exist",
-                scale.spec_replicas_path
+                scale.spec_replicas
             )));
         };
-        let replicas = whole_number(&scale.spec_replicas_path, replicas)?;
-        let current = match nested(object, &scale.status_replicas_path) {
-            Some(value) => whole_number(&scale.status_replicas_path, value)?,
+        let replicas = whole_number(&scale.spec_replicas, replicas)?;
+        let current = match nested(object, &scale.status_replicas) {
+            Some(value) => whole_number(&scale.status_replicas, value)?,
             None => 0,
         };
         let mut metadata = Map::new();
@@ -190,7 +190,7 @@ impl CustomVersion {
             spec["replicas"] = replicas.into();
         }
         let mut status = json!({"replicas": current});
-        if let Some(selector) = scale.label_selector_path.as_ref().and_then(|path| nested(object, path)) {
+        if let Some(selector) = scale.label_selector.as_ref().and_then(|path| nested(object, path)) {
             status["selector"] = selector.clone();
         }
         Ok(json!({
@@ -216,7 +216,7 @@ impl CustomVersion {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             return Err(ApiError::invalid("autoscaling", "Scale", name, &[wrong]));
         }
-        set_nested(object, &scale.spec_replicas_path, replicas.into())
+        set_nested(object, &scale.spec_replicas, replicas.into())
     }
 
     /// The values of the fields that field selectors may name, beside those of metadata.

@@ -57,7 +57,7 @@ impl JsonPath {
     /// Parses a path without its braces. The error says what was not understood.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut parser = Parser { rest: text.trim().trim_start_matches('$') };
-        parser.path(|rest| rest.is_empty())
+        parser.path(str::is_empty)
     }
 
     /// All values at the path, in document order.
@@ -246,10 +246,11 @@ impl Parser<'_> {
 impl Step {
     fn apply<'v>(&self, value: &'v Value, found: &mut Vec<&'v Value>) {
         match self {
-            Self::Field(name) => match value {
-                Value::Object(map) => found.extend(map.get(name)),
-                _ => {}
-            },
+            Self::Field(name) => {
+                if let Value::Object(map) = value {
+                    found.extend(map.get(name))
+                }
+            }
             Self::Index(index) => {
                 if let Value::Array(items) = value {
                     found.extend(position(*index, items.len()).and_then(|index| items.get(index)));

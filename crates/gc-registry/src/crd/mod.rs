@@ -7,7 +7,6 @@
 //!
 //! Versions are converted by the strategy `None` only: apiVersion is rewritten, nothing else.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -54,7 +53,7 @@ pub struct CustomVersion {
     source: Value,
     patterns: validate::Patterns,
     has_status: bool,
-    scale: Option<Scale>,
+    scale: Option<ScalePaths>,
     columns: Vec<CustomColumn>,
     selectable_fields: Vec<Arc<str>>,
     deprecation_warning: Option<Arc<str>>,
@@ -62,10 +61,10 @@ pub struct CustomVersion {
 
 /// Where the fields of the scale subresource are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Scale {
-    spec_replicas_path: Arc<str>,
-    status_replicas_path: Arc<str>,
-    label_selector_path: Option<Arc<str>>,
+struct ScalePaths {
+    spec_replicas: Arc<str>,
+    status_replicas: Arc<str>,
+    label_selector: Option<Arc<str>>,
 }
 
 /// Why a definition cannot be served.
@@ -120,7 +119,7 @@ impl CustomVersion {
     }
 }
 
-/// Compiles the served versions of a definition, the preferred one first.
+/// Compiles the served versions of a definition, in its order.
 pub fn definitions(definition: &Value) -> Result<Vec<ResourceDefinition>, CompileError> {
     let spec = &definition["spec"];
     let group = spec["group"].as_str().ok_or(CompileError::Missing("group"))?;
@@ -129,13 +128,11 @@ pub fn definitions(definition: &Value) -> Result<Vec<ResourceDefinition>, Compil
     let is_accepted = accepted["plural"].as_str().is_some_and(|plural| !plural.is_empty());
     let names = if is_accepted { accepted } else { &spec["names"] };
     let versions = spec["versions"].as_array().ok_or(CompileError::Missing("versions"))?;
-    let mut served = versions
+    versions
         .iter()
         .filter(|version| version["served"] == true)
         .map(|version| resource(group, names, &spec["scope"], version))
-        .collect::<Result<Vec<_>, _>>()?;
-    served.sort_by(|a, b| compare_versions(&a.version, &b.version));
-    Ok(served)
+        .collect()
 }
 
 fn resource(
@@ -195,11 +192,9 @@ fn compile_version(group: &str, name: &str, kind: &str, version: &Value) -> Cust
     let scale = &subresources["scale"];
     let path = |key: &str| scale[key].as_str().filter(|path| !path.is_empty()).map(Arc::from);
     let scale = match (path("specReplicasPath"), path("statusReplicasPath")) {
-        (Some(spec_replicas_path), Some(status_replicas_path)) => Some(Scale {
-            spec_replicas_path,
-            status_replicas_path,
-            label_selector_path: path("labelSelectorPath"),
-        }),
+        (Some(spec_replicas), Some(status_replicas)) => {
+            Some(ScalePaths { spec_replicas, status_replicas, label_selector: path("labelSelectorPath") })
+        }
         _ => None,
     };
     let selectable = version["selectableFields"].as_array().into_iter().flatten();
@@ -223,31 +218,4 @@ fn compile_version(group: &str, name: &str, kind: &str, version: &Value) -> Cust
             .collect(),
         deprecation_warning,
     }
-}
-
-/// The order of versions of a group: `v2`, `v1`, `v1beta1`, `v1alpha2`, then everything else by name.
-#[must_use]
-pub fn compare_versions(a: &str, b: &str) -> std::cmp::Ordering {
-    match (version_rank(a), version_rank(b)) {
-        (Some(a), Some(b)) => Reverse(a).cmp(&Reverse(b)),
-        (Some(_), None) => std::cmp::Ordering::Less,
-        (None, Some(_)) => std::cmp::Ordering::Greater,
-        (None, None) => a.cmp(b),
-    }
-}
-
-/// Stability (general availability is 2, beta 1, alpha 0), major and minor number.
-fn version_rank(version: &str) -> Option<(u8, u64, u64)> {
-    let rest = version.strip_prefix('v')?;
-    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    let (major, rest) = rest.split_at(digits);
-    let major = major.parse().ok()?;
-    let (stability, minor) = match rest {
-        "" => return Some((2, major, 0)),
-        _ => rest
-            .strip_prefix("beta")
-            .map(|minor| (1, minor))
-            .or_else(|| rest.strip_prefix("alpha").map(|minor| (0, minor)))?,
-    };
-    Some((stability, major, minor.parse().ok()?))
 }

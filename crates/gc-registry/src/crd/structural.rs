@@ -402,9 +402,7 @@ fn check_defaults(schema: &Value, path: &str, problems: &mut Vec<FieldError>) {
         let default_path = format!("{path}.default");
         let mut pruned = default.clone();
         prune(&compiled, &mut pruned);
-        if pruned != *default {
-            problems.push(invalid(default_path, default, "must not have unknown fields"));
-        } else {
+        if pruned == *default {
             let mut patterns = validate::Patterns::new();
             validate::patterns(&compiled, &mut patterns);
             for mut problem in validate::values(&compiled, &patterns, "", default, None) {
@@ -414,6 +412,8 @@ fn check_defaults(schema: &Value, path: &str, problems: &mut Vec<FieldError>) {
                 };
                 problems.push(problem);
             }
+        } else {
+            problems.push(invalid(default_path, default, "must not have unknown fields"));
         }
     }
     if let Some(items) = source.get("items") {
@@ -450,7 +450,7 @@ fn check_open_api(
     }
     let has_properties = object(source, "properties").is_some_and(|map| !map.is_empty());
     match source.get("additionalProperties") {
-        Some(Value::Bool(true)) | None | Some(Value::Null) => {}
+        Some(Value::Bool(true) | Value::Null) | None => {}
         Some(values) => {
             let path = format!("{path}.additionalProperties");
             if has_properties {

@@ -1,6 +1,7 @@
 //! Validation of custom resources against their schema, with the causes and texts of kube-apiserver.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::Arc;
 
 use regex::Regex;
@@ -43,7 +44,7 @@ pub(super) fn patterns(schema: &Schema, into: &mut Patterns) {
     }
     match &schema.node {
         Node::Object(object) => {
-            object.properties.values().for_each(|property| patterns(&property.schema, into))
+            object.properties.values().for_each(|property| patterns(&property.schema, into));
         }
         Node::Map(map) => patterns(&map.values, into),
         Node::List(list) => patterns(&list.items, into),
@@ -220,7 +221,8 @@ impl Checker<'_> {
             .unwrap_or_default();
         let length = self.path.len();
         for (index, item) in items.iter().enumerate() {
-            self.path.push_str(&format!("[{index}]"));
+            // Writing to a string cannot fail.
+            let _ = write!(self.path, "[{index}]");
             let old_item = keys.and_then(|keys| by_key.get(&key_of(item, keys, &list.items)).copied());
             self.check(&list.items, item, old_item, typed);
             self.path.truncate(length);
@@ -290,7 +292,9 @@ impl Checker<'_> {
             let tried = validations.any_of.iter().map(|branch| self.problems_of(branch, value));
             if let Some(best) = closest(tried) {
                 self.bad_branch("must validate at least one schema (anyOf)");
-                best.into_iter().for_each(|problem| self.push(problem));
+                for problem in best {
+                    self.push(problem);
+                }
             }
         }
         if !validations.one_of.is_empty() {
@@ -312,7 +316,9 @@ impl Checker<'_> {
             for branch in &validations.all_of {
                 let problems = self.problems_of(branch, value);
                 valid += usize::from(problems.is_empty());
-                problems.into_iter().for_each(|problem| self.push(problem));
+                for problem in problems {
+                    self.push(problem);
+                }
             }
             if valid == 0 {
                 self.bad_branch("must validate all the schemas (allOf). None validated");

@@ -275,7 +275,7 @@ impl Writer<'_> {
         &self,
         action: &str,
         kind: (&str, &str, &str),
-        parameters: Vec<Value>,
+        parameters: &[Value],
         answer: &Value,
     ) -> Value {
         let (group, version, kind) = kind;
@@ -300,8 +300,9 @@ impl Writer<'_> {
     }
 
     fn read(&self, action: &str, body: &Body<'_>, parameters: &[Parameter]) -> Value {
-        let parameters = parameters.iter().map(|parameter| self.query_parameter(parameter)).collect();
-        self.operation(action, body.kind, parameters, &self.schema(body))
+        let parameters: Vec<Value> =
+            parameters.iter().map(|parameter| self.query_parameter(parameter)).collect();
+        self.operation(action, body.kind, &parameters, &self.schema(body))
     }
 
     fn write(&self, action: &str, body: &Body<'_>, consumes: &[&str]) -> Value {
@@ -320,7 +321,7 @@ impl Writer<'_> {
         } else {
             schema.clone()
         };
-        let mut operation = self.operation(action, body.kind, parameters, &schema);
+        let mut operation = self.operation(action, body.kind, &parameters, &schema);
         self.set_body(&mut operation, &sent, true, consumes);
         operation
     }
@@ -341,7 +342,7 @@ impl Writer<'_> {
             Some(name) => self.components.reference(&name),
             None => json!({"type": "object"}),
         };
-        let mut operation = self.operation(action, kind, parameters, &status);
+        let mut operation = self.operation(action, kind, &parameters, &status);
         self.set_body(&mut operation, &options, false, &REPRESENTATIONS[..2]);
         operation
     }
