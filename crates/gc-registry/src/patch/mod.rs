@@ -1,6 +1,7 @@
-//! Patches: JSON patch, merge patch, strategic merge patch.
+//! Patches: JSON patch, merge patch, strategic merge patch, server-side apply.
 
 mod json;
+pub mod managed_fields;
 mod merge;
 mod strategic;
 

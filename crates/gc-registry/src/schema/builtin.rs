@@ -126,11 +126,15 @@ fn convert_property(definition: &str, field: &str, value: &Value) -> Property {
             schema.into()
         }
     };
+    // The one pointer among the fields of these names is a list of options of custom resource definitions.
+    let always = facts::ALWAYS.binary_search(&(definition, field)).is_ok()
+        || facts::ALWAYS_NAMES.contains(&field) && !definition.ends_with(".CustomResourceSubresources");
     Property {
         schema,
         description: text(value, "description"),
         patch: row.map(|row| row.3.to_patch_strategy()).unwrap_or_default(),
         atomic: matches!(parts, Parts::Atomic),
+        always,
     }
 }
 
@@ -192,7 +196,7 @@ mod tests {
             let property = object.properties.get(*field).unwrap_or_else(|| panic!("{name} has no {field}"));
             let fits = match (parts, &property.schema.node) {
                 (Parts::Plain, _) | (Parts::Set, Node::List(_)) => true,
-                (Parts::Atomic, Node::Map(_) | Node::Object(_)) => true,
+                (Parts::Atomic, Node::Map(_) | Node::Object(_) | Node::Any) => true,
                 (Parts::Keyed(keys), Node::List(list)) => {
                     keys.iter().all(|key| list.items.field(key).is_some())
                 }
@@ -208,6 +212,10 @@ mod tests {
             let schema = definition(&format!("{}{name}", facts::PREFIX));
             assert!(matches!(&schema.node, Node::Object(o) if o.map_type == Ownership::Atomic), "{name}");
         }
+        for (name, field) in facts::ALWAYS {
+            let schema = definition(&format!("{}{name}", facts::PREFIX));
+            assert!(matches!(schema.field(field).map(|s| &s.node), Some(Node::Object(_))), "{name}.{field}");
+        }
         for (name, field, _) in facts::KEY_DEFAULTS {
             let schema = definition(&format!("{}{name}", facts::PREFIX));
             assert!(schema.field(field).is_some_and(|field| field.default.is_some()), "{name}.{field}");
@@ -218,6 +226,7 @@ mod tests {
     fn tables_are_sorted() {
         assert!(facts::FIELDS.is_sorted_by_key(|row| (row.0, row.1)));
         assert!(facts::ATOMIC_TYPES.is_sorted());
+        assert!(facts::ALWAYS.is_sorted());
         assert!(KINDS.is_sorted_by_key(|row| (row.0, row.1, row.2)));
     }
 

@@ -1,7 +1,7 @@
 //! Fields that a schema does not know: naming them, dropping them, and what else decoding drops.
 
 use std::fmt::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 
@@ -12,16 +12,16 @@ const RESOURCE_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// The schema of `metadata`.
 #[must_use]
-pub fn object_meta() -> Arc<Schema> {
-    let config_map = builtin("", "v1", "ConfigMap");
-    match config_map.as_ref().map(|schema| &schema.node) {
+pub fn object_meta() -> &'static Arc<Schema> {
+    static SCHEMA: OnceLock<Arc<Schema>> = OnceLock::new();
+    SCHEMA.get_or_init(|| match builtin("", "v1", "ConfigMap").as_ref().map(|schema| &schema.node) {
         Some(Node::Object(object)) => object
             .properties
             .get("metadata")
             .map(|metadata| metadata.schema.shared().clone())
             .unwrap_or_default(),
         _ => Arc::default(),
-    }
+    })
 }
 
 /// The fields that the schema does not know, in the order of the document, each as kube-apiserver words it:
@@ -45,7 +45,7 @@ fn collect_unknown(schema: &Schema, value: &Value, path: &mut String, found: &mu
                 path.push_str(name);
                 match known(schema, name) {
                     Known::As(schema) => collect_unknown(schema, value, path, found),
-                    Known::Metadata => collect_unknown(&object_meta(), value, path, found),
+                    Known::Metadata => collect_unknown(object_meta(), value, path, found),
                     Known::Anything => {}
                     Known::Not => found.push(format!("unknown field \"{path}\"")),
                 }
@@ -95,7 +95,7 @@ pub fn prune(schema: &Schema, value: &mut Value) {
         Value::Object(fields) => fields.retain(|name, value| {
             match known(schema, name) {
                 Known::As(schema) => prune(schema, value),
-                Known::Metadata => drop_unknown(&object_meta(), value),
+                Known::Metadata => drop_unknown(object_meta(), value),
                 Known::Anything => {}
                 Known::Not => return false,
             }
@@ -128,7 +128,8 @@ pub fn drop_unknown(schema: &Schema, value: &mut Value) {
                 (Value::Array(items), Node::List(_)) => items.is_empty(),
                 _ => false,
             };
-            !empty || object.required.iter().any(|required| **required == **name)
+            // An empty list of managers is an order to forget them, carried out later.
+            !empty || name == "managedFields" || object.required.iter().any(|required| **required == **name)
         }),
         (Value::Object(fields), Node::Map(map)) => {
             fields.values_mut().for_each(|value| drop_unknown_element(&map.values, value));

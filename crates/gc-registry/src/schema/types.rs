@@ -77,6 +77,9 @@ pub struct Property {
     pub patch: PatchStrategy,
     /// That the field is one unit to server-side apply although its type is not.
     pub atomic: bool,
+    /// That the object is there even when nothing was set in it (no pointer in Go), so that to server-side
+    /// apply nobody adds or removes it.
+    pub always: bool,
 }
 
 /// An object whose keys are data.

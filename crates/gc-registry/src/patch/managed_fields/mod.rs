@@ -1,0 +1,441 @@
+//! Server-side apply and the ownership of fields (`metadata.managedFields`).
+//!
+//! Every write says who owns which fields: an update takes what it changes, an apply owns what it names and
+//! conflicts with others over what it changes.
+
+mod compare;
+mod entries;
+mod last_applied;
+mod merge;
+mod position;
+mod set;
+
+pub use entries::MAX_UPDATE_MANAGERS;
+pub use set::{FieldSet, InvalidFields, PathElement, display_path};
+
+use serde_json::{Map, Value};
+
+use self::compare::Comparison;
+use self::entries::{Entry, Operation};
+use self::position::Position;
+use super::check_depth;
+use crate::error::{ApiError, Cause, CauseReason, Details};
+use crate::schema::Schema;
+
+/// The manager that gets what an object had before it was first applied, if nobody was tracked until then.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// Top-level and metadata fields that nobody owns: the server sets them, or they name the object.
+const UNOWNED: [&[&str]; 12] = [
+    &["apiVersion"],
+    &["kind"],
+    &["metadata"],
+    &["metadata", "name"],
+    &["metadata", "namespace"],
+    &["metadata", "creationTimestamp"],
+    &["metadata", "selfLink"],
+    &["metadata", "uid"],
+    &["metadata", "clusterName"],
+    &["metadata", "generation"],
+    &["metadata", "managedFields"],
+    &["metadata", "resourceVersion"],
+];
+
+/// Which top-level fields a write through this endpoint resets, so that it owns nothing of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ResetFields {
+    /// None.
+    #[default]
+    Nothing,
+    /// `status`: writes of the object, where it has a status subresource.
+    Status,
+    /// `spec`: writes of the status of a built-in kind.
+    Spec,
+    /// Everything but `status`: writes of the status of a custom resource.
+    AllButStatus,
+}
+
+/// Who writes, and what.
+#[derive(Clone, Copy, Debug)]
+pub struct ManagerRequest<'a> {
+    /// Field manager; empty is `unknown`.
+    pub manager: &'a str,
+    /// `group/version` of the request.
+    pub api_version: &'a str,
+    /// Kind of the request.
+    pub kind: &'a str,
+    /// Subresource; empty for none.
+    pub subresource: &'a str,
+    /// The time of the request.
+    pub now: jiff::Timestamp,
+    /// The schema; `None` for custom resources without one.
+    pub schema: Option<&'a Schema>,
+    /// What the endpoint resets.
+    pub reset: ResetFields,
+}
+
+impl<'a> ManagerRequest<'a> {
+    fn position(&self) -> Position<'a> {
+        self.schema.map_or(Position::Deduced, Position::Known)
+    }
+
+    fn entry(&self, operation: Operation, fields: FieldSet) -> Entry {
+        Entry {
+            manager: if self.manager.is_empty() { "unknown" } else { self.manager }.to_owned(),
+            operation,
+            api_version: self.api_version.to_owned(),
+            subresource: self.subresource.to_owned(),
+            time: None,
+            fields,
+        }
+    }
+
+    fn time(&self) -> String {
+        self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
+    fn filter(&self, fields: &mut FieldSet) {
+        match self.reset {
+            ResetFields::Nothing => {}
+            ResetFields::Status => fields.retain_top_level(|name| name != "status"),
+            ResetFields::Spec => fields.retain_top_level(|name| name != "spec"),
+            ResetFields::AllButStatus => fields.retain_top_level(|name| name == "status"),
+        }
+    }
+}
+
+/// Sets `metadata.managedFields` of an object that is about to be created (`live` is `None`) or updated.
+///
+/// The client's own list is taken if it is valid (not through a subresource), the live one otherwise;
+/// `[{}]` forgets all managers. An object whose managers are not tracked stays so.
+pub fn update(live: Option<&Value>, new: &mut Value, request: &ManagerRequest<'_>) {
+    let sent = take_managed_fields(new);
+    let kept = live.and_then(|live| live.pointer("/metadata/managedFields"));
+    let mut from_live = false;
+    let known = if !request.subresource.is_empty() || sent.is_null() {
+        from_live = true;
+        None
+    } else if entries::is_reset(&sent) {
+        Some(Vec::new())
+    } else if Some(&sent) == kept {
+        from_live = true;
+        None
+    } else {
+        let decoded = entries::decode(&sent).filter(|entries| !entries.is_empty());
+        from_live = decoded.is_none();
+        decoded
+    };
+    // The common case of a write that changes nothing costs one comparison.
+    if from_live && live.is_some_and(|live| equal_but_managed_fields(live, new)) {
+        if let Some(kept) = kept {
+            put_managed_fields(new, Some(kept.clone()));
+        }
+        return;
+    }
+    let mut entries = known.unwrap_or_else(|| kept.and_then(entries::decode).unwrap_or_default());
+    if entries.is_empty() && live.is_some() {
+        return;
+    }
+    update_entries(live, new, &mut entries, request);
+    put_managed_fields(new, entries::encode(entries));
+}
+
+/// Hands what changed from `live` to `new` over to the manager of the request.
+fn update_entries(live: Option<&Value>, new: &Value, entries: &mut Vec<Entry>, request: &ManagerRequest<'_>) {
+    let nothing = Value::Object(Map::new());
+    // Objects were checked against their schema before; whatever still cannot be told apart is owned by none.
+    let Ok(mut comparison) = compare::compare(request.position(), live.unwrap_or(&nothing), new) else {
+        return;
+    };
+    filter(&mut comparison, request);
+    let Comparison { added, modified, removed } = comparison;
+    let changed = modified.union(&added);
+    for entry in entries.iter_mut() {
+        entry.fields.subtract(&changed);
+        entry.fields.subtract(&removed);
+    }
+    let taken = without_unowned(changed);
+    if !taken.is_empty() {
+        let mut own = request.entry(Operation::Update, taken);
+        own.time = Some(request.time());
+        match entries.iter_mut().find(|entry| entry.same_manager(&own)) {
+            Some(entry) => {
+                entry.fields.extend(&own.fields);
+                entry.time = own.time;
+            }
+            None => entries.push(own),
+        }
+    }
+    entries.retain(|entry| !entry.fields.is_empty());
+    entries::cap_update_managers(entries);
+}
+
+/// Applies a configuration: merges it into the live object (`None` creates one), removes what this manager
+/// applied before and no longer does unless somebody else owns it, and notes the ownership in
+/// `metadata.managedFields`. The result equals the live object if nothing changed.
+///
+/// 400 for a configuration with another kind or version or with managed fields, 409 for conflicts with other
+/// managers without `force`, 500 for one that does not fit the schema (upstream's choice).
+pub fn apply(
+    live: Option<&Value>,
+    applied: Value,
+    request: &ManagerRequest<'_>,
+    force: bool,
+) -> Result<Value, ApiError> {
+    check_depth(&applied)?;
+    check_applied(&applied, request)?;
+    let base = live.cloned().unwrap_or_else(|| empty_object(request));
+    let mut entries = base
+        .pointer("/metadata/managedFields")
+        .map_or(Some(Vec::new()), entries::decode)
+        .ok_or_else(|| ApiError::new(500, "", "failed to decode managed fields"))?;
+    let mut base = base;
+    take_managed_fields(&mut base);
+    if entries.is_empty() && live.is_some() {
+        let before = ManagerRequest { manager: BEFORE_FIRST_APPLY, ..*request };
+        update_entries(None, &base, &mut entries, &before);
+    }
+    let mut outcome = apply_entries(&base, &applied, entries.clone(), request, force);
+    if let (Err(Failure::Conflicts(conflicts)), "kubectl") = (&outcome, request.manager) {
+        // Somebody who moves from client-side to server-side apply takes over what he applied before.
+        if let Some(allowed) = last_applied::unchanged_fields(&base, request) {
+            let rest: Vec<Conflict> =
+                conflicts.iter().filter(|conflict| !allowed.contains(&conflict.path)).cloned().collect();
+            outcome = if rest.is_empty() {
+                apply_entries(&base, &applied, entries, request, true)
+            } else {
+                Err(Failure::Conflicts(rest))
+            };
+        }
+    }
+    let (mut object, entries) = outcome.map_err(|failure| failure.into_api_error(request, &applied))?;
+    if request.manager == "kubectl" {
+        last_applied::refresh(&mut object, &applied);
+    }
+    put_managed_fields(&mut object, entries::encode(entries));
+    Ok(object)
+}
+
+/// Why an apply failed.
+enum Failure {
+    Conflicts(Vec<Conflict>),
+    Item(position::ItemError),
+}
+
+/// One field that another manager owns and that the configuration changes.
+#[derive(Clone)]
+struct Conflict {
+    manager: String,
+    path: Vec<PathElement>,
+}
+
+impl From<position::ItemError> for Failure {
+    fn from(error: position::ItemError) -> Self {
+        Self::Item(error)
+    }
+}
+
+impl Failure {
+    fn into_api_error(self, request: &ManagerRequest<'_>, applied: &Value) -> ApiError {
+        match self {
+            Self::Conflicts(conflicts) => conflict_error(&conflicts),
+            Self::Item(error) => not_typed(request, applied, &error.to_string()),
+        }
+    }
+}
+
+fn apply_entries(
+    base: &Value,
+    applied: &Value,
+    mut entries: Vec<Entry>,
+    request: &ManagerRequest<'_>,
+    force: bool,
+) -> Result<(Value, Vec<Entry>), Failure> {
+    let position = request.position();
+    let mut fields = compare::field_set(position, applied)?;
+    request.filter(&mut fields);
+    let mut own = request.entry(Operation::Apply, fields);
+    let previous =
+        entries.iter().position(|entry| entry.same_manager(&own)).map(|index| entries.remove(index));
+    let mut object = merge::merge(position, base, applied)?;
+    if let Some(previous) = &previous {
+        object = prune(position, object, &entries, &own, previous)?;
+    }
+    let mut comparison = compare::compare(position, base, &object)?;
+    filter(&mut comparison, request);
+    let changed = comparison.modified.union(&comparison.added);
+    let mut conflicts = Vec::new();
+    for entry in &mut entries {
+        let taken = entry.fields.intersection(&changed);
+        let manager = entry.display_manager();
+        conflicts.extend(taken.paths().into_iter().map(|path| Conflict { manager: manager.clone(), path }));
+        entry.fields.subtract(&taken);
+        entry.fields.subtract(&comparison.removed);
+    }
+    if !force && !conflicts.is_empty() {
+        conflicts.sort_by(|a, b| (&a.manager, &a.path).cmp(&(&b.manager, &b.path)));
+        return Err(Failure::Conflicts(conflicts));
+    }
+    entries.retain(|entry| !entry.fields.is_empty());
+    own.fields = without_unowned(own.fields);
+    if !own.fields.is_empty() {
+        own.time = if object == *base { previous.and_then(|entry| entry.time) } else { Some(request.time()) };
+        entries.push(own);
+    }
+    Ok((object, entries))
+}
+
+/// Removes what a manager applied last time, does not apply now, and nobody else owns.
+fn prune(
+    position: Position<'_>,
+    merged: Value,
+    others: &[Entry],
+    own: &Entry,
+    previous: &Entry,
+) -> Result<Value, position::ItemError> {
+    let whole = |set: &FieldSet| compare::with_named_parents(position, set);
+    let owned = others.iter().fold(own.fields.clone(), |owned, entry| owned.union(&entry.fields));
+    let last = whole(&previous.fields);
+    let present = whole(&compare::field_set(position, &merged)?);
+    // What is left without all that was applied last time, and what somebody owns, stays.
+    let mut without_last = merged.clone();
+    merge::remove(position, &mut without_last, &last);
+    let left = whole(&compare::field_set(position, &without_last)?);
+    let gone = present.clone().difference(&left).difference(&whole(&owned));
+    let mut kept = merged.clone();
+    merge::remove(position, &mut kept, &gone);
+    // Of the rest, only goes what this manager had applied.
+    let remaining = whole(&compare::field_set(position, &kept)?);
+    let mut pruned = merged;
+    merge::remove(position, &mut pruned, &present.difference(&remaining).intersection(&last));
+    Ok(pruned)
+}
+
+fn check_applied(applied: &Value, request: &ManagerRequest<'_>) -> Result<(), ApiError> {
+    let text = |name: &str| applied.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if (api_version, kind) != (request.api_version, request.kind) {
+        return Err(ApiError::bad_request(format!("invalid object type: {}", kind_text(api_version, kind))));
+    }
+    if applied.pointer("/metadata/managedFields").is_some_and(|managed| !managed.is_null()) {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    let errors = compare::validate(request.position(), applied);
+    match errors.as_slice() {
+        [] => Ok(()),
+        [one] => Err(not_typed(request, applied, one)),
+        many => Err(not_typed(request, applied, &format!("errors:\n  {}", many.join("\n  ")))),
+    }
+}
+
+/// `group/version, Kind=kind`, with the slash also where there is no group.
+fn kind_text(api_version: &str, kind: &str) -> String {
+    let slash = if api_version.contains('/') { "" } else { "/" };
+    format!("{slash}{api_version}, Kind={kind}")
+}
+
+fn not_typed(request: &ManagerRequest<'_>, applied: &Value, why: &str) -> ApiError {
+    let metadata = |name: &str| {
+        applied
+            .get("metadata")
+            .and_then(|metadata| metadata.get(name))
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let message = format!(
+        "failed to create typed patch object ({}/{}; {}): {why}",
+        metadata("namespace"),
+        metadata("name"),
+        kind_text(request.api_version, request.kind)
+    );
+    ApiError::new(500, "", message)
+}
+
+fn conflict_error(conflicts: &[Conflict]) -> ApiError {
+    let message = match conflicts {
+        [one] => {
+            format!(
+                "Apply failed with 1 conflict: conflict with {}: {}",
+                one.manager,
+                display_path(&one.path)
+            )
+        }
+        many => {
+            let mut lines = Vec::new();
+            for (index, conflict) in many.iter().enumerate() {
+                if index == 0 || many[index - 1].manager != conflict.manager {
+                    lines.push(format!("conflicts with {}:", conflict.manager));
+                }
+                lines.push(format!("- {}", display_path(&conflict.path)));
+            }
+            format!("Apply failed with {} conflicts: {}", many.len(), lines.join("\n"))
+        }
+    };
+    let mut error = ApiError::new(409, "Conflict", message);
+    error.details = Some(Box::new(Details {
+        causes: conflicts
+            .iter()
+            .map(|conflict| Cause {
+                reason: CauseReason::ManagerConflict.as_str().into(),
+                message: format!("conflict with {}", conflict.manager),
+                field: display_path(&conflict.path),
+            })
+            .collect(),
+        ..Details::default()
+    }));
+    error
+}
+
+fn filter(comparison: &mut Comparison, request: &ManagerRequest<'_>) {
+    request.filter(&mut comparison.added);
+    request.filter(&mut comparison.modified);
+    request.filter(&mut comparison.removed);
+}
+
+fn without_unowned(mut fields: FieldSet) -> FieldSet {
+    for path in UNOWNED {
+        fields.remove_named(path);
+    }
+    fields
+}
+
+fn empty_object(request: &ManagerRequest<'_>) -> Value {
+    let mut object = Map::new();
+    object.insert("apiVersion".to_owned(), request.api_version.into());
+    object.insert("kind".to_owned(), request.kind.into());
+    Value::Object(object)
+}
+
+/// Takes `metadata.managedFields` out of an object.
+fn take_managed_fields(object: &mut Value) -> Value {
+    object
+        .get_mut("metadata")
+        .and_then(Value::as_object_mut)
+        .and_then(|metadata| metadata.remove("managedFields"))
+        .unwrap_or_default()
+}
+
+fn put_managed_fields(object: &mut Value, managed_fields: Option<Value>) {
+    let Some(managed_fields) = managed_fields else { return };
+    let Some(object) = object.as_object_mut() else { return };
+    let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if let Some(metadata) = metadata.as_object_mut() {
+        metadata.insert("managedFields".to_owned(), managed_fields);
+    }
+}
+
+/// Whether two objects are equal, of which the second has no managed fields.
+fn equal_but_managed_fields(live: &Value, new: &Value) -> bool {
+    let (Value::Object(live), Value::Object(new)) = (live, new) else { return false };
+    live.len() == new.len()
+        && live.iter().zip(new).all(|((live_name, live), (new_name, new))| {
+            live_name == new_name
+                && match (live, new) {
+                    (Value::Object(live), Value::Object(new)) if live_name == "metadata" => live
+                        .iter()
+                        .filter(|(name, _)| *name != "managedFields")
+                        .eq(new.iter().filter(|(name, _)| *name != "managedFields")),
+                    _ => live == new,
+                }
+        })
+}

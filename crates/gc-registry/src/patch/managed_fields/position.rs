@@ -1,0 +1,166 @@
+//! What server-side apply knows about a place of an object.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::set::PathElement;
+use crate::schema::{List, ListType, Node, Object, Ownership, Property, Schema, object_meta};
+
+/// A place of an object, as the schema describes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Position<'a> {
+    /// Described by a schema.
+    Known(&'a Schema),
+    /// One unit, whatever its type is.
+    Atomic,
+    /// Not described: maps are granular, lists are atomic.
+    Deduced,
+}
+
+/// How a place is owned.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Shape<'a> {
+    /// As a unit: scalars, atomic lists, atomic maps.
+    Leaf,
+    /// Field by field.
+    Fields,
+    /// Item by item.
+    Items(&'a List),
+}
+
+/// What is at a field.
+pub(super) struct Field<'a> {
+    /// The place.
+    pub(super) position: Position<'a>,
+    /// Whether it is a field of an object type rather than a key of a map.
+    pub(super) named: bool,
+    /// What is there when nothing was set: `{}` for objects and `null` for lists that are always there.
+    pub(super) always: Option<&'static Value>,
+}
+
+/// An empty object that is always there.
+fn empty_object() -> &'static Value {
+    static EMPTY: std::sync::OnceLock<Value> = std::sync::OnceLock::new();
+    EMPTY.get_or_init(|| Value::Object(Map::new()))
+}
+
+impl<'a> Position<'a> {
+    /// How the place is owned; where nothing is described, the value decides.
+    pub(super) fn shape(self, value: Option<&Value>) -> Shape<'a> {
+        match self {
+            Self::Atomic => Shape::Leaf,
+            Self::Deduced => deduced(value),
+            Self::Known(schema) => match &schema.node {
+                Node::Any => deduced(value),
+                Node::Object(Object { map_type: Ownership::Granular, .. }) => Shape::Fields,
+                Node::Map(map) if map.map_type == Ownership::Granular => Shape::Fields,
+                Node::List(list) if list.list_type != ListType::Atomic => Shape::Items(list),
+                _ => Shape::Leaf,
+            },
+        }
+    }
+
+    /// What is at a field of the place.
+    pub(super) fn field(self, name: &str) -> Field<'a> {
+        let unknown = Field { position: Self::Deduced, named: false, always: None };
+        let Self::Known(schema) = self else { return unknown };
+        match &schema.node {
+            Node::Object(object) => match object.properties.get(name) {
+                Some(property) if !(schema.embedded_resource && name == "metadata") => {
+                    known_field(object, name, property)
+                }
+                _ if schema.embedded_resource && name == "metadata" => {
+                    let metadata: &'static Arc<Schema> = object_meta();
+                    Field { position: Self::Known(metadata), named: true, always: Some(empty_object()) }
+                }
+                _ => unknown,
+            },
+            Node::Map(map) => Field { position: Self::Known(&map.values), named: false, always: None },
+            _ => unknown,
+        }
+    }
+
+    /// Whether a field may be there.
+    pub(super) fn declares(self, name: &str) -> bool {
+        let Self::Known(schema) = self else { return true };
+        match &schema.node {
+            Node::Object(object) => {
+                object.properties.contains_key(name)
+                    || schema.preserve_unknown
+                    || schema.embedded_resource && matches!(name, "apiVersion" | "kind" | "metadata")
+            }
+            _ => true,
+        }
+    }
+}
+
+fn known_field<'a>(object: &Object, name: &str, property: &'a Property) -> Field<'a> {
+    let always = if property.always {
+        Some(empty_object())
+    } else if matches!(&property.schema.node, Node::List(list) if list.list_type != ListType::Atomic)
+        && object.required.iter().any(|required| **required == *name)
+        && property.schema.name.is_none()
+    {
+        Some(&Value::Null)
+    } else {
+        None
+    };
+    let position = if property.atomic { Position::Atomic } else { Position::Known(&property.schema) };
+    Field { position, named: true, always }
+}
+
+fn deduced(value: Option<&Value>) -> Shape<'static> {
+    match value {
+        Some(Value::Object(_)) | None => Shape::Fields,
+        Some(_) => Shape::Leaf,
+    }
+}
+
+/// Why an item of a list has no path.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ItemError {
+    #[error("associative list with keys may not have a null element")]
+    NullItem,
+    #[error("associative list with keys may not have non-map elements")]
+    NoMap,
+    #[error(
+        "associative list with keys has an element that omits all key fields {0:?} (and doesn't have default values for any key fields)"
+    )]
+    NoKeys(Vec<String>),
+    #[error("associative list without keys has an element that's a map type")]
+    MapInSet,
+    #[error("not supported: associative list with lists as elements")]
+    ListInSet,
+    #[error("associative list without keys has an element that's an explicit null")]
+    NullInSet,
+}
+
+/// The path element of an item of a list that is owned item by item.
+pub(super) fn item_element(list: &List, item: &Value) -> Result<PathElement, ItemError> {
+    let ListType::Map(keys) = &list.list_type else {
+        return match item {
+            Value::Object(_) => Err(ItemError::MapInSet),
+            Value::Array(_) => Err(ItemError::ListInSet),
+            Value::Null => Err(ItemError::NullInSet),
+            scalar => Ok(PathElement::Value(scalar.clone())),
+        };
+    };
+    let fields = match item {
+        Value::Object(fields) => fields,
+        Value::Null => return Err(ItemError::NullItem),
+        _ => return Err(ItemError::NoMap),
+    };
+    let mut values: Vec<(Box<str>, Value)> = Vec::with_capacity(keys.len());
+    for key in keys {
+        let default = || list.items.field(key).and_then(|field| field.default.as_ref());
+        if let Some(value) = fields.get(&**key).or_else(default) {
+            values.push(((**key).into(), value.clone()));
+        }
+    }
+    if values.is_empty() {
+        return Err(ItemError::NoKeys(keys.iter().map(ToString::to_string).collect()));
+    }
+    values.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(PathElement::Key(values))
+}
