@@ -1,0 +1,229 @@
+//! Pods and pod templates.
+
+use serde_json::{Value, json};
+
+use super::{Members, child, existing, fill, fill_absent, fill_zero, is_unset, items};
+
+/// Mode of files that come from the API, 0644.
+const FILE_MODE: i64 = 420;
+
+/// A pod: the template's defaults, and those that only a pod gets.
+pub(super) fn pod(members: &mut Members) {
+    if let Some(spec) = child(members, "spec") {
+        pod_spec(spec);
+        fill_absent(spec, "enableServiceLinks", true);
+        let on_host_network = spec.get("hostNetwork").and_then(Value::as_bool) == Some(true);
+        for key in ["containers", "initContainers"] {
+            for container in items(spec, key) {
+                request_limits(container);
+                if on_host_network {
+                    for port in items(container, "ports") {
+                        if let Some(number) = port.get("containerPort").cloned() {
+                            fill_absent(port, "hostPort", number);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    if let Some(status) = child(members, "status") {
+        fill(status, "phase", "Pending");
+    }
+}
+
+/// A pod template in member `key`.
+pub(super) fn template(members: &mut Members, key: &str) {
+    let Some(template) = child(members, key) else { return };
+    child(template, "metadata");
+    if let Some(spec) = child(template, "spec") {
+        pod_spec(spec);
+    }
+}
+
+/// Requests that are not given are the limits.
+fn request_limits(container: &mut Members) {
+    let Some(resources) = existing(container, "resources") else { return };
+    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
+    if let Some(requests) = child(resources, "requests") {
+        for (name, quantity) in limits {
+            requests.entry(name).or_insert(quantity);
+        }
+    }
+}
+
+fn pod_spec(spec: &mut Members) {
+    fill(spec, "restartPolicy", "Always");
+    fill(spec, "dnsPolicy", "ClusterFirst");
+    fill(spec, "schedulerName", "default-scheduler");
+    fill_absent(spec, "terminationGracePeriodSeconds", 30);
+    child(spec, "securityContext");
+    // The older name of the same field is kept in step.
+    let account = spec
+        .get("serviceAccountName")
+        .or_else(|| spec.get("serviceAccount"))
+        .and_then(Value::as_str)
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned);
+    if let Some(account) = account {
+        spec.insert("serviceAccountName".into(), account.clone().into());
+        spec.insert("serviceAccount".into(), account.into());
+    }
+    for key in ["containers", "initContainers", "ephemeralContainers"] {
+        items(spec, key).for_each(container);
+    }
+    items(spec, "volumes").for_each(volume);
+}
+
+fn container(container: &mut Members) {
+    let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
+    let policy = pull_policy(image);
+    fill(container, "imagePullPolicy", policy);
+    fill(container, "terminationMessagePath", "/dev/termination-log");
+    fill(container, "terminationMessagePolicy", "File");
+    child(container, "resources");
+    for port in items(container, "ports") {
+        fill(port, "protocol", "TCP");
+    }
+    for variable in items(container, "env") {
+        if let Some(source) = existing(variable, "valueFrom") {
+            if let Some(field) = existing(source, "fieldRef") {
+                fill(field, "apiVersion", "v1");
+            }
+            if let Some(field) = existing(source, "resourceFieldRef") {
+                fill(field, "divisor", "0");
+            }
+        }
+    }
+    for key in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = existing(container, key) {
+            for (key, value) in [
+                ("timeoutSeconds", 1),
+                ("periodSeconds", 10),
+                ("successThreshold", 1),
+                ("failureThreshold", 3),
+            ] {
+                fill_zero(probe, key, value);
+            }
+            handler(probe);
+        }
+    }
+    if let Some(lifecycle) = existing(container, "lifecycle") {
+        for key in ["postStart", "preStop"] {
+            if let Some(hook) = existing(lifecycle, key) {
+                handler(hook);
+            }
+        }
+    }
+}
+
+fn handler(handler: &mut Members) {
+    if let Some(get) = existing(handler, "httpGet") {
+        fill(get, "path", "/");
+        fill(get, "scheme", "HTTP");
+    }
+    if let Some(grpc) = existing(handler, "grpc") {
+        fill_absent(grpc, "service", "");
+    }
+}
+
+/// `Always` for images without a tag or digest and for `:latest`.
+fn pull_policy(image: &str) -> &'static str {
+    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
+    let last = name.rsplit('/').next().unwrap_or_default();
+    let tag = last.split_once(':').map(|(_, tag)| tag);
+    match (tag, digest) {
+        (Some("latest"), _) | (None, None) => "Always",
+        _ => "IfNotPresent",
+    }
+}
+
+fn volume(volume: &mut Members) {
+    // A volume without a source is an empty directory.
+    if volume.keys().all(|key| key == "name") {
+        volume.insert("emptyDir".into(), json!({}));
+    }
+    for key in ["secret", "configMap"] {
+        if let Some(source) = existing(volume, key) {
+            fill_absent(source, "defaultMode", FILE_MODE);
+        }
+    }
+    if let Some(source) = existing(volume, "downwardAPI") {
+        fill_absent(source, "defaultMode", FILE_MODE);
+        downward_items(source);
+    }
+    if let Some(projected) = existing(volume, "projected") {
+        fill_absent(projected, "defaultMode", FILE_MODE);
+        for source in items(projected, "sources") {
+            if let Some(token) = existing(source, "serviceAccountToken") {
+                fill_absent(token, "expirationSeconds", 3600);
+            }
+            if let Some(downward) = existing(source, "downwardAPI") {
+                downward_items(downward);
+            }
+        }
+    }
+    if let Some(path) = existing(volume, "hostPath") {
+        fill_absent(path, "type", "");
+    }
+    network_volume(volume);
+    if let Some(image) = existing(volume, "image") {
+        let policy = pull_policy(image.get("reference").and_then(Value::as_str).unwrap_or_default());
+        fill(image, "pullPolicy", policy);
+    }
+    if let Some(template) =
+        existing(volume, "ephemeral").and_then(|source| existing(source, "volumeClaimTemplate"))
+    {
+        child(template, "metadata");
+        if let Some(spec) = child(template, "spec") {
+            claim_spec(spec);
+        }
+    }
+}
+
+/// The sources that pods and persistent volumes share.
+pub(super) fn network_volume(volume: &mut Members) {
+    let defaults: [(&str, &[(&str, &str)]); 4] = [
+        ("iscsi", &[("iscsiInterface", "default")]),
+        ("rbd", &[("pool", "rbd"), ("user", "admin"), ("keyring", "/etc/ceph/keyring")]),
+        ("azureDisk", &[("cachingMode", "ReadWrite"), ("kind", "Shared"), ("fsType", "ext4")]),
+        ("scaleIO", &[("storageMode", "ThinProvisioned"), ("fsType", "xfs")]),
+    ];
+    for (key, fields) in defaults {
+        if let Some(source) = existing(volume, key) {
+            for (field, value) in fields {
+                fill(source, field, *value);
+            }
+            if key == "azureDisk" {
+                fill_absent(source, "readOnly", false);
+            }
+        }
+    }
+}
+
+fn downward_items(source: &mut Members) {
+    for item in items(source, "items") {
+        if let Some(field) = existing(item, "fieldRef") {
+            fill(field, "apiVersion", "v1");
+        }
+        if let Some(field) = existing(item, "resourceFieldRef") {
+            fill(field, "divisor", "0");
+        }
+    }
+}
+
+/// The spec of a volume claim.
+pub(super) fn claim_spec(spec: &mut Members) {
+    fill(spec, "volumeMode", "Filesystem");
+    child(spec, "resources");
+    // The older way to name a source is kept in step with the newer.
+    if !is_unset(spec, "dataSource") && spec.get("dataSourceRef").is_none() {
+        if let Some(source) = spec.get("dataSource").cloned() {
+            spec.insert("dataSourceRef".into(), source);
+        }
+    } else if let Some(source) = spec.get("dataSourceRef").cloned()
+        && spec.get("dataSource").is_none()
+        && source.get("namespace").is_none()
+    {
+        spec.insert("dataSource".into(), source);
+    }
+}

@@ -1,0 +1,118 @@
+//! Addresses and node ports of services.
+//!
+//! Both are computed from the UID of the service instead of being taken from a pool: the same service gets the
+//! same address on every server of a cluster, and nothing is left over when it is deleted. Two services can meet
+//! on one address (one in a million for any two): nothing here routes by them.
+
+use std::net::Ipv4Addr;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::create::each_port;
+use crate::kinds::access::{Members, at, child, integer, list, text};
+
+/// First address of the range, 10.96.0.0/12.
+const FIRST_ADDRESS: u32 = 0x0a60_0000;
+/// Addresses in the range.
+const ADDRESSES: u32 = 1 << 20;
+/// Low addresses that stay free for services that ask for one (10.96.0.1 is the API server's own).
+const RESERVED: u32 = 256;
+/// Node ports are 30000 to 32767.
+const FIRST_NODE_PORT: u32 = 30_000;
+const NODE_PORTS: u32 = 2768;
+
+/// The cluster address that a service with this UID gets at its `attempt`th try (0 at first): inside 10.96.0.0/12,
+/// never its first 256 addresses nor its last.
+#[must_use]
+pub fn service_address(uid: &str, attempt: u32) -> Ipv4Addr {
+    let offset = RESERVED + hash(uid, "address", attempt) % (ADDRESSES - RESERVED - 1);
+    Ipv4Addr::from(FIRST_ADDRESS + offset)
+}
+
+fn hash(uid: &str, purpose: &str, number: u32) -> u32 {
+    let digest = Sha256::digest(format!("{purpose}/{number}/{uid}"));
+    u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])
+}
+
+/// Gives a service what its type needs and it has not got: from the stored object on update, else new.
+pub(super) fn allocate(object: &mut Value, old: Option<&Value>) {
+    let uid = text(object, &["metadata", "uid"]).to_owned();
+    let kind = text(object, &["spec", "type"]).to_owned();
+    let allocates_ports = kind == "NodePort"
+        || (kind == "LoadBalancer"
+            && crate::kinds::access::flag(object, &["spec", "allocateLoadBalancerNodePorts"]) != Some(false));
+    let Some(spec) = object.as_object_mut().and_then(|members| child(members, "spec")) else { return };
+    match kind.as_str() {
+        "ClusterIP" | "NodePort" | "LoadBalancer" => addresses(spec, &uid, old),
+        "ExternalName" => {
+            for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
+                // The client may not have set them; what the service had before it became external goes.
+                if old.is_some_and(|old| at(old, &["spec", key]) == spec.get(key)) {
+                    spec.remove(key);
+                }
+            }
+        }
+        _ => {}
+    }
+    if allocates_ports {
+        node_ports(spec, &uid, old);
+    }
+}
+
+fn addresses(spec: &mut Members, uid: &str, old: Option<&Value>) {
+    let given = |spec: &Members| {
+        let single = spec.get("clusterIP").and_then(Value::as_str).filter(|ip| !ip.is_empty());
+        let first = || spec.get("clusterIPs").and_then(|ips| ips.get(0)).and_then(Value::as_str);
+        single.or_else(first).map(str::to_owned)
+    };
+    let stored = old.map(|old| text(old, &["spec", "clusterIP"])).filter(|ip| !ip.is_empty());
+    let address = given(spec)
+        .or_else(|| stored.map(str::to_owned))
+        .unwrap_or_else(|| service_address(uid, 0).to_string());
+    spec.insert("clusterIP".into(), address.as_str().into());
+    let several = spec.get("clusterIPs").and_then(Value::as_array).is_some_and(|ips| ips.len() > 1);
+    if !several {
+        spec.insert("clusterIPs".into(), json!([address]));
+    }
+    let family = if address.contains(':') { "IPv6" } else { "IPv4" };
+    if spec.get("ipFamilies").is_none() {
+        spec.insert("ipFamilies".into(), json!([family]));
+    }
+    if spec.get("ipFamilyPolicy").is_none() {
+        spec.insert("ipFamilyPolicy".into(), "SingleStack".into());
+    }
+}
+
+fn node_ports(spec: &mut Members, uid: &str, old: Option<&Value>) {
+    let stored: Vec<(i64, String, i64)> = old
+        .map(|old| list(old, &["spec", "ports"]))
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|port| {
+            let node = integer(port, &["nodePort"]).filter(|node| *node != 0)?;
+            Some((integer(port, &["port"])?, text(port, &["protocol"]).to_owned(), node))
+        })
+        .collect();
+    let mut taken: Vec<i64> = Vec::new();
+    each_port(spec, |index, port| {
+        let number = port.get("port").and_then(Value::as_i64).unwrap_or_default();
+        let protocol = port.get("protocol").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let node = port.get("nodePort").and_then(Value::as_i64).filter(|node| *node != 0).or_else(|| {
+            stored.iter().find(|(p, q, _)| *p == number && *q == protocol).map(|(_, _, node)| *node)
+        });
+        let node = node.unwrap_or_else(|| {
+            let mut number = hash(uid, "port", u32::try_from(index).unwrap_or_default()) % NODE_PORTS;
+            // Ports of one service differ; there are more numbers than a service may have ports.
+            for _ in 0..NODE_PORTS {
+                if !taken.contains(&i64::from(FIRST_NODE_PORT + number)) {
+                    break;
+                }
+                number = (number + 1) % NODE_PORTS;
+            }
+            i64::from(FIRST_NODE_PORT + number)
+        });
+        taken.push(node);
+        port.insert("nodePort".into(), node.into());
+    });
+}

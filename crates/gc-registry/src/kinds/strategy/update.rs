@@ -1,0 +1,213 @@
+//! What an update may touch.
+
+use serde_json::{Value, json};
+
+use super::create::{TEMPLATE_GENERATION, keep_metadata};
+use super::{Context, has_generation, has_status, service};
+use crate::kinds::access::{at, integer, keep, list, put, remove, text};
+use crate::kinds::apply_defaults;
+use crate::resource::Target;
+
+/// Prepares a decoded and defaulted object for an update: what the endpoint may not change is taken from the
+/// stored object, and the generation is the stored one, plus one if what is wanted has changed.
+pub fn prepare_for_update(target: Target<'_>, new: &mut Value, old: &Value, context: &Context<'_>) {
+    if !crate::kinds::printers::is_built_in(target) {
+        return;
+    }
+    keep_metadata(new, old, "generation");
+    match target.subresource {
+        None => main(target, new, old),
+        Some("status") => status(target, new, old, context),
+        Some("finalize") => keep(new, old, "status"),
+        Some("approval") => approval(new, old, context),
+        Some("ephemeralcontainers") => ephemeral_containers(new, old),
+        Some("resize") => resize(new, old),
+        Some(_) => return,
+    }
+    apply_defaults(target, new);
+    if target.subresource != Some("status") && has_generation(target) && is_wanted_changed(target, new, old) {
+        let generation = integer(old, &["metadata", "generation"]).unwrap_or_default() + 1;
+        put(new, &["metadata", "generation"], generation.into());
+    }
+}
+
+fn main(target: Target<'_>, new: &mut Value, old: &Value) {
+    if has_status(target) {
+        keep(new, old, "status");
+    }
+    match (target.group, target.resource) {
+        ("", "namespaces") => match at(old, &["spec", "finalizers"]) {
+            Some(finalizers) => put(new, &["spec", "finalizers"], finalizers.clone()),
+            None => remove(new, &["spec", "finalizers"]),
+        },
+        ("", "services") => service::allocate(new, Some(old)),
+        ("", "secrets") if text(new, &["type"]).is_empty() => keep(new, old, "type"),
+        ("apps", "daemonsets") => {
+            let path = ["metadata", "annotations", TEMPLATE_GENERATION];
+            let mut generation = text(old, &path).parse::<i64>().unwrap_or_default();
+            if at(new, &["spec", "template"]) != at(old, &["spec", "template"]) {
+                generation += 1;
+            }
+            put(new, &path, generation.to_string().into());
+        }
+        ("certificates.k8s.io", "certificatesigningrequests") => keep(new, old, "spec"),
+        ("batch", "jobs") => {
+            // A client that applies its manifest again must not lose what the server generated.
+            for path in [["spec", "selector"], ["spec", "manualSelector"]] {
+                if at(new, &path).is_none()
+                    && let Some(value) = at(old, &path)
+                {
+                    put(new, &path, value.clone());
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn status(target: Target<'_>, new: &mut Value, old: &Value, context: &Context<'_>) {
+    match (target.group, target.resource) {
+        ("", "pods") => {
+            keep(new, old, "spec");
+            // Old kubelets send owners and the mark of deletion back as they last saw them.
+            for key in ["ownerReferences", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+                keep_metadata(new, old, key);
+            }
+            if text(new, &["status", "qosClass"]).is_empty()
+                && let Some(class) = at(old, &["status", "qosClass"])
+            {
+                put(new, &["status", "qosClass"], class.clone());
+            }
+        }
+        ("", "persistentvolumes") => {
+            keep(new, old, "spec");
+            let phase = ["status", "phase"];
+            let time = ["status", "lastPhaseTransitionTime"];
+            if text(new, &phase) != text(old, &phase) && at(new, &time) == at(old, &time) {
+                put(new, &time, context.time().into());
+            }
+        }
+        ("apps", "deployments") => {
+            keep(new, old, "spec");
+            keep_metadata(new, old, "labels");
+        }
+        ("certificates.k8s.io", "certificatesigningrequests") => {
+            keep(new, old, "spec");
+            keep_for_status(new, old);
+            keep_decisions(new, old);
+            stamp_conditions(new, old, context);
+        }
+        (
+            "storage.k8s.io"
+            | "flowcontrol.apiserver.k8s.io"
+            | "admissionregistration.k8s.io"
+            | "resource.k8s.io",
+            _,
+        )
+        | ("networking.k8s.io", "servicecidrs") => {
+            keep(new, old, "spec");
+            keep_for_status(new, old);
+        }
+        _ => keep(new, old, "spec"),
+    }
+}
+
+/// The newer status endpoints change no metadata but managed fields and finalizers.
+fn keep_for_status(new: &mut Value, old: &Value) {
+    for key in ["deletionTimestamp", "generation", "labels", "annotations", "ownerReferences"] {
+        keep_metadata(new, old, key);
+    }
+}
+
+/// Only the approval endpoint decides on a certificate request.
+fn keep_decisions(new: &mut Value, old: &Value) {
+    let decided = |condition: &&Value| matches!(text(condition, &["type"]), "Approved" | "Denied");
+    let path = ["status", "conditions"];
+    let mut conditions: Vec<Value> = list(old, &path).iter().filter(decided).cloned().collect();
+    conditions.extend(list(new, &path).iter().filter(|condition| !decided(condition)).cloned());
+    if conditions.is_empty() {
+        remove(new, &path);
+    } else {
+        put(new, &path, Value::Array(conditions));
+    }
+}
+
+fn approval(new: &mut Value, old: &Value, context: &Context<'_>) {
+    keep(new, old, "spec");
+    let conditions = at(new, &["status", "conditions"]).cloned();
+    keep(new, old, "status");
+    let path = ["status", "conditions"];
+    match conditions {
+        Some(conditions) => put(new, &path, conditions),
+        None => remove(new, &path),
+    }
+    stamp_conditions(new, old, context);
+}
+
+/// Conditions that came or changed get the time of the request.
+fn stamp_conditions(new: &mut Value, old: &Value, context: &Context<'_>) {
+    let before = list(old, &["status", "conditions"]).to_vec();
+    let Some(conditions) = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut) else {
+        return;
+    };
+    for condition in conditions.iter_mut().filter(|condition| condition.is_object()) {
+        let kind = text(condition, &["type"]).to_owned();
+        let same = before.iter().find(|old| text(old, &["type"]) == kind);
+        for key in ["lastUpdateTime", "lastTransitionTime"] {
+            if at(condition, &[key]).is_none() {
+                let unchanged = same.filter(|old| text(old, &["status"]) == text(condition, &["status"]));
+                let time = unchanged.and_then(|old| at(old, &[key])).cloned();
+                condition[key] = time.unwrap_or_else(|| context.time().into());
+            }
+        }
+    }
+}
+
+fn ephemeral_containers(new: &mut Value, old: &Value) {
+    let containers = at(new, &["spec", "ephemeralContainers"]).cloned();
+    keep(new, old, "spec");
+    keep(new, old, "status");
+    match containers {
+        Some(containers) => put(new, &["spec", "ephemeralContainers"], containers),
+        None => remove(new, &["spec", "ephemeralContainers"]),
+    }
+}
+
+/// Only the resources of containers change, and how they may be changed.
+fn resize(new: &mut Value, old: &Value) {
+    let wanted = new.get("spec").cloned().unwrap_or_else(|| json!({}));
+    keep(new, old, "spec");
+    keep(new, old, "status");
+    for key in ["containers", "initContainers"] {
+        let Some(containers) = new.pointer_mut(&format!("/spec/{key}")).and_then(Value::as_array_mut) else {
+            continue;
+        };
+        for container in containers {
+            let name = text(container, &["name"]).to_owned();
+            let from = list(&wanted, &[key]).iter().find(|from| text(from, &["name"]) == name);
+            if let Some(from) = from {
+                keep(container, from, "resources");
+                keep(container, from, "resizePolicy");
+            }
+        }
+    }
+}
+
+/// Whether what the generation counts has changed.
+fn is_wanted_changed(target: Target<'_>, new: &Value, old: &Value) -> bool {
+    let differs = |path: &[&str]| at(new, path) != at(old, path);
+    match (target.group, target.resource) {
+        ("apps", "deployments") => differs(&["spec"]) || differs(&["metadata", "annotations"]),
+        ("", "podtemplates") => differs(&["template"]),
+        ("discovery.k8s.io", "endpointslices") => {
+            differs(&["metadata", "labels"])
+                || ["addressType", "endpoints", "ports"].iter().any(|key| differs(&[key]))
+        }
+        ("scheduling.k8s.io", "priorityclasses") => false,
+        (
+            "admissionregistration.k8s.io",
+            "validatingwebhookconfigurations" | "mutatingwebhookconfigurations",
+        ) => differs(&["webhooks"]),
+        _ => differs(&["spec"]),
+    }
+}

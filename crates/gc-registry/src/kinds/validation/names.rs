@@ -1,0 +1,217 @@
+//! Names, labels and selectors.
+
+use serde_json::Value;
+
+use super::report::Report;
+use crate::kinds::access::{at, list, text};
+
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
+    start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
+    '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
+    alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
+    validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
+    '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
+    with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
+    '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex \
+    used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+fn is_label(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let word = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    bytes.first().is_some_and(word)
+        && bytes.last().is_some_and(word)
+        && bytes.iter().all(|b| word(b) || *b == b'-')
+}
+
+/// Problems of a DNS label of RFC 1123.
+pub(super) fn label(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    if text.len() > 63 {
+        problems.push("must be no more than 63 bytes".into());
+    }
+    if !is_label(text) {
+        problems.push(LABEL.into());
+    }
+    problems
+}
+
+/// Problems of a DNS label of RFC 1035.
+pub(super) fn label_1035(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    if text.len() > 63 {
+        problems.push("must be no more than 63 bytes".into());
+    }
+    if !is_label(text) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
+        problems.push(LABEL_1035.into());
+    }
+    problems
+}
+
+/// Problems of a DNS subdomain.
+pub(super) fn subdomain(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    if text.len() > 253 {
+        problems.push("must be no more than 253 bytes".into());
+    }
+    if text.is_empty() || !text.split('.').all(is_label) {
+        problems.push(SUBDOMAIN.into());
+    }
+    problems
+}
+
+fn is_word(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+/// Problems of a qualified name, such as a label key.
+pub(super) fn qualified_name(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let (prefix, name) = match text.split_once('/') {
+        Some((_, name)) if name.contains('/') => {
+            return vec![
+                "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
+                 with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for \
+                 validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix \
+                 and '/' (e.g. 'example.com/MyName')"
+                    .into(),
+            ];
+        }
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, text),
+    };
+    match prefix {
+        Some("") => problems.push("prefix part must be non-empty".into()),
+        Some(prefix) => {
+            problems.extend(subdomain(prefix).into_iter().map(|text| format!("prefix part {text}")))
+        }
+        None => {}
+    }
+    if name.is_empty() {
+        problems.push("name part must be non-empty".into());
+    } else if name.len() > 63 {
+        problems.push("name part must be no more than 63 bytes".into());
+    }
+    if !is_word(name) {
+        problems.push(QUALIFIED.into());
+    }
+    problems
+}
+
+/// Problems of the value of a label.
+pub(super) fn label_value(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    if text.len() > 63 {
+        problems.push("must be no more than 63 bytes".into());
+    }
+    if !text.is_empty() && !is_word(text) {
+        problems.push(LABEL_VALUE.into());
+    }
+    problems
+}
+
+/// Problems of a port's name in a container.
+pub(super) fn port_name(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    if text.len() > 15 {
+        problems.push("must be no more than 15 characters".into());
+    }
+    if !text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') || text.is_empty() {
+        problems.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into());
+    }
+    if !text.bytes().any(|b| b.is_ascii_lowercase()) {
+        problems.push("must contain at least one letter (a-z)".into());
+    }
+    if text.contains("--") {
+        problems.push("must not contain consecutive hyphens".into());
+    }
+    if text.starts_with('-') || text.ends_with('-') {
+        problems.push("must not begin or end with a hyphen".into());
+    }
+    problems
+}
+
+/// Problems of a number that must be a port.
+pub(super) fn port_number(number: i64) -> Vec<String> {
+    if (1..=65_535).contains(&number) {
+        Vec::new()
+    } else {
+        vec!["must be between 1 and 65535, inclusive".into()]
+    }
+}
+
+/// Checks a map of labels.
+pub(super) fn labels(labels: Option<&Value>, field: &str, report: &mut Report) {
+    for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
+        report.each(field, key, qualified_name(key));
+        let value = value.as_str().unwrap_or_default();
+        report.each(field, value, label_value(value));
+    }
+}
+
+/// Checks a `LabelSelector`.
+pub(super) fn selector(selector: Option<&Value>, field: &str, report: &mut Report) {
+    let Some(selector) = selector else { return };
+    labels(at(selector, &["matchLabels"]), &format!("{field}.matchLabels"), report);
+    for (index, expression) in list(selector, &["matchExpressions"]).iter().enumerate() {
+        let field = format!("{field}.matchExpressions[{index}]");
+        let values = list(expression, &["values"]);
+        match text(expression, &["operator"]) {
+            "In" | "NotIn" if values.is_empty() => {
+                report.required(
+                    &format!("{field}.values"),
+                    "must be specified when `operator` is 'In' or 'NotIn'",
+                );
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => report.forbidden(
+                &format!("{field}.values"),
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            ),
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            _ => report.invalid(
+                &format!("{field}.operator"),
+                Some(expression.get("operator").unwrap_or(&Value::String(String::new()))),
+                "not a valid selector operator",
+            ),
+        }
+        let key = text(expression, &["key"]);
+        report.each(&format!("{field}.key"), key, qualified_name(key));
+        for (at, value) in values.iter().enumerate() {
+            let value = value.as_str().unwrap_or_default();
+            report.each(&format!("{field}.values[{at}]"), value, label_value(value));
+        }
+    }
+}
+
+/// Whether a label selector without errors selects these labels.
+pub(super) fn selects(selector: &Value, labels: Option<&Value>) -> bool {
+    let have = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
+    let wanted = at(selector, &["matchLabels"]).and_then(Value::as_object).into_iter().flatten();
+    wanted.into_iter().all(|(key, value)| have(key) == value.as_str())
+        && list(selector, &["matchExpressions"]).iter().all(|expression| {
+            let value = have(text(expression, &["key"]));
+            let listed =
+                value.is_some_and(|value| list(expression, &["values"]).iter().any(|item| item == value));
+            match text(expression, &["operator"]) {
+                "In" => listed,
+                "NotIn" => !listed,
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
+}
+
+/// Whether a selector selects everything.
+pub(super) fn is_empty(selector: &Value) -> bool {
+    at(selector, &["matchLabels"]).and_then(Value::as_object).is_none_or(serde_json::Map::is_empty)
+        && list(selector, &["matchExpressions"]).is_empty()
+}
