@@ -11,6 +11,7 @@ mod decode;
 mod discovery;
 mod escalation;
 mod health;
+mod in_process;
 mod kubeconfig;
 mod list;
 mod metrics;
@@ -33,6 +34,7 @@ mod tokens;
 mod watching;
 mod work;
 
+pub use in_process::InProcess;
 pub use kubeconfig::ClientCredentials;
 pub use pki::PkiError;
 pub use server::{RunningServer, Server, ServerConfig, StartError};

@@ -18,6 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
 use crate::authentication::Authenticator;
+use crate::in_process::InProcess;
 use crate::kubeconfig::ClientCredentials;
 use crate::pki::{Keep, Pki, PkiError, certificate_subject};
 use crate::service;
@@ -100,7 +101,7 @@ pub struct Server;
 pub struct RunningServer {
     address: SocketAddr,
     credentials: ClientCredentials,
-    registry: Arc<Registry>,
+    state: Arc<State>,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<()>,
 }
@@ -156,8 +157,8 @@ impl Server {
             certificate_pem: pki.admin_certificate_pem.clone(),
             key_pem: pki.admin_key_pem.clone(),
         };
-        let serving = tokio::spawn(serve(state, listener, acceptor, background));
-        Ok(RunningServer { address, credentials, registry, stop: Some(stop), serving })
+        let serving = tokio::spawn(serve(Arc::clone(&state), listener, acceptor, background));
+        Ok(RunningServer { address, credentials, state, stop: Some(stop), serving })
     }
 }
 
@@ -183,7 +184,13 @@ impl RunningServer {
     /// The registry behind it.
     #[must_use]
     pub fn registry(&self) -> &Arc<Registry> {
-        &self.registry
+        &self.state.registry
+    }
+
+    /// The way in for this process: the same service, without a connection, as an administrator of this name.
+    #[must_use]
+    pub fn in_process(&self, user: &str) -> InProcess {
+        InProcess::new(Arc::clone(&self.state), user)
     }
 
     /// Stops: no new connections, watches end, requests have a moment to finish. Takes at most two seconds.

@@ -18,7 +18,7 @@ use http::header::{
 };
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use http_body_util::combinators::BoxBody;
 
 use crate::authentication::{self, CertificateIdentity};
 use crate::body::AnswerBody;
@@ -48,6 +48,10 @@ const WATCH_MINIMUM_SECONDS: u64 = 1800;
 /// Longest default field manager.
 const MAXIMUM_MANAGER: usize = 128;
 
+/// Why the body of a request broke off.
+pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+/// The body of a request, from a connection or from this process.
+pub(crate) type RequestBytes = BoxBody<Bytes, BodyError>;
 /// An answer.
 pub(crate) type Answer = Response<AnswerBody>;
 
@@ -62,7 +66,7 @@ pub(crate) struct ApiRequest {
     /// Headers.
     pub(crate) headers: HeaderMap,
     /// The body, until somebody reads it.
-    pub(crate) body: Incoming,
+    pub(crate) body: RequestBytes,
     /// Who asks.
     pub(crate) user: UserInfo,
 }
@@ -119,7 +123,7 @@ impl ApiRequest {
     }
 }
 
-async fn collect(body: &mut Incoming, limit: usize) -> Result<Option<Bytes>, hyper::Error> {
+async fn collect(body: &mut RequestBytes, limit: usize) -> Result<Option<Bytes>, BodyError> {
     let mut all = BytesMut::new();
     let mut first: Option<Bytes> = None;
     while let Some(frame) = body.frame().await {
@@ -139,7 +143,7 @@ async fn collect(body: &mut Incoming, limit: usize) -> Result<Option<Bytes>, hyp
     Ok(Some(first.unwrap_or_else(|| all.freeze())))
 }
 
-async fn drain(body: &mut Incoming) {
+async fn drain(body: &mut RequestBytes) {
     let mut dropped = 0;
     while let Some(Ok(frame)) = body.frame().await {
         dropped += frame.data_ref().map_or(0, Bytes::len);
@@ -150,11 +154,15 @@ async fn drain(body: &mut Incoming) {
 }
 
 /// Answers a request. Never fails: what goes wrong becomes a Status.
-pub(crate) async fn serve(
+pub(crate) async fn serve<B>(
     state: Arc<State>,
     certificate: Option<CertificateIdentity>,
-    request: Request<Incoming>,
-) -> Result<Answer, Infallible> {
+    request: Request<B>,
+) -> Result<Answer, Infallible>
+where
+    B: http_body::Body<Data = Bytes> + Send + Sync + 'static,
+    B::Error: Into<BodyError>,
+{
     let started = Instant::now();
     let (parts, body) = request.into_parts();
     let mut labels = RequestLabels { verb: known_method(&parts.method).into(), ..RequestLabels::default() };
@@ -164,7 +172,7 @@ pub(crate) async fn serve(
         path: decode(parts.uri.path(), false),
         query: Query::parse(parts.uri.query().unwrap_or_default()),
         headers: parts.headers,
-        body,
+        body: body.map_err(Into::into).boxed(),
         user: UserInfo::default(),
     };
     let answered = answer(&state, certificate.as_ref(), &mut request, &mut labels).await;

@@ -133,20 +133,20 @@ impl ApiClient {
     }
 
     /// A server in the same process: each request is a call of its HTTP service.
-    pub fn in_process<S, B>(service: S) -> Self
+    pub fn in_process<F, A, B>(serve: F) -> Self
     where
-        S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + Sync + 'static,
-        S::Future: Send + 'static,
-        S::Error: Into<BoxError>,
+        F: Fn(Request<Full<Bytes>>) -> A + Clone + Send + Sync + 'static,
+        A: Future<Output = Response<B>> + Send + 'static,
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let service = BoxCloneSyncService::new(boxed(service));
         let make = move || {
-            BoxCloneSyncService::new(service.clone().map_request(|mut request: Request<_>| {
+            let serve = serve.clone();
+            BoxCloneSyncService::new(boxed(tower::service_fn(move |mut request: Request<Full<Bytes>>| {
                 request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(AGENT));
-                request
-            }))
+                let answer = serve(request);
+                async move { Ok::<_, std::convert::Infallible>(answer.await) }
+            })))
         };
         Self::over(Box::new(make), "the server in this process".into())
     }
