@@ -128,8 +128,10 @@ pub(crate) fn evaluate(
     }
     let mut writes = transaction.writes;
     writes.sort_by(|left, right| write_key(left).cmp(write_key(right)));
-    if let Some(pair) = writes.windows(2).find(|pair| write_key(&pair[0]) == write_key(&pair[1])) {
-        return Err(StorageError::Broken(format!("a transaction writes {} twice", write_key(&pair[0]))));
+    if let Some((twice, _)) =
+        writes.iter().zip(writes.iter().skip(1)).find(|(one, next)| write_key(one) == write_key(next))
+    {
+        return Err(StorageError::Broken(format!("a transaction writes {} twice", write_key(twice))));
     }
     let mut changes = Vec::with_capacity(writes.len());
     for write in writes {

@@ -108,8 +108,12 @@ impl Feed {
         if response.created() {
             return Ok(Step::Nothing);
         }
-        let Some(last) =
-            response.events().iter().filter_map(|event| event.kv()).map(|kv| kv.mod_revision()).max()
+        let Some(last) = response
+            .events()
+            .iter()
+            .filter_map(|event| event.kv())
+            .map(etcd_client::KeyValue::mod_revision)
+            .max()
         else {
             return Ok(Step::Progress(told));
         };

@@ -60,7 +60,7 @@ impl Default for EtcdOptions {
         Self {
             prefix: "/kubegc".to_owned(),
             timeout: Duration::from_secs(5),
-            compaction_interval: Some(Duration::from_secs(300)),
+            compaction_interval: Some(Duration::from_mins(5)),
             history: HistoryOptions::default(),
             watch_lag: WATCH_LAG,
             tls: None,
@@ -166,19 +166,19 @@ impl Drop for EtcdStorage {
 
 impl EtcdStorage {
     /// Connects to etcd. Blocks until it has answered.
-    pub fn connect(endpoints: &[String], options: EtcdOptions) -> Result<Self, ConnectError> {
+    pub fn connect(endpoints: &[String], options: &EtcdOptions) -> Result<Self, ConnectError> {
         let named = endpoints.join(",");
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("store-etcd")
             .enable_all()
             .build()?;
-        let names = Names::new(&options.prefix);
+        let keys = Names::new(&options.prefix);
         let connecting = {
-            let (endpoints, connection, names) = (endpoints.to_vec(), connection(&options), names.clone());
+            let (endpoints, connection, keys) = (endpoints.to_vec(), connection(options), keys.clone());
             async move {
                 let client = Client::connect(endpoints, Some(connection)).await?;
-                let mark = feed::mark(&client, &names).await?;
+                let mark = feed::mark(&client, &keys).await?;
                 Ok((client, mark))
             }
         };
@@ -196,13 +196,13 @@ impl EtcdStorage {
                 return Err(ConnectError::Unreachable { endpoints: named, reason });
             }
         };
-        let feed = Arc::new(Feed::new(names.clone(), mark, options.history, options.watch_lag));
+        let feed = Arc::new(Feed::new(keys.clone(), mark, options.history, options.watch_lag));
         runtime.spawn(Arc::clone(&feed).run(client.clone()));
         if let Some(interval) = options.compaction_interval {
-            runtime.spawn(compactor::run(client.clone(), names.clone(), Arc::clone(&feed), interval));
+            runtime.spawn(compactor::run(client.clone(), keys.clone(), Arc::clone(&feed), interval));
         }
         let compacted = AtomicU64::new(0);
-        Ok(Self { runtime: Some(runtime), client, names, feed, timeout: options.timeout, compacted })
+        Ok(Self { runtime: Some(runtime), client, names: keys, feed, timeout: options.timeout, compacted })
     }
 
     /// Runs a request to its end, on the threads for it.
@@ -335,7 +335,7 @@ impl Storage for EtcdStorage {
         let answer =
             self.ask(async move { kv.txn(request).await })?.map_err(|(refusal, error)| match refusal {
                 Refusal::TooLarge => StorageError::TooLarge {
-                    size: transaction.writes.iter().map(|write| value_size(write)).sum(),
+                    size: transaction.writes.iter().map(value_size).sum(),
                     limit: REQUEST_LIMIT,
                 },
                 refusal => plain(refusal, &error),

@@ -134,7 +134,7 @@ fn guarded<T>(step: &str, action: impl FnOnce() -> Result<T, Failure>) -> Result
 
 impl Disk {
     /// Makes the tables of a new file, and closes it.
-    pub(super) fn create(opener: Opener) -> Result<(), Failure> {
+    pub(super) fn create(opener: &Opener) -> Result<(), Failure> {
         guarded("creating", || initialize(&opener(&Builder::new())?))
     }
 
@@ -356,18 +356,18 @@ fn seal(context: &str, mut record: Vec<u8>) -> Vec<u8> {
 }
 
 fn unseal<'a>(context: &str, record: &'a [u8]) -> Option<&'a [u8]> {
-    let (content, sum) = record.split_last_chunk::<4>()?;
-    (checksum(context.as_bytes(), content) == u32::from_le_bytes(*sum)).then_some(content)
+    let (body, sum) = record.split_last_chunk::<4>()?;
+    (checksum(context.as_bytes(), body) == u32::from_le_bytes(*sum)).then_some(body)
 }
 
 /// FNV-1a over words of eight bytes, folded. It is to notice damage, not malice, and costs a fraction of reading.
-fn checksum(context: &[u8], content: &[u8]) -> u32 {
+fn checksum(context: &[u8], body: &[u8]) -> u32 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut mix = |word: u64| {
         hash = (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);
         hash ^= hash >> 29;
     };
-    for part in [context, content] {
+    for part in [context, body] {
         mix(part.len() as u64);
         for chunk in part.chunks(8) {
             let mut word = [0; 8];

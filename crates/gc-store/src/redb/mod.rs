@@ -9,6 +9,8 @@
 
 mod committer;
 mod disk;
+#[cfg(test)]
+mod faults;
 mod file;
 
 use std::path::{Path, PathBuf};
@@ -114,7 +116,7 @@ impl RedbStorage {
         let lock = file::prepare(directory)?;
         let path = directory.join(file::DATA);
         if !path.exists() {
-            file::create(directory, Disk::create).map_err(|failure| failure.at(&path))?;
+            file::create(directory, |opener| Disk::create(&opener)).map_err(|failure| failure.at(&path))?;
         }
         Self::start(file::opener(path.clone()), options, Some(lock)).map_err(|failure| failure.at(&path))
     }

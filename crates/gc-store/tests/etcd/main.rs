@@ -16,7 +16,7 @@ use suite::{next, next_change, put, write};
 
 fn fresh() -> Option<(Box<dyn Storage>, Server)> {
     let server = Server::start()?;
-    Some((Box::new(server.connect(quiet())), server))
+    Some((Box::new(server.connect(&quiet())), server))
 }
 
 storage_suite!(fresh());
@@ -36,7 +36,7 @@ fn behaves_like_the_model() {
         .run(&suite::model::operations(60), |operations| {
             let case = cases.fetch_add(1, Ordering::Relaxed);
             let options = EtcdOptions { prefix: format!("/case-{case}"), ..quiet() };
-            suite::model::check(Box::new(server.connect(options)), &operations, |store| store);
+            suite::model::check(Box::new(server.connect(&options)), &operations, |store| store);
             Ok(())
         })
         .unwrap();
@@ -45,8 +45,8 @@ fn behaves_like_the_model() {
 #[test]
 fn two_processes_see_each_other() {
     let Some(server) = Server::start() else { return };
-    let one = server.connect(quiet());
-    let other = server.connect(quiet());
+    let one = server.connect(&quiet());
+    let other = server.connect(&quiet());
     let base = other.revision().unwrap();
     let mut watch = other.watch("/p/", base).unwrap();
     let revision = write(&one, vec![put("/p/a", "1")]);
@@ -62,8 +62,8 @@ fn two_processes_see_each_other() {
 #[test]
 fn prefixes_keep_clusters_apart() {
     let Some(server) = Server::start() else { return };
-    let one = server.connect(EtcdOptions { prefix: "/one".to_owned(), ..quiet() });
-    let other = server.connect(EtcdOptions { prefix: "/one-more".to_owned(), ..quiet() });
+    let one = server.connect(&EtcdOptions { prefix: "/one".to_owned(), ..quiet() });
+    let other = server.connect(&EtcdOptions { prefix: "/one-more".to_owned(), ..quiet() });
     write(&one, vec![put("a", "1")]);
     assert_eq!(other.range("", &RangeOptions::default()).unwrap().items, []);
     assert_eq!(one.range("", &RangeOptions::default()).unwrap().items.len(), 1);
@@ -72,7 +72,7 @@ fn prefixes_keep_clusters_apart() {
 #[test]
 fn a_watch_from_before_this_process_catches_up() {
     let Some(server) = Server::start() else { return };
-    let first = server.connect(quiet());
+    let first = server.connect(&quiet());
     let base = first.revision().unwrap();
     for n in 0..50 {
         write(&first, vec![put(&format!("/p/{n}"), "1"), put(&format!("/q/{n}"), "1")]);
@@ -80,7 +80,7 @@ fn a_watch_from_before_this_process_catches_up() {
     drop(first);
     // A window of three changes makes sure that the rest comes from etcd.
     let history = HistoryOptions { changes: 3, bytes: 1 << 20 };
-    let second = server.connect(EtcdOptions { history, ..quiet() });
+    let second = server.connect(&EtcdOptions { history, ..quiet() });
     let mut watch = second.watch("/p/", base).unwrap();
     for n in 50..60 {
         write(&second, vec![put(&format!("/p/{n}"), "1")]);
@@ -115,7 +115,7 @@ fn large_ranges_are_read_in_pages_of_one_revision() {
 #[test]
 fn an_outage_is_an_error_and_watches_survive_it() {
     let Some(mut server) = Server::start() else { return };
-    let store = server.connect(EtcdOptions { timeout: Duration::from_secs(1), ..quiet() });
+    let store = server.connect(&EtcdOptions { timeout: Duration::from_secs(1), ..quiet() });
     let mut watch = store.watch("/p/", store.revision().unwrap()).unwrap();
     let first = write(&store, vec![put("/p/a", "1")]);
     assert_eq!(next_change(&mut *watch).revision.0, first);
@@ -150,15 +150,15 @@ fn an_outage_is_an_error_and_watches_survive_it() {
 #[test]
 fn history_lost_in_an_outage_ends_watches() {
     let Some(mut server) = Server::start() else { return };
-    let store = server.connect(quiet());
+    let store = server.connect(&quiet());
     let mut watch = store.watch("/p/", store.revision().unwrap()).unwrap();
     write(&store, vec![put("/p/a", "1")]);
     assert_eq!(&*next_change(&mut *watch).key, "/p/a");
     server.kill();
     server.restart();
     // Another process compacts what this one may not have seen yet; then either it has seen it, or says so.
-    let other = server.connect(quiet());
-    let last = (0..20).map(|n| write(&other, vec![put("/p/b", &n.to_string())])).last().unwrap();
+    let other = server.connect(&quiet());
+    let last = (0..20).fold(0, |_, n| write(&other, vec![put("/p/b", &n.to_string())]));
     other.compact(Revision(last)).unwrap();
     let mut seen = 0;
     loop {
@@ -188,8 +188,8 @@ fn one_of_two_processes_compacts() {
     let interval = Duration::from_millis(300);
     let eager = EtcdOptions { compaction_interval: Some(interval), ..EtcdOptions::default() };
     let begin = Instant::now();
-    let one = server.connect(eager.clone());
-    let _other = server.connect(eager);
+    let one = server.connect(&eager);
+    let _other = server.connect(&eager);
     let base = one.revision().unwrap();
     write(&one, vec![put("a", "1")]);
     let deadline = begin + Duration::from_secs(20);
@@ -197,7 +197,7 @@ fn one_of_two_processes_compacts() {
         assert!(Instant::now() < deadline, "nobody compacts");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let observer = server.connect(EtcdOptions { prefix: "/observer".to_owned(), ..quiet() });
+    let observer = server.connect(&EtcdOptions { prefix: "/observer".to_owned(), ..quiet() });
     let writes = observer.revision().unwrap().0 - base.0;
     let turns = begin.elapsed().as_millis() / interval.as_millis() + 1;
     // Beside the object and the observer's mark, only turns write: one per interval, not one per process.
@@ -218,20 +218,20 @@ fn oversized_values_are_refused() {
 #[test]
 fn nobody_there_is_said_in_one_line() {
     let options = EtcdOptions { timeout: Duration::from_millis(500), ..quiet() };
-    let error = EtcdStorage::connect(&["http://127.0.0.1:1".to_owned()], options.clone()).unwrap_err();
+    let error = EtcdStorage::connect(&["http://127.0.0.1:1".to_owned()], &options).unwrap_err();
     let message = error.to_string();
     assert!(message.starts_with("cannot reach etcd at http://127.0.0.1:1: "), "{message}");
     assert!(!message.contains('\n'));
-    let error = EtcdStorage::connect(&["http://not a url".to_owned()], options.clone()).unwrap_err();
+    let error = EtcdStorage::connect(&["http://not a url".to_owned()], &options).unwrap_err();
     assert!(matches!(error, ConnectError::Options { .. }), "{error:?}");
-    assert!(EtcdStorage::connect(&[], options).is_err());
+    assert!(EtcdStorage::connect(&[], &options).is_err());
 }
 
 #[test]
 fn works_inside_another_runtime() {
     let Some(server) = Server::start() else { return };
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap().block_on(async move {
-        let store = server.connect(quiet());
+        let store = server.connect(&quiet());
         write(&store, vec![put("a", "1")]);
         drop(store);
     });
@@ -249,7 +249,7 @@ fn speaks_tls_with_client_certificates() {
     };
     let tls = material.unwrap();
     let options = EtcdOptions { timeout: Duration::from_secs(10), tls: Some(tls.clone()), ..quiet() };
-    let store = server.connect(options.clone());
+    let store = server.connect(&options);
     let revision = write(&store, vec![put("a", "1")]);
     assert_eq!(store.get("a", None).unwrap().revision.0, revision);
     // Without a certificate of our own, and without trust in theirs, there is no connection.
@@ -257,7 +257,7 @@ fn speaks_tls_with_client_certificates() {
     let stranger = Some(certificates(tempfile::TempDir::new().unwrap().path()).1);
     for tls in [anonymous, stranger] {
         let options = EtcdOptions { timeout: Duration::from_secs(2), tls, ..options.clone() };
-        let error = EtcdStorage::connect(&server.endpoints(), options).unwrap_err();
+        let error = EtcdStorage::connect(&server.endpoints(), &options).unwrap_err();
         assert!(matches!(error, ConnectError::Unreachable { .. }), "{error:?}");
     }
 }

@@ -59,7 +59,7 @@ impl Server {
         vec![format!("{scheme}://127.0.0.1:{}", self.client_port)]
     }
 
-    pub(crate) fn connect(&self, options: EtcdOptions) -> EtcdStorage {
+    pub(crate) fn connect(&self, options: &EtcdOptions) -> EtcdStorage {
         EtcdStorage::connect(&self.endpoints(), options).unwrap()
     }
 
@@ -75,7 +75,7 @@ impl Server {
         }
         loop {
             let options = EtcdOptions { prefix: "/ready".to_owned(), ..quiet() };
-            match EtcdStorage::connect(&self.endpoints(), options) {
+            match EtcdStorage::connect(&self.endpoints(), &options) {
                 Ok(_) => return,
                 Err(error) => assert!(Instant::now() < deadline, "etcd does not answer: {error}"),
             }

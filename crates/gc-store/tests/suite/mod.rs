@@ -147,7 +147,7 @@ pub fn ranges_page_and_count(store: &dyn Storage) {
     loop {
         let page = store.range("/p/", &RangeOptions { at, after: after.take(), limit: 7 }).unwrap();
         seen.extend(page.items.iter().map(|item| item.key.to_string()));
-        assert_eq!(page.remaining as usize, names.len() - seen.len());
+        assert_eq!(page.remaining, (names.len() - seen.len()) as u64);
         assert_eq!(page.more, page.remaining > 0);
         assert_eq!(page.revision.0, revision);
         if !page.more {
@@ -165,12 +165,14 @@ pub fn ranges_page_and_count(store: &dyn Storage) {
     assert_eq!(all.items.len(), 25);
 }
 
+/// Conditions, writes, and what is there instead.
+type Contested = (Vec<(&'static str, u64)>, Vec<Write>, Vec<Option<KeyValue>>);
+
 pub fn transactions_compare_and_set(store: &dyn Storage) {
     let first = write(store, vec![put("a", "1"), put("b", "1")]);
     let a = Some(item("a", "1", first, first));
     let b = Some(item("b", "1", first, first));
-    // Conditions, writes, and what is expected: nothing for "commits".
-    let cases: Vec<(Vec<(&str, u64)>, Vec<Write>, Vec<Option<KeyValue>>)> = vec![
+    let cases: Vec<Contested> = vec![
         (vec![("a", 0)], vec![put("a", "x")], vec![a.clone()]),
         (vec![("a", first + 1)], vec![put("a", "x")], vec![a.clone()]),
         (vec![("c", first)], vec![put("c", "x")], vec![None]),

@@ -215,6 +215,7 @@ pub fn check(
 }
 
 /// Equality, except that a store may know only that the oldest revision is later than the one asked for.
+#[allow(clippy::needless_pass_by_value)] // a test reads better without the borrows
 fn assert_same<T: std::fmt::Debug + PartialEq>(
     found: Result<T, StorageError>,
     expected: Result<T, StorageError>,

@@ -1,0 +1,229 @@
+//! How fast the stores are, and what a key costs: `cargo bench -p gc-store [-- memory|redb|etcd]`.
+//!
+//! Threads and rates, which is what a server sees, rather than the time of one call. etcd has to be on the path; it is
+//! started on loopback.
+#![allow(clippy::unwrap_used, clippy::cast_precision_loss)] // a benchmark that fails should say so; rates are rough
+
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use gc_registry::storage::{
+    Committed, Condition, Key, RangeOptions, Revision, Storage, Transaction, WatchItem, WatchStream, Write,
+};
+use gc_store::{EtcdOptions, EtcdStorage, MemoryOptions, MemoryStorage, RedbOptions, RedbStorage};
+
+/// Size of a value: that of a small object.
+const VALUE: usize = 400;
+/// How long each rate is measured.
+const SPAN: Duration = Duration::from_secs(2);
+const KEYS: usize = 100_000;
+
+fn key(n: usize) -> Key {
+    format!("/configmaps/namespace-{:02}/configmap-{n:06}", n % 100).into()
+}
+
+fn put(n: usize, fill: u8) -> Write {
+    Write::Put(key(n), vec![fill; VALUE].into())
+}
+
+fn rate(count: usize, elapsed: Duration) -> String {
+    format!("{:>9.0}/s", count as f64 / elapsed.as_secs_f64())
+}
+
+/// Runs an action on threads for a while.
+fn measure(threads: usize, action: impl Fn(usize) + Sync) -> String {
+    let next = AtomicUsize::new(0);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while begin.elapsed() < SPAN {
+                    action(next.fetch_add(1, Ordering::Relaxed));
+                }
+            });
+        }
+    });
+    rate(next.into_inner(), begin.elapsed())
+}
+
+/// Bytes of this process in memory, that are not a file's.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+fn fill(store: &dyn Storage) -> Duration {
+    let begin = Instant::now();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                loop {
+                    let n = next.fetch_add(100, Ordering::Relaxed);
+                    if n >= KEYS {
+                        break;
+                    }
+                    let writes = (n..n + 100).map(|n| put(n, b'a')).collect();
+                    store.commit(Transaction { conditions: vec![], writes }).unwrap();
+                }
+            });
+        }
+    });
+    begin.elapsed()
+}
+
+fn drain(stream: &mut dyn WatchStream, last: Revision) -> usize {
+    let mut changes = 0;
+    loop {
+        match stream.poll_next(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(WatchItem::Change(change))) => {
+                changes += 1;
+                if change.revision >= last {
+                    return changes;
+                }
+            }
+            Poll::Ready(Ok(WatchItem::Progress(_))) | Poll::Pending => std::thread::yield_now(),
+            Poll::Ready(Err(error)) => panic!("{error}"),
+        }
+    }
+}
+
+fn bench(name: &str, store: &dyn Storage) {
+    println!("{name}");
+    let before = resident();
+    let elapsed = fill(store);
+    println!("  fill {KEYS} keys, 100 per transaction     {}", rate(KEYS, elapsed));
+    let per_key = (resident() - before) / KEYS;
+    println!("  memory per key of {} + {VALUE} bytes          {per_key:>9} bytes", key(0).len());
+    for threads in [1, 16, 64] {
+        let puts = measure(threads, |n| {
+            store.commit(Transaction { conditions: vec![], writes: vec![put(n % KEYS, b'b')] }).unwrap();
+        });
+        println!("  put, {threads:>2} threads                          {puts}");
+    }
+    let compare = measure(16, |n| {
+        let found = store.get(&key(n % KEYS), None).unwrap().item.unwrap();
+        let condition = Condition { key: found.key, mod_revision: found.mod_revision };
+        let answer = store
+            .commit(Transaction { conditions: vec![condition], writes: vec![put(n % KEYS, b'c')] })
+            .unwrap();
+        assert!(matches!(answer, Committed::Done(_) | Committed::Conflict(_)));
+    });
+    println!("  get, compare and set, 16 threads          {compare}");
+    for threads in [1, 16] {
+        let gets = measure(threads, |n| drop(store.get(&key(n % KEYS), None).unwrap()));
+        println!("  get, {threads:>2} threads                          {gets}");
+    }
+    let begin = Instant::now();
+    assert_eq!(store.range("/configmaps/", &RangeOptions::default()).unwrap().items.len(), KEYS);
+    println!("  range of {KEYS} keys                     {:>9.1} ms", begin.elapsed().as_secs_f64() * 1e3);
+    let begin = Instant::now();
+    let page = RangeOptions { limit: 500, ..RangeOptions::default() };
+    assert_eq!(store.range("/configmaps/", &page).unwrap().remaining, (KEYS - 500) as u64);
+    println!("  first 500 of them, the rest counted       {:>9.1} ms", begin.elapsed().as_secs_f64() * 1e3);
+    watches(store);
+}
+
+fn watches(store: &dyn Storage) {
+    let base = store.revision().unwrap();
+    let begin = Instant::now();
+    let before = resident();
+    let idle: Vec<_> = (0..10_000).map(|n| store.watch(&format!("/idle/{n}/"), base).unwrap()).collect();
+    println!(
+        "  10000 idle watches opened in {:>5.1} ms, each {:>9} bytes",
+        begin.elapsed().as_secs_f64() * 1e3,
+        resident().saturating_sub(before) / idle.len()
+    );
+    let begin = Instant::now();
+    let writes = 2000;
+    for n in 0..writes {
+        store.commit(Transaction { conditions: vec![], writes: vec![put(n, b'd')] }).unwrap();
+    }
+    println!("  put, 1 thread, beside the idle watches    {}", rate(writes, begin.elapsed()));
+    drop(idle);
+    let mut streams: Vec<_> =
+        (0..100).map(|_| store.watch("/configmaps/", store.revision().unwrap()).unwrap()).collect();
+    let delivered = AtomicU64::new(0);
+    let begin = Instant::now();
+    let mut last = base;
+    for n in 0..writes {
+        match store.commit(Transaction { conditions: vec![], writes: vec![put(n, b'e')] }).unwrap() {
+            Committed::Done(revision) => last = revision,
+            Committed::Conflict(_) => unreachable!("there was no condition"),
+        }
+    }
+    for stream in &mut streams {
+        delivered.fetch_add(drain(&mut **stream, last) as u64, Ordering::Relaxed);
+    }
+    let count = usize::try_from(delivered.into_inner()).unwrap();
+    assert_eq!(count, writes * streams.len());
+    println!("  2000 puts to 100 watchers, delivered      {}", rate(count, begin.elapsed()));
+}
+
+struct Etcd(Child);
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+fn etcd(directory: &std::path::Path) -> Option<(Etcd, EtcdStorage)> {
+    let ports: Vec<u16> = (0..2)
+        .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port())
+        .collect();
+    let (client, peer) = (format!("http://127.0.0.1:{}", ports[0]), format!("http://127.0.0.1:{}", ports[1]));
+    let server = Command::new("etcd")
+        .arg("--data-dir")
+        .arg(directory)
+        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let server = Etcd(server);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        match EtcdStorage::connect(std::slice::from_ref(&client), &EtcdOptions::default()) {
+            Ok(store) => return Some((server, store)),
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+    }
+}
+
+fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| word == name);
+    let directory = tempfile::TempDir::new().unwrap();
+    if is_wanted("memory") {
+        bench("memory", &MemoryStorage::new(MemoryOptions::default()));
+    }
+    if is_wanted("redb") {
+        let path = directory.path().join("redb");
+        let begin = Instant::now();
+        let store = RedbStorage::open(&path, RedbOptions::default()).unwrap();
+        println!("redb: created and opened in {:.1} ms", begin.elapsed().as_secs_f64() * 1e3);
+        bench("redb", &store);
+        drop(store);
+        let begin = Instant::now();
+        let store = RedbStorage::open(&path, RedbOptions::default()).unwrap();
+        let size = path.join("kubegc.redb").metadata().unwrap().len() >> 20;
+        let items = store.range("", &RangeOptions::default()).unwrap().items.len();
+        println!(
+            "  reopened with {items} keys ({size} MiB) in {:.1} ms",
+            begin.elapsed().as_secs_f64() * 1e3
+        );
+    }
+    if is_wanted("etcd") {
+        match etcd(&directory.path().join("etcd")) {
+            Some((_server, store)) => bench("etcd", &store),
+            None => println!("etcd cannot be run; skipped"),
+        }
+    }
+}
