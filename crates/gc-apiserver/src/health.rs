@@ -25,7 +25,7 @@ const CHECKS: [(&str, bool); 4] = [("ping", true), ("log", true), ("etcd", true)
 pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<Answer, ApiError> {
     let trimmed = request.path.trim_end_matches('/');
     let parts: Vec<&str> = trimmed.split('/').skip(1).collect();
-    if let Some(answer) = crate::openapi::answer(state, request, trimmed)? {
+    if let Some(answer) = crate::openapi::answer(state, request, trimmed).await? {
         return Ok(answer);
     }
     let reading = matches!(request.method, Method::GET | Method::HEAD);
@@ -88,13 +88,23 @@ fn root(state: &State, request: &ApiRequest) -> Answer {
     request.document(render::value(&json!({"paths": paths}), Representation::JSON).into(), "application/json")
 }
 
+/// Operating system and architecture under the names that Kubernetes has for them.
+fn platform() -> String {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("{}/{architecture}", std::env::consts::OS)
+}
+
 fn version(request: &ApiRequest) -> Answer {
     let document = json!({
         "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
         "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
         "gitVersion": GIT_VERSION, "gitCommit": "", "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+        "platform": platform(),
     });
     let representation = Representation { pretty: true, ..Representation::JSON };
     request.document(render::value(&document, representation).into(), "application/json")

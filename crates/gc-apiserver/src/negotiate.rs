@@ -141,15 +141,10 @@ pub(crate) fn negotiate(
 ) -> Result<Representation, ApiError> {
     let plain = Representation { pretty, ..Representation::JSON };
     let Some(accept) = accept.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(plain) };
-    let mut unknown_form = false;
+    let mut nameable = false;
     for range in media_ranges(accept) {
-        let (form, beta) = match form_of(&range) {
-            Some(found) => found,
-            None => {
-                unknown_form = true;
-                continue;
-            }
-        };
+        nameable |= AVAILABLE.split(", ").any(|media_type| range.takes(media_type));
+        let Some((form, beta)) = form_of(&range) else { continue };
         for encoding in [Encoding::Json, Encoding::Yaml, Encoding::Protobuf] {
             let offered = Representation { encoding, form, pretty, beta };
             let possible = match encoding {
@@ -164,12 +159,15 @@ pub(crate) fn negotiate(
             }
         }
     }
-    if unknown_form {
-        return Err(ApiError::new(
+    if !nameable {
+        // Upstream's router says it in these words, before anything looks at the parameters.
+        let mut error = ApiError::new(
             406,
             "NotAcceptable",
-            format!("only the following media types are accepted: {AVAILABLE}"),
-        ));
+            format!("406: Not Acceptable\n\nAvailable representations: {AVAILABLE}"),
+        );
+        error.details = Some(Box::default());
+        return Err(error);
     }
     Err(ApiError::new(
         406,

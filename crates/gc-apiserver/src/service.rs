@@ -364,21 +364,20 @@ async fn dispatch(
         return watch(state, request, target).await;
     }
     if verb == "create" && reviews::is_review(&target.resource) {
-        let _place = state.work.place().await?;
+        let _place = state.work.place(&state.metrics).await?;
         return reviews::answer(state, request, &target).await;
     }
     if let Some(refusal) = node_subresource(&target) {
         return Err(refusal);
     }
     if verb == "create" && target.subresource == "token" && *target.resource.resource == *"serviceaccounts" {
-        let _place = state.work.place().await?;
+        let _place = state.work.place(&state.metrics).await?;
         return token_request::answer(state, request, &target).await;
     }
     let purpose = if matches!(verb, "delete") { Purpose::Status } else { Purpose::Answer };
     let representation = request.representation(purpose)?;
     let (operation, weight) = operation(request, &target, verb).await?;
-    let _place = state.work.place().await?;
-    state.metrics.in_flight.inc();
+    let _place = state.work.place(&state.metrics).await?;
     let (user, manager) = (request.user.clone(), request.manager());
     let definition = Arc::clone(&target.resource);
     let outcome = work::perform(state, weight, move |state| {
@@ -386,7 +385,6 @@ async fn dispatch(
         state.with_context(&user, &manager, |registry, context| registry.handle(&target, operation, context))
     })
     .await;
-    state.metrics.in_flight.dec();
     write_answer(request, &definition, representation, outcome?)
 }
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use gc_registry::error::{ApiError, Details};
 use gc_registry::storage::Blocking;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::metrics::Metrics;
 use crate::state::State;
 
 /// Requests that are worked on at once (upstream: 400 reads and 200 writes).
@@ -36,6 +38,18 @@ impl Default for Work {
     }
 }
 
+/// A request that is being worked on.
+pub(crate) struct Place {
+    in_flight: Gauge,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.in_flight.dec();
+    }
+}
+
 /// How heavy a piece of work is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {
@@ -51,7 +65,15 @@ pub(crate) enum Weight {
 
 impl Work {
     /// A place for a request; 429 if too many wait already, or it took too long.
-    pub(crate) async fn place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+    pub(crate) async fn place(&self, metrics: &Metrics) -> Result<Place, ApiError> {
+        let place = self.free_place().await.inspect_err(|_| {
+            metrics.rejected.inc();
+        })?;
+        metrics.in_flight.inc();
+        Ok(Place { in_flight: metrics.in_flight.clone(), _place: place })
+    }
+
+    async fn free_place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(place);
         }

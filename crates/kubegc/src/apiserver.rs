@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use gc_apiserver::{RunningServer, Server, ServerConfig};
 use gc_registry::Registry;
 use gc_registry::storage::Storage;
-use gc_store::{MemoryStorage, RedbOptions, RedbStorage};
+use gc_store::{EtcdOptions, EtcdStorage, EtcdTls, MemoryStorage, RedbOptions, RedbStorage};
 
 use crate::logging::{self, LogOptions};
 
@@ -20,6 +20,8 @@ pub(crate) enum StorageKind {
     Redb,
     /// In memory: gone when the server stops
     Memory,
+    /// In etcd, which several servers can share
+    Etcd,
 }
 
 /// Options of the embedded server; `kubegc up` has the same.
@@ -37,6 +39,21 @@ pub(crate) struct ServerOptions {
     /// Where objects are kept [default: redb, or memory with --ephemeral]
     #[arg(long, value_enum)]
     pub(crate) storage: Option<StorageKind>,
+    /// Where etcd is, for --storage etcd
+    #[arg(long, value_name = "URL", value_delimiter = ',', default_value = "http://127.0.0.1:2379")]
+    pub(crate) etcd_endpoints: Vec<String>,
+    /// What all keys in etcd begin with
+    #[arg(long, value_name = "PREFIX", default_value = "/kubegc")]
+    pub(crate) etcd_prefix: String,
+    /// The authority that etcd's certificate is checked against
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_cafile: Option<PathBuf>,
+    /// Our certificate for etcd
+    #[arg(long, value_name = "FILE", requires = "etcd_keyfile", requires = "etcd_cafile")]
+    pub(crate) etcd_certfile: Option<PathBuf>,
+    /// The key of that certificate
+    #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
+    pub(crate) etcd_keyfile: Option<PathBuf>,
     /// A bearer token that may do everything
     #[arg(long, env = "KUBEGC_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
@@ -107,8 +124,9 @@ pub(crate) async fn start(options: &ServerOptions) -> anyhow::Result<StartedServ
     };
     let kind =
         options.storage.unwrap_or(if options.ephemeral { StorageKind::Memory } else { StorageKind::Redb });
-    let folder = data_dir.clone();
-    let storage = tokio::task::spawn_blocking(move || open_storage(kind, folder.as_deref())).await??;
+    let (folder, asked) = (data_dir.clone(), options.clone());
+    let storage =
+        tokio::task::spawn_blocking(move || open_storage(kind, folder.as_deref(), &asked)).await??;
     let registry =
         tokio::task::spawn_blocking(move || Registry::open(storage, gc_registry::Config::default()))
             .await?
@@ -133,14 +151,35 @@ pub(crate) async fn start(options: &ServerOptions) -> anyhow::Result<StartedServ
     Ok(StartedServer { server, kubeconfig, temporary })
 }
 
-fn open_storage(kind: StorageKind, data_dir: Option<&Path>) -> anyhow::Result<Arc<dyn Storage>> {
+fn open_storage(
+    kind: StorageKind,
+    data_dir: Option<&Path>,
+    options: &ServerOptions,
+) -> anyhow::Result<Arc<dyn Storage>> {
     Ok(match (kind, data_dir) {
+        (StorageKind::Etcd, _) => {
+            Arc::new(EtcdStorage::connect(&options.etcd_endpoints, etcd_options(options)?)?)
+        }
         (StorageKind::Memory, _) => Arc::new(MemoryStorage::default()),
         (StorageKind::Redb, Some(folder)) => Arc::new(RedbStorage::open(folder, RedbOptions::default())?),
         (StorageKind::Redb, None) => {
             anyhow::bail!("--storage redb needs a data directory, which --ephemeral has not")
         }
     })
+}
+
+fn etcd_options(options: &ServerOptions) -> anyhow::Result<EtcdOptions> {
+    let read =
+        |path: &PathBuf| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+    let identity = match (&options.etcd_certfile, &options.etcd_keyfile) {
+        (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+        _ => None,
+    };
+    let tls = match &options.etcd_cafile {
+        Some(ca) => Some(EtcdTls { ca: read(ca)?, identity }),
+        None => None,
+    };
+    Ok(EtcdOptions { prefix: options.etcd_prefix.clone(), tls, ..EtcdOptions::default() })
 }
 
 /// Tells people how to use the server. The last line says that it is ready.
