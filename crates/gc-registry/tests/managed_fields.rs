@@ -46,7 +46,7 @@ impl World {
     fn apply(&mut self, manager: &str, object: Value, force: bool) -> Result<(), ApiError> {
         self.seconds += 1;
         let applied = self.complete(object);
-        let next = apply(self.live.as_ref(), applied, &self.request(manager, ""), force)?;
+        let next = apply(self.live.as_ref(), &applied, &self.request(manager, ""), force)?;
         self.live = Some(next);
         Ok(())
     }
@@ -352,7 +352,7 @@ fn the_oldest_updates_are_folded_into_one() {
     world.apply("applier", json!({"data": {"x": "1"}}), false).unwrap();
     for index in 0..12 {
         world.update(&format!("m{index:02}"), "", |object| {
-            object["data"][format!("k{index:02}")] = "v".into()
+            object["data"][format!("k{index:02}")] = "v".into();
         });
     }
     let managers = world.managers();
@@ -394,7 +394,7 @@ fn what_does_not_fit_is_refused() {
         if let Some(version) = object.get("apiVersion") {
             applied["apiVersion"] = version.clone();
         }
-        let error = apply(None, applied, &world.request("one", ""), false).unwrap_err();
+        let error = apply(None, &applied, &world.request("one", ""), false).unwrap_err();
         assert_eq!((error.code, error.message.as_str()), (code, message));
         world.live = None;
     }
@@ -490,12 +490,11 @@ fn documents_are_bounded_in_depth() {
         let world = World { api_version: "a/v1", kind: "W", schema: None, live: None, seconds: 0 };
         let mut applied = world.complete(json!({}));
         applied["spec"] = nested(levels);
-        let first =
-            apply(None, applied.clone(), &world.request("one", ""), false).map_err(|error| error.code)?;
+        let first = apply(None, &applied, &world.request("one", ""), false).map_err(|error| error.code)?;
         let mut changed = first.clone();
         changed["spec"] = 1.into();
         update(Some(&first), &mut changed, &world.request("two", ""));
-        apply(Some(&changed), applied, &world.request("one", ""), true)
+        apply(Some(&changed), &applied, &world.request("one", ""), true)
             .map(|_| ())
             .map_err(|error| error.code)
     };

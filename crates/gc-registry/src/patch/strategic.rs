@@ -165,8 +165,8 @@ fn delete_from_list(original: &mut Fields, field: &str, value: Value, schema: &S
 /// `$retainKeys`: what is not named there goes; what the patch sets must be named.
 fn retain_keys(original: &mut Fields, patch: &mut Fields) -> Result<(), Error> {
     let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
-    let Value::Array(names) = directive else { return Err(Error::RetainKeysFormat) };
-    let named = |name: &str| names.iter().any(|retained| retained.as_str() == Some(name));
+    let Value::Array(retained) = directive else { return Err(Error::RetainKeysFormat) };
+    let named = |name: &str| retained.iter().any(|other| other.as_str() == Some(name));
     let exempt =
         |name: &str| name.starts_with(DELETE_FROM_PRIMITIVE_LIST) || name.starts_with(SET_ELEMENT_ORDER);
     if patch.iter().any(|(name, value)| !value.is_null() && !exempt(name) && !named(name)) {

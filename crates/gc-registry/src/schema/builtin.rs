@@ -195,8 +195,9 @@ mod tests {
             let Node::Object(object) = &schema.node else { panic!("{name} is no object") };
             let property = object.properties.get(*field).unwrap_or_else(|| panic!("{name} has no {field}"));
             let fits = match (parts, &property.schema.node) {
-                (Parts::Plain, _) | (Parts::Set, Node::List(_)) => true,
-                (Parts::Atomic, Node::Map(_) | Node::Object(_) | Node::Any) => true,
+                (Parts::Plain, _)
+                | (Parts::Set, Node::List(_))
+                | (Parts::Atomic, Node::Map(_) | Node::Object(_) | Node::Any) => true,
                 (Parts::Keyed(keys), Node::List(list)) => {
                     keys.iter().all(|key| list.items.field(key).is_some())
                 }

@@ -24,8 +24,11 @@ pub fn check_types(schema: &Schema, value: &Value) -> Result<(), String> {
 
 fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Result<(), String> {
     match (&schema.node, value) {
-        (_, Value::Null) | (Node::Any, _) => Ok(()),
-        (Node::Boolean, Value::Bool(_)) | (Node::Number, Value::Number(_)) => Ok(()),
+        (_, Value::Null)
+        | (Node::Any, _)
+        | (Node::Boolean, Value::Bool(_))
+        | (Node::Number | Node::Quantity, Value::Number(_))
+        | (Node::IntOrString, Value::String(_)) => Ok(()),
         (Node::Object(object), Value::Object(fields)) => {
             let outer = std::mem::replace(&mut place.struct_name, type_name(schema));
             for (name, value) in fields {
@@ -45,7 +48,6 @@ fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Res
             items.iter().try_for_each(|item| check(&list.items, item, place))
         }
         (Node::String(format), Value::String(text)) => check_format(format, text),
-        (Node::IntOrString, Value::String(_)) => Ok(()),
         (Node::Integer(_) | Node::IntOrString, Value::Number(number)) => {
             let fits = match schema.node {
                 Node::Integer(IntegerFormat::Int64) => number.is_i64(),
@@ -54,7 +56,6 @@ fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Res
             if fits { Ok(()) } else { Err(mismatch(&format!("number {number}"), schema, place)) }
         }
         (Node::Quantity, Value::String(text)) => check_quantity(text),
-        (Node::Quantity, Value::Number(_)) => Ok(()),
         (Node::Quantity, _) => check_quantity(&value.to_string()),
         (_, other) => Err(mismatch(found_name(other), schema, place)),
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 
-use super::{Node, Schema, builtin};
+use super::{Node, Schema, StringFormat, builtin};
 
 /// The fields of an embedded resource that its own schema does not specify.
 const RESOURCE_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -103,7 +103,9 @@ pub fn prune(schema: &Schema, value: &mut Value) {
         }),
         Value::Array(items) => {
             if let Node::List(list) = &schema.node {
-                items.iter_mut().for_each(|item| prune(&list.items, item));
+                for item in items {
+                    prune(&list.items, item);
+                }
             }
         }
         _ => {}
@@ -132,10 +134,14 @@ pub fn drop_unknown(schema: &Schema, value: &mut Value) {
             !empty || name == "managedFields" || object.required.iter().any(|required| **required == **name)
         }),
         (Value::Object(fields), Node::Map(map)) => {
-            fields.values_mut().for_each(|value| drop_unknown_element(&map.values, value));
+            for value in fields.values_mut() {
+                drop_unknown_element(&map.values, value);
+            }
         }
         (Value::Array(items), Node::List(list)) => {
-            items.iter_mut().for_each(|item| drop_unknown_element(&list.items, item));
+            for item in items {
+                drop_unknown_element(&list.items, item);
+            }
         }
         _ => {}
     }
@@ -152,10 +158,10 @@ fn drop_unknown_element(schema: &Schema, value: &mut Value) {
 /// What Go has where nothing was decoded.
 fn zero(node: &Node) -> Value {
     match node {
-        Node::Any | Node::Map(_) | Node::List(_) => Value::Null,
-        Node::String(
-            super::StringFormat::Byte | super::StringFormat::DateTime | super::StringFormat::MicroTime,
-        ) => Value::Null,
+        Node::Any
+        | Node::Map(_)
+        | Node::List(_)
+        | Node::String(StringFormat::Byte | StringFormat::DateTime | StringFormat::MicroTime) => Value::Null,
         Node::Object(_) => Value::Object(Map::new()),
         Node::String(_) => "".into(),
         Node::Quantity => "0".into(),

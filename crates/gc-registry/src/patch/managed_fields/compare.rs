@@ -1,7 +1,7 @@
 //! The fields of an object, and the fields in which two objects differ.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -259,14 +259,14 @@ fn validate_at(position: Position<'_>, value: &Value, path: &mut String, errors:
             }
         }
         (Node::List(list), Value::Array(items)) => {
-            let mut seen: BTreeMap<PathElement, ()> = BTreeMap::new();
+            let mut seen: BTreeSet<PathElement> = BTreeSet::new();
             let keyed = matches!(position.shape(Some(value)), Shape::Items(_));
             for (index, item) in items.iter().enumerate() {
                 let step = if keyed {
                     match item_element(list, item) {
                         Ok(element) => {
                             let step = element.to_string();
-                            if seen.insert(element, ()).is_some() {
+                            if !seen.insert(element) {
                                 errors.push(format!("{path}: duplicate entries for key {step}"));
                             }
                             step

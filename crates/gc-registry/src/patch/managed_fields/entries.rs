@@ -51,14 +51,14 @@ impl Entry {
 
     /// The manager as conflicts name it.
     pub(super) fn display_manager(&self) -> String {
-        let mut text = format!("{:?}", self.manager);
-        if !self.subresource.is_empty() {
-            text.push_str(&format!(" with subresource {:?}", self.subresource));
-        }
-        if self.operation == Operation::Update {
-            text.push_str(&format!(" using {}", self.api_version));
-        }
-        text
+        let Self { manager, subresource, api_version, .. } = self;
+        let through =
+            if subresource.is_empty() { String::new() } else { format!(" with subresource {subresource:?}") };
+        let version = match self.operation {
+            Operation::Apply => String::new(),
+            Operation::Update => format!(" using {api_version}"),
+        };
+        format!("{manager:?}{through}{version}")
     }
 
     fn encode(self) -> Value {

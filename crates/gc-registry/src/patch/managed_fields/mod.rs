@@ -178,39 +178,38 @@ fn update_entries(live: Option<&Value>, new: &Value, entries: &mut Vec<Entry>, r
 /// managers without `force`, 500 for one that does not fit the schema (upstream's choice).
 pub fn apply(
     live: Option<&Value>,
-    applied: Value,
+    applied: &Value,
     request: &ManagerRequest<'_>,
     force: bool,
 ) -> Result<Value, ApiError> {
-    check_depth(&applied)?;
-    check_applied(&applied, request)?;
-    let base = live.cloned().unwrap_or_else(|| empty_object(request));
+    check_depth(applied)?;
+    check_applied(applied, request)?;
+    let mut base = live.cloned().unwrap_or_else(|| empty_object(request));
     let mut entries = base
         .pointer("/metadata/managedFields")
         .map_or(Some(Vec::new()), entries::decode)
         .ok_or_else(|| ApiError::new(500, "", "failed to decode managed fields"))?;
-    let mut base = base;
     take_managed_fields(&mut base);
     if entries.is_empty() && live.is_some() {
         let before = ManagerRequest { manager: BEFORE_FIRST_APPLY, ..*request };
         update_entries(None, &base, &mut entries, &before);
     }
-    let mut outcome = apply_entries(&base, &applied, entries.clone(), request, force);
+    let mut outcome = apply_entries(&base, applied, entries.clone(), request, force);
     if let (Err(Failure::Conflicts(conflicts)), "kubectl") = (&outcome, request.manager) {
         // Somebody who moves from client-side to server-side apply takes over what he applied before.
         if let Some(allowed) = last_applied::unchanged_fields(&base, request) {
             let rest: Vec<Conflict> =
                 conflicts.iter().filter(|conflict| !allowed.contains(&conflict.path)).cloned().collect();
             outcome = if rest.is_empty() {
-                apply_entries(&base, &applied, entries, request, true)
+                apply_entries(&base, applied, entries, request, true)
             } else {
                 Err(Failure::Conflicts(rest))
             };
         }
     }
-    let (mut object, entries) = outcome.map_err(|failure| failure.into_api_error(request, &applied))?;
+    let (mut object, entries) = outcome.map_err(|failure| failure.into_api_error(request, applied))?;
     if request.manager == "kubectl" {
-        last_applied::refresh(&mut object, &applied);
+        last_applied::refresh(&mut object, applied);
     }
     put_managed_fields(&mut object, entries::encode(entries));
     Ok(object)
