@@ -8,5 +8,10 @@
 mod engine;
 mod graph;
 pub mod model;
+mod queries;
 
 pub use engine::{Config, Engine, Stats};
+pub use queries::{
+    BLOCKERS_LISTED, Conclusion, DEPTH_SHOWN, DumpEdge, DumpNode, GraphDump, NodeView, Plan, PlanError,
+    PlanStep, Presence, ReferenceState, Stuck, StuckCause, Tree, Why,
+};

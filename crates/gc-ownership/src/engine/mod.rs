@@ -106,6 +106,8 @@ pub struct Engine {
     verifications: BTreeMap<Identity, Verification>,
     absent: AbsentOwners,
     pub(crate) waiting: BTreeMap<NodeId, Waiting>,
+    /// Owners whose `foregroundDeletion` is being removed: whether they still wait is not known.
+    finishing: BTreeSet<NodeId>,
     /// Waiting owners by the resource that holds them up, in the order of their marks.
     held: BTreeSet<(ResourceIndex, ResourceVersion, NodeId)>,
     barriers: BTreeMap<BarrierKey, Barrier>,
@@ -138,6 +140,7 @@ impl Engine {
             verifications: BTreeMap::new(),
             absent,
             waiting: BTreeMap::new(),
+            finishing: BTreeSet::new(),
             held: BTreeSet::new(),
             barriers: BTreeMap::new(),
             retries: BTreeMap::new(),
@@ -283,6 +286,22 @@ impl Engine {
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         self.timers.first().map(|(due, _)| *due)
+    }
+
+    /// Whether nothing is left to come but further looks at owners that were looked at: nothing waits in a queue or
+    /// is in flight, no item is to be tried again, and every look still to come has been made at least as often as
+    /// it takes to stop waiting for it.
+    pub(crate) fn only_polls_left(&self) -> bool {
+        self.in_flight.is_empty()
+            && self.lanes.queued() == 0
+            && self.timers.iter().all(|(_, timer)| match timer {
+                Timer::Look(identity) => self
+                    .verifications
+                    .get(identity)
+                    .is_none_or(|claim| claim.is_settled(self.config.failures_before_undecidable)),
+                Timer::StartUp => true,
+                Timer::Item(_) | Timer::Barrier(_) => false,
+            })
     }
 
     /// Whether the start-up wait is over.

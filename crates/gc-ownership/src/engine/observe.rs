@@ -173,7 +173,8 @@ impl Engine {
             let known_versions = version != ResourceVersion::UNKNOWN && present != ResourceVersion::UNKNOWN;
             // An answer of ours overtook the watch, or an answer was overtaken by it. A list is believed as it is:
             // after a restored backup versions are lower and right. A list made to catch up is not one of those.
-            let older = known_versions && comparable && version < present && source != Source::List;
+            // (Versions of one object can be compared also where those of different resources cannot.)
+            let older = known_versions && version < present && source != Source::List;
             let relisted = source == Source::List && self.graph.has(node, Flag::GRANTED);
             if older || (known_versions && version == present && !relisted) {
                 if source == Source::Watch && comparable && synced && !older {
@@ -225,7 +226,9 @@ impl Engine {
         self.after_unlink(&unlinked);
         if (new_version && source == Source::Watch) || source == Source::List {
             self.graph.set(node, Flag::GRANTED, false);
-            self.graph.set(node, Flag::UNCLEAR, false);
+            // Whether its finalizer is off, after a removal of unknown fate, only a read tells.
+            let finishing = self.finishing.contains(&node) && !self.graph.has(node, Flag::IN_FLIGHT);
+            self.graph.set(node, Flag::UNCLEAR, finishing);
             self.graph.set(node, Flag::FRESH, false);
         }
         let deletion_changed = former != object.deletion;
@@ -319,6 +322,7 @@ impl Engine {
         if self.graph.has_dependents(node) {
             self.enqueue_dependents(node);
         } else {
+            self.release_claims(node);
             self.graph.prune(node);
         }
     }

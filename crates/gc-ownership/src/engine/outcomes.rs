@@ -4,8 +4,11 @@ use gc_types::{EffectId, Outcome, ResourceVersion, Uid};
 
 use super::observe::Source;
 use super::retry::backoff;
-use super::{Action, Context, Engine, Timer};
+use super::{Action, Context, Engine};
 use crate::graph::{Departure, Flag, NodeId};
+
+/// How long after a granted request an object of opaque versions is looked at.
+const OPAQUE_LOOK_MILLISECONDS: i64 = 1_000;
 
 impl Engine {
     pub(super) fn done(&mut self, effect: EffectId, outcome: Outcome) {
@@ -37,6 +40,10 @@ impl Engine {
         if !self.graph.has(node, Flag::OBSERVED) {
             return;
         }
+        if action == Action::Finalizer && !matches!(outcome, Outcome::Applied(_)) {
+            // It may be off all the same.
+            self.graph.set(node, Flag::UNCLEAR, true);
+        }
         match outcome {
             Outcome::Applied(answer) => {
                 if action == Action::Delete {
@@ -48,12 +55,25 @@ impl Engine {
                 if let Some(object) = answer.filter(|object| object.uid == *uid) {
                     self.observed(&object, Source::Answer);
                 }
-                // Nothing new is known: the watch will tell; until then nothing more is asked.
-                if self.graph.version(node) == asked_on {
+                if self.graph.version(node) != asked_on {
+                    // The watch was faster, or the answer said what became of it.
+                    if self.finishing.contains(&node) {
+                        self.graph.set(node, Flag::UNCLEAR, true);
+                        self.enqueue(node);
+                    }
+                } else if asked_on == ResourceVersion::UNKNOWN {
+                    // Whether the watch was faster cannot be told: look, after a while.
+                    self.graph.set(node, Flag::UNCLEAR, true);
+                    self.put_off(node, self.config.poll_longest_milliseconds.min(OPAQUE_LOOK_MILLISECONDS));
+                } else {
+                    // Nothing new is known: the watch will tell; until then nothing more is asked.
                     self.graph.set(node, Flag::GRANTED, true);
                 }
             }
             Outcome::Found(object) if object.uid == *uid => {
+                if self.finishing.remove(&node) {
+                    self.enqueue_dependents(node);
+                }
                 self.observed(&object, Source::Answer);
                 self.graph.set(node, Flag::UNCLEAR, false);
                 self.graph.set(node, Flag::FRESH, true);
@@ -83,21 +103,12 @@ impl Engine {
         if former >= self.config.conflicts_before_uid_only {
             self.retry(node, "conflict", None);
         } else {
-            let now = self.now;
-            let retry = self.retries.entry(node).or_insert_with(|| super::retry::Retry {
-                failures: 0,
-                conflicts: 0,
-                due: now,
-                message: "conflict".into(),
-            });
-            retry.conflicts += 1;
+            self.retry_mut(node).conflicts += 1;
             if former == 0 {
                 self.enqueue(node);
             } else {
                 let first = self.config.retry_first_milliseconds;
-                retry.due = now.after(backoff(first, self.config.retry_longest_milliseconds, former));
-                let due = retry.due;
-                self.timers.insert((due, Timer::Item(node)));
+                self.put_off(node, backoff(first, self.config.retry_longest_milliseconds, former));
             }
         }
     }

@@ -28,25 +28,33 @@ impl Engine {
     /// Puts an item off after a failure.
     pub(super) fn retry(&mut self, item: NodeId, message: &str, retry_after: Option<u64>) {
         let shared = self.shared_delay();
-        let now = self.now;
-        let retry = self.retries.entry(item).or_insert_with(|| Retry {
-            failures: 0,
-            conflicts: 0,
-            due: now,
-            message: Arc::from(""),
-        });
+        let retry = self.retry_mut(item);
         retry.failures = retry.failures.saturating_add(1);
         retry.message = message.into();
-        let own = backoff(
-            self.config.retry_first_milliseconds,
-            self.config.retry_longest_milliseconds,
-            retry.failures,
-        );
+        let failures = retry.failures;
+        let own =
+            backoff(self.config.retry_first_milliseconds, self.config.retry_longest_milliseconds, failures);
         let asked = retry_after.and_then(|wait| i64::try_from(wait).ok()).unwrap_or(0);
         let delay = own.max(shared).max(asked.min(self.config.retry_longest_milliseconds));
-        retry.due = now.after(delay);
-        let due = retry.due;
         self.counters.retries += 1;
+        self.put_off(item, delay);
+    }
+
+    pub(super) fn retry_mut(&mut self, item: NodeId) -> &mut Retry {
+        let due = self.now;
+        let message = || Arc::from("conflict");
+        self.retries.entry(item).or_insert_with(|| Retry {
+            failures: 0,
+            conflicts: 0,
+            due,
+            message: message(),
+        })
+    }
+
+    /// An item gets its next turn so many milliseconds from now.
+    pub(super) fn put_off(&mut self, item: NodeId, delay: i64) {
+        let due = self.now.after(delay);
+        self.retry_mut(item).due = due;
         self.timers.insert((due, Timer::Item(item)));
     }
 

@@ -35,8 +35,14 @@ impl Engine {
     /// The node's reference that lies on a ring through it. Searches upward (from dependents to owners) and
     /// downward in alternate steps and ends when either side is exhausted, so that a long chain on one side costs
     /// no more than the short one on the other.
+    ///
+    /// A reference of an object about which a request is in flight does not count: it may be being unblocked right
+    /// now, and the outcome brings that object here itself.
     fn reference_in_ring(&self, node: NodeId) -> Option<EdgeId> {
-        let counted = |edge: &EdgeId| self.graph.edge_has(*edge, EdgeFlag::COUNTED);
+        let counted = |edge: &EdgeId| {
+            self.graph.edge_has(*edge, EdgeFlag::COUNTED)
+                && !self.graph.has(self.graph.dependent(*edge), Flag::IN_FLIGHT)
+        };
         let mut up: Vec<(NodeId, EdgeId)> =
             self.graph.edges_of(node).filter(counted).map(|edge| (self.graph.owner(edge), edge)).collect();
         let mut up_seen: BTreeSet<NodeId> = BTreeSet::new();

@@ -67,7 +67,8 @@ impl Engine {
         }
     }
 
-    /// Takes away the references to owners that orphan their dependents, whatever else they say. True if there are.
+    /// Takes away the references that lead to owners which orphan their dependents. True if there are any. (One with
+    /// the UID of such an owner and other coordinates is no dependent's, and is judged by itself.)
     fn release(&mut self, node: NodeId) -> bool {
         let orphaning = |edge: EdgeId| {
             let owner = self.graph.owner(edge);
@@ -75,6 +76,7 @@ impl Engine {
                 && self.graph.has(owner, Flag::OBSERVED)
                 && self.graph.has(owner, Flag::DELETING)
                 && self.graph.has(owner, Flag::ORPHAN)
+                && self.graph.matches(edge)
         };
         let dead: SmallVec<[EdgeId; 2]> = self.graph.edges_of(node).filter(|&edge| orphaning(edge)).collect();
         if dead.is_empty() {
@@ -150,6 +152,9 @@ impl Engine {
         let deletion = self.graph.deletion(owner);
         Some(if deletion.deleting && deletion.orphan && owner != self.graph.dependent(edge) {
             Class::Orphaning(Evidence::Orphaning { owner: self.graph.uid(owner), resource_version })
+        } else if deletion.deleting && deletion.foreground && self.finishing.contains(&owner) {
+            // It may have stopped waiting already, and live on held by others' finalizers.
+            Class::Unverified
         } else if deletion.deleting && deletion.foreground {
             Class::Waiting(Evidence::Waiting { owner: self.graph.uid(owner), resource_version })
         } else {

@@ -40,6 +40,13 @@ pub(crate) struct Verification {
     asked: bool,
 }
 
+impl Verification {
+    /// Whether it is known what to make of the claim, be it that nothing can be known.
+    pub(super) fn is_settled(&self, tolerated: u32) -> bool {
+        self.finding != Finding::Nothing || self.failures >= tolerated
+    }
+}
+
 impl Engine {
     /// What is known of the claim that a reference makes; the first question starts the look.
     pub(super) fn verification(&mut self, edge: EdgeId, resource: ResourceIndex) -> &Verification {
@@ -232,7 +239,7 @@ impl Engine {
         self.graph.prune(owner);
     }
 
-    fn release_claims(&mut self, owner: NodeId) {
+    pub(super) fn release_claims(&mut self, owner: NodeId) {
         if self.verifications.is_empty() {
             return;
         }

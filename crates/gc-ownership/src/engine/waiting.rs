@@ -93,6 +93,9 @@ impl Engine {
             self.graph.set_edge(cursor, EdgeFlag::COUNTED, false);
             cursor = self.graph.next_dependent(cursor);
         }
+        if self.finishing.remove(&node) {
+            self.enqueue_dependents(node);
+        }
         if self.waiting.is_empty() {
             self.barriers.retain(|_, barrier| barrier.in_flight);
         }
@@ -168,8 +171,11 @@ impl Engine {
         }
     }
 
+    /// Whether a reference of another object leads to this owner.
     fn has_other_dependents(&self, owner: NodeId) -> bool {
-        self.graph.dependents_of(owner).any(|edge| self.graph.dependent(edge) != owner)
+        self.graph
+            .dependents_of(owner)
+            .any(|edge| self.graph.dependent(edge) != owner && self.graph.matches(edge))
     }
 
     /// A waiting owner's turn: is it done?
@@ -193,7 +199,7 @@ impl Engine {
         let Some(waiting) = self.waiting.get(&node) else { return };
         let mark = waiting.mark;
         let mut evidence = vec![Evidence::ObservedAt { resource_version: self.graph.version(node) }];
-        let gaps = self.gaps(node);
+        let gaps = self.lagging_resources(node);
         if gaps.is_empty() {
             evidence.push(Evidence::CaughtUp { resource_version: mark });
         }
@@ -204,6 +210,9 @@ impl Engine {
         } else {
             (FinalizerName::ForegroundDeletion, Verdict::NothingBlocks)
         };
+        if !orphan {
+            self.finishing.insert(node);
+        }
         let request =
             Request::RemoveFinalizer { key: self.graph.key(node), uid: self.graph.uid(node), finalizer };
         self.want(node, request, Reason { verdict, owners: Vec::new(), evidence }, Action::Finalizer);
@@ -258,8 +267,8 @@ impl Engine {
             .collect()
     }
 
-    /// The lagging resources that were given up on.
-    pub(super) fn gaps(&self, node: NodeId) -> Vec<ResourceId> {
+    /// The resources that have not caught up with an owner's mark, by number.
+    pub(crate) fn lagging_resources(&self, node: NodeId) -> Vec<ResourceId> {
         self.lagging(node).into_iter().map(|index| self.graph.resource_id(index)).collect()
     }
 

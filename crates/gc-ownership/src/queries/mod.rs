@@ -1,0 +1,366 @@
+//! Questions to the graph: why is something (not) collected, what hangs on it, what is stuck.
+
+mod dump;
+mod plan;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use gc_types::{
+    DeletionState, Evidence, ObjectKey, OwnerReference, ResourceId, ResourceVersion, Uid, Verdict,
+};
+
+use crate::engine::{Class, Engine};
+use crate::graph::{Flag, NodeId, api_version};
+
+pub use dump::{DumpEdge, DumpNode, GraphDump};
+pub use plan::{Plan, PlanError, PlanStep};
+
+/// How many blocking dependents `stuck` names for one owner.
+pub const BLOCKERS_LISTED: usize = 8;
+/// How deep trees and paths go.
+pub const DEPTH_SHOWN: usize = 64;
+
+/// What is known of a node's existence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It was seen and is there.
+    Observed,
+    /// It is proven gone; others still refer to it.
+    Gone,
+    /// Others refer to it; it was not seen (yet).
+    Unseen,
+}
+
+/// One object, or one owner that is only referred to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeView {
+    /// UID.
+    pub uid: Uid,
+    /// Where it is or was; `None` if it was never seen.
+    pub key: Option<ObjectKey>,
+    /// `apiVersion` under which it is watched, or as a reference spells it.
+    pub api_version: Arc<str>,
+    /// Kind, likewise.
+    pub kind: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+    /// Whether it is there.
+    pub presence: Presence,
+    /// Version last seen.
+    pub resource_version: ResourceVersion,
+    /// How far its deletion has come.
+    pub deletion: DeletionState,
+}
+
+/// What a reference amounts to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReferenceState {
+    /// The owner lives.
+    Lives,
+    /// The owner waits in foreground deletion.
+    Waiting(Evidence),
+    /// The owner is proven absent.
+    Absent(Evidence),
+    /// The owner orphans its dependents.
+    Orphaning(Evidence),
+    /// It cannot be looked up (unknown kind, impossible scope, failing reads) and counts as living.
+    Undecidable,
+    /// The owner is still to be looked up.
+    Unverified,
+}
+
+/// What becomes of an object, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conclusion {
+    /// It has no owner and is nobody's garbage.
+    NoOwners,
+    /// An owner lives.
+    OwnerLives,
+    /// No owner is known to live, and one cannot be looked up.
+    Undecidable,
+    /// An owner is still to be looked up.
+    Unverified,
+    /// It is to be deleted.
+    ToBeDeleted(Verdict),
+    /// It stays, and loses its dead references.
+    ToLoseReferences(Verdict),
+    /// It is being deleted; finalizers hold it.
+    BeingDeleted,
+    /// It waits for so many blocking dependents.
+    WaitsForDependents(usize),
+    /// It waits until its dependents are released.
+    Orphans,
+    /// It is gone.
+    Gone,
+    /// It was never seen.
+    Unseen,
+}
+
+/// The answer to `why`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Why {
+    /// The object asked about.
+    pub object: NodeView,
+    /// Its references and what each amounts to.
+    pub references: Vec<(OwnerReference, ReferenceState)>,
+    /// What becomes of it.
+    pub conclusion: Conclusion,
+    /// Its owners' owners, by first reference, up to one without (or [`DEPTH_SHOWN`], or a ring).
+    pub path: Vec<NodeView>,
+    /// If the last attempt failed: the server's words.
+    pub last_failure: Option<Arc<str>>,
+}
+
+/// A node and what hangs on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    /// The node.
+    pub node: NodeView,
+    /// Its dependents, by kind, namespace and name.
+    pub dependents: Vec<Tree>,
+    /// Dependents left out: too many, too deep, or shown elsewhere in the tree.
+    pub omitted: usize,
+}
+
+/// Something that does not get on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// What.
+    pub object: NodeView,
+    /// For how long as far as this engine knows, milliseconds.
+    pub age_milliseconds: Option<i64>,
+    /// Why.
+    pub cause: StuckCause,
+}
+
+/// Why something does not get on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StuckCause {
+    /// Blocking dependents are still there.
+    Blocked {
+        /// Some of them.
+        by: Vec<NodeView>,
+        /// All of them.
+        total: usize,
+    },
+    /// Dependents still refer to an owner that orphans them.
+    Orphaning {
+        /// How many.
+        remaining: usize,
+    },
+    /// Resources have not caught up.
+    Lagging(Vec<ResourceId>),
+    /// Finalizers of others hold it.
+    ForeignFinalizers,
+    /// Requests about it fail.
+    Failing {
+        /// How often in a row.
+        failures: u32,
+        /// The server's words.
+        message: Arc<str>,
+    },
+    /// It has a reference that cannot be looked up, and no living owner.
+    UndecidableOwner,
+}
+
+impl Engine {
+    pub(crate) fn view(&self, node: NodeId) -> NodeView {
+        let graph = &self.graph;
+        let presence = if graph.has(node, Flag::OBSERVED) {
+            Presence::Observed
+        } else if graph.has(node, Flag::GONE) {
+            Presence::Gone
+        } else {
+            Presence::Unseen
+        };
+        let resource = graph.resources.get(graph.resource(node));
+        let (api_version, kind): (Arc<str>, Arc<str>) = match resource {
+            Some(state) => (api_version(&state.info).into(), state.info.kind.clone()),
+            None => graph.dependents_of(node).next().map_or_else(Default::default, |edge| {
+                let coordinates = graph.coordinates(edge);
+                (coordinates.api_version, coordinates.kind)
+            }),
+        };
+        NodeView {
+            uid: graph.uid(node),
+            key: resource.map(|_| graph.key(node)),
+            api_version,
+            kind,
+            name: graph.name(node).into(),
+            presence,
+            resource_version: graph.version(node),
+            deletion: graph.deletion(node),
+        }
+    }
+
+    /// An object by its key, for questions that name it. Visits everything.
+    #[must_use]
+    pub fn find_by_key(&self, key: &ObjectKey) -> Option<Uid> {
+        self.graph
+            .slots()
+            .filter(|&node| self.graph.has(node, Flag::OBSERVED))
+            .find(|&node| self.graph.name(node) == &*key.name && self.graph.key(node) == *key)
+            .map(|node| self.graph.uid(node))
+    }
+
+    /// Why an object is, or is not, collected. `None` if nothing is known under this UID.
+    #[must_use]
+    pub fn why(&self, uid: &Uid) -> Option<Why> {
+        let node = self.graph.find(uid)?;
+        let references: Vec<(OwnerReference, ReferenceState)> = self
+            .graph
+            .edges_of(node)
+            .map(|edge| (self.graph.reference(edge), state(self.known_class(edge))))
+            .collect();
+        let conclusion = self.conclusion(node, &references);
+        let mut path = Vec::new();
+        let mut seen = BTreeSet::from([node]);
+        let mut cursor = self.graph.edges_of(node).next();
+        while let Some(edge) = cursor {
+            let owner = self.graph.owner(edge);
+            path.push(self.view(owner));
+            if !seen.insert(owner) || path.len() >= DEPTH_SHOWN {
+                break;
+            }
+            cursor = self.graph.edges_of(owner).next();
+        }
+        let last_failure = self.retries.get(&node).map(|retry| retry.message.clone());
+        Some(Why { object: self.view(node), references, conclusion, path, last_failure })
+    }
+
+    fn conclusion(&self, node: NodeId, references: &[(OwnerReference, ReferenceState)]) -> Conclusion {
+        if self.graph.has(node, Flag::GONE) {
+            return Conclusion::Gone;
+        }
+        if !self.graph.has(node, Flag::OBSERVED) {
+            return Conclusion::Unseen;
+        }
+        let any = |wanted: fn(&ReferenceState) -> bool| references.iter().any(|(_, state)| wanted(state));
+        if any(|state| matches!(state, ReferenceState::Orphaning(_))) {
+            return Conclusion::ToLoseReferences(Verdict::OwnerOrphans);
+        }
+        if let Some(waiting) = self.waiting.get(&node) {
+            return if waiting.orphan {
+                Conclusion::Orphans
+            } else {
+                Conclusion::WaitsForDependents(waiting.blocking)
+            };
+        }
+        if self.graph.has(node, Flag::DELETING) {
+            return Conclusion::BeingDeleted;
+        }
+        if references.is_empty() {
+            return Conclusion::NoOwners;
+        }
+        if any(|state| matches!(state, ReferenceState::Unverified)) {
+            return Conclusion::Unverified;
+        }
+        let waits = any(|state| matches!(state, ReferenceState::Waiting(_)));
+        let dead = waits || any(|state| matches!(state, ReferenceState::Absent(_)));
+        let lives = any(|state| matches!(state, ReferenceState::Lives));
+        let undecidable = any(|state| matches!(state, ReferenceState::Undecidable));
+        match (lives || undecidable, dead) {
+            (true, true) => Conclusion::ToLoseReferences(Verdict::ReferencesDead),
+            (true, false) if lives => Conclusion::OwnerLives,
+            (true, false) => Conclusion::Undecidable,
+            (false, _) if waits => Conclusion::ToBeDeleted(Verdict::OwnerWaiting),
+            (false, _) => Conclusion::ToBeDeleted(Verdict::OwnersAbsent),
+        }
+    }
+
+    /// What hangs on an object, at most so many nodes. `None` if nothing is known under this UID.
+    #[must_use]
+    pub fn tree(&self, uid: &Uid, limit: usize) -> Option<Tree> {
+        let root = self.graph.find(uid)?;
+        let mut seen = BTreeSet::from([root]);
+        Some(self.subtree(root, limit, 0, &mut seen))
+    }
+
+    fn subtree(&self, node: NodeId, limit: usize, depth: usize, seen: &mut BTreeSet<NodeId>) -> Tree {
+        let mut children: Vec<NodeId> = Vec::new();
+        let mut omitted = 0;
+        for edge in self.graph.dependents_of(node) {
+            let dependent = self.graph.dependent(edge);
+            if depth >= DEPTH_SHOWN || seen.len() >= limit || !seen.insert(dependent) {
+                omitted += 1;
+            } else {
+                children.push(dependent);
+            }
+        }
+        let mut dependents: Vec<Tree> =
+            children.into_iter().map(|child| self.subtree(child, limit, depth + 1, seen)).collect();
+        dependents.sort_by(|left, right| {
+            let order = |tree: &Tree| (tree.node.kind.clone(), tree.node.key.clone());
+            order(left).cmp(&order(right))
+        });
+        Tree { node: self.view(node), dependents, omitted }
+    }
+
+    /// What does not get on, owners that wait first, at most so many. Visits everything.
+    #[must_use]
+    pub fn stuck(&self, limit: usize) -> Vec<Stuck> {
+        let mut found: Vec<Stuck> = Vec::new();
+        for (&node, waiting) in &self.waiting {
+            let cause = if waiting.orphan && self.graph.has_dependents(node) {
+                StuckCause::Orphaning { remaining: self.graph.dependents_of(node).count() }
+            } else if waiting.blocking > 0 {
+                let by = self
+                    .graph
+                    .dependents_of(node)
+                    .filter(|&edge| self.graph.blocks(edge) && self.graph.matches(edge))
+                    .take(BLOCKERS_LISTED)
+                    .map(|edge| self.view(self.graph.dependent(edge)))
+                    .collect();
+                StuckCause::Blocked { by, total: waiting.blocking }
+            } else {
+                StuckCause::Lagging(self.lagging_resources(node))
+            };
+            let age_milliseconds = Some(self.now().since(waiting.since));
+            found.push(Stuck { object: self.view(node), age_milliseconds, cause });
+        }
+        for (&node, retry) in self.retries.iter().filter(|(_, retry)| retry.failures > 0) {
+            let cause = StuckCause::Failing { failures: retry.failures, message: retry.message.clone() };
+            found.push(Stuck { object: self.view(node), age_milliseconds: None, cause });
+        }
+        found.truncate(limit);
+        for node in self.graph.slots().filter(|&node| self.graph.has(node, Flag::OBSERVED)) {
+            if found.len() >= limit {
+                break;
+            }
+            let deleting = self.graph.has(node, Flag::DELETING);
+            let cause = if deleting && self.graph.has(node, Flag::FOREIGN) {
+                StuckCause::ForeignFinalizers
+            } else if !deleting && self.has_only_undecidable_owners(node) {
+                StuckCause::UndecidableOwner
+            } else {
+                continue;
+            };
+            found.push(Stuck { object: self.view(node), age_milliseconds: None, cause });
+        }
+        found
+    }
+
+    fn has_only_undecidable_owners(&self, node: NodeId) -> bool {
+        let mut undecidable = false;
+        for edge in self.graph.edges_of(node) {
+            match self.known_class(edge) {
+                Some(Class::Undecidable) => undecidable = true,
+                Some(Class::Lives) => return false,
+                _ => {}
+            }
+        }
+        undecidable
+    }
+}
+
+fn state(class: Option<Class>) -> ReferenceState {
+    match class {
+        Some(Class::Lives) => ReferenceState::Lives,
+        Some(Class::Waiting(fact)) => ReferenceState::Waiting(fact),
+        Some(Class::Absent(fact)) => ReferenceState::Absent(fact),
+        Some(Class::Orphaning(fact)) => ReferenceState::Orphaning(fact),
+        Some(Class::Undecidable) => ReferenceState::Undecidable,
+        Some(Class::Unverified) | None => ReferenceState::Unverified,
+    }
+}

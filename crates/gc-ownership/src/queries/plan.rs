@@ -1,0 +1,237 @@
+//! What would happen: the same engine, on a part of the graph, against a model of the server.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gc_types::{
+    Event, ObjectKey, ObservedObject, Outcome, PropagationPolicy, Reason, Request, ResourceVersion, Uid,
+};
+
+use super::NodeView;
+use crate::engine::{Class, Config, Engine};
+use crate::graph::{Flag, NodeId, Target};
+use crate::model::{Answer, Model};
+
+/// How many requests a plan follows at most per object it concerns; a plan that needs more does not end.
+const REQUESTS_PER_OBJECT: usize = 16;
+
+/// One request of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanStep {
+    /// What would be asked of the server.
+    pub request: Request,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What a deletion would lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The collector's writes, in an order in which they may happen.
+    pub steps: Vec<PlanStep>,
+    /// What would be gone in the end, the object itself included.
+    pub deleted: Vec<NodeView>,
+    /// What would be marked for deletion and held by finalizers.
+    pub held: Vec<NodeView>,
+    /// What would stay and lose references.
+    pub released: Vec<NodeView>,
+    /// Owners that could not be looked up and count as living.
+    pub assumed_living: Vec<Uid>,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Nothing is known under this UID.
+    #[error("no object with uid {0} is known")]
+    Unknown(Uid),
+    /// The cascade concerns more objects than the caller allows.
+    #[error("the deletion concerns more than {0} objects")]
+    TooLarge(usize),
+    /// The planned cascade did not come to an end.
+    #[error("the plan did not end after {0} requests")]
+    Endless(usize),
+}
+
+impl Engine {
+    /// What deleting an object would lead to (`None`: by the finalizers that it carries already), if everything
+    /// else stayed as it is. Concerns at most `limit` objects.
+    pub fn plan(
+        &self,
+        uid: &Uid,
+        policy: Option<PropagationPolicy>,
+        limit: usize,
+    ) -> Result<Plan, PlanError> {
+        let root = self
+            .graph
+            .find(uid)
+            .filter(|&node| self.graph.has(node, Flag::OBSERVED))
+            .ok_or_else(|| PlanError::Unknown(uid.clone()))?;
+        let concerned = self.below(root, limit)?;
+        let mut rehearsal = Rehearsal::new(self, &concerned);
+        rehearsal.run(&self.graph.key(root), policy, concerned.len())?;
+        let mut plan = Plan {
+            steps: rehearsal.steps,
+            deleted: Vec::new(),
+            held: Vec::new(),
+            released: Vec::new(),
+            assumed_living: rehearsal.assumed.into_iter().collect(),
+        };
+        for &node in &concerned {
+            match rehearsal.model.get(&self.graph.key(node)) {
+                None => plan.deleted.push(self.view(node)),
+                Some(now) if now.deletion.deleting && !self.graph.has(node, Flag::DELETING) => {
+                    plan.held.push(self.view(node));
+                }
+                Some(now) if !self.graph.owners_equal(node, &now.owners) => {
+                    plan.released.push(self.view(node))
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(plan)
+    }
+
+    /// A node and everything that hangs on it.
+    fn below(&self, root: NodeId, limit: usize) -> Result<BTreeSet<NodeId>, PlanError> {
+        let mut seen = BTreeSet::from([root]);
+        let mut open = vec![root];
+        while let Some(node) = open.pop() {
+            for edge in self.graph.dependents_of(node) {
+                let dependent = self.graph.dependent(edge);
+                if seen.insert(dependent) {
+                    open.push(dependent);
+                }
+                if seen.len() > limit {
+                    return Err(PlanError::TooLarge(limit));
+                }
+            }
+        }
+        Ok(seen)
+    }
+}
+
+struct Rehearsal {
+    engine: Engine,
+    model: Model,
+    steps: Vec<PlanStep>,
+    /// What is known of owners outside, by where they are said to be.
+    outside: BTreeMap<(ObjectKey, Uid), bool>,
+    assumed: BTreeSet<Uid>,
+}
+
+impl Rehearsal {
+    fn new(real: &Engine, concerned: &BTreeSet<NodeId>) -> Self {
+        let config = Config { startup_wait_milliseconds: 0, ..real.config().clone() };
+        let mut rehearsal = Self {
+            engine: Engine::new(config),
+            model: Model::new(),
+            steps: Vec::new(),
+            outside: BTreeMap::new(),
+            assumed: BTreeSet::new(),
+        };
+        for (_, state) in real.graph.resources.iter().filter(|(_, state)| state.served) {
+            rehearsal.engine.handle(Event::ResourceServed(state.info.clone()));
+        }
+        for &node in concerned {
+            rehearsal.model.restore(real.graph.object(node));
+            for edge in real.graph.edges_of(node) {
+                let owner = real.graph.owner(edge);
+                if real.graph.has(owner, Flag::OBSERVED) && !concerned.contains(&owner) {
+                    // Its own owners are not at issue.
+                    let mut object = real.graph.object(owner);
+                    object.owners.clear();
+                    rehearsal.model.restore(object);
+                }
+                let lives = match real.known_class(edge) {
+                    Some(Class::Lives | Class::Waiting(_) | Class::Orphaning(_)) => true,
+                    Some(Class::Absent(_)) => false,
+                    Some(Class::Undecidable | Class::Unverified) | None => {
+                        rehearsal.assumed.insert(real.graph.uid(owner));
+                        continue;
+                    }
+                };
+                if let Target::Place(resource, namespace) = real.graph.target(edge) {
+                    let key = ObjectKey {
+                        resource: real.graph.resource_id(resource),
+                        namespace: real.graph.namespace_text(namespace),
+                        name: real.graph.edge_name(edge).into(),
+                    };
+                    rehearsal.outside.insert((key, real.graph.uid(owner)), lives);
+                }
+            }
+        }
+        let objects: Vec<ObservedObject> = rehearsal.model.objects().cloned().collect();
+        for object in objects {
+            rehearsal.engine.handle(Event::Observed(object));
+        }
+        let version = rehearsal.model.version();
+        for (_, state) in real.graph.resources.iter().filter(|(_, state)| state.served) {
+            rehearsal.engine.handle(Event::Synced { resource: state.info.id, resource_version: version });
+        }
+        rehearsal.engine.handle(Event::Discovered);
+        rehearsal
+    }
+
+    fn run(
+        &mut self,
+        root: &ObjectKey,
+        policy: Option<PropagationPolicy>,
+        objects: usize,
+    ) -> Result<(), PlanError> {
+        if let Some(event) = self.model.delete(root, policy) {
+            self.engine.handle(event);
+        }
+        let limit = objects.saturating_mul(REQUESTS_PER_OBJECT).saturating_add(REQUESTS_PER_OBJECT * 64);
+        for _ in 0..limit {
+            if let Some(effect) = self.engine.poll_effect() {
+                let answer = self.answer(&effect.request);
+                for event in answer.events {
+                    self.engine.handle(event);
+                }
+                self.engine.handle(Event::Done(effect.id, answer.outcome));
+                if matches!(
+                    effect.request,
+                    Request::Delete { .. } | Request::SetOwners { .. } | Request::RemoveFinalizer { .. }
+                ) {
+                    self.steps.push(PlanStep { request: effect.request, reason: effect.reason });
+                }
+            } else if self.engine.only_polls_left() {
+                return Ok(());
+            } else if let Some(due) = self.engine.next_wakeup() {
+                self.engine.handle(Event::Tick(due));
+            } else {
+                return Ok(());
+            }
+        }
+        Err(PlanError::Endless(limit))
+    }
+
+    fn answer(&mut self, request: &Request) -> Answer {
+        let Request::Read { key } = request else { return self.model.answer(request) };
+        if self.model.get(key).is_some() {
+            return self.model.answer(request);
+        }
+        let said: Vec<(&Uid, bool)> = self
+            .outside
+            .iter()
+            .filter(|((at, _), _)| at == key)
+            .map(|((_, uid), &lives)| (uid, lives))
+            .collect();
+        let known = said.iter().find(|(_, lives)| *lives).map(|&(uid, _)| uid.clone());
+        let outcome = match known {
+            Some(uid) => Outcome::Found(ObservedObject {
+                key: key.clone(),
+                uid,
+                resource_version: ResourceVersion::UNKNOWN,
+                owners: Default::default(),
+                deletion: Default::default(),
+            }),
+            None if !said.is_empty() => Outcome::Absent,
+            None => Outcome::Failed {
+                message: "not known to this plan".to_owned(),
+                retry_after_milliseconds: None,
+            },
+        };
+        Answer { outcome, events: Vec::new() }
+    }
+}
