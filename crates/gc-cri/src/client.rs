@@ -282,6 +282,14 @@ impl CriClient {
         Ok(answer.info.get("info").map(|info| layers_of_info(info)).unwrap_or_default())
     }
 
+    /// Whether the runtime pins an image now; `None` if it is gone.
+    pub async fn is_pinned(&self, image: &ImageId) -> Result<Option<bool>, CriError> {
+        let request = protocol::ImageStatusRequest { image: Some(spec(image, "")), verbose: false };
+        let answer: protocol::ImageStatusResponse =
+            self.call("runtime.v1.ImageService/ImageStatus", request).await?;
+        Ok(answer.image.map(|image| image.pinned))
+    }
+
     /// Removes an image by its full identifier (all its names go). One that is gone already is a success.
     pub async fn remove_image(&self, image: &ImageId, runtime_handler: &str) -> Result<(), CriError> {
         let request = protocol::RemoveImageRequest { image: Some(spec(image, runtime_handler)) };

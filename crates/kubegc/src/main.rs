@@ -6,6 +6,8 @@ use clap::{Parser, Subcommand};
 
 mod apiserver;
 mod logging;
+mod node;
+mod operations;
 
 /// Kubernetes garbage collection, with an embedded API server to see it at work.
 #[derive(Debug, Parser)]
@@ -19,17 +21,31 @@ struct CommandLine {
 enum Command {
     /// The embedded Kubernetes-compatible API server, alone
     Apiserver(apiserver::Options),
+    /// Image and container collection on this node, over a CRI socket
+    Node(Box<node::NodeOptions>),
 }
 
 fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Apiserver(options) => apiserver::run(&options),
+        Command::Node(options) => node::run(*options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
+    }
+}
+
+/// Options or a configuration that make no sense: ends with exit code 2, as clap's own errors do.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct UsageError(String);
+
+impl UsageError {
+    fn new(error: impl std::fmt::Display) -> Self {
+        Self(error.to_string())
     }
 }

@@ -102,6 +102,13 @@ impl ImageHistory {
         }
     }
 
+    /// Notes that all of these are in use now.
+    pub fn note_uses(&mut self, images: &BTreeSet<ImageId>, now: UnixNanoseconds) {
+        for image in images {
+            self.note_use(image, now);
+        }
+    }
+
     /// Forgets a removed image.
     pub fn forget(&mut self, image: &ImageId) {
         self.records.remove(image);

@@ -1,0 +1,595 @@
+//! The passes, their clocks, and what they tell.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use futures::StreamExt;
+use gc_cri::{ContainerEvent, CriClient, CriError};
+use gc_kube::ApiClient;
+use gc_retention::containers::ContainerId;
+use gc_retention::images::plan::{ImagePlan, RemovalReason, needed_by_the_books};
+use gc_retention::images::space::{BinaryBytes, Filesystem, Goal, shortage_message};
+use gc_retention::images::usage::ImageIndex;
+use gc_retention::pressure::{self, Measured, Pressure, PressureMemory, Reclaim, Topology};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, sleep_until};
+use tracing::{debug, info, warn};
+
+use super::Collect;
+use super::clock::{Stop, now};
+use super::config::NodeConfig;
+use super::containers::{self, Collector, ContainerReport};
+use super::events::{NodeEvents, Told};
+use super::images::{self, ImageMemory, ImageReport, Observation, Outcome, Remover};
+use super::metrics::{CollectorLabel, ImageLabel, ImageReason, KindLabel, Metrics};
+use super::output::{self, Format};
+use super::pods::Pods;
+use super::state::StateDirectory;
+use super::{filesystem, state};
+use crate::operations::{self, Shown};
+
+/// Upstream's periods, counted from the end of a pass to the start of the next.
+const IMAGE_PERIOD: Duration = Duration::from_mins(5);
+const CONTAINER_PERIOD: Duration = Duration::from_mins(1);
+const PRESSURE_PERIOD: Duration = Duration::from_secs(10);
+/// Waits before the runtime's events are asked for again.
+const FIRST_EVENT_RETRY: Duration = Duration::from_secs(1);
+const MAX_EVENT_RETRY: Duration = Duration::from_mins(5);
+/// Events that wait for the agent. What does not fit is dropped: the next listing shows it all the same.
+const QUEUED_EVENTS: usize = 1024;
+
+/// Everything that a pass needs.
+pub(super) struct Agent {
+    client: CriClient,
+    config: NodeConfig,
+    pods: Pods,
+    events: NodeEvents,
+    memory: ImageMemory,
+    pressure: PressureMemory,
+    metrics: Metrics,
+    registry: Arc<prometheus_client::registry::Registry>,
+    image_failures: u32,
+}
+
+impl Agent {
+    /// An agent that has seen nothing yet.
+    #[must_use]
+    pub(super) fn new(
+        client: CriClient,
+        config: NodeConfig,
+        pods: Pods,
+        api: Option<(ApiClient, String)>,
+    ) -> Self {
+        let (metrics, registry) = Metrics::register();
+        Self {
+            client,
+            config,
+            pods,
+            events: NodeEvents::new(api),
+            memory: ImageMemory::default(),
+            pressure: PressureMemory::default(),
+            metrics,
+            registry,
+            image_failures: 0,
+        }
+    }
+
+    fn restore(&mut self, state: &StateDirectory) -> Result<()> {
+        let (history, warning) = state.load(now())?;
+        if let Some(warning) = warning {
+            warn!("{warning}");
+        }
+        self.memory.history = history;
+        Ok(())
+    }
+
+    /// For questions: the ages that a running agent saved, read without its lock.
+    async fn look_at_images(&mut self, state_dir: &Path) -> Result<(Observation, ImagePlan)> {
+        self.memory.history = state::peek(state_dir, now())?;
+        self.pods.refresh().await;
+        let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
+        let plan = images::plan_pass(&observation, &self.memory, &self.config)?;
+        Ok((observation, plan))
+    }
+
+    /// `kubegc node images`
+    pub(super) async fn show_images(mut self, state_dir: &Path, format: Format) -> Result<()> {
+        let (observation, plan) = self.look_at_images(state_dir).await?;
+        output::write_images(&observation, &self.memory.history, &plan, format, &mut std::io::stdout().lock())
+    }
+
+    /// `kubegc node containers`
+    pub(super) async fn show_containers(mut self, format: Format) -> Result<()> {
+        self.write_containers(false, format).await
+    }
+
+    async fn write_containers(&mut self, only_going: bool, format: Format) -> Result<()> {
+        self.pods.refresh().await;
+        let observation = containers::observe(&self.client).await?;
+        self.pods.view.note_unknown(&observation.pods(), observation.at);
+        let plan = observation.plan(&self.pods.view, &self.config, false);
+        let gone: BTreeSet<ContainerId> = plan.removals.iter().map(|removal| removal.id.clone()).collect();
+        let sandboxes = observation.plan_sandboxes(&self.pods.view, false, &gone);
+        let out = &mut std::io::stdout().lock();
+        output::write_containers(
+            &observation.containers,
+            &plan,
+            &sandboxes,
+            observation.at,
+            only_going,
+            format,
+            out,
+        )
+    }
+
+    /// `kubegc node --dry-run`
+    pub(super) async fn dry_run(
+        mut self,
+        state_dir: &Path,
+        collect: &[Collect],
+        format: Format,
+    ) -> Result<()> {
+        if collect.contains(&Collect::Images) {
+            let (observation, plan) = self.look_at_images(state_dir).await?;
+            let measured = images::filesystems(&self.client).await?;
+            let mut missing = 0_u64;
+            for (filesystem, assessment) in images::assess_all(&measured, &self.config)? {
+                missing =
+                    missing.max(assessment.goal.map_or(0, |goal| match goal.missing_bytes(&filesystem) {
+                        // Inodes alone are short; what each image holds of them nobody knows beforehand.
+                        0 => u64::MAX,
+                        bytes => bytes,
+                    }));
+            }
+            let freed_by_age: u64 = plan.by_age.iter().map(|removal| removal.expected_freed_bytes).sum();
+            let needed = needed_by_the_books(&plan.by_space, missing.saturating_sub(freed_by_age)).len();
+            output::write_image_plan(
+                &plan,
+                needed,
+                observation.started,
+                format,
+                &mut std::io::stdout().lock(),
+            )?;
+        }
+        if collect.contains(&Collect::Containers) {
+            self.write_containers(true, format).await?;
+        }
+        Ok(())
+    }
+
+    /// `kubegc node --once`
+    pub(super) async fn once(mut self, state_dir: &Path, collect: &[Collect]) -> Result<()> {
+        let state = StateDirectory::open(state_dir)?;
+        self.restore(&state)?;
+        let stop = stop_on_signals()?;
+        let mut failures = Vec::new();
+        if collect.contains(&Collect::Containers) {
+            failures.extend(self.container_pass(false, &stop).await.err());
+        }
+        if collect.contains(&Collect::Images) {
+            failures.extend(self.image_pass(&state, &stop).await.err());
+        }
+        match failures.into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// `kubegc node`
+    pub(super) async fn daemon(
+        mut self,
+        state_dir: &Path,
+        collect: &[Collect],
+        listen: SocketAddr,
+    ) -> Result<()> {
+        let state = StateDirectory::open(state_dir)?;
+        self.restore(&state)?;
+        let stop = stop_on_signals()?;
+        let ready = Arc::new(AtomicBool::new(false));
+        let shown = Shown { metrics: Arc::clone(&self.registry), ready: Arc::clone(&ready) };
+        let address = operations::serve(listen, shown).await?;
+        info!(%address, "metrics and health");
+        let mut used = follow_events(self.client.clone());
+        let started = tokio::time::Instant::now();
+        let (mut images_at, mut containers_at, mut pressure_at) = (started, started, started);
+        let (images, containers) =
+            (collect.contains(&Collect::Images), collect.contains(&Collect::Containers));
+        while !stop.is_requested() {
+            tokio::select! {
+                biased;
+                () = stop.requested() => break,
+                () = sleep_until(containers_at), if containers => {
+                    if let Err(error) = self.container_pass(false, &stop).await {
+                        warn!("container pass: {error:#}");
+                    }
+                    containers_at = tokio::time::Instant::now() + CONTAINER_PERIOD;
+                    ready.store(true, Ordering::Relaxed);
+                }
+                () = sleep_until(images_at), if images => {
+                    if let Err(error) = self.image_pass(&state, &stop).await {
+                        warn!("image pass: {error:#}");
+                    }
+                    images_at = tokio::time::Instant::now() + IMAGE_PERIOD;
+                    ready.store(true, Ordering::Relaxed);
+                }
+                () = sleep_until(pressure_at) => {
+                    if let Err(error) = self.relieve_pressure(collect, &state, &stop).await {
+                        warn!("disk pressure: {error:#}");
+                    }
+                    pressure_at = tokio::time::Instant::now() + PRESSURE_PERIOD;
+                }
+                Some(event) = used.recv() => self.note_use(&event).await,
+            }
+        }
+        state.save(&self.memory.history)?;
+        info!("stopped");
+        Ok(())
+    }
+
+    /// A container that starts or ends uses its image at that moment, whether or not a listing ever sees it.
+    async fn note_use(&mut self, event: &ContainerEvent) {
+        if event.image_references.is_empty() {
+            return;
+        }
+        let Ok(listed) = self.client.images().await else { return };
+        let index = ImageIndex::new(&listed.images);
+        for image in event.image_references.iter().flat_map(|reference| index.resolve(reference)) {
+            self.memory.history.note_use(&image, event.at);
+        }
+    }
+
+    async fn container_pass(&mut self, pressure: bool, stop: &Stop) -> Result<()> {
+        let began = Instant::now();
+        let done = self.collect_containers(pressure, stop).await;
+        let failure = match &done {
+            Err(error) => Some(format!("{error:#}")),
+            Ok(report) => aggregate(&report.errors),
+        };
+        self.metrics.pass("containers", began.elapsed().as_secs_f64(), failure.is_none());
+        if let Some(failure) = failure {
+            self.events.warn(Told::ContainerGCFailed, &failure).await;
+            bail!(failure);
+        }
+        Ok(())
+    }
+
+    async fn collect_containers(&mut self, pressure: bool, stop: &Stop) -> Result<ContainerReport> {
+        self.require_ready_runtime().await?;
+        self.pods.refresh().await;
+        let observation = containers::observe(&self.client).await?;
+        self.pods.view.note_unknown(&observation.pods(), observation.at);
+        let known = i64::try_from(observation.containers.len()).unwrap_or(i64::MAX);
+        self.metrics.known.get_or_create(&CollectorLabel { collector: "containers" }).set(known);
+        let collector = Collector {
+            client: &self.client,
+            config: &self.config,
+            pods: &self.pods.view,
+            stop,
+            links_directory: Collector::default_links_directory(),
+        };
+        let report = collector.run(&observation, pressure).await;
+        self.count_containers(&report);
+        Ok(report)
+    }
+
+    fn count_containers(&self, report: &ContainerReport) {
+        let succeeded = |failures: Vec<bool>| failures.iter().filter(|failed| !**failed).count() as u64;
+        let containers = report.containers.iter().map(|(_, failure)| failure.is_some()).collect::<Vec<_>>();
+        let sandboxes = report.sandboxes.iter().map(|(_, failure)| failure.is_some()).collect::<Vec<_>>();
+        let failed = containers.iter().chain(&sandboxes).filter(|failed| **failed).count() as u64;
+        self.metrics.failures.get_or_create(&CollectorLabel { collector: "containers" }).inc_by(failed);
+        let counts = [
+            ("container", succeeded(containers)),
+            ("sandbox", succeeded(sandboxes)),
+            ("log_directory", report.log_directories.len() as u64),
+            ("log_link", report.links.len() as u64),
+        ];
+        for (kind, count) in counts {
+            self.metrics.removed.get_or_create(&KindLabel { kind }).inc_by(count);
+        }
+        if counts.iter().any(|(_, count)| *count > 0) {
+            let [(_, containers), (_, sandboxes), (_, directories), (_, links)] = counts;
+            info!(containers, sandboxes, directories, links, "removed");
+        }
+    }
+
+    async fn require_ready_runtime(&self) -> Result<()> {
+        if self.client.is_ready().await.context("cannot ask the runtime whether it is ready")? {
+            return Ok(());
+        }
+        bail!("the container runtime says that it is not ready, so nothing is removed");
+    }
+
+    /// One image pass; the ages are saved whatever became of it.
+    async fn image_pass(&mut self, state: &StateDirectory, stop: &Stop) -> Result<()> {
+        let began = Instant::now();
+        let done = self.collect_images(stop).await;
+        let saved = state.save(&self.memory.history);
+        self.metrics.pass("images", began.elapsed().as_secs_f64(), done.is_ok());
+        match &done {
+            Ok(()) => self.image_failures = 0,
+            Err(error) => {
+                self.image_failures += 1;
+                // The first one may only be early: upstream tells from the second in a row on.
+                if self.image_failures > 1 {
+                    self.events.warn(Told::ImageGCFailed, &format!("{error:#}")).await;
+                }
+            }
+        }
+        done.and(saved)
+    }
+
+    async fn collect_images(&mut self, stop: &Stop) -> Result<()> {
+        let observation = self.observe_images().await?;
+        if !self.config.image_loop {
+            return Ok(());
+        }
+        self.require_ready_runtime().await?;
+        let plan = images::plan_pass(&observation, &self.memory, &self.config)?;
+        let before = images::filesystems(&self.client).await;
+        let mut report = ImageReport::default();
+        let by_age = plan.by_age.clone();
+        self.remover(stop).remove_all(by_age, &observation, &mut report).await?;
+        let before = before?;
+        let goals = self.goals(stop, &plan).await?;
+        let met = if goals.is_empty() {
+            true
+        } else {
+            self.remover(stop).remove_until(plan.by_space, goals, &observation, &mut report).await?
+        };
+        self.conclude(before, report, met, stop).await
+    }
+
+    async fn observe_images(&mut self) -> Result<Observation> {
+        self.pods.refresh().await;
+        let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
+        let known = i64::try_from(observation.images.len()).unwrap_or(i64::MAX);
+        self.metrics.known.get_or_create(&CollectorLabel { collector: "images" }).set(known);
+        Ok(observation)
+    }
+
+    fn remover<'a>(&'a mut self, stop: &'a Stop) -> Remover<'a> {
+        Remover {
+            client: &self.client,
+            config: &self.config,
+            memory: &mut self.memory,
+            named_by_pods: &self.pods.named_images,
+            stop,
+        }
+    }
+
+    /// The filesystems over their threshold, after what went for its age.
+    async fn goals(&mut self, stop: &Stop, plan: &ImagePlan) -> Result<Vec<Goal>> {
+        if stop.is_requested() {
+            return Ok(Vec::new());
+        }
+        let measured = images::filesystems(&self.client).await?;
+        if let Some(unknown) = measured.iter().find(|filesystem| filesystem.capacity_bytes == 0) {
+            let message = "invalid capacity 0 on image filesystem";
+            self.events.warn(Told::InvalidDiskCapacity, message).await;
+            bail!("{message} {}", unknown.path);
+        }
+        let mut goals = Vec::new();
+        for (filesystem, assessment) in images::assess_all(&measured, &self.config)? {
+            if let Some(goal) = assessment.goal {
+                info!(
+                    filesystem = %filesystem.path,
+                    usage_percent = assessment.usage_percent,
+                    inodes_usage_percent = assessment.inodes_usage_percent,
+                    missing = %BinaryBytes(goal.missing_bytes(&filesystem)),
+                    removable = plan.by_space.len(),
+                    "the image filesystem is over its threshold"
+                );
+                goals.push(goal);
+            }
+        }
+        Ok(goals)
+    }
+
+    /// Counts, measures and tells what a run over images did.
+    async fn conclude(
+        &mut self,
+        before: Vec<Filesystem>,
+        mut report: ImageReport,
+        met: bool,
+        stop: &Stop,
+    ) -> Result<()> {
+        let after = images::filesystems(&self.client).await.unwrap_or_default();
+        let available = |list: &[Filesystem]| list.iter().map(|one| one.available_bytes).sum::<u64>();
+        report.freed_bytes = available(&after).saturating_sub(available(&before));
+        self.metrics.freed_bytes.inc_by(report.freed_bytes);
+        let mut failures = Vec::new();
+        for (removal, outcome) in &report.removals {
+            let reason = match removal.reason {
+                RemovalReason::Age => ImageReason::age,
+                RemovalReason::Space => ImageReason::space,
+            };
+            match outcome {
+                Outcome::Removed => {
+                    self.metrics.images_collected.get_or_create(&ImageLabel { reason }).inc();
+                    if removal.irreplaceable {
+                        warn!(image = %removal.name, id = %removal.id, "removed an image that no registry could give back");
+                    }
+                    info!(image = %removal.name, id = %removal.id, reason = ?removal.reason, "removed");
+                }
+                Outcome::Kept(why) => debug!(image = %removal.name, ?why, "kept after all"),
+                Outcome::Failed(why) => {
+                    warn!(image = %removal.name, id = %removal.id, "not removed: {why}");
+                    failures.push(format!("{}: {why}", removal.name));
+                }
+            }
+        }
+        self.metrics
+            .failures
+            .get_or_create(&CollectorLabel { collector: "images" })
+            .inc_by(failures.len() as u64);
+        if met || stop.is_requested() {
+            return Ok(());
+        }
+        if let Some((filesystem, freed)) = &report.shortage {
+            let message = shortage_message(filesystem, *freed);
+            if failures.is_empty() {
+                self.events.warn(Told::FreeDiskSpaceFailed, &message).await;
+            }
+            failures.push(message);
+        }
+        bail!(aggregate(&failures).unwrap_or_else(|| "not enough could be freed".into()));
+    }
+
+    /// Eviction-style signals: frees to a target, containers before images.
+    async fn relieve_pressure(
+        &mut self,
+        collect: &[Collect],
+        state: &StateDirectory,
+        stop: &Stop,
+    ) -> Result<()> {
+        if self.config.eviction.is_empty() {
+            return Ok(());
+        }
+        let measured = self.measure().await?;
+        let fired = pressure::observe(&self.config.eviction, &measured, &mut self.pressure, now());
+        for Pressure { signal, reclaims, goal } in fired {
+            let resource = if goal.inodes_free > 0 { "inodes" } else { "ephemeral-storage" };
+            let message = format!("Attempting to reclaim {resource}");
+            info!(%signal, "a disk threshold is crossed");
+            self.events.warn(Told::EvictionThresholdMet, &message).await;
+            for reclaim in reclaims {
+                match reclaim {
+                    Reclaim::Containers if collect.contains(&Collect::Containers) => {
+                        self.container_pass(true, stop).await?;
+                    }
+                    Reclaim::Images if collect.contains(&Collect::Images) => {
+                        self.free_images(goal.clone(), state, stop).await?;
+                    }
+                    Reclaim::Containers | Reclaim::Images => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn free_images(&mut self, mut goal: Goal, state: &StateDirectory, stop: &Stop) -> Result<()> {
+        self.require_ready_runtime().await?;
+        let observation = self.observe_images().await?;
+        let plan = images::plan_pass(&observation, &self.memory, &self.config)?;
+        let before = images::filesystems(&self.client).await?;
+        // The signal may be about the node's filesystem, which the images share: measure it where they lie.
+        if !before.iter().any(|filesystem| filesystem.path == goal.path)
+            && let Some(first) = before.first()
+        {
+            goal.path = first.path.clone();
+        }
+        let list = plan.by_age.into_iter().chain(plan.by_space).collect();
+        let mut report = ImageReport::default();
+        let met = self.remover(stop).remove_until(list, vec![goal], &observation, &mut report).await?;
+        state.save(&self.memory.history)?;
+        self.conclude(before, report, met, stop).await
+    }
+
+    async fn measure(&self) -> Result<Measured> {
+        let (image_paths, container_paths) = self.client.filesystem_paths().await?;
+        let node = filesystem::measure(&self.config.pod_logs_dir.to_string_lossy())?;
+        let first = image_paths.first().context("the runtime names no image filesystem")?;
+        let images = filesystem::measure(first)?;
+        let writable = match container_paths.first() {
+            Some(path) => filesystem::measure(path)?.device,
+            None => images.device,
+        };
+        let topology = if images.device == node.device {
+            Topology::Single
+        } else if writable == images.device {
+            Topology::DedicatedImages
+        } else {
+            Topology::Split
+        };
+        Ok(Measured { topology, node: node.filesystem, images: images.filesystem })
+    }
+}
+
+/// Several failures in one line: unique, in order (spec, 17.3).
+fn aggregate(failures: &[String]) -> Option<String> {
+    let mut unique: Vec<&str> = Vec::new();
+    for failure in failures {
+        if !unique.contains(&failure.as_str()) {
+            unique.push(failure);
+        }
+    }
+    match unique.as_slice() {
+        [] => None,
+        [one] => Some((*one).to_owned()),
+        many => Some(format!("[{}]", many.join(", "))),
+    }
+}
+
+fn stop_on_signals() -> Result<Stop> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (sender, stop) = Stop::new();
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        info!("asked to stop; what is under way ends, nothing new begins");
+        // If nobody listens any more, the process is ending already.
+        let _ = sender.send(true);
+        std::future::pending::<()>().await;
+    });
+    Ok(stop)
+}
+
+/// Reads the runtime's events for as long as the process lives, with pauses that grow: a stream that ends at once
+/// without an error means that the runtime does not send any.
+fn follow_events(client: CriClient) -> mpsc::Receiver<ContainerEvent> {
+    let (sender, receiver) = mpsc::channel(QUEUED_EVENTS);
+    tokio::spawn(async move {
+        let mut pause = FIRST_EVENT_RETRY;
+        while !sender.is_closed() {
+            match client.events().await {
+                Ok(stream) => {
+                    let mut stream = std::pin::pin!(stream);
+                    while let Some(Ok(event)) = stream.next().await {
+                        pause = FIRST_EVENT_RETRY;
+                        if sender.try_send(event).is_err() {
+                            debug!("more events than the agent takes; the next listing shows what is in use");
+                        }
+                    }
+                }
+                Err(CriError::Unimplemented { .. }) => {
+                    info!("the runtime sends no container events; use is seen by listing");
+                    return;
+                }
+                Err(error) => debug!("container events: {error}"),
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(MAX_EVENT_RETRY);
+        }
+    });
+    receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// T167.
+    #[test]
+    fn failures_are_told_once_each() {
+        let own = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+        for (failures, text) in [
+            (own(&[]), None),
+            (own(&["a"]), Some("a")),
+            (own(&["a", "b"]), Some("[a, b]")),
+            (own(&["a", "a"]), Some("a")),
+            (own(&["a", "b", "a"]), Some("[a, b]")),
+        ] {
+            assert_eq!(aggregate(&failures).as_deref(), text);
+        }
+    }
+}

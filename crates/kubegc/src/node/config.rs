@@ -1,0 +1,562 @@
+//! What the node agent is told: a `KubeletConfiguration` file, and the kubelet's flags over it (spec `node-gc.md`,
+//! section 15).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use gc_cri::{Endpoint, ManagedLabel};
+use gc_retention::containers::plan::ContainerPolicy;
+use gc_retention::images::plan::AgePolicy;
+use gc_retention::images::protection::ProtectionList;
+use gc_retention::images::space::Thresholds;
+use gc_retention::pressure::{self, EvictionSettings, Threshold};
+use gc_types::GoDuration;
+use serde_json::Value;
+
+/// Images that are kept whatever the configuration says: a sandbox image that an old runtime does not pin.
+const ALWAYS_PROTECTED: [&str; 3] = ["registry.k8s.io/pause", "k8s.gcr.io/pause", "*/pause"];
+/// Fields of other parts of the kubelet are tolerated; a notice names at most so many of them.
+const MAX_NAMED_FIELDS: usize = 8;
+
+/// The kubelet's flags that concern collection, and the agent's own.
+#[derive(Args, Clone, Debug, Default)]
+pub(super) struct NodeFlags {
+    /// A KubeletConfiguration file (kubelet.config.k8s.io/v1beta1); flags win over it
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Socket of the container runtime [default: the first of the well-known ones that exists]
+    #[arg(long, value_name = "unix://PATH")]
+    pub container_runtime_endpoint: Option<String>,
+    /// Limit of each call to the runtime [default: 2m0s]
+    #[arg(long, value_name = "DURATION")]
+    pub runtime_request_timeout: Option<String>,
+    /// Percent of disk use at which image collection begins [default: 85]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
+    pub image_gc_high_threshold: Option<i64>,
+    /// Percent of disk use down to which it goes [default: 80]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
+    pub image_gc_low_threshold: Option<i64>,
+    /// Younger images are never removed [default: 2m0s]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub minimum_image_ttl_duration: Option<String>,
+    /// Images unused for longer are removed, whatever the disk says; 0s is off [default: 0s]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub maximum_image_unused_duration: Option<String>,
+    /// Younger dead containers are never removed, counted from creation [default: 0s]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub minimum_container_ttl_duration: Option<String>,
+    /// Dead containers kept per pod and container name; negative is no limit [default: 1]
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
+    pub maximum_dead_containers_per_container: Option<i64>,
+    /// Dead containers kept on the node; negative is no limit [default: -1]
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
+    pub maximum_dead_containers: Option<i64>,
+    /// Let limits take even the newest dead container of a live pod (the kubelet may run it again)
+    #[arg(long)]
+    pub unsafe_remove_newest_of_live_pods: bool,
+    /// Keep images that match (repeatable): a tag, a repository, a digest, an ID, or a pattern with *
+    #[arg(long, value_name = "PATTERN")]
+    pub protect_image: Vec<String>,
+    /// Keep the images of all pods of this namespace (repeatable)
+    #[arg(long, value_name = "NAMESPACE")]
+    pub protect_namespace: Vec<String>,
+    /// Also collect sandboxes and containers that the kubelet did not make but carry this label
+    #[arg(long, value_name = "KEY[=VALUE]")]
+    pub managed_label: Option<String>,
+    /// Eviction-style disk thresholds, such as imagefs.available<15%,nodefs.available<10% [default: the kubelet's]
+    #[arg(long, value_name = "SIGNAL<LIMIT,…")]
+    pub eviction_hard: Option<String>,
+    /// Where pod logs lie [default: /var/log/pods]
+    #[arg(long, value_name = "DIR")]
+    pub pod_logs_dir: Option<PathBuf>,
+    /// Removals under way at once
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub parallel_removals: u16,
+}
+
+/// What the agent works by, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct NodeConfig {
+    /// The runtime.
+    pub endpoint: Option<Endpoint>,
+    /// Limit of each call.
+    pub request_timeout: Duration,
+    /// Disk thresholds of images.
+    pub thresholds: Thresholds,
+    /// Ages of images.
+    pub ages: AgePolicy,
+    /// Limits of dead containers.
+    pub containers: ContainerPolicy,
+    /// Disk pressure.
+    pub eviction: Vec<Threshold>,
+    /// Where pod logs lie.
+    pub pod_logs_dir: PathBuf,
+    /// Whether images are collected periodically (off at high 100 with no maximum age, as upstream).
+    pub image_loop: bool,
+    /// Images kept.
+    pub protection: ProtectionList,
+    /// Namespaces whose pods' images are kept.
+    pub protected_namespaces: Vec<String>,
+    /// Opt-in for what the kubelet did not make.
+    pub managed_label: Option<ManagedLabel>,
+    /// Removals under way at once.
+    pub parallel_removals: usize,
+}
+
+/// Everything that is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid configuration: {}", list(.0))]
+pub(super) struct ConfigErrors(pub Vec<String>);
+
+fn list(errors: &[String]) -> String {
+    match errors {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
+
+/// Reads fields of the file, collecting what is wrong with them.
+struct Reader<'a> {
+    file: &'a Value,
+    errors: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn field<T>(&mut self, name: &str, expected: &str, read: impl Fn(&Value) -> Option<T>) -> Option<T> {
+        let value = self.file.get(name).filter(|value| !value.is_null())?;
+        let found = read(value);
+        if found.is_none() {
+            self.errors.push(format!("{name}: expected {expected}, found {}", describe(value)));
+        }
+        found
+    }
+
+    fn integer(&mut self, name: &str) -> Option<i64> {
+        self.field(name, "an integer", Value::as_i64)
+    }
+
+    fn text(&mut self, name: &str) -> Option<String> {
+        self.field(name, "a string", |value| value.as_str().map(String::from))
+    }
+
+    fn boolean(&mut self, name: &str) -> Option<bool> {
+        self.field(name, "true or false", Value::as_bool)
+    }
+
+    fn map(&mut self, name: &str) -> Option<BTreeMap<String, String>> {
+        self.field(name, "a map of strings to strings", |value| {
+            value
+                .as_object()?
+                .iter()
+                .map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+                .collect()
+        })
+    }
+
+    /// A duration; a file cannot tell an explicit zero from none, so zero takes the default.
+    fn duration(&mut self, name: &str, default: GoDuration) -> GoDuration {
+        let text = self.field(name, "a duration in a string, such as \"2m0s\"", |value| {
+            value.as_str().map(String::from)
+        });
+        match text.map(|text| text.parse::<GoDuration>()) {
+            Some(Ok(duration)) if duration != GoDuration::ZERO => duration,
+            Some(Err(error)) => {
+                self.errors.push(format!("{name}: {error}"));
+                default
+            }
+            Some(Ok(_)) | None => default,
+        }
+    }
+
+    /// A flag's duration, over the file's.
+    fn flag_duration(&mut self, flag: &str, text: Option<&String>, or: GoDuration) -> GoDuration {
+        let Some(text) = text else { return or };
+        text.parse().unwrap_or_else(|error| {
+            self.errors.push(format!("--{flag}: {error}"));
+            or
+        })
+    }
+}
+
+fn describe(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".into(),
+        Value::Bool(value) => format!("the boolean {value}"),
+        Value::Number(value) => format!("the number {value}"),
+        Value::String(value) => format!("the string {value:?}"),
+        Value::Array(_) => "a list".into(),
+        Value::Object(_) => "an object".into(),
+    }
+}
+
+/// Fields that this agent reads.
+const READ: [&str; 18] = [
+    "apiVersion",
+    "kind",
+    "imageGCHighThresholdPercent",
+    "imageGCLowThresholdPercent",
+    "imageMinimumGCAge",
+    "imageMaximumGCAge",
+    "containerRuntimeEndpoint",
+    "imageServiceEndpoint",
+    "runtimeRequestTimeout",
+    "podLogsDir",
+    "containerLogMaxFiles",
+    "containerLogMaxWorkers",
+    "containerLogMonitorInterval",
+    "evictionHard",
+    "evictionSoft",
+    "evictionSoftGracePeriod",
+    "evictionMinimumReclaim",
+    "mergeDefaultEvictionSettings",
+];
+
+/// Puts file and flags together. `file` is the parsed document, or null without one. Also returns notices: what was
+/// in the file and concerns other parts of the kubelet.
+pub(super) fn resolve(file: &Value, flags: &NodeFlags) -> Result<(NodeConfig, Vec<String>), ConfigErrors> {
+    let mut reader = Reader { file, errors: Vec::new() };
+    check_header(&mut reader);
+    let notices = notices(file);
+    let (thresholds, ages) = image_settings(&mut reader, flags);
+    let containers = container_settings(&mut reader, flags);
+    let endpoint = endpoint(&mut reader, flags);
+    let eviction = eviction(&mut reader, flags);
+    let pod_logs_dir = pod_logs_dir(&mut reader, flags);
+    check_log_settings(&mut reader);
+    let two_minutes = GoDuration::from_seconds(120);
+    let timeout = reader.duration("runtimeRequestTimeout", two_minutes);
+    let timeout =
+        reader.flag_duration("runtime-request-timeout", flags.runtime_request_timeout.as_ref(), timeout);
+    if timeout <= GoDuration::ZERO {
+        reader.errors.push(format!(
+            "runtimeRequestTimeout (--runtime-request-timeout) {timeout} must be greater than 0s"
+        ));
+    }
+    let patterns = ALWAYS_PROTECTED.into_iter().chain(flags.protect_image.iter().map(String::as_str));
+    let protection = ProtectionList::new(patterns).unwrap_or_else(|error| {
+        reader.errors.push(format!("--protect-image: {error}"));
+        ProtectionList::default()
+    });
+    let managed_label = flags.managed_label.as_ref().and_then(|text| {
+        let label = ManagedLabel::parse(text);
+        if label.is_none() {
+            reader.errors.push(format!("--managed-label {text:?}: expected KEY or KEY=VALUE"));
+        }
+        label
+    });
+    if !reader.errors.is_empty() {
+        return Err(ConfigErrors(reader.errors));
+    }
+    let config = NodeConfig {
+        endpoint,
+        request_timeout: timeout.to_std(),
+        thresholds,
+        image_loop: thresholds.high_percent < 100 || ages.maximum_age.is_some(),
+        ages,
+        containers,
+        eviction,
+        pod_logs_dir,
+        protection,
+        protected_namespaces: flags.protect_namespace.clone(),
+        managed_label,
+        parallel_removals: usize::from(flags.parallel_removals.max(1)),
+    };
+    Ok((config, notices))
+}
+
+fn check_header(reader: &mut Reader<'_>) {
+    if reader.file.is_null() {
+        return;
+    }
+    if !reader.file.is_object() {
+        reader.errors.push(format!("the file: expected an object, found {}", describe(reader.file)));
+        return;
+    }
+    for (field, expected) in
+        [("apiVersion", "kubelet.config.k8s.io/v1beta1"), ("kind", "KubeletConfiguration")]
+    {
+        let found = reader.file.get(field).and_then(Value::as_str);
+        if found != Some(expected) {
+            reader.errors.push(format!(
+                "{field}: expected {expected:?}, found {}",
+                found.map_or("nothing".into(), |f| format!("{f:?}"))
+            ));
+        }
+    }
+}
+
+fn notices(file: &Value) -> Vec<String> {
+    let names = file.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+    let other: Vec<&str> = names.filter(|name| !READ.contains(name)).collect();
+    if other.is_empty() {
+        return Vec::new();
+    }
+    let named = other.iter().take(MAX_NAMED_FIELDS).copied().collect::<Vec<_>>().join(", ");
+    let more = other.len().saturating_sub(MAX_NAMED_FIELDS);
+    let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    vec![format!(
+        "the configuration file has fields that do not concern collection, which are left alone: {named}{and_more}"
+    )]
+}
+
+fn image_settings(reader: &mut Reader<'_>, flags: &NodeFlags) -> (Thresholds, AgePolicy) {
+    let high = flags.image_gc_high_threshold.or(reader.integer("imageGCHighThresholdPercent")).unwrap_or(85);
+    let low = flags.image_gc_low_threshold.or(reader.integer("imageGCLowThresholdPercent")).unwrap_or(80);
+    for (field, flag, value) in [
+        ("imageGCHighThresholdPercent", "image-gc-high-threshold", high),
+        ("imageGCLowThresholdPercent", "image-gc-low-threshold", low),
+    ] {
+        if !(0..=100).contains(&value) {
+            reader.errors.push(format!("{field} (--{flag}) {value} must be between 0 and 100, inclusive"));
+        }
+    }
+    if low >= high {
+        reader.errors.push(format!(
+            "imageGCLowThresholdPercent (--image-gc-low-threshold) {low} must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) {high}"
+        ));
+    }
+    let minimum = reader.duration("imageMinimumGCAge", GoDuration::from_seconds(120));
+    let minimum = reader.flag_duration(
+        "minimum-image-ttl-duration",
+        flags.minimum_image_ttl_duration.as_ref(),
+        minimum,
+    );
+    let maximum = reader.duration("imageMaximumGCAge", GoDuration::ZERO);
+    let maximum = reader.flag_duration(
+        "maximum-image-unused-duration",
+        flags.maximum_image_unused_duration.as_ref(),
+        maximum,
+    );
+    for (field, value) in [("imageMinimumGCAge", minimum), ("imageMaximumGCAge", maximum)] {
+        if value < GoDuration::ZERO {
+            reader.errors.push(format!("{field} {value} must not be negative"));
+        }
+    }
+    if maximum > GoDuration::ZERO && maximum <= minimum {
+        reader
+            .errors
+            .push(format!("imageMaximumGCAge {maximum} must be greater than imageMinimumGCAge {minimum}"));
+    }
+    let percent = |value: i64| u8::try_from(value.clamp(0, 100)).unwrap_or(100);
+    (
+        Thresholds { high_percent: percent(high), low_percent: percent(low) },
+        AgePolicy { minimum_age: minimum, maximum_age: (maximum > GoDuration::ZERO).then_some(maximum) },
+    )
+}
+
+fn container_settings(reader: &mut Reader<'_>, flags: &NodeFlags) -> ContainerPolicy {
+    let text = flags.minimum_container_ttl_duration.as_ref();
+    let minimum_age = reader.flag_duration("minimum-container-ttl-duration", text, GoDuration::ZERO);
+    if minimum_age < GoDuration::ZERO {
+        reader.errors.push(format!("--minimum-container-ttl-duration: invalid minimum garbage collection age {minimum_age}; must not be negative"));
+    }
+    let limit = |value: i64| u32::try_from(value).ok();
+    let per_container = flags.maximum_dead_containers_per_container.unwrap_or(1);
+    if per_container == 0 && !flags.unsafe_remove_newest_of_live_pods {
+        reader.errors.push(
+            "--maximum-dead-containers-per-container 0 would remove what the kubelet needs of live pods (restart counts, \
+             exit codes, the proof that a container ran); expected at least 1, or --unsafe-remove-newest-of-live-pods"
+                .into(),
+        );
+    }
+    ContainerPolicy {
+        minimum_age,
+        maximum_per_pod_container: limit(per_container),
+        maximum_containers: limit(flags.maximum_dead_containers.unwrap_or(-1)),
+        keep_newest_of_live_pods: !flags.unsafe_remove_newest_of_live_pods,
+    }
+}
+
+fn endpoint(reader: &mut Reader<'_>, flags: &NodeFlags) -> Option<Endpoint> {
+    let runtime = flags.container_runtime_endpoint.clone().or(reader.text("containerRuntimeEndpoint"));
+    let images = reader.text("imageServiceEndpoint").filter(|text| !text.is_empty());
+    if images.is_some() && images != runtime {
+        reader.errors.push(
+            "imageServiceEndpoint: an image service apart from the container runtime is not supported; expected the same endpoint".into(),
+        );
+    }
+    match Endpoint::parse(&runtime?) {
+        Ok(endpoint) => Some(endpoint),
+        Err(error) => {
+            reader.errors.push(format!("containerRuntimeEndpoint (--container-runtime-endpoint): {error}"));
+            None
+        }
+    }
+}
+
+fn eviction(reader: &mut Reader<'_>, flags: &NodeFlags) -> Vec<Threshold> {
+    let mut settings = EvictionSettings {
+        hard: reader.map("evictionHard"),
+        soft: reader.map("evictionSoft").unwrap_or_default(),
+        soft_grace_period: reader.map("evictionSoftGracePeriod").unwrap_or_default(),
+        minimum_reclaim: reader.map("evictionMinimumReclaim").unwrap_or_default(),
+        merge_defaults: reader.boolean("mergeDefaultEvictionSettings").unwrap_or(false),
+    };
+    if let Some(text) = &flags.eviction_hard {
+        let mut hard = BTreeMap::new();
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            match part.split_once('<') {
+                Some((signal, limit)) => {
+                    hard.insert(signal.to_owned(), limit.to_owned());
+                }
+                None => reader.errors.push(format!("--eviction-hard {part:?}: expected SIGNAL<LIMIT")),
+            }
+        }
+        settings.hard = Some(hard);
+    }
+    pressure::parse(&settings).unwrap_or_else(|errors| {
+        reader.errors.extend(errors);
+        Vec::new()
+    })
+}
+
+fn pod_logs_dir(reader: &mut Reader<'_>, flags: &NodeFlags) -> PathBuf {
+    let from_flag = flags.pod_logs_dir.as_ref().map(|path| path.to_string_lossy().into_owned());
+    let text = from_flag.or(reader.text("podLogsDir")).unwrap_or_else(|| "/var/log/pods".into());
+    let normal = !text.split('/').skip(1).any(|part| matches!(part, "" | "." | ".."));
+    if !text.starts_with('/') || !normal || !text.is_ascii() {
+        reader
+            .errors
+            .push(format!("podLogsDir {text:?} must be an absolute, normalised path of ASCII characters"));
+    }
+    text.into()
+}
+
+/// Settings that this agent does not act on, but a kubelet would refuse.
+fn check_log_settings(reader: &mut Reader<'_>) {
+    if let Some(files) = reader.integer("containerLogMaxFiles").filter(|files| *files <= 1) {
+        reader
+            .errors
+            .push(format!("containerLogMaxFiles (--container-log-max-files) {files} must be greater than 1"));
+    }
+    if let Some(workers) = reader.integer("containerLogMaxWorkers").filter(|workers| *workers < 1) {
+        reader.errors.push(format!("containerLogMaxWorkers {workers} must be at least 1"));
+    }
+    let three_seconds = GoDuration::from_seconds(3);
+    let interval = reader.duration("containerLogMonitorInterval", GoDuration::from_seconds(10));
+    if interval < three_seconds {
+        reader
+            .errors
+            .push(format!("containerLogMonitorInterval {interval} must be at least {three_seconds}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn file(fields: &Value) -> Value {
+        let mut file = json!({"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"});
+        file.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        file
+    }
+
+    fn errors(fields: &Value, flags: &NodeFlags) -> Vec<String> {
+        resolve(&file(fields), flags).err().map(|errors| errors.0).unwrap_or_default()
+    }
+
+    /// T159 and T160.
+    #[test]
+    fn defaults_are_the_kubelets() {
+        for document in [Value::Null, file(&json!({})), file(&json!({"imageMinimumGCAge": "0s"}))] {
+            let (config, notices) = resolve(&document, &NodeFlags::default()).unwrap();
+            assert_eq!(config.thresholds, Thresholds { high_percent: 85, low_percent: 80 });
+            assert_eq!(
+                config.ages,
+                AgePolicy { minimum_age: GoDuration::from_seconds(120), maximum_age: None }
+            );
+            assert_eq!(config.containers, ContainerPolicy::default());
+            assert_eq!((config.eviction.len(), config.pod_logs_dir), (4, "/var/log/pods".into()));
+            assert!(notices.is_empty() && config.image_loop);
+        }
+        let flags = NodeFlags { minimum_image_ttl_duration: Some("0".into()), ..NodeFlags::default() };
+        assert_eq!(resolve(&Value::Null, &flags).unwrap().0.ages.minimum_age, GoDuration::ZERO);
+    }
+
+    /// T154, T155, T157 and T158: each wrong value is named, with what was expected.
+    #[test]
+    fn wrong_values_are_refused() {
+        let low_less = |low, high| {
+            format!(
+                "imageGCLowThresholdPercent (--image-gc-low-threshold) {low} must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) {high}"
+            )
+        };
+        for (fields, expected) in [
+            (json!({"imageGCHighThresholdPercent": 101}), "imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive".into()),
+            (json!({"imageGCLowThresholdPercent": -1}), "imageGCLowThresholdPercent (--image-gc-low-threshold) -1 must be between 0 and 100, inclusive".into()),
+            (json!({"imageGCHighThresholdPercent": 0, "imageGCLowThresholdPercent": 0}), low_less(0, 0)),
+            (json!({"imageGCHighThresholdPercent": 0, "imageGCLowThresholdPercent": 1}), low_less(1, 0)),
+            (json!({"imageMinimumGCAge": "-1ns"}), "imageMinimumGCAge -1ns must not be negative".into()),
+            (json!({"imageMaximumGCAge": "-1ns"}), "imageMaximumGCAge -1ns must not be negative".into()),
+            (json!({"imageMaximumGCAge": "1ns", "imageMinimumGCAge": "2ns"}), "imageMaximumGCAge 1ns must be greater than imageMinimumGCAge 2ns".into()),
+            (json!({"imageMaximumGCAge": "2m"}), "imageMaximumGCAge 2m0s must be greater than imageMinimumGCAge 2m0s".into()),
+            (json!({"imageMinimumGCAge": 120}), "imageMinimumGCAge: expected a duration in a string, such as \"2m0s\", found the number 120".into()),
+            (json!({"imageMinimumGCAge": "1d"}), "imageMinimumGCAge: \"1d\" has the unknown unit \"d\"; expected one of ns, us, ms, s, m, h".into()),
+            (json!({"imageGCHighThresholdPercent": "85"}), "imageGCHighThresholdPercent: expected an integer, found the string \"85\"".into()),
+            (json!({"evictionHard": {"imagefs.available": 15}}), "evictionHard: expected a map of strings to strings, found an object".into()),
+            (json!({"podLogsDir": "logs"}), "podLogsDir \"logs\" must be an absolute, normalised path of ASCII characters".into()),
+            (json!({"podLogsDir": "/var/../log"}), "podLogsDir \"/var/../log\" must be an absolute, normalised path of ASCII characters".into()),
+            (json!({"containerLogMonitorInterval": "2s"}), "containerLogMonitorInterval 2s must be at least 3s".into()),
+            (json!({"kind": "Pod"}), "kind: expected \"KubeletConfiguration\", found \"Pod\"".into()),
+            (json!({"containerRuntimeEndpoint": "npipe:////./pipe/x"}), "containerRuntimeEndpoint (--container-runtime-endpoint): container runtime endpoint \"npipe:////./pipe/x\": scheme \"npipe\" is not supported; expected unix:///path/to/socket".into()),
+        ] {
+            assert_eq!(errors(&fields, &NodeFlags::default()), [expected], "{fields}");
+        }
+    }
+
+    /// T161 and T162.
+    #[test]
+    fn all_errors_are_reported_at_once() {
+        let flags = NodeFlags {
+            minimum_container_ttl_duration: Some("-1s".into()),
+            maximum_dead_containers_per_container: Some(0),
+            ..NodeFlags::default()
+        };
+        let found = errors(&json!({"imageGCHighThresholdPercent": 300}), &flags);
+        assert_eq!(found.len(), 3, "{found:?}");
+        let text = ConfigErrors(found).to_string();
+        assert!(text.starts_with("invalid configuration: [") && text.ends_with(']'), "{text}");
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_other_fields_are_noticed() {
+        let flags = NodeFlags { image_gc_high_threshold: Some(100), ..NodeFlags::default() };
+        let document =
+            file(&json!({"imageGCHighThresholdPercent": 90, "clusterDNS": ["10.0.0.10"], "maxPods": 5}));
+        let (config, notices) = resolve(&document, &flags).unwrap();
+        assert_eq!(config.thresholds.high_percent, 100);
+        assert!(!config.image_loop, "T134");
+        assert_eq!(notices.len(), 1);
+        assert!(notices[0].ends_with("clusterDNS, maxPods"), "{notices:?}");
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "\\PC{0,12}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(2, 8, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("[a-z.]{1,20}", inner, 0..4)
+                    .prop_map(|map| map.into_iter().collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_file_panics(values in prop::collection::vec((0..READ.len(), any_json()), 0..6), document in any_json()) {
+            let _ = resolve(&document, &NodeFlags::default());
+            let fields: Value = values.into_iter().map(|(name, value)| (READ[name].to_owned(), value)).collect();
+            let _ = resolve(&file(&fields), &NodeFlags::default());
+        }
+    }
+}

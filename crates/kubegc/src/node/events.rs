@@ -1,0 +1,110 @@
+//! Events on the Node object (spec `node-gc.md`, section 17.1).
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use gc_kube::ApiClient;
+use http::{Method, Request};
+use http_body_util::Full;
+use serde_json::{Value, json};
+use tracing::{debug, warn};
+
+use super::clock::now;
+
+/// Events on a Node live here, since a Node has no namespace.
+const NAMESPACE: &str = "default";
+/// Longest message kept; events are no place for lists of thousands.
+const MAX_MESSAGE_BYTES: usize = 1024;
+
+/// What is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Told {
+    /// A container pass failed.
+    ContainerGCFailed,
+    /// A second image pass in a row failed.
+    ImageGCFailed,
+    /// The capacity of an image filesystem reads zero.
+    InvalidDiskCapacity,
+    /// Too little could be freed.
+    FreeDiskSpaceFailed,
+    /// A disk signal fired.
+    EvictionThresholdMet,
+}
+
+/// Writes events; one object for each reason, whose count rises when it is told again.
+pub(super) struct NodeEvents {
+    target: Option<(ApiClient, String)>,
+    /// Name and count of the event of each reason (there are five).
+    written: BTreeMap<Told, (String, u32)>,
+}
+
+impl NodeEvents {
+    /// Without a server, events are only logged.
+    #[must_use]
+    pub(super) fn new(target: Option<(ApiClient, String)>) -> Self {
+        Self { target, written: BTreeMap::new() }
+    }
+
+    /// Logs a warning and writes an event, as far as a server takes it.
+    pub(super) async fn warn(&mut self, what: Told, message: &str) {
+        warn!(reason = ?what, "{message}");
+        let Some((client, node)) = self.target.clone() else { return };
+        if let Err(error) = self.write(&client, &node, what, message).await {
+            debug!(reason = ?what, "the event was not written: {error:#}");
+        }
+    }
+
+    async fn write(&mut self, client: &ApiClient, node: &str, what: Told, message: &str) -> Result<()> {
+        let mut end = message.len().min(MAX_MESSAGE_BYTES);
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (message, moment) =
+            (&message[..end], jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+        if let Some((name, count)) = self.written.get(&what).cloned() {
+            let patch = json!({"count": count + 1, "lastTimestamp": moment, "message": message});
+            let path = format!("/api/v1/namespaces/{NAMESPACE}/events/{name}");
+            if send(client, Method::PATCH, &path, "application/merge-patch+json", &patch).await.is_ok() {
+                self.written.insert(what, (name, count + 1));
+                return Ok(());
+            }
+            // It has expired; begin anew.
+            self.written.remove(&what);
+        }
+        let name = format!("{node}.{:x}", now().0);
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": NAMESPACE},
+            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node},
+            "reason": format!("{what:?}"), "message": message, "type": "Warning", "count": 1,
+            "firstTimestamp": moment, "lastTimestamp": moment,
+            "source": {"component": "kubegc", "host": node}, "reportingComponent": "kubegc", "reportingInstance": node,
+        });
+        send(
+            client,
+            Method::POST,
+            &format!("/api/v1/namespaces/{NAMESPACE}/events"),
+            "application/json",
+            &event,
+        )
+        .await?;
+        self.written.insert(what, (name, 1));
+        Ok(())
+    }
+}
+
+async fn send(
+    client: &ApiClient,
+    method: Method,
+    path: &str,
+    content_type: &str,
+    body: &Value,
+) -> Result<()> {
+    let request =
+        Request::builder().method(method).uri(path).header(http::header::CONTENT_TYPE, content_type);
+    let request =
+        request.body(Full::new(Bytes::from(body.to_string()))).context("cannot make the request")?;
+    let answer = client.call(request).await?;
+    ensure!(answer.head.status.is_success(), "{}", answer.head.status);
+    Ok(())
+}

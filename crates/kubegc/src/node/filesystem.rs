@@ -1,0 +1,57 @@
+//! What the kernel says of filesystems.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use gc_retention::images::space::Filesystem;
+
+/// One measurement, and the device it was made on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Measurement {
+    /// The filesystem.
+    pub filesystem: Filesystem,
+    /// Its device number.
+    pub device: u64,
+}
+
+/// Measures the filesystem that a path lies on. A path that does not exist yet is measured at its nearest parent.
+pub(super) fn measure(path: &str) -> Result<Measurement> {
+    let existing = nearest_existing(Path::new(path));
+    let stat =
+        rustix::fs::stat(&existing).with_context(|| format!("cannot look at {}", existing.display()))?;
+    let space = rustix::fs::statvfs(&existing)
+        .with_context(|| format!("cannot measure the filesystem of {}", existing.display()))?;
+    Ok(Measurement {
+        filesystem: Filesystem {
+            path: Arc::from(path),
+            capacity_bytes: space.f_frsize.saturating_mul(space.f_blocks),
+            available_bytes: space.f_frsize.saturating_mul(space.f_bavail),
+            inodes: space.f_files,
+            inodes_free: space.f_ffree,
+        },
+        device: stat.st_dev,
+    })
+}
+
+fn nearest_existing(path: &Path) -> PathBuf {
+    let existing = path.ancestors().find(|ancestor| ancestor.exists());
+    existing.unwrap_or(Path::new("/")).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn a_path_that_does_not_exist_yet_is_measured_at_its_parent() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = measure(folder.path().to_str().unwrap()).unwrap();
+        let below = folder.path().join("not/yet");
+        let there = measure(below.to_str().unwrap()).unwrap();
+        assert_eq!(here.device, there.device);
+        assert_eq!(here.filesystem.capacity_bytes, there.filesystem.capacity_bytes);
+        assert!(here.filesystem.capacity_bytes >= here.filesystem.available_bytes);
+    }
+}

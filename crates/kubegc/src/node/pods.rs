@@ -1,0 +1,337 @@
+//! Which pods exist on this node, and which images they name (spec `node-gc.md`, section 14.4).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use gc_kube::ApiClient;
+use gc_retention::containers::PodUid;
+use gc_retention::containers::pods::{KnownPod, OracleState, PodView};
+use gc_types::GoDuration;
+use http_body_util::Full;
+use serde::Deserialize;
+use tracing::warn;
+
+/// Pods per page of a list.
+const PAGE: u32 = 500;
+/// Most pods taken; a node has a few hundred, a protected namespace thousands.
+const MAX_PODS: usize = 100_000;
+/// A source that had pods and lists none is believed when it has said so this many times in a row.
+const EMPTY_CONFIRMATIONS: u32 = 3;
+/// How long a UID must be unknown before its pod counts as gone.
+const SAFETY_DELAY: GoDuration = GoDuration::from_seconds(60);
+/// Static pods: the hash of the manifest, which the runtime has as UID.
+const CONFIG_HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
+
+/// Where knowledge of pods comes from.
+pub(super) enum PodSource {
+    /// An API server.
+    Api {
+        /// Client.
+        client: ApiClient,
+        /// Name of this node.
+        node: String,
+        /// Namespaces whose images are kept, wherever their pods run.
+        protected_namespaces: Vec<String>,
+    },
+    /// Static manifests: protect the images that they name; whether other pods exist nobody knows.
+    Manifests(PathBuf),
+    /// Nothing.
+    None,
+}
+
+/// What is known of pods, kept from pass to pass.
+pub(super) struct Pods {
+    source: PodSource,
+    /// The view for the collectors.
+    pub view: PodView,
+    /// Images that pods name, with or without a container yet.
+    pub named_images: Vec<Arc<str>>,
+    empty_answers: u32,
+}
+
+#[derive(Deserialize)]
+struct PodList {
+    metadata: ListMetadata,
+    #[serde(default)]
+    items: Vec<Pod>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ListMetadata {
+    r#continue: String,
+}
+
+/// What of a pod is read: no environment, no arguments, no secrets.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Pod {
+    metadata: PodMetadata,
+    spec: PodSpec,
+    status: PodStatus,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct PodMetadata {
+    uid: String,
+    annotations: BTreeMap<String, String>,
+    deletion_timestamp: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct PodSpec {
+    containers: Vec<NamedImage>,
+    init_containers: Vec<NamedImage>,
+    ephemeral_containers: Vec<NamedImage>,
+    volumes: Vec<Volume>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NamedImage {
+    name: String,
+    image: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Volume {
+    image: Option<ImageVolume>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ImageVolume {
+    reference: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PodStatus {
+    phase: String,
+    reason: String,
+}
+
+impl Pod {
+    fn images(&self) -> impl Iterator<Item = &str> {
+        let spec = &self.spec;
+        let containers =
+            spec.containers.iter().chain(&spec.init_containers).chain(&spec.ephemeral_containers);
+        let volumes = spec
+            .volumes
+            .iter()
+            .filter_map(|volume| volume.image.as_ref().map(|image| image.reference.as_str()));
+        containers.map(|container| container.image.as_str()).chain(volumes).filter(|image| !image.is_empty())
+    }
+
+    fn is_finished(&self) -> bool {
+        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    /// The UIDs under which a runtime may know it: its own, and for a static pod the hash of its manifest.
+    fn uids(&self) -> impl Iterator<Item = PodUid> {
+        let hash = self.metadata.annotations.get(CONFIG_HASH_ANNOTATION);
+        [Some(&self.metadata.uid), hash].into_iter().flatten().filter_map(|uid| PodUid::new(uid))
+    }
+
+    fn known(&self) -> KnownPod {
+        KnownPod {
+            finished: self.is_finished(),
+            evicted: self.status.phase == "Failed" && self.status.reason == "Evicted",
+            deleting: self.metadata.deletion_timestamp.is_some(),
+            init_containers: self.spec.init_containers.iter().map(|c| Arc::from(c.name.as_str())).collect(),
+        }
+    }
+}
+
+impl Pods {
+    /// Nothing is known before the first [`Pods::refresh`].
+    #[must_use]
+    pub(super) fn new(source: PodSource) -> Self {
+        let state = match &source {
+            PodSource::Api { .. } => OracleState::Unsynced { why: "not asked yet".into() },
+            PodSource::Manifests(_) | PodSource::None => OracleState::Standalone,
+        };
+        let view = PodView {
+            state,
+            known: BTreeMap::new(),
+            unknown_since: BTreeMap::new(),
+            safety_delay: SAFETY_DELAY,
+        };
+        Self { source, view, named_images: Vec::new(), empty_answers: 0 }
+    }
+
+    /// Asks again. A source that fails makes the view answer nothing, and keeps the images it last named.
+    pub(super) async fn refresh(&mut self) {
+        match &self.source {
+            PodSource::None => {}
+            PodSource::Manifests(folder) => match read_manifests(folder) {
+                Ok(images) => self.named_images = images,
+                Err(error) => warn!("static manifests: {error:#}"),
+            },
+            PodSource::Api { client, node, protected_namespaces } => {
+                let answer = ask(client, node, protected_namespaces).await;
+                self.take(answer);
+            }
+        }
+    }
+
+    fn take(&mut self, answer: Result<(Vec<Pod>, Vec<Pod>)>) {
+        match answer {
+            Ok((pods, protected)) => {
+                self.empty_answers = if pods.is_empty() { self.empty_answers + 1 } else { 0 };
+                if pods.is_empty() && !self.view.known.is_empty() && self.empty_answers < EMPTY_CONFIRMATIONS
+                {
+                    let why =
+                        "the API server lists no pod of this node, which had some; asking again".to_owned();
+                    self.view.state = OracleState::Unsynced { why };
+                    return;
+                }
+                self.view.known =
+                    pods.iter().flat_map(|pod| pod.uids().map(|uid| (uid, pod.known()))).collect();
+                let named =
+                    pods.iter().filter(|pod| !pod.is_finished()).chain(&protected).flat_map(Pod::images);
+                self.named_images = named.collect::<BTreeSet<_>>().into_iter().map(Arc::from).collect();
+                self.view.state = OracleState::Synced;
+            }
+            Err(error) => self.view.state = OracleState::Unsynced { why: format!("{error:#}") },
+        }
+    }
+}
+
+async fn ask(client: &ApiClient, node: &str, namespaces: &[String]) -> Result<(Vec<Pod>, Vec<Pod>)> {
+    let own =
+        list(client, &format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}&limit={PAGE}")).await?;
+    let mut protected = Vec::new();
+    for namespace in namespaces {
+        protected.extend(list(client, &format!("/api/v1/namespaces/{namespace}/pods?limit={PAGE}")).await?);
+    }
+    Ok((own, protected))
+}
+
+async fn list(client: &ApiClient, path: &str) -> Result<Vec<Pod>> {
+    let mut pods = Vec::new();
+    let mut token = String::new();
+    loop {
+        let uri = if token.is_empty() { path.to_owned() } else { format!("{path}&continue={token}") };
+        let request = http::Request::get(&uri).header(http::header::ACCEPT, "application/json");
+        let request =
+            request.body(Full::<Bytes>::default()).with_context(|| format!("cannot ask for {path}"))?;
+        let answer = client.call(request).await.with_context(|| format!("cannot list {path}"))?;
+        let status = answer.head.status;
+        anyhow::ensure!(status.is_success(), "cannot list {path}: {status}");
+        let page: PodList =
+            serde_json::from_slice(&answer.body).with_context(|| format!("cannot read {path}"))?;
+        pods.extend(page.items);
+        anyhow::ensure!(pods.len() <= MAX_PODS, "more than {MAX_PODS} pods at {path}");
+        if page.metadata.r#continue.is_empty() {
+            return Ok(pods);
+        }
+        token = page.metadata.r#continue;
+    }
+}
+
+fn read_manifests(folder: &PathBuf) -> Result<Vec<Arc<str>>> {
+    let mut images = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let path = entry.with_context(|| format!("cannot read {}", folder.display()))?.path();
+        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        if hidden || !path.is_file() {
+            continue;
+        }
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        match serde_yaml_ng::from_str::<Pod>(&text) {
+            Ok(pod) => images.extend(pod.images().map(Arc::from)),
+            Err(error) => warn!("{} is no pod manifest: {error}", path.display()),
+        }
+    }
+    Ok(images.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+    use serde_json::json;
+
+    fn pod(value: serde_json::Value) -> Pod {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn known(pods: &Pods) -> Vec<&str> {
+        pods.view.known.keys().map(PodUid::as_str).collect()
+    }
+
+    /// T28 and T91: images without a container, and static pods by the hash of their manifest.
+    #[test]
+    fn pods_are_known_by_what_the_runtime_calls_them() {
+        let mut pods = Pods::new(PodSource::None);
+        let mirror = pod(json!({
+            "metadata": {"uid": "api-uid", "annotations": {"kubernetes.io/config.hash": "hash"}},
+            "spec": {
+                "containers": [{"name": "a", "image": "main:v1", "env": [{"name": "TOKEN", "value": "x"}]}],
+                "initContainers": [{"name": "setup", "image": "init:v1"}],
+                "ephemeralContainers": [{"name": "debug", "image": "debug:v1"}],
+                "volumes": [{"name": "v", "image": {"reference": "volume:v1"}}, {"name": "e", "emptyDir": {}}],
+            },
+            "status": {"phase": "Pending"},
+        }));
+        let finished = pod(json!({
+            "metadata": {"uid": "done", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"containers": [{"name": "a", "image": "old:v1"}]},
+            "status": {"phase": "Failed", "reason": "Evicted"},
+        }));
+        pods.take(Ok((
+            vec![mirror, finished],
+            vec![pod(json!({"spec": {"containers": [{"image": "kept:v1"}]}}))],
+        )));
+        assert_eq!(pods.view.state, OracleState::Synced);
+        assert_eq!(known(&pods), ["api-uid", "done", "hash"]);
+        let done = &pods.view.known[&PodUid::new("done").unwrap()];
+        assert!(done.finished && done.evicted && done.deleting);
+        assert_eq!(pods.view.known[&PodUid::new("hash").unwrap()].init_containers.len(), 1);
+        let named: Vec<&str> = pods.named_images.iter().map(AsRef::as_ref).collect();
+        assert_eq!(
+            named,
+            ["debug:v1", "init:v1", "kept:v1", "main:v1", "volume:v1"],
+            "finished pods name none"
+        );
+    }
+
+    #[test]
+    fn a_source_that_fails_or_suddenly_knows_nothing_is_not_believed() {
+        let mut pods = Pods::new(PodSource::None);
+        let one = || pod(json!({"metadata": {"uid": "u"}}));
+        pods.take(Ok((vec![one()], vec![])));
+        pods.take(Err(anyhow::anyhow!("connection refused")));
+        assert_eq!(pods.view.state, OracleState::Unsynced { why: "connection refused".into() });
+        assert_eq!(known(&pods), ["u"], "what was known is kept for the day it answers again");
+        for _ in 1..EMPTY_CONFIRMATIONS {
+            pods.take(Ok((vec![], vec![])));
+            assert!(matches!(pods.view.state, OracleState::Unsynced { .. }));
+        }
+        pods.take(Ok((vec![], vec![])));
+        assert_eq!((&pods.view.state, known(&pods).len()), (&OracleState::Synced, 0));
+    }
+
+    #[test]
+    fn static_manifests_name_images() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write(
+            "etcd.yaml",
+            "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - {name: etcd, image: 'etcd:v3'}\n",
+        );
+        write("pod.json", r#"{"spec":{"containers":[{"name":"a","image":"b:v1"}]}}"#);
+        write("notes.txt", "- not\n- a pod");
+        write(".hidden.yaml", "spec: {containers: [{image: 'hidden:v1'}]}");
+        let images = read_manifests(&folder.path().to_owned()).unwrap();
+        assert_eq!(images, [Arc::from("b:v1"), Arc::from("etcd:v3")]);
+    }
+}

@@ -1,0 +1,85 @@
+//! The small HTTP server of a collector: `/metrics`, `/healthz`, `/livez`, `/readyz`.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// Connections served at once; more wait.
+const MAX_CONNECTIONS: usize = 64;
+/// A client that sends no request for so long is let go.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the server shows.
+#[derive(Clone)]
+pub(crate) struct Shown {
+    /// The metrics.
+    pub metrics: Arc<Registry>,
+    /// Whether the first passes are done.
+    pub ready: Arc<AtomicBool>,
+}
+
+/// Listens until the process ends. Returns the address (the port may have been 0).
+pub(crate) async fn serve(address: SocketAddr, shown: Shown) -> Result<SocketAddr> {
+    let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+    let bound = listener.local_addr().context("cannot tell the address listened on")?;
+    tokio::spawn(async move {
+        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        loop {
+            let Ok(slot) = slots.clone().acquire_owned().await else { return };
+            let Ok((stream, _)) = listener.accept().await else { continue };
+            let shown = shown.clone();
+            tokio::spawn(async move {
+                let service = hyper::service::service_fn(move |request| {
+                    std::future::ready(Ok::<_, Infallible>(answer(&request, &shown)))
+                });
+                let mut server = hyper::server::conn::http1::Builder::new();
+                let connection = server.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+                // A connection that breaks concerns its client only.
+                let _ = connection.serve_connection(TokioIo::new(stream), service).await;
+                drop(slot);
+            });
+        }
+    });
+    Ok(bound)
+}
+
+fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Full<Bytes>> {
+    let text = |status, text: &str| {
+        let mut response = Response::new(Full::new(Bytes::from(text.to_owned())));
+        *response.status_mut() = status;
+        response
+    };
+    match request.uri().path() {
+        "/healthz" | "/livez" => text(StatusCode::OK, "ok"),
+        "/readyz" if shown.ready.load(Ordering::Relaxed) => text(StatusCode::OK, "ok"),
+        "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "the first pass is not done yet"),
+        "/metrics" => metrics(shown),
+        _ => text(StatusCode::NOT_FOUND, "not found; try /metrics, /healthz, /livez or /readyz"),
+    }
+}
+
+fn metrics(shown: &Shown) -> Response<Full<Bytes>> {
+    let mut body = String::new();
+    let status = match encode(&mut body, &shown.metrics) {
+        Ok(()) => StatusCode::OK,
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    let kind = http::HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+    response
+}
