@@ -51,8 +51,8 @@ pub struct EtcdOptions {
     pub watch_lag: usize,
     /// TLS material, for endpoints with `https://`.
     pub tls: Option<EtcdTls>,
-    /// Name and password, where etcd asks for them.
-    pub user: Option<(String, String)>,
+    /// Who we are, where etcd asks for that.
+    pub user: Option<EtcdUser>,
 }
 
 impl Default for EtcdOptions {
@@ -81,6 +81,21 @@ pub struct EtcdTls {
 impl fmt::Debug for EtcdTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdTls").field("identity", &self.identity.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// A user of etcd.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EtcdUser {
+    /// The name.
+    pub name: String,
+    /// The password.
+    pub password: String,
+}
+
+impl fmt::Debug for EtcdUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdUser").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -405,8 +420,8 @@ fn connection(options: &EtcdOptions) -> ConnectOptions {
         }
         connection = connection.with_tls(client);
     }
-    if let Some((name, password)) = &options.user {
-        connection = connection.with_user(name, password).with_auto_token_refresh(true);
+    if let Some(user) = &options.user {
+        connection = connection.with_user(&user.name, &user.password).with_auto_token_refresh(true);
     }
     connection
 }
