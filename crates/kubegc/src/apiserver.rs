@@ -158,7 +158,7 @@ fn open_storage(
 ) -> anyhow::Result<Arc<dyn Storage>> {
     Ok(match (kind, data_dir) {
         (StorageKind::Etcd, _) => {
-            Arc::new(EtcdStorage::connect(&options.etcd_endpoints, etcd_options(options)?)?)
+            Arc::new(EtcdStorage::connect(&options.etcd_endpoints, &etcd_options(options)?)?)
         }
         (StorageKind::Memory, _) => Arc::new(MemoryStorage::default()),
         (StorageKind::Redb, Some(folder)) => Arc::new(RedbStorage::open(folder, RedbOptions::default())?),
