@@ -153,8 +153,8 @@ pub fn validate_status_update(definition: &Value) -> Vec<FieldError> {
     problems
 }
 
-/// Warnings for a new or changed definition: formats that nobody knows, as far as `stored` did not have
-/// them.
+/// Warnings for a new or changed definition: formats that nobody knows and rules that are not evaluated, as
+/// far as `stored` did not have them.
 #[must_use]
 pub fn warnings(definition: &Value, stored: Option<&Value>) -> Vec<String> {
     let formats = |definition: &Value| {
@@ -164,8 +164,17 @@ pub fn warnings(definition: &Value, stored: Option<&Value>) -> Vec<String> {
         }
         found
     };
-    let old = stored.map(formats).unwrap_or_default();
-    formats(definition).difference(&old).map(|format| format!("unrecognized format {format:?}")).collect()
+    let rules = |definition: &Value| {
+        let mut found = BTreeSet::new();
+        for version in versions(definition) {
+            structural::unsupported_rules(&version["schema"]["openAPIV3Schema"], &mut found);
+        }
+        found
+    };
+    let (old, old_rules) = (stored.map(formats).unwrap_or_default(), stored.map(rules).unwrap_or_default());
+    let formats = formats(definition);
+    let formats = formats.difference(&old).map(|format| format!("unrecognized format {format:?}"));
+    formats.chain(rules(definition).difference(&old_rules).cloned()).collect()
 }
 
 /// Where the parts of versions stand in messages: kube-apiserver moves what is the same in all versions to

@@ -3,9 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::CustomVersion;
-use super::field;
-use super::validate;
-use crate::error::{ApiError, FieldError};
+use super::{cel, field, validate};
+use crate::error::{ApiError, CauseReason, FieldError};
 use crate::schema;
 
 /// Whether two objects differ outside of their metadata.
@@ -98,7 +97,26 @@ impl CustomVersion {
         self.validate_scale_status(object, &mut problems);
         validate::embedded_resources(&self.schema, "", object, &mut problems);
         self.validate_list_types(object, stored, &mut problems);
+        self.validate_rules(object, stored, &mut problems);
         problems
+    }
+
+    /// Rules are only evaluated over values of the right shape.
+    fn validate_rules(&self, object: &Value, stored: Option<&Value>, problems: &mut Vec<FieldError>) {
+        if self.programs.is_empty() {
+            return;
+        }
+        let blocks = |problem: &FieldError| {
+            use CauseReason::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
+            matches!(problem.reason, NotSupported | Required | TooLong | TooMany | TypeInvalid)
+        };
+        if problems.iter().any(blocks) {
+            let why = "some validation rules were not checked because the object was invalid; correct the \
+                       existing errors to complete validation";
+            problems.push(field::invalid("<nil>", &Value::Null, why));
+        } else {
+            problems.extend(cel::check(&self.schema, &self.programs, "", object, stored));
+        }
     }
 
     /// Checks an update of the status endpoint.
@@ -115,6 +133,7 @@ impl CustomVersion {
         self.validate_scale_status(object, &mut problems);
         validate::embedded_resources(&self.schema, "", object, &mut problems);
         self.validate_list_types(object, Some(stored), &mut problems);
+        self.validate_rules(object, Some(stored), &mut problems);
         problems
     }
 

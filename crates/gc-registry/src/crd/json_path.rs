@@ -248,7 +248,7 @@ impl Step {
         match self {
             Self::Field(name) => {
                 if let Value::Object(map) = value {
-                    found.extend(map.get(name))
+                    found.extend(map.get(name));
                 }
             }
             Self::Index(index) => {

@@ -15,6 +15,7 @@ use crate::resource::{DefaultGarbageCollection, ResourceDefinition, Subresource}
 use crate::schema::Schema;
 use gc_types::Scope;
 
+mod cel;
 mod columns;
 mod compile;
 mod conditions;
@@ -52,6 +53,7 @@ pub struct CustomVersion {
     schema: Arc<Schema>,
     source: Value,
     patterns: validate::Patterns,
+    programs: cel::Programs,
     has_status: bool,
     scale: Option<ScalePaths>,
     columns: Vec<CustomColumn>,
@@ -188,6 +190,8 @@ fn compile_version(group: &str, name: &str, kind: &str, version: &Value) -> Cust
     let schema = Schema { embedded_resource: true, ..compile::compile(&source) };
     let mut patterns = validate::Patterns::new();
     validate::patterns(&schema, &mut patterns);
+    let mut programs = cel::Programs::new();
+    cel::programs(&schema, &mut programs);
     let subresources = &version["subresources"];
     let scale = &subresources["scale"];
     let path = |key: &str| scale[key].as_str().filter(|path| !path.is_empty()).map(Arc::from);
@@ -209,6 +213,7 @@ fn compile_version(group: &str, name: &str, kind: &str, version: &Value) -> Cust
         schema: Arc::new(schema),
         source,
         patterns,
+        programs,
         has_status: subresources["status"].is_object(),
         scale,
         columns: columns::columns(version),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::compile::{compile, is_integer_and_string};
 use super::field::{forbidden, invalid, invalid_text, not_supported, required};
-use super::{formats, validate};
+use super::{cel, formats, validate};
 use crate::error::FieldError;
 use crate::schema::prune;
 
@@ -126,6 +126,27 @@ pub(super) fn validate_schema(path: &str, schema: &Value, has_status: bool) -> V
     problems.extend(structural);
     check_open_api(source, path, &Allowed { defaults: Ok(()), inside_metadata: false }, true, &mut problems);
     problems
+}
+
+/// Rules that cannot be evaluated here: a warning each.
+pub(super) fn unsupported_rules(schema: &Value, found: &mut BTreeSet<String>) {
+    let Some(source) = schema.as_object() else { return };
+    for (_, rule) in branches(source, "x-kubernetes-validations") {
+        for text in [text(rule, "rule"), text(rule, "messageExpression")] {
+            if !text.trim().is_empty()
+                && let Err(why) = cel::compile(text)
+            {
+                found.insert(format!("x-kubernetes-validations rule {text:?} is not evaluated: {why}"));
+            }
+        }
+    }
+    for key in ["items", "additionalProperties"] {
+        source.get(key).into_iter().for_each(|schema| unsupported_rules(schema, found));
+    }
+    object(source, "properties")
+        .into_iter()
+        .flatten()
+        .for_each(|(_, schema)| unsupported_rules(schema, found));
 }
 
 /// Formats that restrict nothing because nobody knows them: a warning each.

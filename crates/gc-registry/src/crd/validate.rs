@@ -349,7 +349,7 @@ fn closest(tried: impl Iterator<Item = Vec<FieldError>>) -> Option<Vec<FieldErro
 }
 
 /// The type as `openAPIV3Schema` says it.
-fn type_name(node: &Node) -> Option<&'static str> {
+pub(super) fn type_name(node: &Node) -> Option<&'static str> {
     match node {
         Node::Any => None,
         Node::Object(_) | Node::Map(_) => Some("object"),
@@ -417,7 +417,7 @@ fn first_duplicate<'v>(items: impl Iterator<Item = &'v Value>) -> Option<usize> 
 }
 
 /// The values of the keys of an item, with defaults, as one text.
-fn key_of(item: &Value, keys: &[Arc<str>], items: &Schema) -> String {
+pub(super) fn key_of(item: &Value, keys: &[Arc<str>], items: &Schema) -> String {
     Value::Object(key_values(item, keys, items)).to_string()
 }
 

@@ -1,0 +1,404 @@
+//! Evaluation, with a budget.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::functions;
+use super::parse::{Expression, Macro, Operator};
+use super::value::Val;
+
+/// What is left to spend on an object; each step and each element or byte that is looked at costs.
+#[derive(Debug)]
+pub(super) struct Budget(pub(super) u64);
+
+/// Why an expression has no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum EvalError {
+    /// As CEL words it, such as `no such key: size`.
+    Failed(String),
+    /// The budget is spent.
+    TooExpensive,
+}
+
+pub(super) type Evaluated<'v> = Result<Val<'v>, EvalError>;
+
+pub(super) fn failed<T>(why: impl Into<String>) -> Result<T, EvalError> {
+    Err(EvalError::Failed(why.into()))
+}
+
+/// The names that an expression may use. The innermost come last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scope<'v> {
+    names: Vec<(Arc<str>, Val<'v>)>,
+}
+
+impl<'v> Scope<'v> {
+    pub(super) fn set(&mut self, name: impl Into<Arc<str>>, value: Val<'v>) {
+        self.names.push((name.into(), value));
+    }
+
+    fn get(&self, name: &str) -> Option<Val<'v>> {
+        self.names.iter().rev().find(|(found, _)| **found == *name).map(|(_, value)| value.clone())
+    }
+}
+
+impl Budget {
+    pub(super) fn spend(&mut self, cost: usize) -> Result<(), EvalError> {
+        match self.0.checked_sub(cost as u64) {
+            Some(rest) => {
+                self.0 = rest;
+                Ok(())
+            }
+            None => {
+                self.0 = 0;
+                Err(EvalError::TooExpensive)
+            }
+        }
+    }
+}
+
+pub(super) fn evaluate<'v>(
+    expression: &Expression,
+    scope: &mut Scope<'v>,
+    budget: &mut Budget,
+) -> Evaluated<'v> {
+    budget.spend(1)?;
+    match expression {
+        Expression::Null => Ok(Val::Null),
+        Expression::Bool(value) => Ok(Val::Bool(*value)),
+        Expression::Int(value) => Ok(Val::Int(*value)),
+        Expression::Uint(value) => Ok(Val::Uint(*value)),
+        Expression::Double(value) => Ok(Val::Double(*value)),
+        Expression::Text(text) => Ok(Val::text(text)),
+        Expression::Bytes(bytes) => Ok(Val::Bytes(bytes.as_slice().into())),
+        Expression::Name(name) => match scope.get(name).or_else(|| type_value(name)) {
+            Some(value) => Ok(value),
+            None => failed(format!("undeclared reference to '{name}'")),
+        },
+        Expression::Select { operand, field, optional } => {
+            let operand = evaluate(operand, scope, budget)?;
+            select(&operand, &Val::text(field), *optional)
+        }
+        Expression::Index { operand, index, optional } => {
+            let operand = evaluate(operand, scope, budget)?;
+            let index = evaluate(index, scope, budget)?;
+            select(&operand, &index, *optional)
+        }
+        Expression::Has { operand, field } => {
+            let operand = match evaluate(operand, scope, budget)? {
+                Val::Optional(Some(value)) => (*value).clone(),
+                Val::Optional(None) => return Ok(Val::Bool(false)),
+                other => other,
+            };
+            let found = operand.member(&Val::text(field));
+            Ok(Val::Bool(found.is_some_and(|value| !matches!(value, Val::Null))))
+        }
+        Expression::Call { target, name, arguments } => {
+            call(target.as_deref(), name, arguments, scope, budget)
+        }
+        Expression::Macro { kind, range, names, bodies } => {
+            let range = evaluate(range, scope, budget)?;
+            comprehend(*kind, &range, names, bodies, scope, budget)
+        }
+        Expression::List(items) => {
+            let items: Result<Vec<_>, _> = items.iter().map(|item| evaluate(item, scope, budget)).collect();
+            Ok(Val::list(items?))
+        }
+        Expression::Map(entries) => {
+            let mut map = Vec::new();
+            for (key, value) in entries {
+                map.push((evaluate(key, scope, budget)?, evaluate(value, scope, budget)?));
+            }
+            Ok(Val::Map(Rc::new(map)))
+        }
+        Expression::Not(operand) => match evaluate(operand, scope, budget)? {
+            Val::Bool(value) => Ok(Val::Bool(!value)),
+            _ => failed("no such overload"),
+        },
+        Expression::Negate(operand) => match evaluate(operand, scope, budget)? {
+            Val::Int(value) => {
+                value.checked_neg().map_or_else(|| failed("integer overflow"), |v| Ok(Val::Int(v)))
+            }
+            Val::Double(value) => Ok(Val::Double(-value)),
+            _ => failed("no such overload"),
+        },
+        Expression::Binary(operator @ (Operator::And | Operator::Or), left, right) => {
+            logic(*operator == Operator::Or, left, right, scope, budget)
+        }
+        Expression::Binary(operator, left, right) => {
+            let left = evaluate(left, scope, budget)?;
+            let right = evaluate(right, scope, budget)?;
+            binary(*operator, &left, &right, budget)
+        }
+        Expression::Condition(parts) => match evaluate(&parts[0], scope, budget)? {
+            Val::Bool(true) => evaluate(&parts[1], scope, budget),
+            Val::Bool(false) => evaluate(&parts[2], scope, budget),
+            _ => failed("no such overload"),
+        },
+    }
+}
+
+fn type_value<'v>(name: &str) -> Option<Val<'v>> {
+    const TYPES: [&str; 10] =
+        ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
+    TYPES.iter().find(|found| **found == name).map(|name| Val::Type(name))
+}
+
+fn select<'v>(operand: &Val<'v>, key: &Val<'v>, optional: bool) -> Evaluated<'v> {
+    match operand {
+        Val::Optional(None) => return Ok(Val::Optional(None)),
+        Val::Optional(Some(inner)) => {
+            let found = select(inner, key, true)?;
+            return Ok(found);
+        }
+        _ => {}
+    }
+    let found = match key {
+        _ if !operand.is_list() => operand.member(key),
+        Val::Int(index) => usize::try_from(*index).ok().and_then(|index| operand.item(index)),
+        _ => return failed("no such overload"),
+    };
+    match found {
+        found if optional => Ok(Val::Optional(found.map(Rc::new))),
+        Some(value) => Ok(value),
+        None if operand.is_list() => failed(format!("index out of bounds: {}", functions::printed(key))),
+        None if operand.is_map() => failed(format!("no such key: {}", functions::printed(key))),
+        None => failed("no such overload"),
+    }
+}
+
+/// `&&` and `||`: one side can decide whatever the other is, even an error.
+fn logic<'v>(
+    or: bool,
+    left: &Expression,
+    right: &Expression,
+    scope: &mut Scope<'v>,
+    budget: &mut Budget,
+) -> Evaluated<'v> {
+    let left = evaluate(left, scope, budget);
+    match &left {
+        Ok(Val::Bool(value)) if *value == or => return Ok(Val::Bool(or)),
+        Err(EvalError::TooExpensive) => return left,
+        _ => {}
+    }
+    let right = evaluate(right, scope, budget)?;
+    match (left, right) {
+        (_, Val::Bool(value)) if value == or => Ok(Val::Bool(or)),
+        (Ok(Val::Bool(_)), Val::Bool(value)) => Ok(Val::Bool(value)),
+        (Err(error), _) => Err(error),
+        _ => failed("no such overload"),
+    }
+}
+
+fn binary<'v>(operator: Operator, left: &Val<'v>, right: &Val<'v>, budget: &mut Budget) -> Evaluated<'v> {
+    // Looking at long values costs by their length.
+    if let (Some(a), Some(b)) = (left.size(), right.size()) {
+        budget.spend(a.min(b) / 10)?;
+    }
+    match operator {
+        Operator::Equal => Ok(Val::Bool(left.equals(right))),
+        Operator::NotEqual => Ok(Val::Bool(!left.equals(right))),
+        Operator::In => {
+            if let Some(items) = right.items() {
+                budget.spend(items.len())?;
+                Ok(Val::Bool(items.iter().any(|item| item.equals(left))))
+            } else if right.is_map() {
+                Ok(Val::Bool(right.member(left).is_some()))
+            } else {
+                failed("no such overload")
+            }
+        }
+        Operator::Less | Operator::LessOrEqual | Operator::Greater | Operator::GreaterOrEqual => {
+            let Some(order) = left.compare(right) else { return failed("no such overload") };
+            Ok(Val::Bool(match operator {
+                Operator::Less => order.is_lt(),
+                Operator::LessOrEqual => order.is_le(),
+                Operator::Greater => order.is_gt(),
+                _ => order.is_ge(),
+            }))
+        }
+        _ => arithmetic(operator, left, right, budget),
+    }
+}
+
+fn arithmetic<'v>(operator: Operator, left: &Val<'v>, right: &Val<'v>, budget: &mut Budget) -> Evaluated<'v> {
+    let whole = |value: Option<i64>| value.map_or_else(|| failed("integer overflow"), |v| Ok(Val::Int(v)));
+    let unsigned =
+        |value: Option<u64>| value.map_or_else(|| failed("unsigned integer overflow"), |v| Ok(Val::Uint(v)));
+    match (operator, left, right) {
+        (Operator::Add, Val::Text(a), Val::Text(b)) => {
+            budget.spend((a.len() + b.len()) / 10)?;
+            Ok(Val::text(&format!("{a}{b}")))
+        }
+        (Operator::Add, Val::Int(a), Val::Int(b)) => whole(a.checked_add(*b)),
+        (Operator::Subtract, Val::Int(a), Val::Int(b)) => whole(a.checked_sub(*b)),
+        (Operator::Multiply, Val::Int(a), Val::Int(b)) => whole(a.checked_mul(*b)),
+        (Operator::Divide | Operator::Remainder, Val::Int(_), Val::Int(0))
+        | (Operator::Divide | Operator::Remainder, Val::Uint(_), Val::Uint(0)) => failed("division by zero"),
+        (Operator::Divide, Val::Int(a), Val::Int(b)) => whole(a.checked_div(*b)),
+        (Operator::Remainder, Val::Int(a), Val::Int(b)) => whole(a.checked_rem(*b)),
+        (Operator::Add, Val::Uint(a), Val::Uint(b)) => unsigned(a.checked_add(*b)),
+        (Operator::Subtract, Val::Uint(a), Val::Uint(b)) => unsigned(a.checked_sub(*b)),
+        (Operator::Multiply, Val::Uint(a), Val::Uint(b)) => unsigned(a.checked_mul(*b)),
+        (Operator::Divide, Val::Uint(a), Val::Uint(b)) => unsigned(a.checked_div(*b)),
+        (Operator::Remainder, Val::Uint(a), Val::Uint(b)) => unsigned(a.checked_rem(*b)),
+        (Operator::Add, Val::Duration(a), Val::Duration(b)) => duration(a.checked_add(*b)),
+        (Operator::Subtract, Val::Duration(a), Val::Duration(b)) => duration(a.checked_sub(*b)),
+        (Operator::Subtract, Val::Timestamp(a), Val::Timestamp(b)) => {
+            duration(i64::try_from(a.as_nanosecond() - b.as_nanosecond()).ok())
+        }
+        (Operator::Add, Val::Timestamp(t), Val::Duration(d))
+        | (Operator::Add, Val::Duration(d), Val::Timestamp(t)) => {
+            timestamp(t.as_nanosecond() + i128::from(*d))
+        }
+        (Operator::Subtract, Val::Timestamp(t), Val::Duration(d)) => {
+            timestamp(t.as_nanosecond() - i128::from(*d))
+        }
+        _ => {
+            if let (Operator::Add, Some(mut a), Some(b)) = (operator, left.items(), right.items()) {
+                budget.spend(a.len() + b.len())?;
+                a.extend(b);
+                return Ok(Val::list(a));
+            }
+            let (Some(a), Some(b)) = (left.number(), right.number()) else {
+                return failed("no such overload");
+            };
+            match operator {
+                Operator::Add => Ok(Val::Double(a + b)),
+                Operator::Subtract => Ok(Val::Double(a - b)),
+                Operator::Multiply => Ok(Val::Double(a * b)),
+                Operator::Divide => Ok(Val::Double(a / b)),
+                _ => failed("no such overload"),
+            }
+        }
+    }
+}
+
+fn duration<'v>(nanoseconds: Option<i64>) -> Evaluated<'v> {
+    nanoseconds.map_or_else(|| failed("integer overflow"), |value| Ok(Val::Duration(value)))
+}
+
+fn timestamp<'v>(nanoseconds: i128) -> Evaluated<'v> {
+    jiff::Timestamp::from_nanosecond(nanoseconds)
+        .map_or_else(|_| failed("timestamp overflow"), |t| Ok(Val::Timestamp(t)))
+}
+
+fn comprehend<'v>(
+    kind: Macro,
+    range: &Val<'v>,
+    names: &[Arc<str>],
+    bodies: &[Expression],
+    scope: &mut Scope<'v>,
+    budget: &mut Budget,
+) -> Evaluated<'v> {
+    // Of a list the index and the item, of a map the key and the value; one name stands for item or key.
+    let pairs: Vec<(Val<'v>, Val<'v>)> = match (range.items(), range.entries()) {
+        (Some(items), _) => (0_i64..).map(Val::Int).zip(items).collect(),
+        (None, Some(entries)) => entries,
+        _ => return failed("no such overload"),
+    };
+    let is_list = range.is_list();
+    let depth = scope.names.len();
+    let mut found = Vec::new();
+    let mut matches = 0_usize;
+    let mut error = None;
+    for (key, value) in pairs {
+        budget.spend(1)?;
+        match names {
+            [one] => scope.set(Arc::clone(one), if is_list { value.clone() } else { key.clone() }),
+            [first, second, ..] => {
+                scope.set(Arc::clone(first), key.clone());
+                scope.set(Arc::clone(second), value.clone());
+            }
+            [] => {}
+        }
+        let tested = match (kind, bodies) {
+            (Macro::Map, [_]) => Ok(Val::Bool(true)),
+            (_, [test, ..]) => evaluate(test, scope, budget),
+            _ => failed("no such overload"),
+        };
+        let result = match (kind, tested) {
+            (_, Err(EvalError::TooExpensive)) => Err(EvalError::TooExpensive),
+            // An element that decides outweighs one that fails.
+            (Macro::All | Macro::Exists, Err(failure)) => {
+                error = error.or(Some(failure));
+                Ok(None)
+            }
+            (_, Err(failure)) => Err(failure),
+            (Macro::All, Ok(Val::Bool(false))) => Ok(Some(Val::Bool(false))),
+            (Macro::Exists, Ok(Val::Bool(true))) => Ok(Some(Val::Bool(true))),
+            (Macro::ExistsOne, Ok(Val::Bool(true))) => {
+                matches += 1;
+                Ok(None)
+            }
+            (Macro::Filter, Ok(Val::Bool(true))) => {
+                found.push(if is_list { value } else { key });
+                Ok(None)
+            }
+            (Macro::Map, Ok(Val::Bool(true))) => {
+                match bodies.last().map(|body| evaluate(body, scope, budget)) {
+                    Some(Ok(value)) => {
+                        found.push(value);
+                        Ok(None)
+                    }
+                    Some(Err(failure)) => Err(failure),
+                    None => Ok(None),
+                }
+            }
+            (_, Ok(Val::Bool(_))) => Ok(None),
+            _ => failed("no such overload"),
+        };
+        scope.names.truncate(depth);
+        if let Some(decided) = result? {
+            return Ok(decided);
+        }
+    }
+    match (kind, error) {
+        (_, Some(error)) => Err(error),
+        (Macro::All, None) => Ok(Val::Bool(true)),
+        (Macro::Exists, None) => Ok(Val::Bool(false)),
+        (Macro::ExistsOne, None) => Ok(Val::Bool(matches == 1)),
+        (Macro::Map | Macro::Filter, None) => Ok(Val::list(found)),
+    }
+}
+
+fn call<'v>(
+    target: Option<&Expression>,
+    name: &str,
+    arguments: &[Expression],
+    scope: &mut Scope<'v>,
+    budget: &mut Budget,
+) -> Evaluated<'v> {
+    // `optional.of` and its like look like methods of a value.
+    if let Some(Expression::Name(namespace)) = target
+        && matches!(namespace.as_str(), "optional" | "math" | "sets" | "strings")
+        && scope.get(namespace).is_none()
+    {
+        let arguments: Result<Vec<_>, _> = arguments.iter().map(|a| evaluate(a, scope, budget)).collect();
+        return functions::call(&format!("{namespace}.{name}"), &arguments?, budget);
+    }
+    let mut values = Vec::new();
+    if let Some(target) = target {
+        values.push(evaluate(target, scope, budget)?);
+    }
+    // The alternative of an optional is only looked at where there is no value.
+    if let (Some(Val::Optional(Some(value))), "orValue" | "or") = (values.first(), name) {
+        return Ok(if name == "orValue" { (**value).clone() } else { Val::Optional(Some(Rc::clone(value))) });
+    }
+    for argument in arguments {
+        values.push(evaluate(argument, scope, budget)?);
+    }
+    functions::call(name, &values, budget)
+}
+
+/// Puts a document under a name.
+pub(super) fn bind<'v>(
+    scope: &mut Scope<'v>,
+    name: &str,
+    value: &'v Value,
+    schema: &'v crate::schema::Schema,
+) {
+    scope.set(name, Val::of(value, Some(schema)));
+}

@@ -1,0 +1,314 @@
+//! The values of expressions.
+
+use std::cmp::Ordering;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use crate::schema::{Node, Schema, StringFormat};
+
+/// A value. What comes from a document stays there.
+#[derive(Clone, Debug)]
+pub(super) enum Val<'v> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    Text(Rc<str>),
+    Bytes(Rc<[u8]>),
+    /// Nanoseconds.
+    Duration(i64),
+    Timestamp(jiff::Timestamp),
+    /// Billionths of one.
+    Quantity(i128),
+    /// An array or an object of a document.
+    Json(&'v Value, Option<&'v Schema>),
+    List(Rc<Vec<Val<'v>>>),
+    Map(Rc<Vec<(Val<'v>, Val<'v>)>>),
+    Optional(Option<Rc<Val<'v>>>),
+    Type(&'static str),
+}
+
+impl<'v> Val<'v> {
+    /// A value of a document, typed by its schema.
+    pub(super) fn of(value: &'v Value, schema: Option<&'v Schema>) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(flag) => Self::Bool(*flag),
+            Value::Number(number) => match number.as_i64() {
+                Some(whole) if !matches!(schema.map(|schema| &schema.node), Some(Node::Number)) => {
+                    Self::Int(whole)
+                }
+                _ => Self::Double(number.as_f64().unwrap_or(f64::NAN)),
+            },
+            Value::String(text) => typed_text(text, schema),
+            Value::Array(_) | Value::Object(_) => Self::Json(value, schema),
+        }
+    }
+
+    pub(super) fn text(text: &str) -> Self {
+        Self::Text(text.into())
+    }
+
+    pub(super) fn list(items: Vec<Self>) -> Self {
+        Self::List(Rc::new(items))
+    }
+
+    pub(super) fn type_name(&self) -> &'static str {
+        match self {
+            Self::Null => "null_type",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Uint(_) => "uint",
+            Self::Double(_) => "double",
+            Self::Text(_) => "string",
+            Self::Bytes(_) => "bytes",
+            Self::Duration(_) => "google.protobuf.Duration",
+            Self::Timestamp(_) => "google.protobuf.Timestamp",
+            Self::Quantity(_) => "kubernetes.Quantity",
+            Self::Json(Value::Array(_), _) | Self::List(_) => "list",
+            Self::Json(..) | Self::Map(_) => "map",
+            Self::Optional(_) => "optional_type",
+            Self::Type(_) => "type",
+        }
+    }
+
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self, Self::List(_) | Self::Json(Value::Array(_), _))
+    }
+
+    pub(super) fn is_map(&self) -> bool {
+        matches!(self, Self::Map(_) | Self::Json(Value::Object(_), _))
+    }
+
+    /// One element of a list.
+    pub(super) fn item(&self, index: usize) -> Option<Val<'v>> {
+        match self {
+            Self::List(items) => items.get(index).cloned(),
+            Self::Json(Value::Array(items), schema) => {
+                items.get(index).map(|item| Val::of(item, schema.and_then(item_schema)))
+            }
+            _ => None,
+        }
+    }
+
+    /// The elements of a list.
+    pub(super) fn items(&self) -> Option<Vec<Val<'v>>> {
+        match self {
+            Self::List(items) => Some(items.to_vec()),
+            Self::Json(Value::Array(items), schema) => {
+                let item_schema = schema.and_then(item_schema);
+                Some(items.iter().map(|item| Val::of(item, item_schema)).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// The entries of a map.
+    pub(super) fn entries(&self) -> Option<Vec<(Val<'v>, Val<'v>)>> {
+        match self {
+            Self::Map(entries) => Some(entries.to_vec()),
+            Self::Json(Value::Object(map), schema) => Some(
+                map.iter()
+                    .map(|(name, value)| {
+                        (Val::text(name), Val::of(value, schema.and_then(|schema| schema.field(name))))
+                    })
+                    .collect(),
+            ),
+            _ => None,
+        }
+    }
+
+    /// How many elements, entries, characters or bytes.
+    pub(super) fn size(&self) -> Option<usize> {
+        match self {
+            Self::List(items) => Some(items.len()),
+            Self::Map(entries) => Some(entries.len()),
+            Self::Json(Value::Array(items), _) => Some(items.len()),
+            Self::Json(Value::Object(map), _) => Some(map.len()),
+            Self::Text(text) => Some(text.chars().count()),
+            Self::Bytes(bytes) => Some(bytes.len()),
+            _ => None,
+        }
+    }
+
+    /// The member of a map; `None` if there is none, or no map.
+    pub(super) fn member(&self, key: &Val<'v>) -> Option<Val<'v>> {
+        match (self, key) {
+            (Self::Json(Value::Object(map), schema), Self::Text(name)) => {
+                map.get(&**name).map(|value| Val::of(value, schema.and_then(|schema| schema.field(name))))
+            }
+            (Self::Map(entries), key) => {
+                entries.iter().find(|(found, _)| found.equals(key)).map(|(_, value)| value.clone())
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn equals(&self, other: &Val<'v>) -> bool {
+        match (self, other) {
+            (Self::Null, Self::Null) => true,
+            (Self::Bool(a), Self::Bool(b)) => a == b,
+            (Self::Text(a), Self::Text(b)) => a == b,
+            (Self::Bytes(a), Self::Bytes(b)) => a == b,
+            (Self::Type(a), Self::Type(b)) => a == b,
+            (Self::Json(a, _), Self::Json(b, _)) if std::ptr::eq(*a, *b) => true,
+            (Self::Optional(a), Self::Optional(b)) => match (a, b) {
+                (Some(a), Some(b)) => a.equals(b),
+                (None, None) => true,
+                _ => false,
+            },
+            _ => {
+                if let (Some(a), Some(b)) = (self.items(), other.items()) {
+                    return a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| a.equals(b));
+                }
+                if let (Some(a), Some(_)) = (self.entries(), other.entries()) {
+                    return self.size() == other.size()
+                        && a.iter()
+                            .all(|(key, value)| other.member(key).is_some_and(|found| value.equals(&found)));
+                }
+                self.compare(other) == Some(Ordering::Equal)
+            }
+        }
+    }
+
+    /// The order of two values, if they have one.
+    pub(super) fn compare(&self, other: &Val<'v>) -> Option<Ordering> {
+        match (self, other) {
+            (Self::Bool(a), Self::Bool(b)) => Some(a.cmp(b)),
+            (Self::Text(a), Self::Text(b)) => Some(a.cmp(b)),
+            (Self::Bytes(a), Self::Bytes(b)) => Some(a.cmp(b)),
+            (Self::Duration(a), Self::Duration(b)) => Some(a.cmp(b)),
+            (Self::Timestamp(a), Self::Timestamp(b)) => Some(a.cmp(b)),
+            (Self::Quantity(a), Self::Quantity(b)) => Some(a.cmp(b)),
+            _ => match (self.whole(), other.whole()) {
+                (Some(a), Some(b)) => Some(a.cmp(&b)),
+                _ => self.number()?.partial_cmp(&other.number()?),
+            },
+        }
+    }
+
+    fn whole(&self) -> Option<i128> {
+        match self {
+            Self::Int(value) => Some((*value).into()),
+            Self::Uint(value) => Some((*value).into()),
+            _ => None,
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "numbers are compared across types as doubles")]
+    pub(super) fn number(&self) -> Option<f64> {
+        match self {
+            Self::Int(value) => Some(*value as f64),
+            Self::Uint(value) => Some(*value as f64),
+            Self::Double(value) => Some(*value),
+            _ => None,
+        }
+    }
+}
+
+fn item_schema(schema: &Schema) -> Option<&Schema> {
+    match &schema.node {
+        Node::List(list) => Some(&list.items),
+        _ => None,
+    }
+}
+
+fn typed_text<'v>(text: &'v str, schema: Option<&'v Schema>) -> Val<'v> {
+    if let Some(Node::String(StringFormat::Other(format))) = schema.map(|schema| &schema.node) {
+        let typed = match &**format {
+            "date-time" => text.parse().ok().map(Val::Timestamp),
+            "date" => format!("{text}T00:00:00Z").parse().ok().map(Val::Timestamp),
+            "duration" => parse_duration(text).map(Val::Duration),
+            _ => None,
+        };
+        if let Some(typed) = typed {
+            return typed;
+        }
+    }
+    Val::text(text)
+}
+
+/// A Go duration in nanoseconds.
+pub(super) fn parse_duration(text: &str) -> Option<i64> {
+    /// The longest duration in nanoseconds.
+    const LONGEST: f64 = 9.2e18;
+    let (negative, mut rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if rest == "0" {
+        return Some(0);
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    let mut total = 0_f64;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let value: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        total += value
+            * match &rest[..unit] {
+                "ns" => 1.0,
+                "us" | "µs" => 1e3,
+                "ms" => 1e6,
+                "s" => 1e9,
+                "m" => 60e9,
+                "h" => 3600e9,
+                _ => return None,
+            };
+        rest = &rest[unit..];
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "below the longest duration, in whole nanoseconds")]
+    (total <= LONGEST).then(|| if negative { -(total.round() as i64) } else { total.round() as i64 })
+}
+
+/// A quantity such as `1.5Gi`, in billionths.
+pub(super) fn parse_quantity(text: &str) -> Option<i128> {
+    const BILLIONTHS: i128 = 1_000_000_000;
+    let (negative, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+        return None;
+    }
+    let (numerator, denominator): (i128, i128) = match suffix {
+        "" => (1, 1),
+        "n" => (1, 1_000_000_000),
+        "u" => (1, 1_000_000),
+        "m" => (1, 1_000),
+        "k" => (1_000, 1),
+        "M" => (1_000_000, 1),
+        "G" => (1_000_000_000, 1),
+        "T" => (1_000_000_000_000, 1),
+        "P" => (1_000_000_000_000_000, 1),
+        "E" => (1_000_000_000_000_000_000, 1),
+        "Ki" => (1 << 10, 1),
+        "Mi" => (1 << 20, 1),
+        "Gi" => (1 << 30, 1),
+        "Ti" => (1 << 40, 1),
+        "Pi" => (1 << 50, 1),
+        "Ei" => (1 << 60, 1),
+        _ => {
+            let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+            let power = 10_i128.checked_pow(exponent.unsigned_abs())?;
+            if exponent < 0 { (1, power) } else { (power, 1) }
+        }
+    };
+    let mut billionths =
+        if whole.is_empty() { 0 } else { whole.parse::<i128>().ok()? }.checked_mul(BILLIONTHS)?;
+    let mut place = BILLIONTHS / 10;
+    for digit in fraction.bytes() {
+        billionths = billionths.checked_add(i128::from(digit - b'0') * place)?;
+        place /= 10;
+    }
+    let value = billionths.checked_mul(numerator)? / denominator;
+    Some(if negative { -value } else { value })
+}
