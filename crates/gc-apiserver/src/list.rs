@@ -109,7 +109,7 @@ impl ListStream {
             ItemForm::Row(table, _) => format!(
                 "{{\"kind\":\"Table\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"columnDefinitions\":{},\"rows\":[",
                 representation.meta_version(),
-                table.columns_json()
+                table.columns()
             ),
         };
         let mut stream = Self::new(head.into_bytes(), list.items, form, representation);

@@ -91,7 +91,7 @@ pub(crate) fn object(
         }
         (Form::Object, _) => return Ok(value(object.value()?, representation)),
         (Form::Metadata, _) => metadata_json(&mut out, object, representation)?,
-        (Form::Table, _) => table().single(&mut out, object, include, representation)?,
+        (Form::Table, _) => table().single(&mut out, object, include, representation, true)?,
     }
     if representation.pretty || representation.encoding == Encoding::Yaml {
         let plain: Value = serde_json::from_slice(&out).map_err(ApiError::internal)?;

@@ -73,7 +73,7 @@ pub(crate) async fn answer(
     };
     let object = Arc::new(Object::from_value(Arc::new(type_meta), review));
     let response = Response { code: 201, body: ResponseBody::Object(object), warnings: Vec::new() };
-    service::write_answer(request, definition, representation, response)
+    service::write_answer(request, &target.resource, representation, response)
 }
 
 fn expect_kind(review: &Value, definition: &ResourceDefinition) -> Result<(), ApiError> {

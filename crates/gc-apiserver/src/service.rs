@@ -530,7 +530,7 @@ pub(crate) fn api_version(group: &str, version: &str) -> String {
 /// Writes the registry's answer in a representation.
 pub(crate) fn write_answer(
     request: &ApiRequest,
-    definition: &ResourceDefinition,
+    definition: &Arc<ResourceDefinition>,
     representation: Representation,
     answer: RegistryResponse,
 ) -> Result<Answer, ApiError> {

@@ -1,8 +1,11 @@
 //! Tables: what `kubectl get` shows.
 
+use std::sync::Arc;
+
 use gc_registry::api::Object;
 use gc_registry::error::ApiError;
-use gc_registry::resource::ResourceDefinition;
+use gc_registry::kinds;
+use gc_registry::resource::{ResourceDefinition, Target};
 use serde_json::{Value, json};
 
 use crate::negotiate::Representation;
@@ -10,24 +13,48 @@ use crate::render::{self, IncludeObject};
 
 /// The table form of one resource, at the time of one request (ages count from it).
 pub(crate) struct Table {
-    columns: Value,
+    definition: Arc<ResourceDefinition>,
     now: jiff::Timestamp,
 }
 
 impl Table {
     /// The table of a resource.
-    pub(crate) fn of(definition: &ResourceDefinition, now: jiff::Timestamp) -> Self {
-        let _ = definition;
-        let columns = json!([
-            {"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0},
-            {"name": "Created At", "type": "date", "format": "", "description": "", "priority": 0},
-        ]);
-        Self { columns, now }
+    pub(crate) fn of(definition: &Arc<ResourceDefinition>, now: jiff::Timestamp) -> Self {
+        Self { definition: Arc::clone(definition), now }
+    }
+
+    fn target(&self) -> Target<'_> {
+        let definition = &self.definition;
+        Target {
+            group: &definition.group,
+            version: &definition.version,
+            resource: &definition.resource,
+            subresource: None,
+        }
     }
 
     /// `columnDefinitions`
-    pub(crate) fn columns_json(&self) -> String {
-        self.columns.to_string()
+    pub(crate) fn columns(&self) -> Value {
+        match &self.definition.custom {
+            None => kinds::columns(self.target()).iter().map(kinds::Column::to_value).collect(),
+            Some(custom) => custom
+                .columns()
+                .iter()
+                .map(|column| {
+                    json!({
+                        "name": *column.name, "type": *column.r#type, "format": *column.format,
+                        "description": *column.description, "priority": column.priority,
+                    })
+                })
+                .collect(),
+        }
+    }
+
+    fn cells(&self, object: &Value) -> Vec<Value> {
+        match &self.definition.custom {
+            None => kinds::cells(self.target(), object, self.now),
+            Some(custom) => custom.columns().iter().map(|column| column.cell(object, self.now)).collect(),
+        }
     }
 
     /// Appends one row.
@@ -38,11 +65,17 @@ impl Table {
         include: IncludeObject,
         representation: Representation,
     ) -> Result<(), ApiError> {
-        let _ = self.now;
         let value = object.value()?;
-        let cells = json!([value.pointer("/metadata/name"), value.pointer("/metadata/creationTimestamp")]);
         out.extend_from_slice(b"{\"cells\":");
-        serde_json::to_writer(&mut *out, &cells).map_err(ApiError::internal)?;
+        serde_json::to_writer(&mut *out, &self.cells(value)).map_err(ApiError::internal)?;
+        let conditions = match self.definition.custom {
+            None => kinds::row_conditions(self.target(), value),
+            Some(_) => Vec::new(),
+        };
+        if !conditions.is_empty() {
+            out.extend_from_slice(b",\"conditions\":");
+            serde_json::to_writer(&mut *out, &conditions).map_err(ApiError::internal)?;
+        }
         out.extend_from_slice(b",\"object\":");
         match include {
             IncludeObject::None => out.extend_from_slice(b"null"),
@@ -53,8 +86,8 @@ impl Table {
         Ok(())
     }
 
-    /// A table of one row; `with_columns` is false for the later events of a watch.
-    pub(crate) fn single_with(
+    /// Appends a table of one row; the later events of a watch leave the columns out.
+    pub(crate) fn single(
         &self,
         out: &mut Vec<u8>,
         object: &Object,
@@ -64,7 +97,7 @@ impl Table {
     ) -> Result<(), ApiError> {
         let metadata = object.metadata()?;
         let meta = json!({"resourceVersion": metadata.get("resourceVersion")});
-        let columns = if with_columns { self.columns_json() } else { "null".into() };
+        let columns = if with_columns { self.columns() } else { Value::Null };
         out.extend_from_slice(
             format!(
                 "{{\"kind\":\"Table\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"columnDefinitions\":{columns},\"rows\":[",
@@ -75,16 +108,5 @@ impl Table {
         self.row(out, object, include, representation)?;
         out.extend_from_slice(b"]}");
         Ok(())
-    }
-
-    /// A table of one row.
-    pub(crate) fn single(
-        &self,
-        out: &mut Vec<u8>,
-        object: &Object,
-        include: IncludeObject,
-        representation: Representation,
-    ) -> Result<(), ApiError> {
-        self.single_with(out, object, include, representation, true)
     }
 }

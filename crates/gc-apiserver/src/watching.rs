@@ -223,7 +223,7 @@ impl WatchStream {
             let mut out = Vec::new();
             let with_columns = !std::mem::replace(&mut self.columns_sent, true);
             table
-                .single_with(&mut out, object, *include, representation, with_columns)
+                .single(&mut out, object, *include, representation, with_columns)
                 .map(|()| Bytes::from(json_frame(event_type, &out)))
         } else {
             let write = || write_event(event_type, object, representation);

@@ -1,0 +1,210 @@
+//! Who may do what, over a real connection.
+#![allow(clippy::unwrap_used)] // a broken assumption should stop the test
+
+mod support;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::{Answer, TestServer};
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
+
+/// Waits until a request is answered with a code: roles take effect a moment after they are written.
+async fn until(
+    server: &TestServer,
+    code: u16,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Answer {
+    let mut last = None;
+    for _ in 0..200 {
+        let answer = server.send(method, path, headers, body.to_owned()).await;
+        if answer.code == code {
+            return answer;
+        }
+        last = Some(answer);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{method} {path} was never answered with {code}: {last:?}");
+}
+
+async fn give(server: &TestServer, user: &str, name: &str, rules: Value) {
+    let role = json!({"metadata": {"name": name}, "rules": rules});
+    assert_eq!(server.post(ROLES, &role).await.code, 201);
+    let binding = json!({"metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]});
+    assert_eq!(server.post(BINDINGS, &binding).await.code, 201);
+}
+
+#[tokio::test]
+async fn credentials_decide_who_asks() {
+    let server = TestServer::start().await;
+    let me = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let answer = server.post(me, &review).await;
+    assert_eq!(answer.code, 201, "{answer:?}");
+    let groups = json!(["system:masters", "system:authenticated"]);
+    assert_eq!(answer.json()["status"]["userInfo"], json!({"username": "kubegc-admin", "groups": groups}));
+    let table = [
+        ("Bearer wrong", 401, "Unauthorized"),
+        ("Bearer ", 403, "Forbidden"),
+        ("Basic dXNlcjpwYXNz", 403, "Forbidden"),
+    ];
+    for (header, code, reason) in table {
+        let answer = server.send("GET", CONFIG_MAPS, &[("authorization", header)], "").await;
+        assert_eq!(answer.outcome(), (code, reason.to_owned()), "{header}");
+    }
+    for path in ["/healthz", "/livez", "/readyz", "/version"] {
+        let answer = server.send("GET", path, &[("authorization", "none")], "").await;
+        assert_eq!(answer.code, 200, "{path} is open to anybody");
+    }
+    assert_eq!(server.send("GET", "/metrics", &[("authorization", "none")], "").await.code, 403);
+}
+
+#[tokio::test]
+async fn the_client_certificate_is_the_administrator() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let server = TestServer::start().await;
+    let mut stream = server.connect(b"http/1.1", true).await;
+    let head = format!("GET {CONFIG_MAPS} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+}
+
+#[tokio::test]
+async fn impersonation_needs_permission_and_takes_rights_away() {
+    let server = TestServer::start().await;
+    give(
+        &server,
+        "ann",
+        "reader",
+        json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]),
+    )
+    .await;
+    let ann = [("impersonate-user", "ann")];
+    until(&server, 200, "GET", CONFIG_MAPS, &ann, "").await;
+    let denied = server.send("DELETE", &format!("{CONFIG_MAPS}/a"), &ann, "").await;
+    assert_eq!(denied.outcome(), (403, "Forbidden".to_owned()));
+    let message = denied.json()["message"].as_str().unwrap().to_owned();
+    assert_eq!(
+        message,
+        r#"configmaps "a" is forbidden: User "ann" cannot delete resource "configmaps" in API group "" in the namespace "default""#
+    );
+    let groups_only = server.send("GET", CONFIG_MAPS, &[("impersonate-group", "g")], "").await;
+    assert_eq!(groups_only.code, 500);
+}
+
+#[tokio::test]
+async fn nobody_grants_what_he_has_not() {
+    let server = TestServer::start().await;
+    give(&server, "eve", "role-writer", json!([
+        {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"], "verbs": ["*"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
+    ])).await;
+    let eve = [("impersonate-user", "eve")];
+    let role = |verb: &str| {
+        json!({"metadata": {"name": verb}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": [verb]}]}).to_string()
+    };
+    until(&server, 201, "POST", ROLES, &eve, &role("get")).await;
+    // The verb "*" on roles includes escalate, which is the right to give more.
+    assert_eq!(server.send("POST", ROLES, &eve, role("delete")).await.code, 201);
+
+    give(&server, "mallory", "plain-writer", json!([
+        {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"], "verbs": ["create", "get", "patch", "update"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
+    ])).await;
+    let mallory = [("impersonate-user", "mallory"), ("content-type", "application/json")];
+    let own = json!({"metadata": {"name": "own"}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]});
+    until(&server, 201, "POST", ROLES, &mallory, &own.to_string()).await;
+    let more = json!({"metadata": {"name": "more"}, "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]});
+    assert_eq!(server.send("POST", ROLES, &mallory, more.to_string()).await.code, 403);
+    let patch = json!([{"op": "replace", "path": "/rules/0/verbs", "value": ["delete"]}]).to_string();
+    let patching = [("impersonate-user", "mallory"), ("content-type", "application/json-patch+json")];
+    assert_eq!(server.send("PATCH", &format!("{ROLES}/own"), &patching, patch).await.code, 403);
+    let binding = json!({"metadata": {"name": "up"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"}]});
+    assert_eq!(server.send("POST", BINDINGS, &mallory, binding.to_string()).await.code, 403);
+}
+
+#[tokio::test]
+async fn service_account_tokens_work_until_their_account_goes() {
+    let server = TestServer::start().await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = server.post(accounts, &json!({"metadata": {"name": "robot"}})).await;
+    assert_eq!(account.code, 201);
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}});
+    let issued = server.post(&format!("{accounts}/robot/token"), &request).await;
+    assert_eq!(issued.code, 201, "{issued:?}");
+    let token = issued.json()["status"]["token"].as_str().unwrap().to_owned();
+    let review =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let status = server.post(reviews, &review).await.json()["status"].clone();
+    assert_eq!(status["authenticated"], true);
+    assert_eq!(status["user"]["username"], "system:serviceaccount:default:robot");
+    assert_eq!(
+        status["user"]["groups"],
+        json!(["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"])
+    );
+    give(
+        &server,
+        "system:serviceaccount:default:robot",
+        "robot",
+        json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]),
+    )
+    .await;
+    let bearer = format!("Bearer {token}");
+    let as_robot = [("authorization", bearer.as_str())];
+    until(&server, 200, "GET", CONFIG_MAPS, &as_robot, "").await;
+    let too_short = json!({"spec": {"expirationSeconds": 5}});
+    assert_eq!(server.post(&format!("{accounts}/robot/token"), &too_short).await.code, 422);
+    assert_eq!(server.send("DELETE", &format!("{accounts}/robot"), &[], "").await.code, 200);
+    assert_eq!(server.send("GET", CONFIG_MAPS, &as_robot, "").await.code, 401);
+    assert_eq!(server.post(&format!("{accounts}/robot/token"), &request).await.code, 404);
+}
+
+#[tokio::test]
+async fn access_reviews_tell_what_roles_say() {
+    let server = TestServer::start().await;
+    give(
+        &server,
+        "ann",
+        "reader",
+        json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]),
+    )
+    .await;
+    let ann = [("impersonate-user", "ann"), ("content-type", "application/json")];
+    until(&server, 404, "GET", &format!("{CONFIG_MAPS}/none"), &ann, "").await;
+    let reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    let asked = |user: &str, verb: &str, namespace: &str| json!({"spec": {"user": user, "resourceAttributes": {"verb": verb, "resource": "configmaps", "namespace": namespace}}});
+    let table = [
+        (asked("ann", "get", "default"), true),
+        (asked("ann", "delete", "default"), false),
+        (asked("ann", "get", "other"), false),
+        (
+            json!({"spec": {"user": "x", "groups": ["system:masters"], "nonResourceAttributes": {"verb": "get", "path": "/metrics"}}}),
+            true,
+        ),
+        (json!({"spec": {"user": "x", "nonResourceAttributes": {"verb": "get", "path": "/metrics"}}}), false),
+    ];
+    for (review, want) in table {
+        let answer = server.post(reviews, &review).await;
+        assert_eq!((answer.code, &answer.json()["status"]["allowed"]), (201, &json!(want)), "{review}");
+    }
+    assert_eq!(server.post(reviews, &json!({"spec": {"user": "x"}})).await.code, 422);
+    let rules = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let answer =
+        server.send("POST", rules, &ann, json!({"spec": {"namespace": "default"}}).to_string()).await;
+    let listed = answer.json()["status"]["resourceRules"].clone();
+    let expected = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]});
+    assert!(listed.as_array().unwrap().contains(&expected), "{listed}");
+}

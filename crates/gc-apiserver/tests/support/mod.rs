@@ -1,0 +1,194 @@
+//! A server on loopback and a client that speaks real HTTPS to it.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use gc_apiserver::{RunningServer, Server, ServerConfig};
+use gc_registry::{Config, Registry};
+use gc_store::MemoryStorage;
+use http::{HeaderMap, Request};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// The administrator's token.
+pub const TOKEN: &str = "test-token";
+
+pub struct TestServer {
+    pub server: RunningServer,
+    roots: rustls::RootCertStore,
+}
+
+/// An answer, its body read to the end.
+#[derive(Debug)]
+pub struct Answer {
+    pub code: u16,
+    pub headers: HeaderMap,
+    pub bytes: Bytes,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.bytes).unwrap_or_else(|error| panic!("{error}: {:?}", self.bytes))
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// Code and reason of a Status.
+    pub fn outcome(&self) -> (u16, String) {
+        let reason = serde_json::from_slice::<Value>(&self.bytes).ok();
+        let reason = reason.and_then(|status| status["reason"].as_str().map(str::to_owned));
+        (self.code, reason.unwrap_or_default())
+    }
+}
+
+impl TestServer {
+    pub async fn start() -> Self {
+        let registry = Registry::open(Arc::new(MemoryStorage::default()), Config::default()).unwrap();
+        let config = ServerConfig {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            data_dir: None,
+            admin_token: Some(TOKEN.into()),
+            token_auth_file: None,
+            hosts: Vec::new(),
+        };
+        let server = Server::start(config, Arc::new(registry)).await.unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(server.credentials().ca_pem.as_bytes()).unwrap()).unwrap();
+        Self { server, roots }
+    }
+
+    /// A TLS connection; `client_certificate` shows the administrator's.
+    pub async fn connect(&self, protocol: &[u8], client_certificate: bool) -> TlsStream<TcpStream> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(self.roots.clone());
+        let credentials = self.server.credentials();
+        let mut config = if client_certificate {
+            let chain = vec![CertificateDer::from_pem_slice(credentials.certificate_pem.as_bytes()).unwrap()];
+            let key = PrivateKeyDer::from_pem_slice(credentials.key_pem.as_bytes()).unwrap();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        } else {
+            builder.with_no_client_auth()
+        };
+        config.alpn_protocols = vec![protocol.to_vec()];
+        let stream = TcpStream::connect(self.server.address()).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+    }
+
+    /// An HTTP/2 connection for many requests.
+    pub async fn http2(&self) -> hyper::client::conn::http2::SendRequest<Full<Bytes>> {
+        let stream = self.connect(b"h2", false).await;
+        let (sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    }
+
+    /// Sends a request as the administrator and returns the answer before its body is read.
+    pub async fn open(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> http::Response<Incoming> {
+        let stream = self.connect(b"http/1.1", false).await;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        sender.send_request(request(method, path, headers, body)).await.unwrap()
+    }
+
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        let (head, body) = self.open(method, path, headers, body).await.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Answer { code: head.status.as_u16(), headers: head.headers, bytes }
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], "").await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send("POST", path, &[], body.to_string()).await
+    }
+
+    /// Creates a ConfigMap in the default namespace.
+    pub async fn config_map(&self, name: &str) -> Value {
+        let body = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}});
+        let answer = self.post("/api/v1/namespaces/default/configmaps", &body).await;
+        assert_eq!(answer.code, 201, "{answer:?}");
+        answer.json()
+    }
+}
+
+/// A request as the administrator, unless `headers` say otherwise.
+pub fn request(
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: impl Into<Bytes>,
+) -> Request<Full<Bytes>> {
+    let mut builder = Request::builder().method(method).uri(path).header("host", "localhost");
+    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
+        builder = builder.header("authorization", format!("Bearer {TOKEN}"));
+    }
+    for (name, value) in headers {
+        builder = builder.header(*name, *value);
+    }
+    builder.body(Full::new(body.into())).unwrap()
+}
+
+/// Reads the next line of a streamed JSON body.
+pub struct Lines {
+    body: Incoming,
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    pub fn new(response: http::Response<Incoming>) -> Self {
+        assert_eq!(response.status(), 200);
+        Self { body: response.into_body(), buffer: Vec::new() }
+    }
+
+    /// The next event; `None` at the end.
+    pub async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            match self.body.frame().await {
+                Some(frame) => self.buffer.extend_from_slice(&frame.unwrap().into_data().unwrap_or_default()),
+                None => return None,
+            }
+        }
+    }
+
+    /// Type and name of the next event.
+    pub async fn next_name(&mut self) -> (String, String) {
+        let event = self.next().await.expect("an event");
+        let text =
+            |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        (text("/type"), text("/object/metadata/name"))
+    }
+}

@@ -1,0 +1,244 @@
+//! kubectl, the real one, against the embedded server.
+#![allow(clippy::unwrap_used)] // a broken assumption should stop the test
+
+mod support;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::Kubegc;
+
+/// A running server and the kubectl of this machine; `None` (said loudly) if there is no kubectl.
+fn server() -> Option<Kubegc> {
+    let found = Command::new("kubectl")
+        .args(["version", "--client"])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !found {
+        assert!(std::env::var_os("CI").is_none(), "kubectl is not on PATH, and CI must have it");
+        eprintln!("SKIPPED: kubectl is not on PATH");
+        return None;
+    }
+    Some(Kubegc::start("apiserver"))
+}
+
+struct Outcome {
+    success: bool,
+    out: String,
+    err: String,
+}
+
+fn run(server: &Kubegc, arguments: &[&str], input: &str) -> Outcome {
+    let mut child = Command::new("kubectl")
+        .arg("--kubeconfig")
+        .arg(&server.kubeconfig)
+        .args(arguments)
+        .env("HOME", server.folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    Outcome {
+        success: output.status.success(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Runs kubectl, which must succeed; returns what it printed.
+fn kubectl(server: &Kubegc, arguments: &[&str], input: &str) -> String {
+    let outcome = run(server, arguments, input);
+    assert!(outcome.success, "kubectl {arguments:?}: {}{}", outcome.out, outcome.err);
+    outcome.out
+}
+
+const DEPLOYMENT: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: shop, labels: {app: shop}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: shop}}
+  template:
+    metadata: {labels: {app: shop}}
+    spec:
+      containers:
+      - {name: web, image: 'nginx:1', ports: [{containerPort: 80}]}
+";
+
+const CUSTOM: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: widgets, singular: widget, kind: Widget, shortNames: [wd]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    additionalPrinterColumns: [{name: Size, type: integer, jsonPath: .spec.size}]
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            description: What the widget should be.
+            properties: {size: {type: integer, description: How large it is.}}
+";
+
+#[test]
+fn objects_are_created_applied_and_shown() {
+    let Some(server) = server() else { return };
+    kubectl(&server, &["create", "configmap", "settings", "--from-literal=a=1"], "");
+    let again = run(&server, &["create", "configmap", "settings"], "");
+    assert!(!again.success && again.err.contains("AlreadyExists"), "{}", again.err);
+
+    let applied = kubectl(&server, &["apply", "-f", "-"], DEPLOYMENT);
+    assert_eq!(applied.trim(), "deployment.apps/shop created");
+    let unchanged = kubectl(&server, &["apply", "-f", "-"], DEPLOYMENT);
+    assert_eq!(unchanged.trim(), "deployment.apps/shop unchanged");
+    let changed = kubectl(&server, &["apply", "-f", "-"], &DEPLOYMENT.replace("replicas: 2", "replicas: 3"));
+    assert_eq!(changed.trim(), "deployment.apps/shop configured");
+    let misspelt = run(&server, &["apply", "-f", "-"], &DEPLOYMENT.replace("replicas: 2", "replicsa: 2"));
+    assert!(!misspelt.success && misspelt.err.contains("unknown field"), "{}", misspelt.err);
+
+    let table = kubectl(&server, &["get", "deployments"], "");
+    assert!(table.starts_with("NAME   READY   UP-TO-DATE   AVAILABLE   AGE\nshop   0/3"), "{table}");
+    let wide = kubectl(&server, &["get", "deploy", "-o", "wide"], "");
+    assert!(wide.contains("CONTAINERS") && wide.contains("nginx:1"), "{wide}");
+    assert_eq!(kubectl(&server, &["get", "deploy", "-o", "name"], "").trim(), "deployment.apps/shop");
+    let object: Value =
+        serde_json::from_str(&kubectl(&server, &["get", "deploy", "shop", "-o", "json"], "")).unwrap();
+    assert_eq!(object["spec"]["replicas"], 3);
+    let yaml = kubectl(&server, &["get", "deploy", "shop", "-o", "yaml"], "");
+    assert!(yaml.contains("image: nginx:1"), "{yaml}");
+    assert_eq!(kubectl(&server, &["get", "deploy", "shop", "-o", "jsonpath={.spec.replicas}"], ""), "3");
+    let described = kubectl(&server, &["describe", "deployment", "shop"], "");
+    assert!(described.contains("Replicas:") && described.contains("nginx:1"), "{described}");
+    kubectl(&server, &["scale", "deployment", "shop", "--replicas=5"], "");
+    assert_eq!(kubectl(&server, &["get", "deploy", "shop", "-o", "jsonpath={.spec.replicas}"], ""), "5");
+    kubectl(&server, &["label", "deployment", "shop", "tier=front"], "");
+    assert_eq!(
+        kubectl(&server, &["get", "deploy", "-l", "tier=front", "-o", "name"], "").trim(),
+        "deployment.apps/shop"
+    );
+    kubectl(&server, &["get", "all", "-A"], "");
+}
+
+#[test]
+fn server_side_apply_keeps_managers_apart() {
+    let Some(server) = server() else { return };
+    let body = |value: &str| {
+        format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: s}}, data: {{k: {value}}}}}")
+    };
+    let one = ["apply", "--server-side", "--field-manager=one", "-f", "-"];
+    let two = ["apply", "--server-side", "--field-manager=two", "-f", "-"];
+    assert_eq!(kubectl(&server, &one, &body("a")).trim(), "configmap/s serverside-applied");
+    let conflict = run(&server, &two, &body("b"));
+    assert!(!conflict.success && conflict.err.contains("conflict"), "{}", conflict.err);
+    let mut forced = two.to_vec();
+    forced.push("--force-conflicts");
+    kubectl(&server, &forced, &body("b"));
+    assert_eq!(kubectl(&server, &["get", "cm", "s", "-o", "jsonpath={.data.k}"], ""), "b");
+}
+
+#[test]
+fn custom_resources_are_served_shown_and_explained() {
+    let Some(server) = server() else { return };
+    kubectl(&server, &["apply", "-f", "-"], CUSTOM);
+    kubectl(
+        &server,
+        &["wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=10s"],
+        "",
+    );
+    kubectl(
+        &server,
+        &["apply", "-f", "-"],
+        "{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}, spec: {size: 5}}",
+    );
+    let table = kubectl(&server, &["get", "wd"], "");
+    assert_eq!(table.split_whitespace().collect::<Vec<_>>(), ["NAME", "SIZE", "w", "5"]);
+    let explained = kubectl(&server, &["explain", "widgets.spec.size"], "");
+    assert!(explained.contains("How large it is."), "{explained}");
+    kubectl(&server, &["delete", "crd", "widgets.example.com", "--timeout=20s"], "");
+    assert!(!run(&server, &["get", "wd"], "").success);
+}
+
+#[test]
+fn discovery_explain_and_permissions_answer() {
+    let Some(server) = server() else { return };
+    let resources = kubectl(&server, &["api-resources"], "");
+    for line in ["deployments", "leases", "customresourcedefinitions", "endpointslices"] {
+        assert!(resources.contains(line), "{line} in {resources}");
+    }
+    assert!(kubectl(&server, &["api-versions"], "").contains("apps/v1"));
+    assert!(kubectl(&server, &["explain", "pod.spec.containers"], "").contains("FIELDS"));
+    assert!(kubectl(&server, &["explain", "deployment", "--recursive"], "").contains("replicas"));
+    assert!(kubectl(&server, &["version"], "").contains("v1.36.2"));
+    assert_eq!(kubectl(&server, &["auth", "can-i", "delete", "pods"], "").trim(), "yes");
+    let no = run(&server, &["auth", "can-i", "delete", "pods", "--as", "nobody"], "");
+    assert_eq!((no.success, no.out.trim()), (false, "no"));
+    assert!(kubectl(&server, &["auth", "can-i", "--list"], "").contains("*.*"));
+    assert!(kubectl(&server, &["auth", "whoami"], "").contains("kubegc-admin"));
+    kubectl(&server, &["create", "serviceaccount", "robot"], "");
+    assert!(kubectl(&server, &["create", "token", "robot"], "").starts_with("ey"));
+    kubectl(&server, &["create", "role", "r", "--verb=get", "--resource=pods"], "");
+    kubectl(&server, &["create", "rolebinding", "b", "--role=r", "--serviceaccount=default:robot"], "");
+    kubectl(&server, &["events"], "");
+    kubectl(&server, &["get", "--raw", "/readyz?verbose"], "");
+}
+
+#[test]
+fn watching_waiting_and_deleting_work() {
+    let Some(server) = server() else { return };
+    kubectl(&server, &["create", "configmap", "a"], "");
+    let mut watcher = Command::new("kubectl")
+        .arg("--kubeconfig")
+        .arg(&server.kubeconfig)
+        .args(["get", "configmaps", "-w", "-o", "name"])
+        .env("HOME", server.folder.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watcher.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.by_ref().any(|line| line == "configmap/a"));
+    kubectl(&server, &["create", "configmap", "b"], "");
+    assert!(lines.any(|line| line == "configmap/b"));
+    let _ = watcher.kill();
+    let _ = watcher.wait();
+
+    // Deletion with each policy; foreground and orphan wait for the collector, which does not run here.
+    assert!(kubectl(&server, &["delete", "configmap", "a", "--cascade=background"], "").contains("deleted"));
+    for (policy, finalizer) in [("foreground", "foregroundDeletion"), ("orphan", "orphan")] {
+        kubectl(&server, &["create", "configmap", policy], "");
+        kubectl(
+            &server,
+            &["delete", "configmap", policy, "--wait=false", &format!("--cascade={policy}")],
+            "",
+        );
+        let path = "jsonpath={.metadata.finalizers[0]}";
+        assert_eq!(kubectl(&server, &["get", "configmap", policy, "-o", path], ""), finalizer);
+        let waiting =
+            run(&server, &["wait", "--for=delete", &format!("configmap/{policy}"), "--timeout=100ms"], "");
+        assert!(!waiting.success, "{policy} is not gone yet");
+        kubectl(
+            &server,
+            &["patch", "configmap", policy, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#],
+            "",
+        );
+        kubectl(&server, &["wait", "--for=delete", &format!("configmap/{policy}"), "--timeout=5s"], "");
+    }
+    kubectl(&server, &["run", "p", "--image=i"], "");
+    let described = kubectl(&server, &["describe", "pod", "p"], "");
+    assert!(described.contains("Image:"), "{described}");
+    kubectl(&server, &["delete", "pod", "p", "--now"], "");
+    kubectl(&server, &["create", "namespace", "n"], "");
+    kubectl(&server, &["get", "ns"], "");
+}
