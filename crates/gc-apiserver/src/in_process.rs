@@ -34,7 +34,7 @@ impl InProcess {
     pub fn call<B>(
         &self,
         request: Request<B>,
-    ) -> impl Future<Output = Response<UnsyncBoxBody<Bytes, std::convert::Infallible>>> + Send + 'static
+    ) -> impl Future<Output = Response<UnsyncBoxBody<Bytes, std::convert::Infallible>>> + Send + use<B>
     where
         B: http_body::Body<Data = Bytes> + Send + Sync + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

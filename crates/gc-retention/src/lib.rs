@@ -3,4 +3,5 @@
 
 pub mod containers;
 pub mod images;
+pub mod namespaces;
 pub mod pressure;

@@ -5,9 +5,12 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod apiserver;
+mod collectors;
 mod logging;
 mod node;
 mod operations;
+mod namespaces;
+mod up;
 
 /// Kubernetes garbage collection, with an embedded API server to see it at work.
 #[derive(Debug, Parser)]
@@ -23,12 +26,15 @@ enum Command {
     Apiserver(apiserver::Options),
     /// Image and container collection on this node, over a CRI socket
     Node(Box<node::NodeOptions>),
+    /// The embedded API server with all cluster collectors, in one process
+    Up(up::Options),
 }
 
 fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Apiserver(options) => apiserver::run(&options),
         Command::Node(options) => node::run(*options),
+        Command::Up(options) => up::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

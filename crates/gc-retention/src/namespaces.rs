@@ -1,0 +1,350 @@
+//! What becomes of a terminating namespace (spec `api-deletion.md`, 12.5 and 12.6).
+//!
+//! A pass over the contents is reported here, and the answer is what to write into the namespace's status and
+//! what to do next. How contents are found and deleted is an adapter's work.
+
+use std::collections::BTreeMap;
+
+/// The token in `spec.finalizers` that stands for the removal of the contents.
+pub const KUBERNETES_FINALIZER: &str = "kubernetes";
+/// How long items that carry finalizers are expected to stay, seconds.
+pub const FINALIZER_ESTIMATE_SECONDS: i64 = 15;
+
+/// What is left of one resource after its collection was deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remaining {
+    /// `resource.group`; with an empty group, `resource.`.
+    pub resource: String,
+    /// How many objects.
+    pub objects: usize,
+    /// How many of them carry each finalizer.
+    pub finalizers: BTreeMap<String, usize>,
+    /// For pods: the longest grace period that runs, seconds. 0 for everything else.
+    pub grace_seconds: i64,
+}
+
+/// What one pass over the contents of a namespace found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pass {
+    /// Groups that discovery could not reach, each with the reason.
+    pub undiscovered: Vec<String>,
+    /// Group versions that could not be understood.
+    pub unparsed: Vec<String>,
+    /// Deletions and lists that failed, each with the reason.
+    pub failures: Vec<String>,
+    /// What is left.
+    pub remaining: Vec<Remaining>,
+}
+
+/// What to do after a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The namespace is empty: take the `kubernetes` token off.
+    Finalize,
+    /// Look again after so many seconds: what is left takes its time.
+    Wait {
+        /// Seconds.
+        seconds: i64,
+    },
+    /// Something failed: try again with growing delays.
+    Retry,
+}
+
+/// A condition of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// `type`
+    pub kind: String,
+    /// `status`: `True` or `False`.
+    pub status: String,
+    /// `reason`
+    pub reason: String,
+    /// `message`
+    pub message: String,
+    /// `lastTransitionTime`, as written.
+    pub last_transition_time: String,
+}
+
+impl Pass {
+    /// Whether a resource is left whose objects neither end by themselves nor wait for a finalizer.
+    fn unexplained(&self) -> impl Iterator<Item = &Remaining> {
+        self.remaining.iter().filter(|left| left.objects > 0 && left.estimate() == 0)
+    }
+
+    /// What to do next, for a namespace that has been terminating for so many seconds.
+    #[must_use]
+    pub fn next(&self, terminating_seconds: i64) -> Next {
+        let failed = !self.failures.is_empty() || !self.undiscovered.is_empty() || !self.unparsed.is_empty();
+        let grace_left = |left: &&Remaining| left.finalizers.is_empty() && left.grace_seconds > 0;
+        // Grace periods that should be over by now explain nothing any more.
+        let overdue = self
+            .remaining
+            .iter()
+            .filter(grace_left)
+            .any(|left| left.objects > 0 && left.grace_seconds <= terminating_seconds);
+        if failed || overdue || self.unexplained().next().is_some() {
+            return Next::Retry;
+        }
+        match self.remaining.iter().filter(|left| left.objects > 0).map(Remaining::estimate).max() {
+            Some(estimate) => Next::Wait { seconds: estimate / 2 + 1 },
+            None => Next::Finalize,
+        }
+    }
+
+    /// The five conditions after this pass, with the time at which a changed one changed.
+    #[must_use]
+    pub fn conditions(&self, existing: &[Condition], now: &str) -> Vec<Condition> {
+        let mut failures = self.failures.clone();
+        failures.extend(
+            self.unexplained()
+                .map(|left| format!("unexpected items still remain in namespace for {}", left.resource)),
+        );
+        let verdicts = [
+            verdict(
+                "NamespaceDeletionDiscoveryFailure",
+                "DiscoveryFailed",
+                "ResourcesDiscovered",
+                "All resources successfully discovered",
+                &self.undiscovered,
+                |groups| {
+                    format!(
+                        "Discovery failed for some groups, {} failing: {}",
+                        groups.len(),
+                        groups.join(", ")
+                    )
+                },
+            ),
+            verdict(
+                "NamespaceDeletionGroupVersionParsingFailure",
+                "GroupVersionParsingFailed",
+                "ParsedGroupVersions",
+                "All legacy kube types successfully parsed",
+                &self.unparsed,
+                |versions| versions.join(", "),
+            ),
+            verdict(
+                "NamespaceDeletionContentFailure",
+                "ContentDeletionFailed",
+                "ContentDeleted",
+                "All content successfully deleted, may be waiting on finalization",
+                &failures,
+                |failures| {
+                    let number = failures.len();
+                    format!(
+                        "Failed to delete all resource types, {number} remaining: {}",
+                        failures.join(", ")
+                    )
+                },
+            ),
+            verdict(
+                "NamespaceContentRemaining",
+                "SomeResourcesRemain",
+                "ContentRemoved",
+                "All content successfully removed",
+                &self.remaining_texts(),
+                |texts| format!("Some resources are remaining: {}", texts.join(", ")),
+            ),
+            verdict(
+                "NamespaceFinalizersRemaining",
+                "SomeFinalizersRemain",
+                "ContentHasNoFinalizers",
+                "All content-preserving finalizers finished",
+                &self.finalizer_texts(),
+                |texts| {
+                    format!("Some content in the namespace has finalizers remaining: {}", texts.join(", "))
+                },
+            ),
+        ];
+        merge(existing, verdicts, now)
+    }
+
+    fn remaining_texts(&self) -> Vec<String> {
+        let mut texts: Vec<String> = self
+            .remaining
+            .iter()
+            .filter(|left| left.objects > 0)
+            .map(|left| format!("{} has {} resource instances", left.resource, left.objects))
+            .collect();
+        texts.sort();
+        texts
+    }
+
+    fn finalizer_texts(&self) -> Vec<String> {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for (finalizer, count) in self.remaining.iter().flat_map(|left| &left.finalizers) {
+            *counts.entry(finalizer).or_default() += count;
+        }
+        counts.iter().map(|(finalizer, count)| format!("{finalizer} in {count} resource instances")).collect()
+    }
+}
+
+impl Remaining {
+    /// How long the rest is expected to stay, seconds; 0 says that nothing explains it.
+    fn estimate(&self) -> i64 {
+        if self.grace_seconds > 0 {
+            self.grace_seconds
+        } else if self.finalizers.is_empty() {
+            0
+        } else {
+            FINALIZER_ESTIMATE_SECONDS
+        }
+    }
+}
+
+fn verdict(
+    kind: &str,
+    bad_reason: &str,
+    good_reason: &str,
+    good_message: &str,
+    problems: &[String],
+    bad_message: impl FnOnce(&[String]) -> String,
+) -> Condition {
+    let bad = !problems.is_empty();
+    Condition {
+        kind: kind.to_owned(),
+        status: if bad { "True" } else { "False" }.to_owned(),
+        reason: if bad { bad_reason } else { good_reason }.to_owned(),
+        message: if bad { bad_message(problems) } else { good_message.to_owned() },
+        last_transition_time: String::new(),
+    }
+}
+
+/// Replaces our conditions in place, keeps foreign ones, and moves the time only with the status.
+fn merge(existing: &[Condition], verdicts: [Condition; 5], now: &str) -> Vec<Condition> {
+    let mut merged = existing.to_vec();
+    for mut verdict in verdicts {
+        match merged.iter_mut().find(|condition| condition.kind == verdict.kind) {
+            Some(condition) => {
+                let same = condition.status == verdict.status;
+                verdict.last_transition_time =
+                    if same { condition.last_transition_time.clone() } else { now.to_owned() };
+                *condition = verdict;
+            }
+            None => {
+                now.clone_into(&mut verdict.last_transition_time);
+                merged.push(verdict);
+            }
+        }
+    }
+    merged
+}
+
+/// What is left of `spec.finalizers` when the namespace is empty: the others, sorted. `None` if the token is
+/// not there, so that there is nothing to do.
+#[must_use]
+pub fn finalizers_after(spec_finalizers: &[String]) -> Option<Vec<String>> {
+    if !spec_finalizers.iter().any(|finalizer| finalizer == KUBERNETES_FINALIZER) {
+        return None;
+    }
+    let mut left: Vec<String> =
+        spec_finalizers.iter().filter(|finalizer| *finalizer != KUBERNETES_FINALIZER).cloned().collect();
+    left.sort();
+    left.dedup();
+    Some(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left(resource: &str, objects: usize, finalizers: &[(&str, usize)], grace_seconds: i64) -> Remaining {
+        let finalizers = finalizers.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        Remaining { resource: resource.into(), objects, finalizers, grace_seconds }
+    }
+
+    fn pass(remaining: Vec<Remaining>) -> Pass {
+        Pass { remaining, ..Pass::default() }
+    }
+
+    #[test]
+    fn what_follows_a_pass() {
+        let failed = Pass { failures: vec!["x".into()], ..Pass::default() };
+        let undiscovered = Pass { undiscovered: vec!["g/v1: dead".into()], ..Pass::default() };
+        for (pass, terminating_seconds, expected) in [
+            (pass(vec![]), 0, Next::Finalize),
+            (pass(vec![left("configmaps.", 0, &[], 0)]), 0, Next::Finalize),
+            // D96: a scheduled pod with 30 s of grace is looked at after 16 s, a finalizer after 8 s.
+            (pass(vec![left("pods.", 1, &[], 30)]), 0, Next::Wait { seconds: 16 }),
+            (pass(vec![left("configmaps.", 1, &[("a/b", 1)], 0)]), 0, Next::Wait { seconds: 8 }),
+            (pass(vec![left("pods.", 1, &[], 30)]), 31, Next::Retry),
+            (pass(vec![left("configmaps.", 1, &[], 0)]), 0, Next::Retry),
+            (failed, 0, Next::Retry),
+            // D91: nothing is finalized while discovery is incomplete.
+            (undiscovered, 0, Next::Retry),
+        ] {
+            assert_eq!(pass.next(terminating_seconds), expected, "{pass:?}");
+        }
+    }
+
+    fn texts(conditions: &[Condition]) -> Vec<String> {
+        conditions.iter().map(|c| format!("{} {} {}: {}", c.kind, c.status, c.reason, c.message)).collect()
+    }
+
+    #[test]
+    fn an_empty_namespace_has_five_false_conditions() {
+        let conditions = Pass::default().conditions(&[], "now");
+        assert_eq!(
+            texts(&conditions),
+            [
+                "NamespaceDeletionDiscoveryFailure False ResourcesDiscovered: All resources successfully discovered",
+                "NamespaceDeletionGroupVersionParsingFailure False ParsedGroupVersions: All legacy kube types successfully parsed",
+                "NamespaceDeletionContentFailure False ContentDeleted: All content successfully deleted, may be waiting on finalization",
+                "NamespaceContentRemaining False ContentRemoved: All content successfully removed",
+                "NamespaceFinalizersRemaining False ContentHasNoFinalizers: All content-preserving finalizers finished",
+            ]
+        );
+        assert!(conditions.iter().all(|condition| condition.last_transition_time == "now"));
+    }
+
+    /// D94, and S14: pods that remain are counted too.
+    #[test]
+    fn what_remains_is_named_in_order() {
+        let remaining = vec![
+            left("pods.", 2, &[], 30),
+            left("deployments.apps", 1, &[("custom.io/finalizer", 1), ("a.io/b", 1)], 0),
+        ];
+        let conditions = texts(&pass(remaining).conditions(&[], "now"));
+        assert_eq!(
+            conditions[3..],
+            [
+                "NamespaceContentRemaining True SomeResourcesRemain: Some resources are remaining: deployments.apps has 1 resource instances, pods. has 2 resource instances",
+                "NamespaceFinalizersRemaining True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: a.io/b in 1 resource instances, custom.io/finalizer in 1 resource instances",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_time_moves_with_the_status_only_and_foreign_conditions_stay() {
+        let foreign = Condition {
+            kind: "Example".into(),
+            status: "True".into(),
+            reason: "R".into(),
+            message: "M".into(),
+            last_transition_time: "then".into(),
+        };
+        let mut before = vec![foreign.clone()];
+        before.extend(pass(vec![left("configmaps.", 2, &[("a/b", 2)], 0)]).conditions(&[], "then"));
+        let one_less = pass(vec![left("configmaps.", 1, &[("a/b", 1)], 0)]).conditions(&before, "now");
+        assert_eq!(one_less[0], foreign);
+        assert!(one_less.iter().all(|condition| condition.last_transition_time == "then"));
+        let empty = Pass::default().conditions(&one_less, "now");
+        let moved: Vec<_> =
+            empty.iter().filter(|c| c.last_transition_time == "now").map(|c| c.kind.as_str()).collect();
+        assert_eq!(moved, ["NamespaceContentRemaining", "NamespaceFinalizersRemaining"]);
+    }
+
+    /// D93
+    #[test]
+    fn only_the_token_of_kubernetes_goes() {
+        let list = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        for (before, after) in [
+            (list(&["kubernetes"]), Some(list(&[]))),
+            (list(&["kubernetes", "other"]), Some(list(&["other"]))),
+            (list(&["z", "kubernetes", "a"]), Some(list(&["a", "z"]))),
+            (list(&["other"]), None),
+            (list(&[]), None),
+        ] {
+            assert_eq!(finalizers_after(&before), after, "{before:?}");
+        }
+    }
+}

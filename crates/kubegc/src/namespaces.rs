@@ -1,0 +1,447 @@
+//! The namespace controller: empties terminating namespaces (spec `api-deletion.md`, 12.5). The verdicts are
+//! `gc_retention::namespaces`; this performs the passes.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use gc_kube::discovery::{ServedResource, discover};
+use gc_kube::{ApiClient, Observer};
+use gc_retention::namespaces::{Condition, Next, Pass, Remaining, finalizers_after};
+use gc_types::{Event, Scope};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, Request};
+use http_body_util::Full;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Passes at a time (`--concurrent-namespace-syncs`).
+const CONCURRENT_NAMESPACES: usize = 10;
+/// Resources of one namespace that are emptied at a time.
+const CONCURRENT_RESOURCES: usize = 8;
+/// All namespaces are looked through this often (`--namespace-sync-period`).
+const SYNC_PERIOD: Duration = Duration::from_secs(300);
+const FIRST_RETRY: Duration = Duration::from_millis(5);
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// Names that wait to be taken; more are found by the next look through all namespaces.
+const QUEUED_NAMES: usize = 10_000;
+/// Tries to write a status or the finalizers over conflicts.
+const CONFLICT_TRIES: usize = 5;
+const PAGE_SIZE: usize = 500;
+const LIST_ACCEPT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// Hears of terminating namespaces from the ownership collector's watch.
+pub(crate) struct NamespaceFeed {
+    names: mpsc::Sender<Arc<str>>,
+    /// The number of `namespaces`, once it is known.
+    resource: AtomicU32,
+}
+
+impl NamespaceFeed {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Arc<str>>) {
+        let (names, receiver) = mpsc::channel(QUEUED_NAMES);
+        (Self { names, resource: AtomicU32::new(u32::MAX) }, receiver)
+    }
+}
+
+impl Observer for NamespaceFeed {
+    fn told(&self, event: &Event) {
+        match event {
+            Event::ResourceServed(info)
+                if info.gvr.group.is_empty() && *info.gvr.resource == *"namespaces" =>
+            {
+                self.resource.store(info.id.0, Ordering::Relaxed);
+            }
+            Event::Observed(object)
+                if object.deletion.deleting
+                    && object.key.resource.0 == self.resource.load(Ordering::Relaxed) =>
+            {
+                let _ = self.names.try_send(Arc::clone(&object.key.name));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What became of a pass.
+enum PassEnd {
+    /// Nothing more to do.
+    Done,
+    /// Look again then.
+    Again(Duration),
+    /// Try again with growing delays.
+    Failed(String),
+}
+
+/// Empties terminating namespaces.
+#[derive(Clone)]
+pub(crate) struct NamespaceController {
+    client: ApiClient,
+    settle: Duration,
+}
+
+impl NamespaceController {
+    pub(crate) fn new(client: ApiClient, settle: Duration) -> Self {
+        Self { client, settle }
+    }
+
+    /// Runs until `shutdown`. Each name is in work at most once; one that is heard of meanwhile runs again.
+    pub(crate) async fn run(self, mut names: mpsc::Receiver<Arc<str>>, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = std::pin::pin!(shutdown);
+        let mut work: JoinSet<(Arc<str>, PassEnd)> = JoinSet::new();
+        let mut known: HashSet<Arc<str>> = HashSet::new();
+        let mut again: HashSet<Arc<str>> = HashSet::new();
+        let mut failures: HashMap<Arc<str>, u32> = HashMap::new();
+        let places = Arc::new(tokio::sync::Semaphore::new(CONCURRENT_NAMESPACES));
+        let mut resync = tokio::time::interval(SYNC_PERIOD);
+        loop {
+            let (name, delay) = tokio::select! {
+                () = &mut shutdown => return,
+                name = names.recv() => match name {
+                    None => return,
+                    Some(name) if known.contains(&name) => {
+                        again.insert(name);
+                        continue;
+                    }
+                    Some(name) => (name, self.settle),
+                },
+                _ = resync.tick() => {
+                    for name in self.terminating().await {
+                        if !known.contains(&name) {
+                            self.start(&mut work, &places, Arc::clone(&name), self.settle);
+                            known.insert(name);
+                        }
+                    }
+                    continue;
+                }
+                Some(Ok((name, end))) = work.join_next() => {
+                    let delay = match end {
+                        PassEnd::Again(delay) => delay,
+                        PassEnd::Failed(why) => {
+                            tracing::debug!(namespace = %name, why, "the namespace could not be emptied yet");
+                            let count = failures.entry(Arc::clone(&name)).or_default();
+                            *count += 1;
+                            FIRST_RETRY.saturating_mul(1 << (*count).min(16)).min(LONGEST_RETRY)
+                        }
+                        PassEnd::Done if again.contains(&name) => Duration::ZERO,
+                        PassEnd::Done => {
+                            known.remove(&name);
+                            failures.remove(&name);
+                            continue;
+                        }
+                    };
+                    // Whatever was heard meanwhile is seen by the next pass; a change makes waiting shorter.
+                    let delay = if again.remove(&name) { delay.min(Duration::from_millis(100)) } else { delay };
+                    (name, delay)
+                }
+            };
+            known.insert(Arc::clone(&name));
+            self.start(&mut work, &places, name, delay);
+        }
+    }
+
+    fn start(
+        &self,
+        work: &mut JoinSet<(Arc<str>, PassEnd)>,
+        places: &Arc<tokio::sync::Semaphore>,
+        name: Arc<str>,
+        delay: Duration,
+    ) {
+        let (controller, places) = (self.clone(), Arc::clone(places));
+        work.spawn(async move {
+            tokio::time::sleep(delay).await;
+            let _place = places.acquire_owned().await;
+            let end = controller.pass(&name).await.unwrap_or_else(PassEnd::Failed);
+            (name, end)
+        });
+    }
+
+    async fn terminating(&self) -> Vec<Arc<str>> {
+        let mut names = Vec::new();
+        let items = self.list("/api/v1/namespaces").await;
+        for item in items.ok().flatten().unwrap_or_default() {
+            if !item["metadata"]["deletionTimestamp"].is_null()
+                && let Some(name) = item["metadata"]["name"].as_str()
+            {
+                names.push(Arc::from(name));
+            }
+        }
+        names
+    }
+
+    async fn pass(&self, name: &str) -> Result<PassEnd, String> {
+        let path = format!("/api/v1/namespaces/{name}");
+        let (code, namespace) = self.call(Method::GET, &path, None).await?;
+        if code == 404 {
+            return Ok(PassEnd::Done);
+        }
+        if code != 200 {
+            return Err(problem(&path, code, &namespace));
+        }
+        let uid = namespace["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        let Some(deleted_at) = namespace["metadata"]["deletionTimestamp"].as_str() else {
+            return Ok(PassEnd::Done);
+        };
+        if finalizers_after(&spec_finalizers(&namespace)).is_none() {
+            return Ok(PassEnd::Done);
+        }
+        let terminating_seconds = deleted_at
+            .parse::<jiff::Timestamp>()
+            .map(|at| jiff::Timestamp::now().as_second() - at.as_second())
+            .unwrap_or_default();
+        let pass = self.empty(name, terminating_seconds).await?;
+        self.write_status(&path, &uid, &pass).await?;
+        match pass.next(terminating_seconds) {
+            Next::Finalize => self.finalize(&path, &uid).await.map(|()| PassEnd::Done),
+            Next::Wait { seconds } => {
+                Ok(PassEnd::Again(Duration::from_secs(u64::try_from(seconds).unwrap_or_default())))
+            }
+            Next::Retry => Ok(PassEnd::Failed(format!("{pass:?}"))),
+        }
+    }
+
+    /// Deletes everything in the namespace, pods first, and reports what is left.
+    async fn empty(&self, namespace: &str, terminating_seconds: i64) -> Result<Pass, String> {
+        let discovered = discover(&self.client).await.map_err(|error| error.to_string())?;
+        let undiscovered = discovered.failed.iter().map(|failed| {
+            let version = failed.version.as_deref().unwrap_or("*");
+            format!("{}/{version}: {}", failed.group, failed.message)
+        });
+        let mut pass = Pass { undiscovered: undiscovered.collect(), ..Pass::default() };
+        let (pods, others): (Vec<_>, Vec<_>) = discovered
+            .resources
+            .into_values()
+            .filter(|served| served.scope == Scope::Namespaced && served.verbs.contains("delete"))
+            .partition(|served| served.group.is_empty() && *served.resource == *"pods");
+        for served in pods {
+            self.empty_resource(&served, namespace, terminating_seconds, &mut pass).await;
+        }
+        // S15: a pod that could not be dealt with stops the pass, as one that is still there does.
+        if !pass.failures.is_empty() || pass.remaining.iter().any(|left| left.objects > 0) {
+            return Ok(pass);
+        }
+        let emptied = futures::stream::iter(others)
+            .map(|served| async move {
+                let mut part = Pass::default();
+                self.empty_resource(&served, namespace, terminating_seconds, &mut part).await;
+                part
+            })
+            .buffer_unordered(CONCURRENT_RESOURCES)
+            .collect::<Vec<_>>()
+            .await;
+        for part in emptied {
+            pass.failures.extend(part.failures);
+            pass.remaining.extend(part.remaining);
+        }
+        pass.failures.sort();
+        Ok(pass)
+    }
+
+    async fn empty_resource(
+        &self,
+        served: &ServedResource,
+        namespace: &str,
+        terminating_seconds: i64,
+        pass: &mut Pass,
+    ) {
+        let path = collection_path(served, namespace);
+        let emptied = async {
+            let gone = served.verbs.contains("deletecollection") && self.delete_collection(&path).await?;
+            if !gone {
+                self.delete_each(&path).await?;
+            }
+            self.list(&path).await
+        };
+        match emptied.await {
+            Ok(items) => {
+                let resource = format!("{}.{}", served.resource, served.group);
+                let left = remaining(resource, &items.unwrap_or_default(), terminating_seconds);
+                if left.objects > 0 {
+                    pass.remaining.push(left);
+                }
+            }
+            Err(why) => pass.failures.push(why),
+        }
+    }
+
+    /// Whether the server takes the request.
+    async fn delete_collection(&self, path: &str) -> Result<bool, String> {
+        match self.call(Method::DELETE, path, Some(delete_options(None))).await? {
+            (200..=299, _) => Ok(true),
+            (404 | 405, _) => Ok(false),
+            (code, body) => Err(problem(path, code, &body)),
+        }
+    }
+
+    async fn delete_each(&self, path: &str) -> Result<(), String> {
+        for item in self.list(path).await?.unwrap_or_default() {
+            let (Some(name), uid) = (item["metadata"]["name"].as_str(), item["metadata"]["uid"].as_str())
+            else {
+                continue;
+            };
+            let path = format!("{path}/{name}");
+            match self.call(Method::DELETE, &path, Some(delete_options(uid))).await? {
+                // 409: it has been replaced, and is found by the next pass.
+                (200..=299 | 404 | 405 | 409, _) => {}
+                (code, body) => return Err(problem(&path, code, &body)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The metadata of a collection; `None` if it cannot be listed at all.
+    async fn list(&self, path: &str) -> Result<Option<Vec<Value>>, String> {
+        let mut items = Vec::new();
+        let mut page = format!("{path}?limit={PAGE_SIZE}");
+        loop {
+            let (code, mut body) = self.call(Method::GET, &page, None).await?;
+            match code {
+                200 => {}
+                404 | 405 => return Ok(None),
+                code => return Err(problem(path, code, &body)),
+            }
+            if let Value::Array(found) = body["items"].take() {
+                items.extend(found);
+            }
+            match body["metadata"]["continue"].as_str() {
+                Some(token) if !token.is_empty() => {
+                    page = format!("{path}?limit={PAGE_SIZE}&continue=");
+                    for byte in token.bytes() {
+                        let _ = write!(page, "%{byte:02X}"); // writing to a String cannot fail
+                    }
+                }
+                _ => return Ok(Some(items)),
+            }
+        }
+    }
+
+    async fn write_status(&self, path: &str, uid: &str, pass: &Pass) -> Result<(), String> {
+        for _ in 0..CONFLICT_TRIES {
+            let (code, mut namespace) = self.call(Method::GET, path, None).await?;
+            if code == 404 || namespace["metadata"]["uid"].as_str() != Some(uid) {
+                return Ok(());
+            }
+            let before = conditions(&namespace);
+            let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            let after = pass.conditions(&before, &now);
+            if after == before && namespace["status"]["phase"] == "Terminating" {
+                return Ok(());
+            }
+            namespace["status"]["phase"] = "Terminating".into();
+            namespace["status"]["conditions"] = after.iter().map(condition_value).collect();
+            let (code, body) = self.call(Method::PUT, &format!("{path}/status"), Some(namespace)).await?;
+            match code {
+                200..=299 | 404 => return Ok(()),
+                409 => {}
+                code => return Err(problem(path, code, &body)),
+            }
+        }
+        Err(format!("the status of {path} keeps changing"))
+    }
+
+    async fn finalize(&self, path: &str, uid: &str) -> Result<(), String> {
+        for _ in 0..CONFLICT_TRIES {
+            let (code, mut namespace) = self.call(Method::GET, path, None).await?;
+            if code == 404 || namespace["metadata"]["uid"].as_str() != Some(uid) {
+                return Ok(());
+            }
+            let Some(left) = finalizers_after(&spec_finalizers(&namespace)) else { return Ok(()) };
+            namespace["spec"]["finalizers"] = left.into();
+            let (code, body) = self.call(Method::PUT, &format!("{path}/finalize"), Some(namespace)).await?;
+            match code {
+                200..=299 | 404 => return Ok(()),
+                409 => {}
+                code => return Err(problem(path, code, &body)),
+            }
+        }
+        Err(format!("the finalizers of {path} keep changing"))
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Result<(u16, Value), String> {
+        let list = method == Method::GET && path.contains("?limit=");
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(ACCEPT, if list { LIST_ACCEPT } else { "application/json" });
+        let mut bytes = Bytes::new();
+        if let Some(body) = body {
+            request = request.header(CONTENT_TYPE, "application/json");
+            bytes = body.to_string().into();
+        }
+        let request = request.body(Full::new(bytes)).map_err(|error| error.to_string())?;
+        let answer = self.client.call(request).await.map_err(|error| format!("{path}: {error}"))?;
+        let value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        Ok((answer.head.status.as_u16(), value))
+    }
+}
+
+fn collection_path(served: &ServedResource, namespace: &str) -> String {
+    let (group, version, resource) = (&served.group, &served.version, &served.resource);
+    if group.is_empty() {
+        format!("/api/{version}/namespaces/{namespace}/{resource}")
+    } else {
+        format!("/apis/{group}/{version}/namespaces/{namespace}/{resource}")
+    }
+}
+
+fn delete_options(uid: Option<&str>) -> Value {
+    let mut options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"});
+    if let Some(uid) = uid {
+        options["preconditions"] = json!({ "uid": uid });
+    }
+    options
+}
+
+fn problem(path: &str, code: u16, body: &Value) -> String {
+    format!("{path} was answered with {code}: {}", body["message"].as_str().unwrap_or("(no message)"))
+}
+
+fn remaining(resource: String, items: &[Value], terminating_seconds: i64) -> Remaining {
+    let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();
+    let mut grace_seconds = 0;
+    for item in items {
+        let metadata = &item["metadata"];
+        for finalizer in metadata["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            *finalizers.entry(finalizer.to_owned()).or_default() += 1;
+        }
+        grace_seconds =
+            grace_seconds.max(metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or_default());
+    }
+    // Grace periods began with the namespace's deletion at the latest.
+    if grace_seconds <= terminating_seconds {
+        grace_seconds = 0;
+    }
+    Remaining { resource, objects: items.len(), finalizers, grace_seconds }
+}
+
+fn spec_finalizers(namespace: &Value) -> Vec<String> {
+    let list = namespace["spec"]["finalizers"].as_array();
+    list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn conditions(namespace: &Value) -> Vec<Condition> {
+    let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
+    let list = namespace["status"]["conditions"].as_array();
+    list.into_iter()
+        .flatten()
+        .map(|value| Condition {
+            kind: text(value, "type"),
+            status: text(value, "status"),
+            reason: text(value, "reason"),
+            message: text(value, "message"),
+            last_transition_time: text(value, "lastTransitionTime"),
+        })
+        .collect()
+}
+
+fn condition_value(condition: &Condition) -> Value {
+    json!({
+        "type": condition.kind, "status": condition.status, "reason": condition.reason,
+        "message": condition.message, "lastTransitionTime": condition.last_transition_time,
+    })
+}

@@ -1,0 +1,80 @@
+//! `kubegc up`: the embedded API server and every collector of a cluster, in one process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use gc_kube::{ApiClient, CollectorOptions, Observer};
+
+use crate::apiserver::{self, ServerOptions, StartedServer};
+use crate::collectors::RunningCollectors;
+use crate::logging::{self, LogOptions};
+
+/// Who the collectors are to the embedded server.
+const COLLECTOR_USER: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
+/// The embedded server knows at once that a namespace terminates, so nothing has to settle first.
+const NAMESPACE_SETTLE: Duration = Duration::ZERO;
+
+/// Options of `kubegc up`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    server: ServerOptions,
+    #[command(flatten)]
+    log: LogOptions,
+}
+
+/// A server with its collectors.
+pub(crate) struct Up {
+    /// The server.
+    pub(crate) started: StartedServer,
+    /// A client of it, without a connection.
+    pub(crate) client: ApiClient,
+    /// The collectors.
+    pub(crate) collectors: RunningCollectors,
+}
+
+impl Up {
+    /// Starts both. `observer` hears of every decision.
+    pub(crate) async fn start(
+        options: &ServerOptions,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> anyhow::Result<Self> {
+        let started = apiserver::start(options).await?;
+        let in_process = started.server.in_process(COLLECTOR_USER);
+        let client = ApiClient::in_process(move |request| in_process.call(request));
+        let collectors =
+            RunningCollectors::start(client.clone(), CollectorOptions::default(), NAMESPACE_SETTLE, observer);
+        Ok(Self { started, client, collectors })
+    }
+
+    /// Stops the collectors, then the server.
+    pub(crate) async fn shutdown(self) {
+        self.collectors.shutdown().await;
+        self.started.shutdown().await;
+    }
+}
+
+/// Runs until SIGINT or SIGTERM.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    logging::start(&options.log)?;
+    apiserver::raise_file_limit();
+    let runtime = runtime()?;
+    let done = runtime.block_on(async {
+        let mut ended = apiserver::stop_signals()?;
+        let up = Up::start(&options.server, None).await?;
+        apiserver::print_kubeconfig(&up.started);
+        ended.recv().await;
+        up.shutdown().await;
+        anyhow::Ok(())
+    });
+    // What still waits for a disk or a network must not hold up the end.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    done
+}
+
+/// The runtime of everything that serves.
+pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
+}
