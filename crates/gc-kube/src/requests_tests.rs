@@ -1,1 +1,256 @@
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+use super::*;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
+use gc_types::{Coordinates, DeletionState, Gvr, ObservedObject, ResourceId, ResourceInfo, Scope};
+use http::Response;
+use http_body_util::BodyExt as _;
+use smallvec::SmallVec;
+
+const UID: &str = "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6";
+const PODS: ResourceId = ResourceId(1);
+
+/// What the server is to answer: status code, content type and body.
+type Scripted = (u16, &'static str, String);
+
+struct Fixture {
+    performer: Performer,
+    sent: Arc<Mutex<Vec<String>>>,
+}
+
+/// Answers the scripted answers in turn and writes down what was sent.
+fn fixture(answers: Vec<Scripted>) -> Fixture {
+    let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&sent);
+    let client = ApiClient::in_process(move |request| {
+        let (answers, log) = (Arc::clone(&answers), Arc::clone(&log));
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            let line = format!("{} {} {}", head.method, head.uri, String::from_utf8_lossy(&body));
+            log.lock().unwrap().push(line.trim_end().to_owned());
+            let (code, content_type, body) = answers.lock().unwrap().pop_front().unwrap();
+            let answer = Response::builder().status(code).header(CONTENT_TYPE, content_type);
+            answer.body(Full::new(Bytes::from(body))).unwrap()
+        }
+    });
+    let table = ResourceTable::default();
+    table.insert(Arc::new(Route::new(ResourceInfo {
+        id: PODS,
+        gvr: Gvr { group: "".into(), version: "v1".into(), resource: "pods".into() },
+        kind: "Pod".into(),
+        scope: Scope::Namespaced,
+        served_api_versions: vec!["v1".into()],
+        watched: true,
+        comparable_versions: true,
+    })));
+    Fixture { performer: Performer::new(client, table), sent }
+}
+
+impl Fixture {
+    fn sent(&self) -> Vec<String> {
+        self.sent.lock().unwrap().clone()
+    }
+}
+
+fn key() -> ObjectKey {
+    ObjectKey { resource: PODS, namespace: "shop".into(), name: "web".into() }
+}
+
+fn delete() -> Request {
+    Request::Delete {
+        key: key(),
+        uid: Uid::new(UID),
+        resource_version: Some(ResourceVersion(7)),
+        policy: PropagationPolicy::Background,
+    }
+}
+
+fn json_answer(code: u16, body: &Value) -> Scripted {
+    (code, "application/json", body.to_string())
+}
+
+fn status(code: u16, reason: &str, details: &Value) -> Scripted {
+    let body = json!({"kind": "Status", "reason": reason, "message": "m", "code": code, "details": details});
+    json_answer(code, &body)
+}
+
+fn object(uid: &str, finalizers: &[&str]) -> Value {
+    json!({"kind": "PartialObjectMetadata", "metadata": {
+        "name": "web", "namespace": "shop", "uid": uid, "resourceVersion": "9",
+        "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": finalizers,
+    }})
+}
+
+fn failed_with(message: &str, retry_after_milliseconds: Option<u64>) -> Outcome {
+    Outcome::Failed { message: message.into(), retry_after_milliseconds }
+}
+
+#[tokio::test]
+async fn answers_become_outcomes() {
+    let named = json!({"name": "web", "kind": "pods"});
+    for (answer, outcome, signal) in [
+        (status(200, "", &Value::Null), Outcome::Applied(None), Signal::Answered),
+        (json_answer(202, &object(UID, &["x/y"])), Outcome::Applied(None), Signal::Answered),
+        (status(404, "NotFound", &named), Outcome::Absent, Signal::Answered),
+        (
+            status(404, "NotFound", &json!({"name": "shop", "kind": "namespaces"})),
+            Outcome::Absent,
+            Signal::Answered,
+        ),
+        // none of these proves that the object is absent.
+        (
+            status(404, "NotFound", &json!({"name": "other", "kind": "pods"})),
+            Outcome::NotServed,
+            Signal::Answered,
+        ),
+        (
+            status(404, "NotFound", &json!({"name": "web", "kind": "pods", "group": "x"})),
+            Outcome::NotServed,
+            Signal::Answered,
+        ),
+        (status(404, "NotFound", &Value::Null), Outcome::NotServed, Signal::Answered),
+        ((404, "text/plain", "404 page not found".into()), Outcome::NotServed, Signal::Answered),
+        (status(409, "Conflict", &named), Outcome::Conflict, Signal::Answered),
+        (
+            status(403, "Forbidden", &named),
+            Outcome::Refused { code: 403, message: "m".into() },
+            Signal::Answered,
+        ),
+        (
+            status(422, "Invalid", &named),
+            Outcome::Refused { code: 422, message: "m".into() },
+            Signal::Answered,
+        ),
+        (
+            status(429, "TooManyRequests", &json!({"retryAfterSeconds": 2})),
+            failed_with("the server answered 429: m", Some(2000)),
+            Signal::Busy(Some(Duration::from_secs(2))),
+        ),
+        (status(503, "", &Value::Null), failed_with("the server answered 503: m", None), Signal::Busy(None)),
+        (status(500, "", &Value::Null), failed_with("the server answered 500: m", None), Signal::Answered),
+    ] {
+        let fixture = fixture(vec![answer.clone()]);
+        let performed = fixture.performer.perform(&delete()).await;
+        assert_eq!(performed, Performed { outcome, signal, round_trips: 1 }, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_carries_uid_version_and_policy() {
+    let fixture = fixture(vec![status(200, "", &Value::Null)]);
+    fixture.performer.perform(&delete()).await;
+    let expected = format!(
+        "DELETE /api/v1/namespaces/shop/pods/web {}",
+        json!({
+            "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
+            "preconditions": {"uid": UID, "resourceVersion": "7"},
+        })
+    );
+    assert_eq!(fixture.sent(), [expected]);
+}
+
+#[tokio::test]
+async fn references_are_set_under_guards() {
+    let reference = OwnerReference {
+        coordinates: Coordinates {
+            api_version: "apps/v1".into(),
+            kind: "ReplicaSet".into(),
+            name: "rs".into(),
+            uid: Uid::new("u"),
+        },
+        controller: Some(true),
+        block_owner_deletion: None,
+    };
+    for (remaining, written) in [
+        (vec![], Value::Null),
+        (
+            vec![reference],
+            json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "u", "controller": true}]),
+        ),
+    ] {
+        let fixture = fixture(vec![json_answer(200, &object(UID, &[]))]);
+        let request = Request::SetOwners {
+            key: key(),
+            uid: Uid::new(UID),
+            resource_version: ResourceVersion(7),
+            remaining,
+        };
+        let performed = fixture.performer.perform(&request).await;
+        let now = ObservedObject {
+            key: key(),
+            uid: Uid::new(UID),
+            resource_version: ResourceVersion(9),
+            owners: SmallVec::new(),
+            deletion: DeletionState { deleting: true, ..DeletionState::default() },
+        };
+        assert_eq!(performed.outcome, Outcome::Applied(Some(now)));
+        let patch = json!({"metadata": {"uid": UID, "resourceVersion": "7", "ownerReferences": written}});
+        assert_eq!(fixture.sent(), [format!("PATCH /api/v1/namespaces/shop/pods/web {patch}")]);
+    }
+}
+
+#[tokio::test]
+async fn a_refused_patch_of_a_recreated_object_found_nothing() {
+    let request = Request::SetOwners {
+        key: key(),
+        uid: Uid::new(UID),
+        resource_version: ResourceVersion(7),
+        remaining: vec![],
+    };
+    for (read, outcome) in [
+        (json_answer(200, &object("another", &[])), Outcome::Absent),
+        (status(404, "NotFound", &json!({"name": "web", "kind": "pods"})), Outcome::Absent),
+        (json_answer(200, &object(UID, &[])), Outcome::Refused { code: 422, message: "m".into() }),
+    ] {
+        let fixture = fixture(vec![status(422, "Invalid", &Value::Null), read]);
+        assert_eq!(fixture.performer.perform(&request).await.outcome, outcome);
+    }
+}
+
+fn remove_foreground() -> Request {
+    Request::RemoveFinalizer { key: key(), uid: Uid::new(UID), finalizer: FinalizerName::ForegroundDeletion }
+}
+
+/// G118: the others stay, in order; the last one leaves null.
+#[tokio::test]
+async fn one_finalizer_is_taken_off() {
+    for (before, after) in [
+        (&["a", "foregroundDeletion", "b"][..], json!(["a", "b"])),
+        (&["foregroundDeletion"][..], Value::Null),
+    ] {
+        let fixture = fixture(vec![
+            json_answer(200, &object(UID, before)),
+            json_answer(200, &object(UID, &["a", "b"])),
+        ]);
+        let performed = fixture.performer.perform(&remove_foreground()).await;
+        assert!(matches!(performed.outcome, Outcome::Applied(_)), "{performed:?}");
+        let patch = json!({"metadata": {"uid": UID, "resourceVersion": "9", "finalizers": after}});
+        let path = "/api/v1/namespaces/shop/pods/web";
+        assert_eq!(fixture.sent(), [format!("GET {path}"), format!("PATCH {path} {patch}")]);
+    }
+}
+
+/// G116, G117, G114.
+#[tokio::test]
+async fn conflicts_repeat_it_at_most_four_times_and_a_recreated_object_is_left_alone() {
+    let conflict =
+        || [json_answer(200, &object(UID, &["foregroundDeletion"])), status(409, "Conflict", &Value::Null)];
+    let three: Vec<_> = (0..3).flat_map(|_| conflict()).collect();
+    let mut then_works = three.clone();
+    then_works.push(json_answer(200, &object(UID, &["foregroundDeletion"])));
+    then_works.push(json_answer(200, &object(UID, &[])));
+    let performed = fixture(then_works).performer.perform(&remove_foreground()).await;
+    assert_eq!((performed.outcome, performed.round_trips), (Outcome::Applied(None), 8));
+    let four: Vec<_> = (0..4).flat_map(|_| conflict()).collect();
+    assert_eq!(fixture(four).performer.perform(&remove_foreground()).await.outcome, Outcome::Conflict);
+    let recreated = fixture(vec![json_answer(200, &object("another", &["foregroundDeletion"]))]);
+    assert_eq!(recreated.performer.perform(&remove_foreground()).await.outcome, Outcome::Absent);
+    assert_eq!(recreated.sent().len(), 1);
+    let absent = fixture(vec![json_answer(200, &object(UID, &["a"]))]);
+    let performed = absent.performer.perform(&remove_foreground()).await;
+    assert!(matches!(performed.outcome, Outcome::Applied(Some(_))));
+    assert_eq!(absent.sent().len(), 1);
+}

@@ -131,7 +131,17 @@ pub struct Status {
     /// `message`
     pub message: String,
     /// `details`
+    #[serde(deserialize_with = "null_is_default")]
     pub details: StatusDetails,
+}
+
+/// Go writes null where a pointer is nil.
+fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// `details` of a `Status`, as far as they are read.
