@@ -7,9 +7,9 @@ use clap::{Parser, Subcommand};
 mod apiserver;
 mod collectors;
 mod logging;
+mod namespaces;
 mod node;
 mod operations;
-mod namespaces;
 mod up;
 
 /// Kubernetes garbage collection, with an embedded API server to see it at work.
