@@ -605,7 +605,7 @@ fn protobuf_list(
     crate::protobuf::metadata_list(
         representation.meta_version(),
         &meta,
-        list.items.iter().map(|item| item.metadata()),
+        list.items.iter().map(|item| item.metadata().cloned()),
     )
 }
 

@@ -30,6 +30,7 @@ pub struct Object {
     type_meta: Arc<TypeMeta>,
     revision: Option<Revision>,
     stored: Option<Bytes>,
+    metadata: OnceLock<Value>,
     decoded: OnceLock<Arc<Value>>,
 }
 
@@ -37,13 +38,13 @@ impl Object {
     /// From the store. The revision becomes `metadata.resourceVersion`.
     #[must_use]
     pub fn from_stored(type_meta: Arc<TypeMeta>, stored: Bytes, revision: Revision) -> Self {
-        Self { type_meta, revision: Some(revision), stored: Some(stored), decoded: OnceLock::new() }
+        Self { type_meta, revision: Some(revision), stored: Some(stored), metadata: OnceLock::new(), decoded: OnceLock::new() }
     }
 
     /// From a value that is complete with apiVersion, kind and, if it has one, resourceVersion.
     #[must_use]
     pub fn from_value(type_meta: Arc<TypeMeta>, value: Value) -> Self {
-        Self { type_meta, revision: None, stored: None, decoded: OnceLock::from(Arc::new(value)) }
+        Self { type_meta, revision: None, stored: None, metadata: OnceLock::new(), decoded: OnceLock::from(Arc::new(value)) }
     }
 
     /// apiVersion and kind.
@@ -69,9 +70,13 @@ impl Object {
     }
 
     /// `metadata` alone, with resourceVersion; the rest of the object is not decoded.
-    pub fn metadata(&self) -> Result<Value, ApiError> {
+    pub fn metadata(&self) -> Result<&Value, ApiError> {
+        static NONE: Value = Value::Null;
         if let Some(value) = self.decoded.get() {
-            return Ok(value.get("metadata").cloned().unwrap_or_default());
+            return Ok(value.get("metadata").unwrap_or(&NONE));
+        }
+        if let Some(metadata) = self.metadata.get() {
+            return Ok(metadata);
         }
         let stored = self.stored.as_deref().unwrap_or_default();
         let text = stored.get(PREFIX.len() - 1..).unwrap_or_default();
@@ -83,7 +88,7 @@ impl Object {
         if let (Some(revision), Some(map)) = (self.revision, metadata.as_object_mut()) {
             map.insert("resourceVersion".into(), revision.to_string().into());
         }
-        Ok(metadata)
+        Ok(self.metadata.get_or_init(|| metadata))
     }
 
     /// Appends the object as JSON; with `with_type` false, apiVersion and kind are left out, as in the lists

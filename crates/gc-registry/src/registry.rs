@@ -1,12 +1,24 @@
 //! The registry: requests in, answers out.
 
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::task::{Context, Poll, Waker};
 
-use crate::api::{ListOptions, Operation, RequestContext, RequestTarget, Response};
+use crate::api::{
+    ListOptions, ObjectList, Operation, PatchType, RequestContext, RequestTarget, Response, ResponseBody,
+};
+use crate::call::Call;
 use crate::catalog::Catalog;
+use crate::definitions::Definitions;
 use crate::error::ApiError;
-use crate::storage::{Blocking, Storage, StorageError};
+use crate::hub::Hub;
+use crate::list;
+use crate::persist;
+use crate::resource::ResourceDefinition;
+use crate::rules;
+use crate::storage::{Blocking, Revision, Storage, StorageError};
+use crate::subresources::method_not_allowed;
 use crate::watch::Watch;
 
 /// What an operator may choose.
@@ -32,23 +44,34 @@ impl Default for Config {
 
 /// What an API server does with objects, over a store. Shared by all threads of the server.
 pub struct Registry {
-    storage: Arc<dyn Storage>,
-    config: Config,
-    catalog: Arc<Catalog>,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) config: Config,
+    hub: Arc<Hub>,
+    definitions: Mutex<Definitions>,
+    catalog: RwLock<Arc<Catalog>>,
+    maintenance: AtomicBool,
+    maintenance_waker: Mutex<Option<Waker>>,
+    /// Revisions of the store at past times, oldest first, for the age of events.
+    pub(crate) clock: Mutex<VecDeque<(jiff::Timestamp, Revision)>>,
 }
 
 impl Registry {
     /// Reads the definitions of custom resources and starts the one watch on the store that feeds all API
     /// watches (see [`Registry::poll_pump`]).
     pub fn open(storage: Arc<dyn Storage>, config: Config) -> Result<Self, ApiError> {
-        Ok(Self { storage, config, catalog: Arc::default() })
-    }
-
-    /// Creates what every cluster has, where it is missing: the four namespaces, the bootstrap roles and
-    /// their bindings, the system priority classes.
-    pub fn bootstrap(&self, context: &RequestContext<'_>) -> Result<(), ApiError> {
-        let _ = (context, &self.config);
-        Ok(())
+        let hub = Arc::new(Hub::new(Arc::clone(&storage)).map_err(persist::storage_error)?);
+        let registry = Self {
+            storage,
+            config,
+            hub,
+            definitions: Mutex::default(),
+            catalog: RwLock::default(),
+            maintenance: AtomicBool::new(true),
+            maintenance_waker: Mutex::default(),
+            clock: Mutex::default(),
+        };
+        registry.refresh_catalog()?;
+        Ok(registry)
     }
 
     /// Where calls belong: see [`Storage::blocks`].
@@ -65,7 +88,7 @@ impl Registry {
     /// Everything that is served at this moment.
     #[must_use]
     pub fn catalog(&self) -> Arc<Catalog> {
-        Arc::clone(&self.catalog)
+        Arc::clone(&self.catalog.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Performs one request. Subresources, and POST to them, are told by `target.subresource`.
@@ -75,34 +98,168 @@ impl Registry {
         operation: Operation,
         context: &RequestContext<'_>,
     ) -> Result<Response, ApiError> {
-        let _ = (target, operation, context);
-        Err(ApiError::internal("under construction"))
+        check_verb(target, &operation)?;
+        let mut call = Call::new(self, target, context);
+        match (operation, target.subresource.as_str()) {
+            (operation, "scale") => call.scale(operation),
+            (Operation::Get { resource_version }, _) => call.get(&resource_version),
+            (Operation::List(options), _) => self.list(target, &options),
+            (Operation::Create(body, options), "binding") => call.bind(&body, &options),
+            (Operation::Create(body, options), "") if target.resource.is("", "bindings") => {
+                call.bind(&body, &options)
+            }
+            (Operation::Create(body, options), "eviction") => call.evict(&body, &options),
+            (Operation::Create(body, options), "") => call.create(body, &options),
+            (Operation::Create(..), _) => Err(method_not_allowed()),
+            (Operation::Update(body, options), _) => call.update(body, &options),
+            (Operation::Patch(PatchType::StrategicMerge, ..), _) if target.resource.custom.is_some() => {
+                Err(ApiError::new(
+                    415,
+                    "UnsupportedMediaType",
+                    "the body of the request was in an unknown format - accepted media types include: \
+                     application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+                ))
+            }
+            (Operation::Patch(kind, body, options), _) => call.patch(kind, body, &options),
+            (Operation::Delete(options), _) => call.delete(&options),
+            (Operation::DeleteCollection(options, delete), _) => call.delete_collection(&options, &delete),
+        }
+    }
+
+    fn list(&self, target: &RequestTarget, options: &ListOptions) -> Result<Response, ApiError> {
+        let list = if target.resource.is("", "componentstatuses") {
+            let newest = self.storage.revision().map_err(persist::storage_error)?;
+            ObjectList {
+                items: Vec::new(),
+                resource_version: newest.to_string(),
+                continue_token: String::new(),
+                remaining_item_count: None,
+            }
+        } else {
+            list::list(&*self.storage, target, options)?
+        };
+        Ok(Response { code: 200, body: ResponseBody::List(list), warnings: Vec::new() })
     }
 
     /// Starts a watch of a collection, or of one object if `target.name` is set.
     pub fn watch(&self, target: &RequestTarget, options: &ListOptions) -> Result<Watch, ApiError> {
-        let _ = (target, options);
-        Err(ApiError::internal("under construction"))
+        if !target.resource.has_verb("watch") {
+            return Err(method_not_allowed());
+        }
+        Watch::start(&*self.storage, &self.hub, target, options)
     }
 
     /// Moves changes from the store's watch to the API watches. The server polls this from one task for as
     /// long as it lives; `Ready` tells of a broken stream, which the next call replaces (API watches that
-    /// missed something are closed).
+    /// missed something are closed): call again after a pause.
     pub fn poll_pump(&self, context: &mut Context<'_>) -> Poll<StorageError> {
-        let _ = context;
-        Poll::Pending
+        loop {
+            match self.hub.poll_pump(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => return Poll::Ready(error),
+                // Definitions were changed, perhaps by another server on the same store.
+                Poll::Ready(Ok(())) => {
+                    if let Err(error) = self.refresh_catalog() {
+                        return Poll::Ready(StorageError::Unavailable(error.message));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The version up to which API watches have been fed.
+    #[must_use]
+    pub fn watch_progress(&self) -> Revision {
+        self.hub.progress()
     }
 
     /// Whether [`Registry::maintain`] has something to do now; else wakes the task when it has.
     pub fn poll_maintenance(&self, context: &mut Context<'_>) -> Poll<()> {
-        let _ = context;
+        let mut waker = self.maintenance_waker.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.maintenance.load(Ordering::Acquire) {
+            return Poll::Ready(());
+        }
+        *waker = Some(context.waker().clone());
         Poll::Pending
     }
 
-    /// The work of no request: removes instances of deleted definitions, expires events. Called when
-    /// [`Registry::poll_maintenance`] says so, and every few seconds.
-    pub fn maintain(&self, context: &RequestContext<'_>) -> Result<(), ApiError> {
-        let _ = context;
+    pub(crate) fn request_maintenance(&self) {
+        let mut waker = self.maintenance_waker.lock().unwrap_or_else(PoisonError::into_inner);
+        self.maintenance.store(true, Ordering::Release);
+        if let Some(waker) = waker.take() {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn maintenance_begins(&self) {
+        self.maintenance.store(false, Ordering::Release);
+    }
+
+    /// After every write: definitions are served at once, and the cleanup of deleted ones goes on.
+    pub(crate) fn after_write(&self, resource: &ResourceDefinition) -> Result<(), ApiError> {
+        if rules::is_definition(resource) {
+            self.refresh_catalog()?;
+            self.request_maintenance();
+        } else if resource.custom.is_some() && self.is_terminating(resource) {
+            self.request_maintenance();
+        }
         Ok(())
+    }
+
+    /// Whether the definition of a custom resource is being deleted.
+    pub(crate) fn is_terminating(&self, resource: &ResourceDefinition) -> bool {
+        let definitions = self.definitions.lock().unwrap_or_else(PoisonError::into_inner);
+        definitions.is_terminating(&resource.group, &resource.resource)
+    }
+
+    /// Reads the definitions and publishes what they serve.
+    pub(crate) fn refresh_catalog(&self) -> Result<(), ApiError> {
+        // One at a time, so that an older state never replaces a newer one.
+        let mut definitions = self.definitions.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = definitions.refresh(&*self.storage)?;
+        let catalog = Arc::new(Catalog::with_custom(&definitions.served()));
+        *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
+        for prefix in ended {
+            self.hub.end_all(&prefix);
+        }
+        Ok(())
+    }
+}
+
+/// 405 for what the table does not offer.
+fn check_verb(target: &RequestTarget, operation: &Operation) -> Result<(), ApiError> {
+    let verb = match operation {
+        Operation::Get { .. } => "get",
+        Operation::List(_) => "list",
+        Operation::Create(..) => "create",
+        Operation::Update(..) => "update",
+        Operation::Patch(..) => "patch",
+        Operation::Delete(_) => "delete",
+        Operation::DeleteCollection(..) => "deletecollection",
+    };
+    let resource = &target.resource;
+    let offered = if target.subresource.is_empty() {
+        resource.has_verb(verb)
+    } else {
+        let mut subresources = resource.subresources.iter();
+        let found = subresources.find(|known| *known.name == *target.subresource);
+        found.is_some_and(|known| known.verbs.iter().any(|known| **known == *verb))
+    };
+    let reads = matches!(operation, Operation::List(_));
+    let placed = !resource.namespaced() || !target.namespace.is_empty() || reads;
+    if offered && placed { Ok(()) } else { Err(method_not_allowed()) }
+}
+
+impl Call<'_> {
+    fn get(&mut self, resource_version: &str) -> Result<Response, ApiError> {
+        let requested = list::parse_version_of_get(resource_version)?;
+        let answer = self.registry.storage.get(&self.key(), None).map_err(persist::storage_error)?;
+        if requested > answer.revision {
+            return Err(persist::too_large_version(requested, answer.revision));
+        }
+        match answer.item {
+            Some(stored) => self.answer_stored(200, stored.value, stored.mod_revision),
+            None => Err(self.not_found(&self.target.name)),
+        }
     }
 }

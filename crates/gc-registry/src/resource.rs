@@ -57,6 +57,10 @@ pub struct ResourceDefinition {
     pub graceful_deletion: bool,
     /// Whether an immediate deletion answers the object rather than a Status.
     pub returns_deleted_object: bool,
+    /// Whether a PUT of an absent object creates it.
+    pub update_creates: bool,
+    /// Whether a PUT must name the resourceVersion that it replaces.
+    pub update_needs_version: bool,
     /// For custom resources: the served version of the definition.
     pub custom: Option<Arc<crate::crd::CustomVersion>>,
 }
@@ -72,4 +76,30 @@ pub struct Target<'a> {
     pub resource: &'a str,
     /// Subresource, if any.
     pub subresource: Option<&'a str>,
+}
+
+impl ResourceDefinition {
+    /// `group/version`, or `version` for core.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// Whether objects live in namespaces.
+    #[must_use]
+    pub fn namespaced(&self) -> bool {
+        self.scope == Scope::Namespaced
+    }
+
+    /// Whether this is the built-in resource of that group and name, in whatever version.
+    #[must_use]
+    pub fn is(&self, group: &str, resource: &str) -> bool {
+        *self.group == *group && *self.resource == *resource
+    }
+
+    /// The verb list has it.
+    #[must_use]
+    pub fn has_verb(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|known| **known == *verb)
+    }
 }

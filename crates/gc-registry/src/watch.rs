@@ -1,24 +1,207 @@
 //! API watches.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::api::WatchEvent;
+use crate::api::{ListOptions, RequestTarget, VersionMatch, WatchEvent};
+use crate::error::{ApiError, CauseReason, FieldError};
+use crate::filter::Filter;
+use crate::hub::{Entry, Hub, Read};
+use crate::list;
+use crate::object::{Object, TypeMeta};
+use crate::persist;
+use crate::resource::ResourceDefinition;
+use crate::storage::{Revision, Storage};
 
 /// A running watch. Dropping it ends it.
-#[derive(Debug)]
-pub struct Watch {}
+pub struct Watch {
+    hub: Arc<Hub>,
+    prefix: Box<str>,
+    scope: Arc<str>,
+    exact: bool,
+    id: u64,
+    resource: Arc<ResourceDefinition>,
+    type_meta: Arc<TypeMeta>,
+    filter: Filter,
+    /// Changes up to here are part of the initial state.
+    start: Revision,
+    initial: VecDeque<Arc<Object>>,
+    /// Whether a bookmark follows the initial state.
+    announce_end: bool,
+    waiting: VecDeque<Arc<Entry>>,
+    ended: bool,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("scope", &self.scope).field("start", &self.start).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.hub.unsubscribe(&self.prefix, self.id);
+    }
+}
+
+fn invalid_option(field: &str, reason: CauseReason, detail: &str) -> ApiError {
+    let error = FieldError { field: field.into(), reason, detail: detail.into() };
+    ApiError::invalid("meta.k8s.io", "ListOptions", "", &[error])
+}
+
+fn validate(options: &ListOptions) -> Result<(), ApiError> {
+    match (options.send_initial_events, options.resource_version_match) {
+        (None, Some(_)) => Err(invalid_option(
+            "resourceVersionMatch",
+            CauseReason::Forbidden,
+            "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        )),
+        (Some(_), None) => Err(invalid_option(
+            "resourceVersionMatch",
+            CauseReason::Forbidden,
+            "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        )),
+        (Some(_), Some(VersionMatch::Exact)) => Err(invalid_option(
+            "resourceVersionMatch",
+            CauseReason::NotSupported,
+            "Unsupported value: \"Exact\": supported values: \"NotOlderThan\"",
+        )),
+        (Some(_), Some(VersionMatch::NotOlderThan)) if !options.continue_token.is_empty() => Err(invalid_option(
+            "resourceVersionMatch",
+            CauseReason::Forbidden,
+            "Forbidden: resourceVersionMatch is forbidden when continue is provided",
+        )),
+        _ => Ok(()),
+    }
+}
 
 impl Watch {
-    /// The next event; `Ready(None)` ends the watch, always after [`WatchEvent::Error`] if it ended badly.
+    pub(crate) fn start(
+        storage: &dyn Storage,
+        hub: &Arc<Hub>,
+        target: &RequestTarget,
+        options: &ListOptions,
+    ) -> Result<Self, ApiError> {
+        validate(options)?;
+        let resource = &target.resource;
+        let filter = Filter::parse(resource, options)?;
+        let requested = list::parse_version(&options.resource_version)?;
+        let name = if target.name.is_empty() { filter.exact_name() } else { Some(target.name.as_str()) };
+        let exact = name.is_some() && (!target.namespace.is_empty() || !resource.namespaced());
+        let mut scope = persist::collection_prefix(resource, &target.namespace);
+        if exact {
+            scope.push_str(name.unwrap_or_default());
+        }
+        let prefix = persist::resource_prefix(resource).into_boxed_str();
+        let type_meta = persist::type_meta(resource);
+        let from_now = options.send_initial_events == Some(false) && requested.0 == 0;
+        let with_state = options.send_initial_events.unwrap_or(requested.0 == 0);
+        let mut initial = VecDeque::new();
+        let start = if with_state {
+            let newest = storage.revision().map_err(persist::storage_error)?;
+            if requested > newest {
+                return Err(persist::too_large_version(requested, newest));
+            }
+            let (items, revision) = list::everything(storage, resource, &type_meta, &scope, exact, &filter)?;
+            initial.extend(items);
+            revision
+        } else if from_now {
+            storage.revision().map_err(persist::storage_error)?
+        } else {
+            requested
+        };
+        let scope: Arc<str> = scope.into();
+        let id = hub.subscribe(&prefix, Arc::clone(&scope), exact, start).map_err(|oldest| expired(start, oldest))?;
+        let announce_end = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
+        Ok(Self {
+            hub: Arc::clone(hub),
+            prefix,
+            scope,
+            exact,
+            id,
+            resource: Arc::clone(resource),
+            type_meta,
+            filter,
+            start,
+            initial,
+            announce_end,
+            waiting: VecDeque::new(),
+            ended: false,
+        })
+    }
+
+    /// The next event; `Ready(None)` ends the watch, after [`WatchEvent::Error`] if it ended badly.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<WatchEvent>> {
-        let _ = context;
-        Poll::Ready(None)
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        if let Some(object) = self.initial.pop_front() {
+            return Poll::Ready(Some(WatchEvent::Added(object)));
+        }
+        if std::mem::take(&mut self.announce_end) {
+            let resource_version = self.start.to_string();
+            return Poll::Ready(Some(WatchEvent::Bookmark { resource_version, initial_events_end: true }));
+        }
+        loop {
+            while let Some(entry) = self.waiting.pop_front() {
+                match self.event(&entry) {
+                    Ok(None) => {}
+                    Ok(Some(event)) => return Poll::Ready(Some(event)),
+                    Err(error) => return self.fail(error),
+                }
+            }
+            match self.hub.read(&self.prefix, self.id, context) {
+                Read::Entries(entries) => self.waiting.extend(entries),
+                Read::Parked => return Poll::Pending,
+                Read::Expired => return self.fail(expired(self.start, Revision::default())),
+                Read::Ended => {
+                    self.ended = true;
+                    return Poll::Ready(None);
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, error: ApiError) -> Poll<Option<WatchEvent>> {
+        self.ended = true;
+        Poll::Ready(Some(WatchEvent::Error(error)))
+    }
+
+    /// What a change is to this watch: a change of an object that begins or ceases to match is its coming or
+    /// going (spec 5).
+    fn event(&mut self, entry: &Entry) -> Result<Option<WatchEvent>, ApiError> {
+        let concerned =
+            if self.exact { *entry.key == *self.scope } else { entry.key.starts_with(&*self.scope) };
+        if !concerned || entry.revision <= self.start {
+            return Ok(None);
+        }
+        let view = entry.view(&self.resource, &self.type_meta)?;
+        let matching = |object: Option<Arc<Object>>| match object {
+            Some(object) => Ok::<_, ApiError>(self.filter.matches(&object)?.then_some(object)),
+            None => Ok(None),
+        };
+        Ok(match (matching(view.old)?, matching(view.new)?) {
+            (None, Some(new)) => Some(WatchEvent::Added(new)),
+            (Some(_), Some(new)) => Some(WatchEvent::Modified(new)),
+            (Some(old), None) => Some(WatchEvent::Deleted(old)),
+            (None, None) => None,
+        })
     }
 
     /// A bookmark at the newest version that this watch has seen, for the server's timer (about once per
     /// minute, if the client allows bookmarks). `None` while events wait to be read.
     #[must_use]
     pub fn bookmark(&self) -> Option<WatchEvent> {
-        None
+        if self.ended || self.announce_end || !self.initial.is_empty() || !self.waiting.is_empty() {
+            return None;
+        }
+        let progress = self.hub.caught_up(&self.prefix, self.id)?;
+        let resource_version = progress.max(self.start).to_string();
+        Some(WatchEvent::Bookmark { resource_version, initial_events_end: false })
     }
+}
+
+fn expired(requested: Revision, oldest: Revision) -> ApiError {
+    ApiError::new(410, "Expired", format!("too old resource version: {requested} ({oldest})"))
 }

@@ -181,6 +181,8 @@ fn resource(
         default_garbage_collection: DefaultGarbageCollection::Delete,
         graceful_deletion: false,
         returns_deleted_object: false,
+        update_creates: false,
+        update_needs_version: true,
         custom: Some(Arc::new(custom)),
     })
 }

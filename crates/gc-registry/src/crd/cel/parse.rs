@@ -230,9 +230,7 @@ fn number(rest: &str) -> Result<(Token, usize), String> {
 
 /// A string or bytes literal, if there is one, with its length.
 fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, String> {
-    // At most two letters stand before the quote; looking further would cost the square of the length.
-    let quote_at = rest.bytes().take(3).position(|byte| matches!(byte, b'\'' | b'"'));
-    let prefix = quote_at.map_or("", |end| &rest[..end]);
+    let prefix = rest.find(['\'', '"']).filter(|end| *end <= 2).map_or("", |end| &rest[..end]);
     let (raw, bytes) = match prefix.to_ascii_lowercase().as_str() {
         "" => (false, false),
         "r" => (true, false),

@@ -1,0 +1,254 @@
+//! One request: what the operations share.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use crate::api::{Object, RequestContext, RequestTarget, Response, ResponseBody, WriteOptions};
+use crate::error::{ApiError, FieldError};
+use crate::meta;
+use crate::object::TypeMeta;
+use crate::persist;
+use crate::registry::Registry;
+use crate::resource::ResourceDefinition;
+use crate::rules::{Rules, Strictness};
+use crate::storage::{Committed, Condition, Key, KeyValue, Revision, Transaction, Write};
+
+/// Turns of a read-modify-write loop that others may spoil before the request gives up with a conflict.
+pub(crate) const MAX_TURNS: usize = 128;
+
+/// A request while it is worked on.
+pub(crate) struct Call<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) target: &'a RequestTarget,
+    pub(crate) context: &'a RequestContext<'a>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// What became of a conditional write.
+pub(crate) enum Stored {
+    /// It is stored, with this revision.
+    Done(Revision),
+    /// Somebody else was faster.
+    Raced,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(
+        registry: &'a Registry,
+        target: &'a RequestTarget,
+        context: &'a RequestContext<'a>,
+    ) -> Self {
+        Self { registry, target, context, warnings: Vec::new() }
+    }
+
+    pub(crate) fn resource(&self) -> &'a Arc<ResourceDefinition> {
+        &self.target.resource
+    }
+
+    pub(crate) fn rules(&self) -> Rules<'a> {
+        Rules::new(self.target, self.context)
+    }
+
+    pub(crate) fn now(&self) -> String {
+        meta::time(self.context.now)
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        persist::object_key(self.resource(), &self.target.namespace, &self.target.name)
+    }
+
+    pub(crate) fn read(&self, key: &str) -> Result<Option<KeyValue>, ApiError> {
+        self.registry.storage.get(key, None).map(|answer| answer.item).map_err(persist::storage_error)
+    }
+
+    pub(crate) fn decode(&self, stored: &KeyValue) -> Result<Value, ApiError> {
+        persist::decode(self.resource(), stored)
+    }
+
+    /// Writes if the key's last write is still the one given (0: absent); `None` removes.
+    pub(crate) fn commit(
+        &self,
+        key: &Key,
+        expected: Revision,
+        value: Option<bytes::Bytes>,
+    ) -> Result<Stored, ApiError> {
+        let write = match value {
+            Some(value) => Write::Put(Arc::clone(key), value),
+            None => Write::Delete(Arc::clone(key)),
+        };
+        let transaction = Transaction {
+            conditions: vec![Condition { key: Arc::clone(key), mod_revision: expected }],
+            writes: vec![write],
+        };
+        match self.registry.storage.commit(transaction).map_err(persist::storage_error)? {
+            Committed::Done(revision) => {
+                self.registry.after_write(self.resource())?;
+                Ok(Stored::Done(revision))
+            }
+            Committed::Conflict(_) => Ok(Stored::Raced),
+        }
+    }
+
+    pub(crate) fn type_meta(&self) -> Arc<TypeMeta> {
+        persist::type_meta(self.resource())
+    }
+
+    pub(crate) fn present(&self, stored: bytes::Bytes, revision: Revision) -> Result<Arc<Object>, ApiError> {
+        persist::present(self.resource(), &self.type_meta(), stored, revision).map(Arc::new)
+    }
+
+    pub(crate) fn answer(&mut self, code: u16, object: Arc<Object>) -> Response {
+        Response { code, body: ResponseBody::Object(object), warnings: std::mem::take(&mut self.warnings) }
+    }
+
+    pub(crate) fn answer_stored(
+        &mut self,
+        code: u16,
+        stored: bytes::Bytes,
+        revision: Revision,
+    ) -> Result<Response, ApiError> {
+        let object = self.present(stored, revision)?;
+        Ok(self.answer(code, object))
+    }
+
+    /// A document that was never stored (dry run, subresources with a kind of their own).
+    pub(crate) fn answer_value(&mut self, code: u16, value: Value) -> Response {
+        let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().into();
+        let type_meta = Arc::new(TypeMeta { api_version: text("apiVersion"), kind: text("kind") });
+        self.answer(code, Arc::new(Object::from_value(type_meta, value)))
+    }
+
+    pub(crate) fn answer_success(&mut self, code: u16, details: Option<Value>) -> Response {
+        let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
+        match details {
+            Some(details) => status["details"] = details,
+            None => status["code"] = code.into(),
+        }
+        Response { code, body: ResponseBody::Status(status), warnings: std::mem::take(&mut self.warnings) }
+    }
+
+    pub(crate) fn not_found(&self, name: &str) -> ApiError {
+        ApiError::not_found(&self.resource().group, &self.resource().resource, name)
+    }
+
+    pub(crate) fn conflict(&self, name: &str, why: &str) -> ApiError {
+        ApiError::conflict(&self.resource().group, &self.resource().resource, name, why)
+    }
+
+    pub(crate) fn modified(&self, name: &str) -> ApiError {
+        self.conflict(
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    pub(crate) fn invalid(&self, name: &str, errors: &[FieldError]) -> ApiError {
+        ApiError::invalid(&self.resource().group, &self.resource().kind, name, errors)
+    }
+
+    /// A body of POST or PUT as a document of the resource: kind checked, types checked, defaults filled in.
+    pub(crate) fn take_body(
+        &mut self,
+        body: crate::api::RequestBody,
+        options: &WriteOptions,
+    ) -> Result<Value, ApiError> {
+        let mut object = body.value;
+        self.check_kind(&mut object)?;
+        match self.rules().decode(&mut object, &body.duplicates, options.field_validation) {
+            Ok(warnings) => self.warnings.extend(warnings),
+            Err(Strictness::Undecodable(error)) => return Err(error),
+            Err(Strictness::Strict(problems)) => {
+                return Err(self.rules().bad_body(&format!("strict decoding error: {}", problems.join(", "))));
+            }
+        }
+        Ok(object)
+    }
+
+    /// apiVersion and kind must be those of the resource; missing ones are filled in.
+    pub(crate) fn check_kind(&self, object: &mut Value) -> Result<(), ApiError> {
+        let resource = self.resource();
+        let (kind, wanted) = (&*resource.kind, resource.api_version());
+        let Value::Object(map) = object else {
+            return Err(ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse \
+                 error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
+                 \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+                json_type(object)
+            )));
+        };
+        let given_version = text_member(map, "apiVersion");
+        let given_kind = text_member(map, "kind");
+        if given_kind.as_deref().is_some_and(|given| given != kind) {
+            return Err(self.wrong_kind(given_version.as_deref(), given_kind.as_deref().unwrap_or_default()));
+        }
+        if let Some(given) = given_version.as_deref().filter(|given| *given != wanted) {
+            let same_group = group_of(given) == &*resource.group;
+            return Err(if same_group || resource.custom.is_some() {
+                ApiError::bad_request(format!(
+                    "the API version in the data ({given}) does not match the expected API version ({wanted})"
+                ))
+            } else {
+                self.wrong_kind(Some(given), kind)
+            });
+        }
+        map.insert("apiVersion".into(), wanted.into());
+        map.insert("kind".into(), kind.into());
+        Ok(())
+    }
+
+    fn wrong_kind(&self, version: Option<&str>, kind: &str) -> ApiError {
+        let resource = self.resource();
+        let wanted = resource.api_version();
+        let version = version.unwrap_or(&wanted);
+        let (group, short) = version.split_once('/').unwrap_or(("", version));
+        let known = self.registry.catalog().by_kind(group, short, kind).next().is_some();
+        let why = if known && version == wanted {
+            let internal = if resource.group.is_empty() { "core" } else { &*resource.group };
+            format!("converting ({short}.{kind}) to ({internal}.{}): unknown conversion", resource.kind)
+        } else {
+            format!(
+                "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+            )
+        };
+        ApiError::bad_request(format!(
+            "{kind} in version {:?} cannot be handled as a {}: {why}",
+            &*resource.version, resource.kind
+        ))
+    }
+
+    /// `metadata.namespace` must be that of the path; a missing one is filled in.
+    pub(crate) fn settle_namespace(&self, object: &mut Value) -> Result<(), ApiError> {
+        let wanted = &self.target.namespace;
+        let given = meta::text(object, "namespace");
+        if self.resource().namespaced() {
+            if !given.is_empty() && given != wanted {
+                return Err(ApiError::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
+            }
+            meta::metadata_mut(object).insert("namespace".into(), wanted.as_str().into());
+        }
+        Ok(())
+    }
+}
+
+fn text_member(map: &Map<String, Value>, name: &str) -> Option<String> {
+    map.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+/// What Go calls a JSON value.
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

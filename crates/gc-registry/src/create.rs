@@ -1,0 +1,221 @@
+//! POST: creating objects.
+
+use serde_json::Value;
+
+use crate::api::{RequestBody, Response, WriteOptions};
+use crate::call::{Call, Stored};
+use crate::crd;
+use crate::error::ApiError;
+use crate::managed::{self, Operation};
+use crate::meta;
+use crate::meta_validation::{self, Deduplication};
+use crate::names::quoted;
+use crate::persist;
+use crate::rules;
+use crate::storage::Revision;
+
+/// Generated names that are tried before the last collision is answered.
+const GENERATED_NAMES: usize = 8;
+
+impl Call<'_> {
+    /// POST to a collection.
+    pub(crate) fn create(&mut self, body: RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
+        let mut object = self.take_body(body, options)?;
+        self.settle_namespace(&mut object)?;
+        if let Some(warning) = meta_validation::drop_duplicate_owners(&mut object, Deduplication::Request) {
+            self.warnings.push(warning);
+        }
+        if !matches!(meta::text(&object, "resourceVersion"), "" | "0") {
+            return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
+        }
+        self.create_object(object, options, Operation::Update)
+    }
+
+    /// Creates a document that is decoded and defaulted: by POST, by a PUT that may create, by apply.
+    pub(crate) fn create_object(
+        &mut self,
+        mut object: Value,
+        options: &WriteOptions,
+        operation: Operation,
+    ) -> Result<Response, ApiError> {
+        let given_name = meta::name(&object).to_owned();
+        let prefix = meta::text(&object, "generateName").to_owned();
+        let shown = if given_name.is_empty() { &prefix } else { &given_name };
+        self.refuse_under_terminating_definition(shown)?;
+        self.admit_creation(shown)?;
+        self.fill_system_fields(&mut object);
+        let rules = self.rules();
+        for turn in 1.. {
+            let mut new = object.clone();
+            if given_name.is_empty() && !prefix.is_empty() {
+                let name = meta::generate_name(&prefix, (self.context.entropy)());
+                meta::metadata_mut(&mut new).insert("name".into(), name.into());
+            }
+            self.prepare_new(&mut new);
+            if operation == Operation::Update {
+                managed::update(self, None, &mut new, options);
+            }
+            let name = meta::name(&new).to_owned();
+            let mut errors = meta_validation::validate(self.resource(), &new);
+            errors.extend(rules.validate_create(&new));
+            if !errors.is_empty() {
+                return Err(self.invalid(&name, &errors));
+            }
+            self.admit_owner_references(&new, None)?;
+            let key = persist::object_key(self.resource(), &self.target.namespace, &name);
+            if options.dry_run {
+                if let Some(existing) = self.read(&key)? {
+                    return Err(self.exists(&name, &self.decode(&existing)?));
+                }
+                self.warn_of(&new, None);
+                return Ok(self.answer_value(201, new));
+            }
+            let encoded = persist::encode(self.resource(), &new)?;
+            match self.commit(&key, Revision(0), Some(encoded.clone()))? {
+                Stored::Done(revision) => {
+                    self.warn_of(&new, None);
+                    return self.answer_stored(201, encoded, revision);
+                }
+                Stored::Raced if given_name.is_empty() && turn < GENERATED_NAMES => {}
+                Stored::Raced => {
+                    let existing = self.read(&key)?.map(|stored| self.decode(&stored)).transpose()?;
+                    return Err(self.exists(&name, &existing.unwrap_or_default()));
+                }
+            }
+        }
+        unreachable!("the loop ends by itself")
+    }
+
+    pub(crate) fn warn_of(&mut self, new: &Value, old: Option<&Value>) {
+        self.warnings.extend(meta_validation::finalizer_warnings(self.resource(), new));
+        self.warnings.extend(self.rules().warnings(new, old));
+    }
+
+    /// What the server sets whatever the client sent (spec 6.1, last sentence).
+    fn fill_system_fields(&self, object: &mut Value) {
+        let now = self.now();
+        let uid = meta::new_uid((self.context.entropy)());
+        let metadata = meta::metadata_mut(object);
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"] {
+            metadata.remove(field);
+        }
+        metadata.insert("creationTimestamp".into(), now.into());
+        metadata.insert("uid".into(), uid.into());
+        if !self.resource().namespaced() && metadata.get("namespace").and_then(Value::as_str) == Some("") {
+            metadata.remove("namespace");
+        }
+    }
+
+    fn prepare_new(&self, new: &mut Value) {
+        self.rules().prepare_create(new);
+        if self.resource().is("", "namespaces") {
+            label_with_name(new);
+        }
+        if rules::is_definition(self.resource()) {
+            self.settle_definition(new);
+        }
+    }
+
+    /// Decides on the names of a definition, so that it is served as soon as it is stored.
+    pub(crate) fn settle_definition(&self, definition: &mut Value) {
+        let text = |path: &str| definition.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
+        let catalog = self.registry.catalog();
+        let resources = catalog.groups().iter().flat_map(|group| &group.versions).flat_map(|version| &version.resources);
+        let in_use = crd::NamesInUse::of(resources.map(|resource| &**resource), &group, &plural);
+        crd::settle_names(definition, &in_use, self.context.now);
+    }
+
+    /// While a definition is being deleted, instances are only removed (spec 9).
+    fn refuse_under_terminating_definition(&self, name: &str) -> Result<(), ApiError> {
+        let resource = self.resource();
+        if resource.custom.is_none() || !self.registry.is_terminating(resource) {
+            return Ok(());
+        }
+        Err(self.forbidden(name, "create not allowed while custom resource definition is terminating"))
+    }
+
+    fn exists(&self, name: &str, existing: &Value) -> ApiError {
+        let mut error = ApiError::already_exists(&self.resource().group, &self.resource().resource, name);
+        if meta::is_deleting(existing) {
+            error.message = format!("object is being deleted: {}", error.message);
+        }
+        error
+    }
+
+    /// `metadata.name` of a body must be the name in the path.
+    pub(crate) fn check_name(&self, object: &Value) -> Result<(), ApiError> {
+        let (given, wanted) = (meta::name(object), &self.target.name);
+        if given.is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
+            )));
+        }
+        if given != wanted {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({wanted})"
+            )));
+        }
+        let (given, wanted) = (meta::text(object, "namespace"), &self.target.namespace);
+        if !wanted.is_empty() && !given.is_empty() && given != wanted {
+            return Err(ApiError::bad_request(format!(
+                "the namespace of the object ({given}) does not match the namespace on the request ({wanted})"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Upstream's wording of a UID in a body that is not that of the stored object.
+    pub(crate) fn uid_conflict(&self, given: &str, stored: &str) -> ApiError {
+        let mut place = String::new();
+        if !self.target.namespace.is_empty() {
+            place = format!("{}/", self.target.namespace);
+        }
+        let name = &self.target.name;
+        self.conflict(
+            name,
+            &format!(
+                "StorageError: invalid object, Code: 4, Key: /registry/{}/{place}{name}, ResourceVersion: 0, \
+                 AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {stored}",
+                self.resource().resource
+            ),
+        )
+    }
+
+    /// 422 for a PUT that must name the version that it replaces. Upstream gives the plural name as the kind.
+    pub(crate) fn version_required(&self) -> ApiError {
+        let error = crate::error::FieldError {
+            field: "metadata.resourceVersion".into(),
+            reason: crate::error::CauseReason::Invalid,
+            detail: "Invalid value: 0: must be specified for an update".into(),
+        };
+        ApiError::invalid(&self.resource().group, &self.resource().resource, &self.target.name, &[error])
+    }
+
+    /// 422 in the words for a patch whose result has fields too much.
+    pub(crate) fn strict_patch_error(&self, document: &Value, problems: &[String]) -> ApiError {
+        let error = crate::error::FieldError {
+            field: "patch".into(),
+            reason: crate::error::CauseReason::Invalid,
+            detail: format!(
+                "Invalid value: {}: strict decoding error: {}",
+                quoted(&document.to_string()),
+                problems.join(", ")
+            ),
+        };
+        let mut error = ApiError::invalid("", "", "", &[error]);
+        if let Some(details) = &mut error.details {
+            details.kind = String::new();
+        }
+        error
+    }
+}
+
+/// The label that always equals the name of a namespace (spec 12.1).
+pub(crate) fn label_with_name(namespace: &mut Value) {
+    let name = meta::name(namespace).to_owned();
+    let labels = meta::metadata_mut(namespace).entry("labels").or_insert_with(|| Value::Object(serde_json::Map::new()));
+    if let Some(labels) = labels.as_object_mut() {
+        labels.insert("kubernetes.io/metadata.name".into(), name.into());
+    }
+}

@@ -1,0 +1,73 @@
+//! The custom resource definitions as they are stored, compiled.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::crd;
+use crate::error::ApiError;
+use crate::meta;
+use crate::persist;
+use crate::resource::ResourceDefinition;
+use crate::storage::{Key, RangeOptions, Revision, Storage};
+
+/// One definition.
+#[derive(Debug)]
+struct Definition {
+    revision: Revision,
+    group: String,
+    plural: String,
+    terminating: bool,
+    served: Vec<Arc<ResourceDefinition>>,
+}
+
+/// All definitions, compiled at the revision that they were last written.
+#[derive(Debug, Default)]
+pub(crate) struct Definitions(BTreeMap<Key, Definition>);
+
+impl Definitions {
+    /// Reads what has changed; returns the storage prefixes of resources that are no longer served.
+    pub(crate) fn refresh(&mut self, storage: &dyn Storage) -> Result<Vec<String>, ApiError> {
+        let answer = storage.range(persist::DEFINITIONS, &RangeOptions::default()).map_err(persist::storage_error)?;
+        let before = self.prefixes();
+        let mut old = std::mem::take(&mut self.0);
+        for item in answer.items {
+            let known = old.remove(&item.key).filter(|known| known.revision == item.mod_revision);
+            let definition = match known {
+                Some(known) => known,
+                None => compile(&item.value, item.mod_revision),
+            };
+            self.0.insert(item.key, definition);
+        }
+        let after = self.prefixes();
+        Ok(before.difference(&after).cloned().collect())
+    }
+
+    fn prefixes(&self) -> BTreeSet<String> {
+        self.0.values().flat_map(|definition| &definition.served).map(|row| persist::resource_prefix(row)).collect()
+    }
+
+    /// Every served resource.
+    pub(crate) fn served(&self) -> Vec<Arc<ResourceDefinition>> {
+        self.0.values().flat_map(|definition| definition.served.iter().cloned()).collect()
+    }
+
+    pub(crate) fn is_terminating(&self, group: &str, plural: &str) -> bool {
+        self.0.values().any(|known| known.terminating && known.group == group && known.plural == plural)
+    }
+}
+
+/// A definition that cannot be served (or read) serves nothing, and holds up nobody else.
+fn compile(stored: &[u8], revision: Revision) -> Definition {
+    let value: Value = serde_json::from_slice(stored).unwrap_or_default();
+    let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let served = if crd::is_established(&value) { crd::definitions(&value).unwrap_or_default() } else { Vec::new() };
+    Definition {
+        revision,
+        group: text("/spec/group"),
+        plural: text("/spec/names/plural"),
+        terminating: meta::is_deleting(&value),
+        served: served.into_iter().map(Arc::new).collect(),
+    }
+}

@@ -1,0 +1,393 @@
+//! One watch on the store feeds all API watches.
+//!
+//! The hub keeps, for each resource, a bounded window of its latest changes. An API watch is a position in
+//! such a window; it reads the changes itself and decodes what it needs, and what one watch has decoded, the
+//! others share. So a change costs the hub the same whether one watch or ten thousand follow, and a watch
+//! that is slower than the window is closed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+
+use crate::error::ApiError;
+use crate::object::Object;
+use crate::persist;
+use crate::resource::ResourceDefinition;
+use crate::storage::{Change, Key, Revision, Storage, StorageError, WatchItem, WatchStream};
+
+/// Changes kept for each resource. A watch that falls further behind, or resumes from further back, gets 410.
+pub const WINDOW_CHANGES: usize = 8192;
+/// Bytes of values kept for each resource.
+pub const WINDOW_BYTES: usize = 64 << 20;
+/// Changes of the store that are replayed into the windows at the start, so that clients survive a restart.
+pub const REPLAYED_REVISIONS: u64 = 10_000;
+/// Changes moved in one poll of the pump.
+const PUMP_BUDGET: usize = 1024;
+/// Changes a watch takes out of its window at once.
+pub(crate) const READ_BATCH: usize = 64;
+
+/// One change of one object.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Revision of the change.
+    pub(crate) revision: Revision,
+    /// Key of the object.
+    pub(crate) key: Key,
+    value: Option<Bytes>,
+    previous: Option<Bytes>,
+    views: Mutex<Vec<View>>,
+}
+
+/// A change as one version of the resource shows it.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    api_version: Arc<str>,
+    /// The new state.
+    pub(crate) new: Option<Arc<Object>>,
+    /// The state before, with the version of the change.
+    pub(crate) old: Option<Arc<Object>>,
+}
+
+impl Entry {
+    /// The change in the version of a resource; made once for all watches of that version.
+    pub(crate) fn view(
+        &self,
+        resource: &ResourceDefinition,
+        type_meta: &Arc<crate::object::TypeMeta>,
+    ) -> Result<View, ApiError> {
+        let mut views = lock(&self.views);
+        if let Some(view) = views.iter().find(|view| view.api_version == type_meta.api_version) {
+            return Ok(view.clone());
+        }
+        let present = |bytes: &Option<Bytes>| {
+            bytes
+                .clone()
+                .map(|bytes| persist::present(resource, type_meta, bytes, self.revision).map(Arc::new))
+                .transpose()
+        };
+        let view = View {
+            api_version: Arc::clone(&type_meta.api_version),
+            new: present(&self.value)?,
+            old: present(&self.previous)?,
+        };
+        views.push(view.clone());
+        Ok(view)
+    }
+
+    fn size(&self) -> usize {
+        self.value.as_ref().map_or(0, Bytes::len) + self.previous.as_ref().map_or(0, Bytes::len)
+    }
+}
+
+/// A watch as the hub knows it.
+#[derive(Debug)]
+struct Watcher {
+    /// Only changes of keys with this prefix wake it.
+    scope: Arc<str>,
+    /// Whether the scope is one key.
+    exact: bool,
+    /// Number of the next change to read.
+    position: u64,
+    /// Set while the watch has read everything; the position is not kept up to date then.
+    parked: Option<Waker>,
+    closed: Option<Closed>,
+}
+
+/// Why the hub closed a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closed {
+    /// Changes were missed.
+    Expired,
+    /// The resource is gone.
+    Ended,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    entries: VecDeque<Arc<Entry>>,
+    bytes: usize,
+    /// Number of the first entry.
+    first: u64,
+    /// Everything after this revision is here.
+    complete_after: Revision,
+    watchers: BTreeMap<u64, Watcher>,
+}
+
+impl Window {
+    fn end(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+
+    fn push(&mut self, entry: Arc<Entry>) {
+        while self.entries.len() >= WINDOW_CHANGES || self.bytes + entry.size() > WINDOW_BYTES {
+            let Some(oldest) = self.entries.pop_front() else { break };
+            self.bytes -= oldest.size();
+            self.first += 1;
+            self.complete_after = oldest.revision;
+        }
+        let number = self.end();
+        self.bytes += entry.size();
+        for watcher in self.watchers.values_mut() {
+            let concerned = if watcher.exact {
+                *entry.key == *watcher.scope
+            } else {
+                entry.key.starts_with(&*watcher.scope)
+            };
+            if concerned && let Some(waker) = watcher.parked.take() {
+                watcher.position = number;
+                waker.wake();
+            }
+        }
+        self.entries.push_back(entry);
+    }
+
+    fn close_all(&mut self, why: Closed) {
+        for watcher in self.watchers.values_mut() {
+            watcher.closed.get_or_insert(why);
+            if let Some(waker) = watcher.parked.take() {
+                waker.wake();
+            }
+        }
+    }
+}
+
+struct State {
+    stream: Option<Box<dyn WatchStream>>,
+    /// Everything up to here has been moved into the windows.
+    progress: Revision,
+    /// The last change that was moved: a stream that is started again may bring it once more.
+    last: (Revision, Option<Key>),
+    /// What a new window is complete after.
+    start: Revision,
+    windows: BTreeMap<Box<str>, Window>,
+    next_watcher: u64,
+    definitions_changed: bool,
+}
+
+/// See the module documentation.
+pub(crate) struct Hub {
+    storage: Arc<dyn Storage>,
+    state: Mutex<State>,
+}
+
+/// What a watch gets from the hub.
+pub(crate) enum Read {
+    /// Changes, oldest first.
+    Entries(Vec<Arc<Entry>>),
+    /// Nothing; the waker is kept.
+    Parked,
+    /// The watch missed changes.
+    Expired,
+    /// The watch is over because its resource is.
+    Ended,
+}
+
+impl Hub {
+    pub(crate) fn new(storage: Arc<dyn Storage>) -> Result<Self, StorageError> {
+        let newest = storage.revision()?;
+        let mut start = Revision(newest.0.saturating_sub(REPLAYED_REVISIONS));
+        let stream = match storage.watch("/", start) {
+            Err(StorageError::Compacted { oldest, .. }) => {
+                start = oldest.max(start).min(newest);
+                match storage.watch("/", start) {
+                    Err(StorageError::Compacted { .. }) => {
+                        start = storage.revision()?;
+                        storage.watch("/", start)?
+                    }
+                    other => other?,
+                }
+            }
+            other => other?,
+        };
+        let state = State {
+            stream: Some(stream),
+            progress: start,
+            last: (start, None),
+            start,
+            windows: BTreeMap::new(),
+            next_watcher: 0,
+            definitions_changed: false,
+        };
+        Ok(Self { storage, state: Mutex::new(state) })
+    }
+
+    /// Moves what the store has to say into the windows. `Ready(Ok(()))` says that definitions have changed.
+    pub(crate) fn poll_pump(&self, context: &mut Context<'_>) -> Poll<Result<(), StorageError>> {
+        let mut state = lock(&self.state);
+        if state.stream.is_none()
+            && let Err(error) = self.restart(&mut state)
+        {
+            return Poll::Ready(Err(error));
+        }
+        let mut pending = false;
+        for _ in 0..PUMP_BUDGET {
+            let Some(stream) = &mut state.stream else { break };
+            match stream.poll_next(context) {
+                Poll::Pending => {
+                    pending = true;
+                    break;
+                }
+                Poll::Ready(Ok(WatchItem::Change(change))) => state.take_change(change),
+                Poll::Ready(Ok(WatchItem::Progress(revision))) => state.progress = state.progress.max(revision),
+                Poll::Ready(Err(error)) => {
+                    state.stream = None;
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+        if std::mem::take(&mut state.definitions_changed) {
+            return Poll::Ready(Ok(()));
+        }
+        if !pending {
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Goes on where the broken stream ended; if the history is gone, all watches are closed.
+    fn restart(&self, state: &mut State) -> Result<(), StorageError> {
+        match self.storage.watch("/", state.progress) {
+            Ok(stream) => {
+                state.stream = Some(stream);
+                Ok(())
+            }
+            Err(StorageError::Compacted { .. }) => {
+                let newest = self.storage.revision()?;
+                state.stream = Some(self.storage.watch("/", newest)?);
+                state.progress = newest;
+                state.start = newest;
+                state.definitions_changed = true;
+                for window in state.windows.values_mut() {
+                    window.first = window.end();
+                    window.entries.clear();
+                    window.bytes = 0;
+                    window.complete_after = newest;
+                    window.close_all(Closed::Expired);
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Everything up to here can be read by watches.
+    pub(crate) fn progress(&self) -> Revision {
+        lock(&self.state).progress
+    }
+
+    /// Starts a watch of the changes after a revision. An error says that they are not all here.
+    pub(crate) fn subscribe(
+        &self,
+        prefix: &str,
+        scope: Arc<str>,
+        exact: bool,
+        after: Revision,
+    ) -> Result<u64, Revision> {
+        let mut state = lock(&self.state);
+        let start = state.start;
+        state.next_watcher += 1;
+        let id = state.next_watcher;
+        let window = state
+            .windows
+            .entry(prefix.into())
+            .or_insert_with(|| Window { complete_after: start, ..Window::default() });
+        if after < window.complete_after {
+            return Err(window.complete_after);
+        }
+        let position = window.first + window.entries.partition_point(|entry| entry.revision <= after) as u64;
+        window.watchers.insert(id, Watcher { scope, exact, position, parked: None, closed: None });
+        Ok(id)
+    }
+
+    /// Ends a watch.
+    pub(crate) fn unsubscribe(&self, prefix: &str, id: u64) {
+        if let Some(window) = lock(&self.state).windows.get_mut(prefix) {
+            window.watchers.remove(&id);
+        }
+    }
+
+    /// Closes all watches of a resource that is no longer served.
+    pub(crate) fn end_all(&self, prefix: &str) {
+        if let Some(window) = lock(&self.state).windows.get_mut(prefix) {
+            window.close_all(Closed::Ended);
+        }
+    }
+
+    /// The next changes of a watch.
+    pub(crate) fn read(&self, prefix: &str, id: u64, context: &mut Context<'_>) -> Read {
+        let mut state = lock(&self.state);
+        let Some(window) = state.windows.get_mut(prefix) else { return Read::Ended };
+        let (first, end) = (window.first, window.end());
+        let Some(watcher) = window.watchers.get_mut(&id) else { return Read::Ended };
+        match watcher.closed {
+            Some(Closed::Expired) => return Read::Expired,
+            Some(Closed::Ended) => return Read::Ended,
+            None => {}
+        }
+        if watcher.parked.is_some() {
+            // Nothing of its scope came since it was parked, or it would have been woken.
+            watcher.position = end;
+        }
+        if watcher.position < first {
+            return Read::Expired;
+        }
+        if watcher.position == end {
+            watcher.parked = Some(context.waker().clone());
+            return Read::Parked;
+        }
+        watcher.parked = None;
+        let skip = usize::try_from(watcher.position - first).unwrap_or(usize::MAX);
+        let batch: Vec<Arc<Entry>> = window.entries.iter().skip(skip).take(READ_BATCH).cloned().collect();
+        watcher.position += batch.len() as u64;
+        Read::Entries(batch)
+    }
+
+    /// Whether a watch has read all there is; with the version up to which that is.
+    pub(crate) fn caught_up(&self, prefix: &str, id: u64) -> Option<Revision> {
+        let state = lock(&self.state);
+        let window = state.windows.get(prefix)?;
+        let watcher = window.watchers.get(&id)?;
+        let idle = watcher.closed.is_none() && (watcher.parked.is_some() || watcher.position == window.end());
+        idle.then_some(state.progress)
+    }
+}
+
+impl State {
+    fn take_change(&mut self, change: Change) {
+        let prefix = match change.key.match_indices('/').nth(2) {
+            Some((end, _)) => &change.key[..=end],
+            None => return,
+        };
+        let definition = prefix == persist::DEFINITIONS;
+        let place = (change.revision, Some(Arc::clone(&change.key)));
+        if place <= self.last {
+            return;
+        }
+        self.last = place;
+        self.definitions_changed |= definition;
+        let start = self.start;
+        let entry = Arc::new(Entry {
+            revision: change.revision,
+            key: Arc::clone(&change.key),
+            value: change.value,
+            previous: change.previous.map(|previous| previous.value),
+            views: Mutex::default(),
+        });
+        // The changes of one transaction have one revision, so the version before is what is surely complete.
+        self.progress = self.progress.max(Revision(change.revision.0.saturating_sub(1)));
+        if let Some(window) = self.windows.get_mut(prefix) {
+            window.push(entry);
+        } else {
+            let mut window = Window { complete_after: start, ..Window::default() };
+            window.push(entry);
+            self.windows.insert(prefix.into(), window);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it holds one of these locks; a poisoned one is whole all the same.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

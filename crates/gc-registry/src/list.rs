@@ -1,0 +1,255 @@
+//! Lists: consistent pages, versions, selectors.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+
+use crate::api::{ListOptions, ObjectList, RequestTarget, VersionMatch};
+use crate::error::{ApiError, CauseReason, FieldError};
+use crate::filter::Filter;
+use crate::names::quoted;
+use crate::object::{Object, TypeMeta};
+use crate::persist;
+use crate::resource::ResourceDefinition;
+use crate::storage::{KeyValue, RangeOptions, Revision, Storage, StorageError};
+
+/// Objects read from the store at once while a selector looks for its matches.
+const SCAN_PAGE: usize = 1000;
+
+/// Reads `resourceVersion`; empty is 0.
+pub(crate) fn parse_version(text: &str) -> Result<Revision, ApiError> {
+    version(text).map_err(|why| ApiError::bad_request(format!("invalid resource version: {why}")))
+}
+
+/// Reads `resourceVersion` of a single read, where bad text is a 500 (recorded from upstream).
+pub(crate) fn parse_version_of_get(text: &str) -> Result<Revision, ApiError> {
+    version(text).map_err(|why| ApiError::new(500, "", why))
+}
+
+fn version(text: &str) -> Result<Revision, String> {
+    if text.is_empty() {
+        return Ok(Revision(0));
+    }
+    text.parse().map(Revision).map_err(|_| {
+        let shown = quoted(text);
+        let why = if text.bytes().all(|byte| byte.is_ascii_digit()) { "value out of range" } else { "invalid syntax" };
+        format!("resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {why}")
+    })
+}
+
+/// Where the next page starts: `{"v":"meta.k8s.io/v1","rv":5,"start":"default/web\u0000"}`.
+struct Continue {
+    revision: Revision,
+    after: String,
+}
+
+impl Continue {
+    fn encode(&self) -> String {
+        let token = json!({"v": "meta.k8s.io/v1", "rv": self.revision.0, "start": format!("{}\u{0}", self.after)});
+        URL_SAFE_NO_PAD.encode(token.to_string())
+    }
+
+    fn decode(token: &str) -> Result<Self, ApiError> {
+        let bad = |why: &str| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+        let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|why| bad(&why.to_string()))?;
+        let value: Value = serde_json::from_slice(&bytes).map_err(|why| bad(&why.to_string()))?;
+        if value["v"] != "meta.k8s.io/v1" {
+            return Err(bad("server does not recognize this encoded version"));
+        }
+        let revision = value["rv"].as_u64().filter(|revision| *revision > 0);
+        let (Some(revision), Some(start)) = (revision, value["start"].as_str()) else {
+            return Err(bad("incorrect encoded start resourceVersion"));
+        };
+        let after = start.strip_suffix('\u{0}').unwrap_or(start).to_owned();
+        if after.is_empty() || after.split('/').any(|part| part == "..") {
+            return Err(bad("invalid start key"));
+        }
+        Ok(Self { revision: Revision(revision), after })
+    }
+}
+
+fn forbidden(field: &str, why: &str) -> ApiError {
+    let error =
+        FieldError { field: field.into(), reason: CauseReason::Forbidden, detail: format!("Forbidden: {why}") };
+    ApiError::invalid("meta.k8s.io", "ListOptions", "", &[error])
+}
+
+/// Upstream's checks of the options against each other.
+fn validate(options: &ListOptions) -> Result<(), ApiError> {
+    if options.send_initial_events.is_some() {
+        return Err(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+    }
+    if let Some(wanted) = options.resource_version_match {
+        if options.resource_version.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            return Err(forbidden("resourceVersionMatch", why));
+        }
+        if !options.continue_token.is_empty() {
+            return Err(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"));
+        }
+        if wanted == VersionMatch::Exact && options.resource_version == "0" {
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            return Err(forbidden("resourceVersionMatch", why));
+        }
+    }
+    if !options.continue_token.is_empty() && !matches!(options.resource_version.as_str(), "" | "0") {
+        return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+    }
+    Ok(())
+}
+
+const EXPIRED_CONTINUE: &str = "The provided continue parameter is too old to display a consistent list result. You can \
+     start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder \
+     of the results. Continuing with the provided token results in an inconsistent list - objects that were created, \
+     modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+
+/// A page of a collection.
+pub(crate) fn list(storage: &dyn Storage, target: &RequestTarget, options: &ListOptions) -> Result<ObjectList, ApiError> {
+    let resource = &target.resource;
+    let filter = Filter::parse(resource, options)?;
+    validate(options)?;
+    let page = read_page(storage, target, options, &filter)?;
+    let type_meta = persist::type_meta(resource);
+    let items = page
+        .items
+        .into_iter()
+        .map(|item| persist::present(resource, &type_meta, item.value, item.mod_revision).map(Arc::new))
+        .collect::<Result<_, _>>()?;
+    Ok(ObjectList {
+        items,
+        resource_version: page.revision.to_string(),
+        continue_token: page.next.as_ref().map(Continue::encode).unwrap_or_default(),
+        remaining_item_count: page.remaining,
+    })
+}
+
+/// A page as it is stored.
+struct Page {
+    items: Vec<KeyValue>,
+    revision: Revision,
+    next: Option<Continue>,
+    remaining: Option<u64>,
+}
+
+fn read_page(
+    storage: &dyn Storage,
+    target: &RequestTarget,
+    options: &ListOptions,
+    filter: &Filter,
+) -> Result<Page, ApiError> {
+    let resource = &target.resource;
+    let prefix = persist::collection_prefix(resource, &target.namespace);
+    let requested = parse_version(&options.resource_version)?;
+    let limit = usize::try_from(options.limit).unwrap_or(0);
+    let mut at = None;
+    let mut after = None;
+    let continued = !options.continue_token.is_empty();
+    if continued {
+        let token = Continue::decode(&options.continue_token)?;
+        at = Some(token.revision);
+        after = Some(format!("{prefix}{}", token.after).into());
+    } else if requested.0 > 0 {
+        let exact = match options.resource_version_match {
+            Some(wanted) => wanted == VersionMatch::Exact,
+            None => limit > 0,
+        };
+        if exact {
+            at = Some(requested);
+        } else {
+            let newest = storage.revision().map_err(persist::storage_error)?;
+            if requested > newest {
+                return Err(persist::too_large_version(requested, newest));
+            }
+        }
+    }
+    let fail = |error: StorageError| match error {
+        StorageError::Compacted { .. } if continued => ApiError::new(410, "Expired", EXPIRED_CONTINUE),
+        other => persist::storage_error(other),
+    };
+    if let (Some(name), None, false) = (filter.exact_name(), &at, continued)
+        && (!target.namespace.is_empty() || !resource.namespaced())
+    {
+        return read_one(storage, resource, &format!("{prefix}{name}"), filter);
+    }
+    let type_meta = persist::type_meta(resource);
+    let mut items = Vec::new();
+    loop {
+        let page_limit = if filter.is_empty() { limit } else { SCAN_PAGE };
+        let answer =
+            storage.range(&prefix, &RangeOptions { at, after: after.take(), limit: page_limit }).map_err(fail)?;
+        at = Some(answer.revision);
+        if filter.is_empty() {
+            let next = answer.more.then(|| last_key(&prefix, answer.items.last(), answer.revision)).flatten();
+            let remaining = answer.more.then_some(answer.remaining);
+            return Ok(Page { items: answer.items, revision: answer.revision, next, remaining });
+        }
+        after = answer.items.last().map(|item| Arc::clone(&item.key));
+        let mut scanned = answer.items.into_iter().peekable();
+        while let Some(item) = scanned.next() {
+            let object = persist::present(resource, &type_meta, item.value.clone(), item.mod_revision)?;
+            if !filter.matches(&object)? {
+                continue;
+            }
+            items.push(item);
+            if limit > 0 && items.len() == limit && (answer.more || scanned.peek().is_some()) {
+                // With a selector, how many remain is not known (upstream leaves it out).
+                let next = last_key(&prefix, items.last(), answer.revision);
+                return Ok(Page { items, revision: answer.revision, next, remaining: None });
+            }
+        }
+        if !answer.more {
+            return Ok(Page { items, revision: answer.revision, next: None, remaining: None });
+        }
+    }
+}
+
+fn read_one(
+    storage: &dyn Storage,
+    resource: &Arc<ResourceDefinition>,
+    key: &str,
+    filter: &Filter,
+) -> Result<Page, ApiError> {
+    let answer = storage.get(key, None).map_err(persist::storage_error)?;
+    let mut items = Vec::new();
+    if let Some(item) = answer.item {
+        let type_meta = persist::type_meta(resource);
+        let object = persist::present(resource, &type_meta, item.value.clone(), item.mod_revision)?;
+        if filter.matches(&object)? {
+            items.push(item);
+        }
+    }
+    Ok(Page { items, revision: answer.revision, next: None, remaining: None })
+}
+
+fn last_key(prefix: &str, last: Option<&KeyValue>, revision: Revision) -> Option<Continue> {
+    let after = last?.key.strip_prefix(prefix)?.to_owned();
+    Some(Continue { revision, after })
+}
+
+/// All objects below a prefix, or the one under the key, for the initial state of a watch.
+pub(crate) fn everything(
+    storage: &dyn Storage,
+    resource: &Arc<ResourceDefinition>,
+    type_meta: &Arc<TypeMeta>,
+    scope: &str,
+    exact: bool,
+    filter: &Filter,
+) -> Result<(Vec<Arc<Object>>, Revision), ApiError> {
+    let (found, revision) = if exact {
+        let answer = storage.get(scope, None).map_err(persist::storage_error)?;
+        (answer.item.into_iter().collect(), answer.revision)
+    } else {
+        let answer = storage.range(scope, &RangeOptions::default()).map_err(persist::storage_error)?;
+        (answer.items, answer.revision)
+    };
+    let mut items = Vec::new();
+    for item in found {
+        let object = persist::present(resource, type_meta, item.value, item.mod_revision)?;
+        if filter.matches(&object)? {
+            items.push(Arc::new(object));
+        }
+    }
+    Ok((items, revision))
+}

@@ -1,0 +1,218 @@
+//! The work that belongs to no request: the instances of deleted definitions (spec `api-deletion.md`, section
+//! 9), names that have become free, the expiry of events.
+
+use std::sync::{Arc, PoisonError};
+
+use serde_json::Value;
+
+use crate::api::{RequestContext, RequestTarget, WriteOptions};
+use crate::call::{Call, Stored};
+use crate::crd::{self, CLEANUP_FINALIZER, Termination};
+use crate::deletion::Deletion;
+use crate::error::ApiError;
+use crate::meta;
+use crate::persist;
+use crate::registry::Registry;
+use crate::resource::ResourceDefinition;
+use crate::storage::{Condition, KeyValue, RangeOptions, Revision, Transaction, Write};
+
+/// Objects that one step reads from the store at once.
+const PAGE: usize = 1000;
+/// Least time between two notes of the store's revision, in seconds: the precision of the age of events.
+const CLOCK_STEP_SECONDS: i64 = 60;
+
+impl Registry {
+    /// The work of no request. Called when [`Registry::poll_maintenance`] says so, and every few seconds. Every
+    /// step may be repeated, and done by several servers on one store. An error ends this run only.
+    pub fn maintain(&self, context: &RequestContext<'_>) -> Result<(), ApiError> {
+        self.maintenance_begins();
+        self.maintain_definitions(context)?;
+        self.expire_events(context)
+    }
+
+    fn maintain_definitions(&self, context: &RequestContext<'_>) -> Result<(), ApiError> {
+        let options = RangeOptions::default();
+        let answer = self.storage.range(persist::DEFINITIONS, &options).map_err(persist::storage_error)?;
+        let catalog = self.catalog();
+        let Some(row) = catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions") else {
+            return Ok(());
+        };
+        for stored in answer.items {
+            let definition = persist::decode(row, &stored)?;
+            let target = RequestTarget {
+                resource: Arc::clone(row),
+                namespace: String::new(),
+                name: meta::name(&definition).to_owned(),
+                subresource: "status".into(),
+            };
+            let call = Call::new(self, &target, context);
+            if meta::is_deleting(&definition) {
+                if meta::finalizers(&definition).contains(&CLEANUP_FINALIZER) {
+                    call.finalize_definition(stored, definition)?;
+                }
+            } else if !crd::is_established(&definition) {
+                call.settle_again(&stored, definition)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes events that were last written longer ago than they are kept. Their age is told by the revision
+    /// of the store at past calls of `maintain`, so that no event needs to be decoded; after a restart, all are
+    /// taken to be new.
+    fn expire_events(&self, context: &RequestContext<'_>) -> Result<(), ApiError> {
+        let now = context.now;
+        let keep = jiff::SignedDuration::from_secs(i64::from(self.config.event_ttl_seconds));
+        let newest = self.storage.revision().map_err(persist::storage_error)?;
+        let mut expired: Option<Revision> = None;
+        {
+            let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+            let step = jiff::SignedDuration::from_secs(CLOCK_STEP_SECONDS.min(keep.as_secs().max(1)));
+            if clock.back().is_none_or(|(last, _)| now.duration_since(*last) >= step) {
+                clock.push_back((now, newest));
+            }
+            while let Some((time, revision)) = clock.front().copied() {
+                if now.duration_since(time) < keep {
+                    break;
+                }
+                clock.pop_front();
+                expired = Some(revision);
+            }
+        }
+        let Some(limit) = expired else { return Ok(()) };
+        let mut after = None;
+        loop {
+            let options = RangeOptions { at: None, after, limit: PAGE };
+            let page = self.storage.range(persist::EVENTS, &options).map_err(persist::storage_error)?;
+            for event in page.items.iter().filter(|event| event.mod_revision <= limit) {
+                let transaction = Transaction {
+                    conditions: vec![Condition { key: Arc::clone(&event.key), mod_revision: event.mod_revision }],
+                    writes: vec![Write::Delete(Arc::clone(&event.key))],
+                };
+                self.storage.commit(transaction).map_err(persist::storage_error)?;
+            }
+            after = page.items.last().map(|item| Arc::clone(&item.key));
+            if !page.more || after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Call<'_> {
+    /// One step of the finalizing controller of definitions.
+    fn finalize_definition(&self, stored: KeyValue, definition: Value) -> Result<(), ApiError> {
+        if !crd::is_established(&definition) {
+            return self.release_definition(stored, Termination::NeverEstablished);
+        }
+        let Some(stored) = self.note_termination(stored, &definition, Termination::InProgress)? else {
+            return Ok(());
+        };
+        if self.delete_instances(&definition)? {
+            return Ok(());
+        }
+        self.release_definition(stored, Termination::Completed)
+    }
+
+    /// Writes a stage of the deletion if it is a new one. `None` if somebody else wrote meanwhile: the next
+    /// run goes on.
+    fn note_termination(
+        &self,
+        stored: KeyValue,
+        definition: &Value,
+        stage: Termination,
+    ) -> Result<Option<KeyValue>, ApiError> {
+        let mut new = definition.clone();
+        crd::set_termination(&mut new, stage, self.context.now);
+        if new == *definition {
+            return Ok(Some(stored));
+        }
+        let value = persist::encode(self.resource(), &new)?;
+        Ok(match self.commit(&stored.key, stored.mod_revision, Some(value.clone()))? {
+            Stored::Done(revision) => Some(KeyValue { value, mod_revision: revision, ..stored }),
+            Stored::Raced => {
+                self.registry.request_maintenance();
+                None
+            }
+        })
+    }
+
+    /// Deletes all instances; says whether any are left, waiting for their finalizers.
+    fn delete_instances(&self, definition: &Value) -> Result<bool, ApiError> {
+        let text = |path: &str| definition.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
+        let catalog = self.registry.catalog();
+        let found = catalog.group(group).into_iter().flat_map(|group| &group.versions);
+        let Some(resource) = found.flat_map(|version| &version.resources).find(|row| *row.resource == *plural) else {
+            return Ok(false);
+        };
+        let prefix = persist::resource_prefix(resource);
+        let mut left = false;
+        let mut after = None;
+        loop {
+            let options = RangeOptions { at: None, after, limit: PAGE };
+            let page = self.registry.storage.range(&prefix, &options).map_err(persist::storage_error)?;
+            for item in &page.items {
+                left |= self.delete_instance(resource, &prefix, item)?;
+            }
+            after = page.items.last().map(|item| Arc::clone(&item.key));
+            if !page.more || after.is_none() {
+                return Ok(left);
+            }
+        }
+    }
+
+    fn delete_instance(
+        &self,
+        resource: &Arc<ResourceDefinition>,
+        prefix: &str,
+        item: &KeyValue,
+    ) -> Result<bool, ApiError> {
+        let place = item.key.strip_prefix(prefix).unwrap_or_default();
+        let (namespace, name) = place.split_once('/').unwrap_or(("", place));
+        let target = RequestTarget {
+            resource: Arc::clone(resource),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            subresource: String::new(),
+        };
+        let call = Call::new(self.registry, &target, self.context);
+        match call.delete_object(name, Arc::clone(&item.key), &Deletion::default()) {
+            Ok(crate::deletion::Deleted::Removed(_)) => Ok(false),
+            Ok(_) => Ok(true),
+            Err(error) if error.code == 404 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the cleanup finalizer, and with it, if it was the last one, the definition.
+    fn release_definition(&self, stored: KeyValue, ending: Termination) -> Result<(), ApiError> {
+        let mut new = self.decode(&stored)?;
+        crd::set_termination(&mut new, ending, self.context.now);
+        let rest: Vec<String> =
+            meta::finalizers(&new).into_iter().filter(|name| *name != CLEANUP_FINALIZER).map(str::to_owned).collect();
+        let gone = rest.is_empty();
+        meta::set_finalizers(&mut new, rest);
+        let value = if gone { None } else { Some(persist::encode(self.resource(), &new)?) };
+        if matches!(self.commit(&stored.key, stored.mod_revision, value)?, Stored::Raced) {
+            self.registry.request_maintenance();
+        }
+        Ok(())
+    }
+
+    /// Names that were taken may have become free.
+    fn settle_again(&self, stored: &KeyValue, definition: Value) -> Result<(), ApiError> {
+        let mut new = definition.clone();
+        self.settle_definition(&mut new);
+        if new != definition {
+            let value = persist::encode(self.resource(), &new)?;
+            self.commit(&stored.key, stored.mod_revision, Some(value))?;
+        }
+        Ok(())
+    }
+}
+
+/// Options of the writes that the server makes for itself.
+pub(crate) fn own_write() -> WriteOptions {
+    WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() }
+}

@@ -1,0 +1,113 @@
+//! managedFields, kept with every write.
+
+use serde_json::Value;
+
+use crate::api::{FieldValidation, WriteOptions};
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::patch::managed_fields::{self, ManagerRequest, ResetFields};
+use crate::rules::{self, Strictness};
+
+/// How a write came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// By anything but apply.
+    Update,
+    /// By apply, which has computed managedFields already.
+    Apply,
+}
+
+/// What the endpoint resets, so that its writers own nothing of it.
+fn reset_fields(call: &Call<'_>) -> ResetFields {
+    let resource = call.resource();
+    let has_status = resource.subresources.iter().any(|known| *known.name == *"status");
+    match (call.target.subresource.as_str(), resource.custom.is_some()) {
+        ("", _) if has_status => ResetFields::Status,
+        ("status", true) => ResetFields::AllButStatus,
+        ("status", false) => ResetFields::Spec,
+        _ => ResetFields::Nothing,
+    }
+}
+
+fn with_request<T>(call: &Call<'_>, options: &WriteOptions, f: impl FnOnce(&ManagerRequest<'_>) -> T) -> T {
+    let resource = call.resource();
+    let schema = rules::schema(resource);
+    let api_version = resource.api_version();
+    let manager =
+        if options.field_manager.is_empty() { call.context.user_agent_manager } else { &options.field_manager };
+    f(&ManagerRequest {
+        manager,
+        api_version: &api_version,
+        kind: &resource.kind,
+        subresource: &call.target.subresource,
+        now: call.context.now,
+        schema: Some(&schema),
+        reset: reset_fields(call),
+    })
+}
+
+/// After a create, update or patch.
+pub(crate) fn update(call: &Call<'_>, live: Option<&Value>, new: &mut Value, options: &WriteOptions) {
+    with_request(call, options, |request| managed_fields::update(live, new, request));
+}
+
+/// The object that results from applying a configuration to the live one.
+pub(crate) fn apply(
+    call: &Call<'_>,
+    live: Option<&Value>,
+    configuration: &Value,
+    options: &WriteOptions,
+) -> Result<Value, ApiError> {
+    let force = options.force.unwrap_or_default();
+    with_request(call, options, |request| managed_fields::apply(live, configuration, request, force))
+}
+
+/// Whether two states of an object differ in nothing but the times of managedFields: then nothing is written.
+pub(crate) fn same_but_for_times(new: &Value, live: &Value) -> bool {
+    let (Some(new), Some(live)) = (new.as_object(), live.as_object()) else { return false };
+    if new.len() != live.len() {
+        return false;
+    }
+    new.iter().all(|(key, value)| match (key.as_str(), live.get(key)) {
+        (_, None) => false,
+        ("metadata", Some(other)) => same_metadata(value, other),
+        (_, Some(other)) => value == other,
+    })
+}
+
+fn same_metadata(new: &Value, live: &Value) -> bool {
+    let (Some(new), Some(live)) = (new.as_object(), live.as_object()) else { return false };
+    let plain = |map: &serde_json::Map<String, Value>| {
+        map.keys().filter(|key| !matches!(key.as_str(), "managedFields" | "resourceVersion")).count()
+    };
+    plain(new) == plain(live)
+        && new.iter().all(|(key, value)| match key.as_str() {
+            "resourceVersion" => true,
+            "managedFields" => same_entries(value, live.get(key)),
+            _ => live.get(key) == Some(value),
+        })
+        && (new.contains_key("managedFields") || !live.contains_key("managedFields"))
+}
+
+fn same_entries(new: &Value, live: Option<&Value>) -> bool {
+    let (Some(new), Some(live)) = (new.as_array(), live.and_then(Value::as_array)) else { return false };
+    let fields = |entry: &Value| -> Vec<(String, Value)> {
+        let members = entry.as_object().into_iter().flatten();
+        members.filter(|(key, _)| *key != "time").map(|(key, value)| (key.clone(), value.clone())).collect()
+    };
+    new.len() == live.len() && new.iter().zip(live).all(|(a, b)| a == b || fields(a) == fields(b))
+}
+
+/// Brings an applied configuration into the form of its type without filling in defaults, which would make the
+/// manager own them.
+pub(crate) fn decode_configuration(
+    call: &Call<'_>,
+    configuration: &mut Value,
+    duplicates: &[String],
+    validation: FieldValidation,
+) -> Result<Vec<String>, Strictness> {
+    let mut checked = configuration.clone();
+    let warnings = call.rules().decode(&mut checked, duplicates, validation)?;
+    call.rules().drop_unknown(configuration);
+    Ok(warnings)
+}

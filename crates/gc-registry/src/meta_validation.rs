@@ -1,0 +1,281 @@
+//! Validation of metadata (spec `api-deletion.md`, sections 6 and 10), the same for every kind.
+
+use serde_json::Value;
+
+use crate::error::{CauseReason, FieldError};
+use crate::meta;
+use crate::names::{self, invalid, quoted};
+use crate::resource::ResourceDefinition;
+
+/// Largest total of annotation keys and values, in bytes.
+const ANNOTATIONS_MAX: usize = 256 * 1024;
+/// Finalizers that need no domain.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+
+fn error(field: &str, reason: CauseReason, detail: String) -> FieldError {
+    FieldError { field: field.to_owned(), reason, detail }
+}
+
+/// The metadata of an object that is created.
+pub(crate) fn validate(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let custom = resource.custom.is_some();
+    let form = |text: &str, prefix| {
+        if custom {
+            names::object_name("", "", text, prefix)
+        } else {
+            names::object_name(&resource.group, &resource.resource, text, prefix)
+        }
+    };
+    let prefix = meta::text(object, "generateName");
+    if !prefix.is_empty() {
+        errors.extend(invalid("metadata.generateName", prefix, form(prefix, true)));
+    }
+    let name = meta::name(object);
+    if name.is_empty() {
+        errors.push(error(
+            "metadata.name",
+            CauseReason::Required,
+            "Required value: name or generateName is required".into(),
+        ));
+    } else {
+        errors.extend(invalid("metadata.name", name, form(name, false)));
+    }
+    let namespace = meta::text(object, "namespace");
+    if resource.namespaced() {
+        if namespace.is_empty() {
+            errors.push(error("metadata.namespace", CauseReason::Required, "Required value".into()));
+        } else {
+            errors.extend(invalid("metadata.namespace", namespace, names::dns_label(namespace)));
+        }
+    } else if !namespace.is_empty() {
+        errors.push(error(
+            "metadata.namespace",
+            CauseReason::Forbidden,
+            "Forbidden: not allowed on this type".into(),
+        ));
+    }
+    if meta::generation(object) < 0 {
+        errors.push(error(
+            "metadata.generation",
+            CauseReason::Invalid,
+            format!("Invalid value: {}: must be greater than or equal to 0", meta::generation(object)),
+        ));
+    }
+    validate_common(object, !custom, &mut errors);
+    errors
+}
+
+/// The part that creates and updates share.
+fn validate_common(object: &Value, builtin: bool, errors: &mut Vec<FieldError>) {
+    validate_labels(object, errors);
+    validate_annotations(object, errors);
+    validate_owner_references(object, errors);
+    validate_finalizers(object, builtin, errors);
+}
+
+fn validate_labels(object: &Value, errors: &mut Vec<FieldError>) {
+    for (key, value) in meta::metadata(object).get("labels").and_then(Value::as_object).into_iter().flatten() {
+        errors.extend(invalid("metadata.labels", key, names::qualified_name(key)));
+        let value = value.as_str().unwrap_or_default();
+        errors.extend(invalid("metadata.labels", value, names::label_value(value)));
+    }
+}
+
+fn validate_annotations(object: &Value, errors: &mut Vec<FieldError>) {
+    let mut size = 0;
+    for (key, value) in meta::metadata(object).get("annotations").and_then(Value::as_object).into_iter().flatten() {
+        // The prefix of an annotation's key may have capitals.
+        errors.extend(invalid("metadata.annotations", key, names::qualified_name(&key.to_ascii_lowercase())));
+        size += key.len() + value.as_str().unwrap_or_default().len();
+    }
+    if size > ANNOTATIONS_MAX {
+        errors.push(error(
+            "metadata.annotations",
+            CauseReason::TooLong,
+            format!("Too long: may not be more than {ANNOTATIONS_MAX} bytes"),
+        ));
+    }
+}
+
+/// Spec 10.1.
+fn validate_owner_references(object: &Value, errors: &mut Vec<FieldError>) {
+    let mut controller: Option<&str> = None;
+    for reference in meta::owner_references(object) {
+        let field = |name: &str| reference.get(name).and_then(Value::as_str).unwrap_or_default();
+        let api_version = field("apiVersion");
+        let mut parts = api_version.split('/');
+        let version = match (parts.next(), parts.next(), parts.next()) {
+            (Some(version), None, _) | (_, Some(version), None) => version,
+            _ => "",
+        };
+        if version.is_empty() {
+            let detail = format!("Invalid value: {}: version must not be empty", quoted(api_version));
+            errors.push(error("metadata.ownerReferences.apiVersion", CauseReason::Invalid, detail));
+        }
+        for name in ["kind", "name", "uid"] {
+            if field(name).is_empty() {
+                let path = format!("metadata.ownerReferences.{name}");
+                errors.push(error(&path, CauseReason::Invalid, "Invalid value: \"\": must not be empty".into()));
+            }
+        }
+        if api_version == "v1" && field("kind") == "Event" {
+            let detail = format!("Invalid value: {reference}: /v1, Kind=Event is disallowed from being an owner");
+            errors.push(error("metadata.ownerReferences", CauseReason::Invalid, detail));
+        }
+        if reference.get("controller") == Some(&Value::Bool(true)) {
+            match controller {
+                None => controller = Some(field("name")),
+                Some(first) => errors.push(error(
+                    "metadata.ownerReferences",
+                    CauseReason::Invalid,
+                    format!(
+                        "Invalid value: {}: Only one reference can have Controller set to true. Found \"true\" in \
+                         references for {first} and {}",
+                        Value::from(meta::owner_references(object)),
+                        field("name")
+                    ),
+                )),
+            }
+        }
+    }
+}
+
+/// Spec 10.3.
+fn validate_finalizers(object: &Value, builtin: bool, errors: &mut Vec<FieldError>) {
+    let finalizers = meta::finalizers(object);
+    for finalizer in &finalizers {
+        errors.extend(invalid("metadata.finalizers", finalizer, names::qualified_name(finalizer)));
+    }
+    if finalizers.contains(&"orphan") && finalizers.contains(&"foregroundDeletion") {
+        errors.push(error(
+            "metadata.finalizers",
+            CauseReason::Invalid,
+            format!(
+                "Invalid value: {}: finalizer orphan and foregroundDeletion cannot be both set",
+                Value::from(finalizers.clone())
+            ),
+        ));
+    }
+    if builtin {
+        for (index, finalizer) in finalizers.iter().enumerate() {
+            if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
+                errors.push(error(
+                    &format!("metadata.finalizers[{index}]"),
+                    CauseReason::Invalid,
+                    format!(
+                        "Invalid value: {}: name is neither a standard finalizer name nor is it fully qualified",
+                        quoted(finalizer)
+                    ),
+                ));
+            }
+        }
+    }
+}
+
+/// The metadata of an object that replaces a stored one (spec 6.1, 6.2). Name and namespace are those of the
+/// stored object already.
+pub(crate) fn validate_update(resource: &ResourceDefinition, new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    validate_common(new, resource.custom.is_none(), &mut errors);
+    if meta::is_deleting(old) {
+        let before = meta::finalizers(old);
+        let added: Vec<&str> =
+            meta::finalizers(new).into_iter().filter(|finalizer| !before.contains(finalizer)).collect();
+        if !added.is_empty() {
+            errors.push(error(
+                "metadata.finalizers",
+                CauseReason::Forbidden,
+                format!(
+                    "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {}",
+                    go_string_list(&added)
+                ),
+            ));
+        }
+    }
+    if meta::generation(new) < meta::generation(old) {
+        errors.push(error(
+            "metadata.generation",
+            CauseReason::Invalid,
+            format!("Invalid value: {}: must not be decremented", meta::generation(new)),
+        ));
+    }
+    for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let (after, before) = (meta::metadata(new).get(field), meta::metadata(old).get(field));
+        if after != before {
+            let shown = after.map_or_else(|| "null".to_owned(), Value::to_string);
+            errors.push(error(
+                &format!("metadata.{field}"),
+                CauseReason::Invalid,
+                format!("Invalid value: {shown}: field is immutable"),
+            ));
+        }
+    }
+    errors
+}
+
+/// `[]string{"a", "b"}`
+fn go_string_list(items: &[&str]) -> String {
+    let quoted: Vec<String> = items.iter().map(|item| quoted(item)).collect();
+    format!("[]string{{{}}}", quoted.join(", "))
+}
+
+/// Warnings about finalizers of custom resources (spec 10.3).
+pub(crate) fn finalizer_warnings(resource: &ResourceDefinition, object: &Value) -> Vec<String> {
+    if resource.custom.is_none() {
+        return Vec::new();
+    }
+    meta::finalizers(object)
+        .into_iter()
+        .filter(|finalizer| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer))
+        .map(|finalizer| {
+            format!(
+                "metadata.finalizers: {}: prefer a domain-qualified finalizer name to avoid accidental conflicts with \
+                 other finalizer writers",
+                quoted(finalizer)
+            )
+        })
+        .collect()
+}
+
+/// When the duplicates of a request's references are dropped; the warning says so (spec 10.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deduplication {
+    /// POST and PUT.
+    Request,
+    /// PATCH.
+    Patch,
+}
+
+/// Drops references that equal an earlier one in every field, and warns of their UIDs (spec 10.2, S10: before
+/// managedFields are computed).
+pub(crate) fn drop_duplicate_owners(object: &mut Value, when: Deduplication) -> Option<String> {
+    if meta::owner_references(object).len() < 2 {
+        return None;
+    }
+    let mut kept: Vec<Value> = Vec::new();
+    let mut uids: Vec<String> = Vec::new();
+    for reference in meta::owner_references(object) {
+        if kept.contains(reference) {
+            let uid = reference.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned();
+            if !uids.contains(&uid) {
+                uids.push(uid);
+            }
+        } else {
+            kept.push(reference.clone());
+        }
+    }
+    if uids.is_empty() {
+        return None;
+    }
+    meta::metadata_mut(object).insert("ownerReferences".into(), kept.into());
+    let middle = match when {
+        Deduplication::Request => "",
+        Deduplication::Patch => " after mutating admission happens",
+    };
+    Some(format!(
+        ".metadata.ownerReferences contains duplicate entries{middle}; API server dedups owner references in 1.20+, \
+         and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+        uids.join(", ")
+    ))
+}

@@ -1,0 +1,232 @@
+//! The forms of names: DNS labels and subdomains, qualified names, path segments, with upstream's texts.
+//!
+//! Written without regular expressions: every create and update passes through here.
+
+use crate::error::{CauseReason, FieldError};
+
+/// Longest DNS subdomain, and so the longest name.
+pub const SUBDOMAIN_MAX: usize = 253;
+/// Longest DNS label, label value and name part of a qualified name.
+pub const LABEL_MAX: usize = 63;
+
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start \
+     and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end \
+     with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
+     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
+     character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is \
+     '[a-z]([-a-z0-9]*[a-z0-9])?')";
+const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
+     character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start \
+     and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is \
+     '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+fn ends_alphanumeric(text: &str, allowed: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
+    let bytes = text.as_bytes();
+    match (bytes.first(), bytes.last()) {
+        (Some(&first), Some(&last)) => {
+            allowed(first) && allowed(last) && bytes.iter().all(|&byte| allowed(byte) || inner(byte))
+        }
+        _ => false,
+    }
+}
+
+fn lower(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
+}
+
+fn label_shape(text: &str) -> bool {
+    ends_alphanumeric(text, lower, |byte| byte == b'-')
+}
+
+fn qualified_shape(text: &str) -> bool {
+    ends_alphanumeric(text, |byte| byte.is_ascii_alphanumeric(), |byte| matches!(byte, b'-' | b'_' | b'.'))
+}
+
+fn at_most(text: &str, limit: usize, unit: &str, problems: &mut Vec<String>) {
+    if text.len() > limit {
+        problems.push(format!("must be no more than {limit} {unit}"));
+    }
+}
+
+/// What keeps a text from being a DNS subdomain (RFC 1123).
+#[must_use]
+pub fn dns_subdomain(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    at_most(text, SUBDOMAIN_MAX, "characters", &mut problems);
+    if !text.split('.').all(label_shape) {
+        problems.push(SUBDOMAIN.to_owned());
+    }
+    problems
+}
+
+/// What keeps a text from being a DNS label (RFC 1123).
+#[must_use]
+pub fn dns_label(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    at_most(text, LABEL_MAX, "characters", &mut problems);
+    if !label_shape(text) {
+        // A subdomain with dots is told what is wrong with it.
+        if text.contains('.') && text.split('.').all(label_shape) {
+            problems.push("must not contain dots".to_owned());
+        } else {
+            problems.push(LABEL.to_owned());
+        }
+    }
+    problems
+}
+
+/// What keeps a text from being a DNS label (RFC 1035: no digit at the start), the form of Service names.
+#[must_use]
+pub fn dns_label_1035(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    at_most(text, LABEL_MAX, "characters", &mut problems);
+    if !label_shape(text) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
+        problems.push(LABEL_1035.to_owned());
+    }
+    problems
+}
+
+/// What keeps a text from being a path segment, the form of names in RBAC.
+#[must_use]
+pub fn path_segment(text: &str) -> Vec<String> {
+    match text {
+        "." => vec!["may not be '.'".to_owned()],
+        ".." => vec!["may not be '..'".to_owned()],
+        _ => ['/', '%']
+            .into_iter()
+            .filter(|bad| text.contains(*bad))
+            .map(|bad| format!("may not contain '{bad}'"))
+            .collect(),
+    }
+}
+
+/// What keeps a text from being a qualified name: label keys, annotation keys, finalizers.
+#[must_use]
+pub fn qualified_name(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut parts = text.split('/');
+    let name = match (parts.next(), parts.next(), parts.next()) {
+        (Some(name), None, _) => name,
+        (Some(prefix), Some(name), None) => {
+            if prefix.is_empty() {
+                problems.push("prefix part must be non-empty".to_owned());
+            } else {
+                problems.extend(dns_subdomain(prefix).iter().map(|problem| format!("prefix part {problem}")));
+            }
+            name
+        }
+        _ => {
+            return vec![format!(
+                "a valid label key {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+    };
+    if name.is_empty() {
+        problems.push("name part must be non-empty".to_owned());
+    } else if name.len() > LABEL_MAX {
+        problems.push(format!("name part must be no more than {LABEL_MAX} bytes"));
+    }
+    if !qualified_shape(name) {
+        problems.push(format!("name part {QUALIFIED}"));
+    }
+    problems
+}
+
+/// What keeps a text from being a label value.
+#[must_use]
+pub fn label_value(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    at_most(text, LABEL_MAX, "bytes", &mut problems);
+    if !text.is_empty() && !qualified_shape(text) {
+        problems.push(LABEL_VALUE.to_owned());
+    }
+    problems
+}
+
+/// The field errors of a text, one for each problem.
+pub(crate) fn invalid(field: &str, text: &str, problems: Vec<String>) -> impl Iterator<Item = FieldError> {
+    problems.into_iter().map(move |problem| FieldError {
+        field: field.to_owned(),
+        reason: CauseReason::Invalid,
+        detail: format!("Invalid value: {}: {problem}", quoted(text)),
+    })
+}
+
+/// A text as Go's `%q` writes it, for the common characters.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    format!("{text:?}")
+}
+
+/// What keeps a text from being the name of an object of this built-in resource. `prefix` says that it is a
+/// `generateName`, which may end in a dash.
+#[must_use]
+pub fn object_name(group: &str, resource: &str, text: &str, prefix: bool) -> Vec<String> {
+    let masked;
+    let text = if prefix && text.ends_with('-') {
+        masked = format!("{}a", &text[..text.len() - 1]);
+        &masked
+    } else {
+        text
+    };
+    match (group, resource) {
+        ("", "namespaces" | "services") => dns_label(text),
+        ("rbac.authorization.k8s.io", _) | ("apiregistration.k8s.io", "apiservices") => path_segment(text),
+        ("networking.k8s.io", "ipaddresses") => ip_address(text),
+        _ => dns_subdomain(text),
+    }
+}
+
+fn ip_address(text: &str) -> Vec<String> {
+    match text.parse::<std::net::IpAddr>() {
+        Ok(address) if address.to_string() == text => Vec::new(),
+        Ok(address) => vec![format!("must be in canonical form ({})", quoted(&address.to_string()))],
+        Err(_) => vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_of_names() {
+        type Form = fn(&str) -> Vec<String>;
+        let long = "a".repeat(64);
+        let cases: &[(Form, &str, bool)] = &[
+            (dns_subdomain, "a", true),
+            (dns_subdomain, "a.b-c.d", true),
+            (dns_subdomain, "a..b", false),
+            (dns_subdomain, "-a", false),
+            (dns_subdomain, "A", false),
+            (dns_subdomain, "", false),
+            (dns_label, "a.b", false),
+            (dns_label, &long, false),
+            (dns_label_1035, "1a", false),
+            (dns_label_1035, "a1", true),
+            (path_segment, "system:node", true),
+            (path_segment, "a/b", false),
+            (path_segment, "..", false),
+            (qualified_name, "example.com/My_Name.x", true),
+            (qualified_name, "foo bar", false),
+            (qualified_name, "/x", false),
+            (qualified_name, "a/b/c", false),
+            (qualified_name, "Example.com/a", false),
+            (qualified_name, &long, false),
+            (label_value, "", true),
+            (label_value, "a_b", true),
+            (label_value, "bad value", false),
+            (label_value, &long, false),
+            (ip_address, "10.0.0.1", true),
+            (ip_address, "10.0.0.256", false),
+        ];
+        for (form, text, good) in cases {
+            assert_eq!(form(text).is_empty(), *good, "{text}: {:?}", form(text));
+        }
+    }
+}

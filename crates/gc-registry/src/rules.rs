@@ -1,0 +1,226 @@
+//! What depends on the kind of an object: the rules of built-in kinds, of custom resources, or of definitions.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::api::{FieldValidation, RequestContext, RequestTarget};
+use crate::crd;
+use crate::error::{ApiError, FieldError};
+use crate::kinds;
+use crate::resource::{ResourceDefinition, Target};
+use crate::schema::{self, Schema};
+
+/// The rules for one request.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules<'a> {
+    resource: &'a ResourceDefinition,
+    subresource: &'a str,
+    context: &'a RequestContext<'a>,
+}
+
+/// The rules of a kind, as far as they do not depend on the request.
+fn target_of<'a>(resource: &'a ResourceDefinition, subresource: &'a str) -> Target<'a> {
+    Target {
+        group: &resource.group,
+        version: &resource.version,
+        resource: &resource.resource,
+        subresource: (!subresource.is_empty()).then_some(subresource),
+    }
+}
+
+/// Whether this is the resource of custom resource definitions.
+pub(crate) fn is_definition(resource: &ResourceDefinition) -> bool {
+    resource.is("apiextensions.k8s.io", "customresourcedefinitions")
+}
+
+/// The schema of a resource: of its built-in kind, or of the version of its definition.
+pub(crate) fn schema(resource: &ResourceDefinition) -> Arc<Schema> {
+    match &resource.custom {
+        Some(custom) => Arc::clone(custom.schema()),
+        None => schema::builtin(&resource.group, &resource.version, &resource.kind).unwrap_or_default(),
+    }
+}
+
+/// Fields that field selectors may name beside name and namespace, with their values.
+pub(crate) fn selectable_fields(resource: &ResourceDefinition, object: &Value) -> Vec<(String, String)> {
+    match &resource.custom {
+        Some(custom) => custom.selectable_values(object),
+        None => kinds::selectable_fields(target_of(resource, ""), object)
+            .into_iter()
+            .filter(|(name, _)| !matches!(*name, "metadata.name" | "metadata.namespace"))
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
+    }
+}
+
+/// Whether an unknown field selector is answered with `field label not supported`: the kinds that convert
+/// their own field labels upstream.
+pub(crate) fn field_labels_in_own_words(resource: &ResourceDefinition) -> bool {
+    resource.custom.is_none() && !selectable_fields(resource, &Value::Null).is_empty()
+        || resource.custom.as_ref().is_some_and(|custom| !custom.selectable_fields().is_empty())
+}
+
+impl<'a> Rules<'a> {
+    pub(crate) fn new(target: &'a RequestTarget, context: &'a RequestContext<'a>) -> Self {
+        Self { resource: &target.resource, subresource: &target.subresource, context }
+    }
+
+    fn target(&self) -> Target<'a> {
+        target_of(self.resource, self.subresource)
+    }
+
+    fn kinds_context(&self) -> kinds::Context<'a> {
+        kinds::Context { now: self.context.now, user: self.context.user }
+    }
+
+    /// Brings a document from outside into the form of its type: checks types, drops what is unknown (or
+    /// refuses it, or warns of it), fills in defaults. Returns warnings.
+    pub(crate) fn decode(
+        &self,
+        object: &mut Value,
+        duplicates: &[String],
+        validation: FieldValidation,
+    ) -> Result<Vec<String>, Strictness> {
+        let mut problems: Vec<String> = Vec::new();
+        if let Some(custom) = &self.resource.custom {
+            let meta_schema = schema::object_meta();
+            if let Some(metadata) = object.get_mut("metadata") {
+                self.check_metadata(&meta_schema, metadata)?;
+                problems.extend(
+                    schema::unknown_fields(&meta_schema, metadata)
+                        .into_iter()
+                        .map(|text| text.replacen("unknown field \"", "unknown field \"metadata.", 1)),
+                );
+                schema::drop_unknown(&meta_schema, metadata);
+            }
+            problems.extend(custom.prune(object).into_iter().map(|path| format!("unknown field {path:?}")));
+            custom.apply_defaults(object);
+        } else {
+            let schema = schema(self.resource);
+            schema::check_types(&schema, object).map_err(|why| self.undecodable(&why))?;
+            if validation != FieldValidation::Ignore {
+                problems.extend(schema::unknown_fields(&schema, object));
+            }
+            schema::drop_unknown(&schema, object);
+        }
+        crate::meta::normalize(object);
+        self.apply_defaults(object);
+        problems.sort();
+        let all: Vec<String> = duplicates.iter().cloned().chain(problems).collect();
+        match validation {
+            FieldValidation::Ignore => Ok(Vec::new()),
+            FieldValidation::Warn => Ok(all),
+            FieldValidation::Strict if all.is_empty() => Ok(all),
+            FieldValidation::Strict => Err(Strictness::Strict(all)),
+        }
+    }
+
+    /// Drops what the schema does not know, and nothing else.
+    pub(crate) fn drop_unknown(&self, object: &mut Value) {
+        if let Some(custom) = &self.resource.custom {
+            custom.prune(object);
+        } else {
+            let schema = schema(self.resource);
+            schema::drop_unknown(&schema, object);
+        }
+    }
+
+    fn check_metadata(&self, schema: &Schema, metadata: &Value) -> Result<(), Strictness> {
+        if !metadata.is_object() && !metadata.is_null() {
+            return Err(self.undecodable("json: cannot unmarshal metadata: it is not an object"));
+        }
+        schema::check_types(schema, metadata).map_err(|why| self.undecodable(&why))
+    }
+
+    fn undecodable(&self, why: &str) -> Strictness {
+        Strictness::Undecodable(self.bad_body(why))
+    }
+
+    /// 400 for a body that does not fit the type.
+    pub(crate) fn bad_body(&self, why: &str) -> ApiError {
+        let (kind, version) = (&self.resource.kind, &self.resource.version);
+        ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+    }
+
+    fn apply_defaults(&self, object: &mut Value) {
+        if is_definition(self.resource) {
+            crd::apply_defaults(object);
+        } else if self.resource.custom.is_none() {
+            kinds::apply_defaults(self.target(), object);
+        }
+    }
+
+    /// What a create may set (status is reset, generation starts).
+    pub(crate) fn prepare_create(&self, object: &mut Value) {
+        if let Some(custom) = &self.resource.custom {
+            custom.prepare_create(object);
+        } else if is_definition(self.resource) {
+            crd::prepare_create(object);
+        } else {
+            kinds::prepare_for_create(self.target(), object, &self.kinds_context());
+        }
+    }
+
+    /// What an update may change (status or spec is kept, generation rises).
+    pub(crate) fn prepare_update(&self, new: &mut Value, old: &Value) {
+        if let Some(custom) = &self.resource.custom {
+            custom.prepare_update(new, old, self.subresource);
+        } else if is_definition(self.resource) {
+            if self.subresource == "status" {
+                crd::prepare_status_update(new, old);
+            } else {
+                crd::prepare_update(new, old);
+            }
+        } else {
+            kinds::prepare_for_update(self.target(), new, old, &self.kinds_context());
+        }
+    }
+
+    /// Problems of a new object beyond its metadata.
+    pub(crate) fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+        if let Some(custom) = &self.resource.custom {
+            custom.validate(object, None)
+        } else if is_definition(self.resource) {
+            crd::validate_create(object)
+        } else {
+            kinds::validate(self.target(), object)
+        }
+    }
+
+    /// Problems of an update beyond its metadata.
+    pub(crate) fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        if let Some(custom) = &self.resource.custom {
+            return match self.subresource {
+                "status" => custom.validate_status(new, old),
+                _ => custom.validate(new, Some(old)),
+            };
+        }
+        if is_definition(self.resource) {
+            return match self.subresource {
+                "status" => crd::validate_status_update(new),
+                _ => crd::validate_update(new, old),
+            };
+        }
+        kinds::validate_update(self.target(), new, old)
+    }
+
+    /// Warnings for a valid object.
+    pub(crate) fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        if let Some(custom) = &self.resource.custom {
+            custom.deprecation_warning().map(str::to_owned).into_iter().collect()
+        } else if is_definition(self.resource) {
+            crd::warnings(new, old)
+        } else {
+            kinds::warnings(self.target(), new, old)
+        }
+    }
+}
+
+/// Why a document was not taken.
+pub(crate) enum Strictness {
+    /// It does not fit the type.
+    Undecodable(ApiError),
+    /// It fits, but has these fields too much, and strict validation was asked for.
+    Strict(Vec<String>),
+}

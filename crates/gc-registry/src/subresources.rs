@@ -1,0 +1,262 @@
+//! Subresources with a body of another kind: scale, eviction, binding.
+
+use serde_json::{Value, json};
+
+use crate::api::{DeleteOptions, Operation, PatchType, RequestBody, Response, WriteOptions};
+use crate::call::{Call, MAX_TURNS, Stored};
+use crate::deletion::Deletion;
+use crate::error::{ApiError, CauseReason, FieldError};
+use crate::kinds;
+use crate::meta;
+use crate::patch;
+use crate::persist;
+use crate::resource::Target;
+use crate::schema;
+use crate::update::Change;
+
+impl Call<'_> {
+    /// Requests to `…/scale`.
+    pub(crate) fn scale(&mut self, operation: Operation) -> Result<Response, ApiError> {
+        match operation {
+            Operation::Get { .. } => {
+                let object = self.live()?;
+                let scale = self.scale_of(&object)?;
+                Ok(self.answer_value(200, scale))
+            }
+            Operation::Update(body, options) => {
+                let scale = self.take_scale(body)?;
+                self.check_name(&scale)?;
+                self.write_scale(scale, &options)
+            }
+            Operation::Patch(kind, body, options) => self.patch_scale(kind, &body, &options),
+            _ => Err(method_not_allowed()),
+        }
+    }
+
+    fn patch_scale(
+        &mut self,
+        kind: PatchType,
+        body: &RequestBody,
+        options: &WriteOptions,
+    ) -> Result<Response, ApiError> {
+        for _ in 0..MAX_TURNS {
+            let object = self.live()?;
+            let mut scale = self.scale_of(&object)?;
+            let named = scale["metadata"]["resourceVersion"].clone();
+            match kind {
+                PatchType::Json => patch::json_patch(&mut scale, &body.value)?,
+                PatchType::Merge | PatchType::Apply => patch::merge_patch(&mut scale, &body.value)?,
+                PatchType::StrategicMerge => {
+                    let schema = schema::builtin("autoscaling", "v1", "Scale").unwrap_or_default();
+                    patch::strategic_merge_patch(&schema, &mut scale, &body.value)?;
+                }
+            }
+            let own_version = scale["metadata"]["resourceVersion"] != named;
+            let scale = self.take_scale(RequestBody { value: scale, duplicates: Vec::new() })?;
+            self.check_name(&scale)?;
+            match self.write_scale(scale, options) {
+                // The version was the one just read, not one that the client insists on.
+                Err(error) if error.code == 409 && !own_version => {}
+                other => return other,
+            }
+        }
+        Err(self.modified(&self.target.name))
+    }
+
+    fn write_scale(&mut self, scale: Value, options: &WriteOptions) -> Result<Response, ApiError> {
+        let Some(written) = self.write_loop(&Change::Scale(scale), options)? else {
+            return Err(self.not_found(&self.target.name));
+        };
+        let scale = self.scale_of(&written.object)?;
+        Ok(self.answer_value(written.code, scale))
+    }
+
+    fn take_scale(&self, body: RequestBody) -> Result<Value, ApiError> {
+        let mut scale = body.value;
+        let text = |field: &str| scale.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        if !matches!(version, "" | "autoscaling/v1") || !matches!(kind, "" | "Scale") {
+            return Err(ApiError::bad_request(format!("invalid object type: {version}, Kind={kind}")));
+        }
+        let known = schema::builtin("autoscaling", "v1", "Scale").unwrap_or_default();
+        schema::check_types(&known, &scale).map_err(|why| {
+            ApiError::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
+        })?;
+        schema::drop_unknown(&known, &mut scale);
+        let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or_default();
+        if replicas < 0 {
+            let error = FieldError {
+                field: "spec.replicas".into(),
+                reason: CauseReason::Invalid,
+                detail: format!("Invalid value: {replicas}: must be greater than or equal to 0"),
+            };
+            return Err(ApiError::invalid("autoscaling", "Scale", &self.target.name, &[error]));
+        }
+        Ok(scale)
+    }
+
+    pub(crate) fn scale_of(&self, object: &Value) -> Result<Value, ApiError> {
+        match &self.resource().custom {
+            Some(custom) => custom.scale(object),
+            None => Ok(kinds::scale::scale_of(self.scale_target(), object)),
+        }
+    }
+
+    pub(crate) fn apply_scale(&self, object: &mut Value, scale: &Value) -> Result<(), ApiError> {
+        match &self.resource().custom {
+            Some(custom) => custom.apply_scale(object, scale),
+            None => {
+                kinds::scale::apply_scale(scale, object);
+                Ok(())
+            }
+        }
+    }
+
+    fn scale_target(&self) -> Target<'_> {
+        let resource = self.resource();
+        Target { group: &resource.group, version: &resource.version, resource: &resource.resource, subresource: Some("scale") }
+    }
+
+    /// The stored object, or 404.
+    pub(crate) fn live(&self) -> Result<Value, ApiError> {
+        match self.read(&self.key())? {
+            Some(stored) => self.decode(&stored),
+            None => Err(self.not_found(&self.target.name)),
+        }
+    }
+
+    /// POST to `…/eviction`: a deletion with the options in the body (spec 8). Disruption budgets are not
+    /// weighed: nothing here keeps their status.
+    pub(crate) fn evict(&mut self, body: &RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
+        let name = self.target.name.clone();
+        self.admit_creation(&name)?;
+        let eviction = &body.value;
+        let kind = eviction.get("kind").and_then(Value::as_str).unwrap_or("Eviction");
+        if kind != "Eviction" {
+            return Err(ApiError::bad_request(format!("not a Eviction object: Kind={kind}")));
+        }
+        let given = meta::name(eviction);
+        if !given.is_empty() && given != name {
+            return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+        }
+        let mut delete = parse_delete_options(eviction.get("deleteOptions"))?;
+        if options.dry_run && delete.dry_run.is_empty() {
+            delete.dry_run.push("All".into());
+        }
+        let deletion = Deletion::validate(&delete)?;
+        self.delete_object(&name, self.key(), &deletion)?;
+        Ok(self.answer_success(201, None))
+    }
+
+    /// POST to `…/binding`, or to `bindings` with the name of the pod.
+    pub(crate) fn bind(&mut self, body: &RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
+        let binding = &body.value;
+        let given = meta::name(binding).to_owned();
+        let name = if self.target.name.is_empty() { given.clone() } else { self.target.name.clone() };
+        self.admit_creation(&name)?;
+        if !given.is_empty() && given != name {
+            return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
+        }
+        let target = |field: &str| binding.pointer(&format!("/target/{field}")).and_then(Value::as_str).unwrap_or_default();
+        let node = target("name");
+        let mut errors = Vec::new();
+        if !matches!(target("kind"), "" | "Node") {
+            errors.push(FieldError {
+                field: "target.kind".into(),
+                reason: CauseReason::NotSupported,
+                detail: format!("Unsupported value: {:?}: supported values: \"Node\", \"<empty>\"", target("kind")),
+            });
+        }
+        if node.is_empty() {
+            errors.push(FieldError {
+                field: "target.name".into(),
+                reason: CauseReason::Required,
+                detail: "Required value".into(),
+            });
+        }
+        if !errors.is_empty() {
+            return Err(ApiError::invalid("", "Binding", &name, &errors));
+        }
+        let key: crate::storage::Key = format!("/core/pods/{}/{name}", self.target.namespace).into();
+        let Some(pods) = self.registry.catalog().find("", "v1", "pods").cloned() else {
+            return Err(ApiError::internal("pods are not served"));
+        };
+        for _ in 0..MAX_TURNS {
+            let Some(stored) = self.read(&key)? else { return Err(ApiError::not_found("", "pods", &name)) };
+            let mut pod = persist::decode(&pods, &stored)?;
+            self.check_binding(&pod, binding, &name, node)?;
+            meta::member_map(&mut pod, "spec").insert("nodeName".into(), node.into());
+            copy_annotations(&mut pod, binding);
+            self.set_scheduled(&mut pod);
+            if options.dry_run {
+                return Ok(self.answer_success(201, None));
+            }
+            let value = persist::encode(&pods, &pod)?;
+            if let Stored::Done(_) = self.commit(&key, stored.mod_revision, Some(value))? {
+                return Ok(self.answer_success(201, None));
+            }
+        }
+        Err(self.modified(&name))
+    }
+
+    fn check_binding(&self, pod: &Value, binding: &Value, name: &str, node: &str) -> Result<(), ApiError> {
+        let why = |why: String| ApiError::conflict("", "pods/binding", name, &why);
+        let uid = meta::uid(binding);
+        if !uid.is_empty() && uid != meta::uid(pod) {
+            let text = format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                meta::uid(pod)
+            );
+            return Err(why(text));
+        }
+        if meta::is_deleting(pod) {
+            return Err(why(format!("pod {name} is being deleted, cannot be assigned to a host")));
+        }
+        let assigned = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+        if !assigned.is_empty() {
+            return Err(why(format!("pod {name} is already assigned to node {:?}", if assigned == node { node } else { assigned })));
+        }
+        Ok(())
+    }
+
+    fn set_scheduled(&self, pod: &mut Value) {
+        let now = self.now();
+        let status = meta::member_map(pod, "status");
+        let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+        if let Some(conditions) = conditions.as_array_mut() {
+            conditions.retain(|condition| condition["type"] != "PodScheduled");
+            conditions.push(json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}));
+        }
+    }
+}
+
+fn copy_annotations(pod: &mut Value, binding: &Value) {
+    let Some(given) = meta::metadata(binding).get("annotations").and_then(Value::as_object) else { return };
+    let annotations = meta::metadata_mut(pod).entry("annotations").or_insert_with(|| json!({}));
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.extend(given.clone());
+    }
+}
+
+/// `deleteOptions` of an Eviction.
+fn parse_delete_options(value: Option<&Value>) -> Result<DeleteOptions, ApiError> {
+    let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(DeleteOptions::default()) };
+    let schema = schema::builtin("", "v1", "DeleteOptions").unwrap_or_default();
+    schema::check_types(&schema, value).map_err(ApiError::bad_request)?;
+    let text = |path: &str| value.pointer(path).and_then(Value::as_str).map(str::to_owned);
+    Ok(DeleteOptions {
+        grace_period_seconds: value.get("gracePeriodSeconds").and_then(Value::as_i64),
+        precondition_uid: text("/preconditions/uid"),
+        precondition_resource_version: text("/preconditions/resourceVersion"),
+        orphan_dependents: value.get("orphanDependents").and_then(Value::as_bool),
+        propagation_policy: text("/propagationPolicy"),
+        dry_run: meta::texts(value.as_object().unwrap_or(&serde_json::Map::new()), "dryRun")
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
+    })
+}
+
+pub(crate) fn method_not_allowed() -> ApiError {
+    ApiError::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+}

@@ -1,0 +1,374 @@
+//! PUT and PATCH: the read-modify-write loop.
+
+use serde_json::Value;
+
+use crate::api::{FieldValidation, PatchType, RequestBody, Response, WriteOptions};
+use crate::call::{Call, MAX_TURNS, Stored};
+use crate::create;
+use crate::error::{ApiError, CauseReason, FieldError};
+use crate::managed::{self, Operation};
+use crate::meta;
+use crate::meta_validation::{self, Deduplication};
+use crate::patch;
+use crate::persist;
+use crate::rules::{self, Strictness};
+use crate::storage::KeyValue;
+
+/// Where the new state comes from.
+pub(crate) enum Change {
+    /// The body of a PUT, decoded and defaulted.
+    Put(Value),
+    /// A patch of the live state.
+    Patch(PatchType, RequestBody),
+    /// A server-side apply.
+    Apply(Value),
+    /// The wanted replicas of a Scale, and the preconditions in its metadata.
+    Scale(Value),
+}
+
+/// The answer to a finished write, before it is put into the form of the endpoint.
+pub(crate) struct Written {
+    pub(crate) code: u16,
+    pub(crate) object: Value,
+    /// The stored form, if the object is stored as it is answered.
+    pub(crate) stored: Option<KeyValue>,
+}
+
+fn patch_options_error(field: &str, reason: CauseReason, detail: &str) -> ApiError {
+    let error = FieldError { field: field.into(), reason, detail: detail.into() };
+    ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error])
+}
+
+impl Call<'_> {
+    /// PUT of an object, or of its subresource with the same kind.
+    pub(crate) fn update(&mut self, body: RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
+        let mut object = self.take_body(body, options)?;
+        self.check_name(&object)?;
+        self.settle_namespace(&mut object)?;
+        if let Some(warning) = meta_validation::drop_duplicate_owners(&mut object, Deduplication::Request) {
+            self.warnings.push(warning);
+        }
+        self.write(&Change::Put(object), options)
+    }
+
+    /// PATCH.
+    pub(crate) fn patch(
+        &mut self,
+        kind: PatchType,
+        body: RequestBody,
+        options: &WriteOptions,
+    ) -> Result<Response, ApiError> {
+        let change = self.patch_change(kind, body, options)?;
+        self.write(&change, options)
+    }
+
+    /// Checks a patch request as far as that needs no live object.
+    pub(crate) fn patch_change(
+        &mut self,
+        kind: PatchType,
+        body: RequestBody,
+        options: &WriteOptions,
+    ) -> Result<Change, ApiError> {
+        if kind != PatchType::Apply {
+            if options.force.is_some() {
+                let why = "Forbidden: may not be specified for non-apply patch";
+                return Err(patch_options_error("force", CauseReason::Forbidden, why));
+            }
+            return Ok(Change::Patch(kind, body));
+        }
+        if options.field_manager.is_empty() {
+            let why = "Required value: is required for apply patch";
+            return Err(patch_options_error("fieldManager", CauseReason::Required, why));
+        }
+        self.apply_change(body, options)
+    }
+
+    fn apply_change(&mut self, body: RequestBody, options: &WriteOptions) -> Result<Change, ApiError> {
+        let mut object = body.value;
+        let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        let resource = self.resource();
+        if version != resource.api_version() || kind != *resource.kind {
+            let (group, short) = version.split_once('/').unwrap_or(("", &version));
+            let why = format!("invalid object type: {group}/{short}, Kind={kind}");
+            return Err(ApiError::bad_request(why));
+        }
+        if meta::metadata(&object).get("managedFields").is_some_and(|fields| !fields.is_null()) {
+            return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+        }
+        if meta::name(&object).is_empty() {
+            meta::metadata_mut(&mut object).insert("name".into(), self.target.name.as_str().into());
+        }
+        self.check_name(&object)?;
+        match managed::decode_configuration(self, &mut object, &body.duplicates, options.field_validation) {
+            Ok(warnings) => self.warnings.extend(warnings),
+            Err(Strictness::Undecodable(error)) => return Err(error),
+            Err(Strictness::Strict(problems)) => {
+                return Err(ApiError::bad_request(format!(
+                    "failed to create manager for existing fields: strict decoding error: {}",
+                    problems.join(", ")
+                )));
+            }
+        }
+        Ok(Change::Apply(object))
+    }
+
+    /// Performs a change and answers with the whole object.
+    pub(crate) fn write(&mut self, change: &Change, options: &WriteOptions) -> Result<Response, ApiError> {
+        let Some(written) = self.write_loop(change, options)? else {
+            return self.create_by_update(change, options);
+        };
+        match written.stored {
+            Some(stored) => self.answer_stored(written.code, stored.value, stored.mod_revision),
+            None => Ok(self.answer_value(written.code, written.object)),
+        }
+    }
+
+    /// The object is absent: a PUT of some kinds, and apply, create it.
+    fn create_by_update(&mut self, change: &Change, options: &WriteOptions) -> Result<Response, ApiError> {
+        let name = &self.target.name;
+        match change {
+            Change::Put(object) if self.resource().update_creates && self.target.subresource.is_empty() => {
+                let uid = meta::uid(object);
+                if !uid.is_empty() {
+                    return Err(self.uid_conflict(uid, ""));
+                }
+                self.create_object(object.clone(), options, Operation::Update)
+            }
+            Change::Apply(configuration) if self.target.subresource.is_empty() => {
+                let uid = meta::uid(configuration);
+                if !uid.is_empty() {
+                    let why = format!(
+                        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                    );
+                    return Err(self.conflict(name, &why));
+                }
+                let mut object = managed::apply(self, None, configuration, options)?;
+                self.settle_namespace(&mut object)?;
+                self.finish_decoding(&mut object)?;
+                if let Some(warning) = meta_validation::drop_duplicate_owners(&mut object, Deduplication::Patch) {
+                    self.warnings.push(warning);
+                }
+                self.create_object(object, options, Operation::Apply)
+            }
+            _ => Err(self.not_found(name)),
+        }
+    }
+
+    /// Defaults for what apply has merged.
+    fn finish_decoding(&self, object: &mut Value) -> Result<(), ApiError> {
+        match self.rules().decode(object, &[], FieldValidation::Ignore) {
+            Ok(_) | Err(Strictness::Strict(_)) => Ok(()),
+            Err(Strictness::Undecodable(error)) => Err(error),
+        }
+    }
+
+    /// Reads, changes and writes until nobody interferes. `None`: there is no such object.
+    pub(crate) fn write_loop(
+        &mut self,
+        change: &Change,
+        options: &WriteOptions,
+    ) -> Result<Option<Written>, ApiError> {
+        let key = self.key();
+        let warnings = self.warnings.clone();
+        for _ in 0..MAX_TURNS {
+            self.warnings.clone_from(&warnings);
+            let Some(stored) = self.read(&key)? else { return Ok(None) };
+            let live = self.decode(&stored)?;
+            let (mut new, version_given) = self.new_state(change, &live, options)?;
+            self.admit_update()?;
+            self.carry_over(&mut new, &live);
+            let rules = self.rules();
+            rules.prepare_update(&mut new, &live);
+            self.keep_what_is_the_servers(&mut new, &live);
+            if matches!(change, Change::Put(_) | Change::Patch(..) | Change::Scale(_)) {
+                managed::update(self, Some(&live), &mut new, options);
+            }
+            let mut errors = meta_validation::validate_update(self.resource(), &new, &live);
+            errors.extend(rules.validate_update(&new, &live));
+            if !errors.is_empty() {
+                return Err(self.invalid(&self.target.name, &errors));
+            }
+            self.admit_owner_references(&new, Some(&live))?;
+            if rules::is_definition(self.resource()) && !meta::is_deleting(&new) {
+                self.settle_definition(&mut new);
+            }
+            if self.completes_deletion(&new, &live) {
+                if options.dry_run {
+                    return Ok(Some(Written { code: 200, object: new, stored: None }));
+                }
+                match self.commit(&key, stored.mod_revision, None)? {
+                    Stored::Done(_) => return Ok(Some(Written { code: 200, object: new, stored: None })),
+                    Stored::Raced if version_given => return Err(self.modified(&self.target.name)),
+                    Stored::Raced => continue,
+                }
+            }
+            self.warn_of(&new, Some(&live));
+            if managed::same_but_for_times(&new, &live) {
+                return Ok(Some(Written { code: 200, object: live, stored: Some(stored) }));
+            }
+            if options.dry_run {
+                return Ok(Some(Written { code: 200, object: new, stored: None }));
+            }
+            let encoded = persist::encode(self.resource(), &new)?;
+            match self.commit(&key, stored.mod_revision, Some(encoded.clone()))? {
+                Stored::Done(revision) => {
+                    let stored = KeyValue { value: encoded, mod_revision: revision, ..stored };
+                    meta::metadata_mut(&mut new).insert("resourceVersion".into(), revision.to_string().into());
+                    return Ok(Some(Written { code: 200, object: new, stored: Some(stored) }));
+                }
+                Stored::Raced if version_given => return Err(self.modified(&self.target.name)),
+                Stored::Raced => {}
+            }
+        }
+        Err(self.modified(&self.target.name))
+    }
+
+    /// The state that the client wants, and whether it insists on the version that it names.
+    fn new_state(
+        &mut self,
+        change: &Change,
+        live: &Value,
+        options: &WriteOptions,
+    ) -> Result<(Value, bool), ApiError> {
+        match change {
+            Change::Put(object) => {
+                let uid = meta::uid(object);
+                if !uid.is_empty() && uid != meta::uid(live) {
+                    return Err(self.uid_conflict(uid, meta::uid(live)));
+                }
+                let given = self.check_version(object, live)?;
+                if !given && self.resource().update_needs_version && self.target.subresource != "scale" {
+                    return Err(self.version_required());
+                }
+                Ok((object.clone(), given))
+            }
+            Change::Patch(kind, body) => {
+                let new = self.patched(*kind, body, live, options)?;
+                // The patch starts from the live version; one that it sets itself is insisted on.
+                let given = body_names_version(*kind, &body.value);
+                self.check_version(&new, live)?;
+                Ok((new, given))
+            }
+            Change::Apply(configuration) => {
+                let given = self.check_version(configuration, live)?;
+                let mut new = managed::apply(self, Some(live), configuration, options)?;
+                self.finish_decoding(&mut new)?;
+                if let Some(warning) = meta_validation::drop_duplicate_owners(&mut new, Deduplication::Patch) {
+                    self.warnings.push(warning);
+                }
+                Ok((new, given))
+            }
+            Change::Scale(scale) => {
+                let uid = meta::uid(scale);
+                if !uid.is_empty() && uid != meta::uid(live) {
+                    return Err(self.uid_conflict(uid, meta::uid(live)));
+                }
+                let given = self.check_version(scale, live)?;
+                let mut new = live.clone();
+                self.apply_scale(&mut new, scale)?;
+                Ok((new, given))
+            }
+        }
+    }
+
+    /// Whether a document names a version; 409 if it is not the stored one.
+    fn check_version(&self, object: &Value, live: &Value) -> Result<bool, ApiError> {
+        let given = meta::text(object, "resourceVersion");
+        if matches!(given, "" | "0") {
+            return Ok(false);
+        }
+        if given == meta::text(live, "resourceVersion") { Ok(true) } else { Err(self.modified(&self.target.name)) }
+    }
+
+    fn patched(
+        &mut self,
+        kind: PatchType,
+        body: &RequestBody,
+        live: &Value,
+        options: &WriteOptions,
+    ) -> Result<Value, ApiError> {
+        let mut new = live.clone();
+        match kind {
+            PatchType::Json => patch::json_patch(&mut new, &body.value)?,
+            PatchType::Merge => patch::merge_patch(&mut new, &body.value)?,
+            PatchType::StrategicMerge | PatchType::Apply => {
+                let schema = rules::schema(self.resource());
+                patch::strategic_merge_patch(&schema, &mut new, &body.value)?;
+            }
+        }
+        self.check_kind(&mut new)?;
+        let document = new.clone();
+        match self.rules().decode(&mut new, &body.duplicates, options.field_validation) {
+            Ok(warnings) => self.warnings.extend(warnings),
+            Err(Strictness::Undecodable(error)) => return Err(error),
+            Err(Strictness::Strict(problems)) => return Err(self.strict_patch_error(&document, &problems)),
+        }
+        self.check_name(&new)?;
+        if let Some(warning) = meta_validation::drop_duplicate_owners(&mut new, Deduplication::Patch) {
+            self.warnings.push(warning);
+        }
+        Ok(new)
+    }
+
+    /// Fields of the metadata that a request may leave out (spec 6.1).
+    fn carry_over(&self, new: &mut Value, live: &Value) {
+        let old = meta::metadata(live);
+        let namespace = self.target.namespace.as_str();
+        let metadata = meta::metadata_mut(new);
+        for field in ["creationTimestamp", "generation", "resourceVersion"] {
+            match old.get(field) {
+                Some(value) => metadata.insert(field.into(), value.clone()),
+                None => metadata.remove(field),
+            };
+        }
+        for field in ["uid", "deletionGracePeriodSeconds", "generateName"] {
+            if let (false, Some(value)) = (metadata.contains_key(field), old.get(field)) {
+                metadata.insert(field.into(), value.clone());
+            }
+        }
+        // An existing mark is kept whatever is sent; a new one is refused by validation.
+        if let Some(value) = old.get("deletionTimestamp") {
+            metadata.insert("deletionTimestamp".into(), value.clone());
+        }
+        if !namespace.is_empty() {
+            metadata.insert("namespace".into(), namespace.into());
+        }
+        metadata.remove("selfLink");
+    }
+
+    /// After the rules of the kind have run: what no rule may lose.
+    fn keep_what_is_the_servers(&self, new: &mut Value, live: &Value) {
+        if self.resource().is("", "pods") && self.target.subresource == "status" {
+            let old = meta::metadata(live).get("ownerReferences").cloned().unwrap_or_default();
+            meta::set_or_remove(meta::metadata_mut(new), "ownerReferences", old);
+        }
+        if self.resource().is("", "namespaces") {
+            create::label_with_name(new);
+        }
+    }
+
+    /// Whether this update removes the object (spec 6.3).
+    fn completes_deletion(&self, new: &Value, live: &Value) -> bool {
+        meta::finalizers(new).is_empty()
+            && meta::is_deleting(live)
+            && meta::grace_period(live).unwrap_or_default() == 0
+            && !(self.resource().is("", "namespaces") && has_spec_finalizers(new))
+    }
+}
+
+/// `spec.finalizers` of a namespace.
+pub(crate) fn has_spec_finalizers(namespace: &Value) -> bool {
+    namespace.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
+}
+
+/// Whether a patch sets a resourceVersion.
+fn body_names_version(kind: PatchType, patch: &Value) -> bool {
+    match kind {
+        PatchType::Json => patch.as_array().into_iter().flatten().any(|operation| {
+            let path = operation.get("path").and_then(Value::as_str).unwrap_or_default();
+            path.starts_with("/metadata/resourceVersion")
+        }),
+        _ => patch.pointer("/metadata/resourceVersion").is_some_and(|version| !version.is_null()),
+    }
+}
