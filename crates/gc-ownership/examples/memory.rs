@@ -3,7 +3,13 @@
 //! `cargo run --release -p gc-ownership --example memory -- [objects …]` (default 10^4 to 10^7). Objects are
 //! ConfigMaps with names of 20 characters in 100 namespaces, each owned by one of a hundred owners per namespace;
 //! memory is the process's resident set from `/proc/self/statm`, before and after.
-#![allow(clippy::cast_precision_loss, clippy::print_stdout, reason = "a report")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::similar_names,
+    clippy::cast_precision_loss,
+    clippy::print_stdout,
+    reason = "a report"
+)]
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -193,6 +193,7 @@ impl Model {
             .cloned()
     }
 
+    #[allow(clippy::result_large_err, reason = "it is the answer, made once per request")]
     fn guard(&self, key: &ObjectKey, uid: &Uid, version: Option<ResourceVersion>) -> Result<(), Outcome> {
         match self.objects.get(key) {
             Some(object) if object.uid != *uid => Err(Outcome::Absent),

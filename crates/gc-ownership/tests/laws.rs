@@ -1,7 +1,14 @@
 //! Laws: whatever the world, the order of events and the faults, nothing is deleted that has a living owner or
 //! never had one, finalizers go only when their work is done, orphans survive, and when the faults end, all
 //! garbage goes. A seed reproduces any failure.
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, missing_docs, reason = "tests may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::needless_for_each,
+    missing_docs,
+    reason = "tests may panic"
+)]
 
 mod support;
 

@@ -15,14 +15,14 @@ struct Lane {
 /// Items to be looked at. Each node is in it at most once (its `QUEUED` flag), so the graph bounds it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lanes {
-    lanes: BTreeMap<NodeId, Lane>,
+    by_owner: BTreeMap<NodeId, Lane>,
     turns: VecDeque<NodeId>,
     queued: usize,
 }
 
 impl Lanes {
     pub(super) fn push(&mut self, lane: NodeId, item: NodeId) {
-        let entry = self.lanes.entry(lane).or_default();
+        let entry = self.by_owner.entry(lane).or_default();
         entry.items.push_back(item);
         self.queued += 1;
         if !entry.has_turn {
@@ -34,13 +34,13 @@ impl Lanes {
     /// The next item and its lane.
     pub(super) fn pop(&mut self) -> Option<(NodeId, NodeId)> {
         while let Some(lane) = self.turns.pop_front() {
-            let Some(entry) = self.lanes.get_mut(&lane) else { continue };
+            let Some(entry) = self.by_owner.get_mut(&lane) else { continue };
             let item = entry.items.pop_front();
             entry.has_turn = !entry.items.is_empty();
             if entry.has_turn {
                 self.turns.push_back(lane);
             } else if entry.in_flight == 0 {
-                self.lanes.remove(&lane);
+                self.by_owner.remove(&lane);
             }
             if let Some(item) = item {
                 self.queued -= 1;
@@ -51,21 +51,21 @@ impl Lanes {
     }
 
     pub(super) fn started(&mut self, lane: NodeId) {
-        self.lanes.entry(lane).or_default().in_flight += 1;
+        self.by_owner.entry(lane).or_default().in_flight += 1;
     }
 
     pub(super) fn finished(&mut self, lane: NodeId) {
-        if let Some(entry) = self.lanes.get_mut(&lane) {
+        if let Some(entry) = self.by_owner.get_mut(&lane) {
             entry.in_flight = entry.in_flight.saturating_sub(1);
             if entry.in_flight == 0 && entry.items.is_empty() {
-                self.lanes.remove(&lane);
+                self.by_owner.remove(&lane);
             }
         }
     }
 
     /// Nothing waits or is in flight there.
     pub(super) fn is_idle(&self, lane: NodeId) -> bool {
-        !self.lanes.contains_key(&lane)
+        !self.by_owner.contains_key(&lane)
     }
 
     pub(super) fn queued(&self) -> usize {

@@ -15,7 +15,7 @@ impl Engine {
         let Some(flight) = self.in_flight.remove(&effect) else { return };
         match flight.context {
             Context::Item(uid, action, asked_on) => self.item_done(&uid, action, asked_on, outcome),
-            Context::Look(identity, uid) => self.looked(identity, &uid, outcome),
+            Context::Look(identity, uid) => self.looked(&identity, &uid, outcome),
             Context::Barrier(key) => self.barrier_done(effect.0, &key, &outcome),
             Context::Note => {}
         }

@@ -310,9 +310,10 @@ impl Engine {
             }
             let Some((verdict, reason, message)) = self.complaint(node, edge, owner) else { continue };
             self.graph.set_edge(edge, EdgeFlag::NOTED, true);
-            let note = EventNote { about: self.graph.key(node), uid: self.graph.uid(node), reason, message };
+            let complaint =
+                EventNote { about: self.graph.key(node), uid: self.graph.uid(node), reason, message };
             self.ready.push_back(Wanted {
-                request: Request::Note(note),
+                request: Request::Note(complaint),
                 reason: Reason {
                     verdict,
                     owners: vec![self.graph.coordinates(edge)],

@@ -140,12 +140,12 @@ impl Engine {
     }
 
     /// The answer to a look.
-    pub(super) fn looked(&mut self, identity: Identity, uid: &gc_types::Uid, outcome: Outcome) {
+    pub(super) fn looked(&mut self, identity: &Identity, uid: &gc_types::Uid, outcome: Outcome) {
         if self.graph.find(uid) != Some(identity.owner) {
             return;
         }
         let now = self.now;
-        let Some(verification) = self.verifications.get_mut(&identity) else { return };
+        let Some(verification) = self.verifications.get_mut(identity) else { return };
         verification.asked = false;
         let former = verification.finding.clone();
         let mut again = None;
@@ -189,7 +189,7 @@ impl Engine {
             self.timers.insert((now.after(delay), Timer::Look(identity.clone())));
         }
         if changed {
-            self.enqueue_claimants(&identity);
+            self.enqueue_claimants(identity);
         }
     }
 

@@ -48,7 +48,7 @@ impl Names {
         let pool = &mut self.classes[class];
         let slot = pool.free.pop().unwrap_or_else(|| {
             let slot = pool.used;
-            if slot as usize % CHUNK_SLOTS == 0 {
+            if (slot as usize).is_multiple_of(CHUNK_SLOTS) {
                 pool.chunks.push(vec![0; size * CHUNK_SLOTS].into_boxed_slice());
             }
             pool.used += 1;

@@ -29,7 +29,7 @@ impl<T: Copy> Slab<T> {
         }
         let slot = self.used;
         assert!(slot < NONE, "the graph is full");
-        if slot as usize % CHUNK == 0 {
+        if (slot as usize).is_multiple_of(CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK));
         }
         if let Some(chunk) = self.chunks.last_mut() {

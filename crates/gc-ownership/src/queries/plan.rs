@@ -83,7 +83,7 @@ impl Engine {
                     plan.held.push(self.view(node));
                 }
                 Some(now) if !self.graph.owners_equal(node, &now.owners) => {
-                    plan.released.push(self.view(node))
+                    plan.released.push(self.view(node));
                 }
                 Some(_) => {}
             }
@@ -223,8 +223,8 @@ impl Rehearsal {
                 key: key.clone(),
                 uid,
                 resource_version: ResourceVersion::UNKNOWN,
-                owners: Default::default(),
-                deletion: Default::default(),
+                owners: smallvec::SmallVec::new(),
+                deletion: gc_types::DeletionState::default(),
             }),
             None if !said.is_empty() => Outcome::Absent,
             None => Outcome::Failed {

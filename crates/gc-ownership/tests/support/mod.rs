@@ -127,6 +127,9 @@ pub fn show_request(request: &Request) -> String {
     }
 }
 
+/// A change of the world, made just before a request is answered.
+pub type Meanwhile = Box<dyn FnMut(&mut Model) -> Vec<Event>>;
+
 pub struct Bench {
     pub engine: Engine,
     pub model: Model,
@@ -136,7 +139,7 @@ pub struct Bench {
     /// Answers to give instead of the model's, by the request as shown; each is used once, in order.
     pub scripted: BTreeMap<String, VecDeque<Outcome>>,
     /// What changes in the world just before a request is answered, once.
-    pub before: BTreeMap<String, VecDeque<Box<dyn FnMut(&mut Model) -> Vec<Event>>>>,
+    pub before: BTreeMap<String, VecDeque<Meanwhile>>,
     pub now: i64,
     /// Barriers are answered at once, and left out of the log.
     pub log_barriers: bool,
@@ -195,7 +198,7 @@ impl Bench {
         if self.unchecked {
             return;
         }
-        if self.engine.stats().objects > 64 && self.steps % 256 != 0 {
+        if self.engine.stats().objects > 64 && !self.steps.is_multiple_of(256) {
             return;
         }
         let broken = self.engine.verify();
