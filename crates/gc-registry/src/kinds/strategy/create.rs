@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Context, admission, has_generation, has_status, service};
-use crate::kinds::access::{Members, at, child, existing, fill, flag, items, keep, put, remove, text};
+use crate::kinds::access::{Members, at, child, fill, flag, items, put, remove, text};
 use crate::kinds::{apply_defaults, quantity};
 use crate::resource::Target;
 
@@ -160,17 +160,14 @@ fn local_api_service(object: &mut Value, context: &Context<'_>) {
 
 /// Takes a member of the metadata over from the stored object.
 pub(super) fn keep_metadata(new: &mut Value, old: &Value, key: &str) {
-    let Some(metadata) = new.as_object_mut().and_then(|members| existing(members, "metadata")) else {
-        return;
-    };
-    let mut kept = Value::Object(std::mem::take(metadata));
-    keep(&mut kept, old.get("metadata").unwrap_or(&Value::Null), key);
-    if let Value::Object(kept) = kept {
-        *metadata = kept;
+    let path = ["metadata", key];
+    match at(old, &path) {
+        Some(value) => put(new, &path, value.clone()),
+        None => remove(new, &path),
     }
 }
 
-/// Fills the node ports and items that only some callers need.
+/// Visits the ports of a service in their order.
 pub(super) fn each_port(spec: &mut Members, mut visit: impl FnMut(usize, &mut Members)) {
     for (index, port) in items(spec, "ports").enumerate() {
         fill(port, "protocol", "TCP");

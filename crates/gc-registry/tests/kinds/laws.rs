@@ -1,0 +1,326 @@
+//! What holds for every kind and every document.
+
+use gc_registry::api::UserInfo;
+use gc_registry::kinds::{self, Context};
+use gc_registry::resource::Target;
+use proptest::prelude::*;
+use serde_json::{Map, Value};
+
+use crate::{RESOURCES, now};
+
+/// Names of fields that the rules look at, so that random documents meet them.
+const FIELDS: &[&str] = &[
+    "metadata",
+    "name",
+    "namespace",
+    "uid",
+    "labels",
+    "annotations",
+    "finalizers",
+    "ownerReferences",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "spec",
+    "status",
+    "phase",
+    "conditions",
+    "type",
+    "reason",
+    "template",
+    "containers",
+    "initContainers",
+    "ephemeralContainers",
+    "image",
+    "env",
+    "valueFrom",
+    "fieldRef",
+    "ports",
+    "containerPort",
+    "port",
+    "targetPort",
+    "nodePort",
+    "protocol",
+    "resources",
+    "limits",
+    "requests",
+    "cpu",
+    "storage",
+    "volumes",
+    "volumeMounts",
+    "emptyDir",
+    "secret",
+    "configMap",
+    "projected",
+    "sources",
+    "downwardAPI",
+    "items",
+    "livenessProbe",
+    "httpGet",
+    "lifecycle",
+    "preStop",
+    "restartPolicy",
+    "tolerations",
+    "key",
+    "operator",
+    "effect",
+    "selector",
+    "matchLabels",
+    "matchExpressions",
+    "values",
+    "replicas",
+    "strategy",
+    "updateStrategy",
+    "rollingUpdate",
+    "maxSurge",
+    "maxUnavailable",
+    "minAvailable",
+    "completions",
+    "parallelism",
+    "completionMode",
+    "backoffLimit",
+    "ttlSecondsAfterFinished",
+    "suspend",
+    "manualSelector",
+    "jobTemplate",
+    "schedule",
+    "data",
+    "stringData",
+    "binaryData",
+    "immutable",
+    "clusterIP",
+    "clusterIPs",
+    "externalIPs",
+    "sessionAffinity",
+    "loadBalancer",
+    "ingress",
+    "ip",
+    "subsets",
+    "addresses",
+    "endpoints",
+    "addressType",
+    "rules",
+    "http",
+    "paths",
+    "backend",
+    "service",
+    "subjects",
+    "roleRef",
+    "kind",
+    "apiGroup",
+    "apiGroups",
+    "verbs",
+    "nonResourceURLs",
+    "webhooks",
+    "clientConfig",
+    "limited",
+    "limitResponse",
+    "queuing",
+    "metrics",
+    "currentMetrics",
+    "target",
+    "averageUtilization",
+    "behavior",
+    "scaleUp",
+    "policies",
+    "accessModes",
+    "capacity",
+    "hard",
+    "used",
+    "claimRef",
+    "hostPath",
+    "path",
+    "volumeName",
+    "usages",
+    "signerName",
+    "request",
+    "eventTime",
+    "series",
+    "count",
+    "involvedObject",
+    "regarding",
+    "startTime",
+    "completionTime",
+    "containerStatuses",
+    "initContainerStatuses",
+    "state",
+    "terminated",
+    "waiting",
+    "running",
+    "exitCode",
+    "started",
+    "ready",
+    "restartCount",
+    "lastState",
+    "finishedAt",
+    "taints",
+    "unschedulable",
+    "priority",
+    "priorityClassName",
+    "value",
+    "min",
+    "max",
+    "default",
+    "defaultRequest",
+    "limits",
+    "driver",
+    "parameters",
+    "volumeClaimTemplates",
+    "persistentVolumeClaimRetentionPolicy",
+    "serviceAccountName",
+    "nodeName",
+    "hostNetwork",
+];
+
+const TEXTS: &[&str] = &[
+    "",
+    "a",
+    "Always",
+    "Never",
+    "RollingUpdate",
+    "ClusterIP",
+    "NodePort",
+    "LoadBalancer",
+    "ExternalName",
+    "None",
+    "ClientIP",
+    "25%",
+    "1Gi",
+    "500m",
+    "much",
+    "IPv4",
+    "10.1.2.3",
+    "Container",
+    "Resource",
+    "cpu",
+    "True",
+    "False",
+    "Ready",
+    "Complete",
+    "Limited",
+    "Queue",
+    "User",
+    "ServiceAccount",
+    "Role",
+    "In",
+    "Exists",
+    "Indexed",
+    "* * * * *",
+    "2026-01-01T00:00:00Z",
+    "Succeeded",
+    "Bound",
+    "kubernetes",
+    "example.com/x",
+    "é\u{0}",
+    "Terminating",
+];
+
+fn any_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (-3_i64..200).prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        prop::sample::select(TEXTS).prop_map(Value::from),
+        "\\PC{0,12}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(8, 96, 8, |inner| {
+        prop_oneof![
+            1 => prop::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),
+            3 => prop::collection::vec((prop::sample::select(FIELDS), inner), 0..8)
+                .prop_map(|members| Value::Object(members.into_iter().map(|(k, v)| (k.to_owned(), v)).collect())),
+        ]
+    })
+}
+
+/// A document with the outline of an object.
+fn any_object() -> impl Strategy<Value = Value> {
+    (any_value(), any_value(), any_value(), any_value()).prop_map(|(metadata, spec, status, rest)| {
+        let mut members = match rest {
+            Value::Object(members) => members,
+            _ => Map::new(),
+        };
+        members.insert("metadata".into(), metadata);
+        members.insert("spec".into(), spec);
+        members.insert("status".into(), status);
+        Value::Object(members)
+    })
+}
+
+fn targets() -> impl Iterator<Item = Target<'static>> {
+    RESOURCES.iter().flat_map(|(group, version, resource)| {
+        [
+            None,
+            Some("status"),
+            Some("finalize"),
+            Some("approval"),
+            Some("resize"),
+            Some("ephemeralcontainers"),
+            Some("scale"),
+        ]
+        .map(|subresource| Target { group, version, resource, subresource })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_document_makes_a_rule_panic(
+        new in prop_oneof![any_object(), any_value()],
+        old in prop_oneof![any_object(), any_value()],
+    ) {
+        let user = UserInfo::default();
+        let context = Context { now: now(), user: &user };
+        for target in targets() {
+            let mut created = new.clone();
+            kinds::apply_defaults(target, &mut created);
+            kinds::prepare_for_create(target, &mut created, &context);
+            let mut updated = new.clone();
+            kinds::prepare_for_update(target, &mut updated, &old, &context);
+            for object in [&new, &created, &updated] {
+                let _ = kinds::validate(target, object);
+                let _ = kinds::validate_update(target, object, &old);
+                let _ = kinds::warnings(target, object, Some(&old));
+                prop_assert_eq!(
+                    kinds::selectable_fields(target, object).len(),
+                    kinds::selectable_field_names(target).len()
+                );
+                prop_assert_eq!(kinds::cells(target, object, now()).len(), kinds::columns(target).len());
+                let _ = kinds::row_conditions(target, object);
+                let scale = kinds::scale::scale_of(target, object);
+                kinds::scale::apply_scale(&scale, &mut created.clone());
+            }
+        }
+        for version in ["v1", "v2"] {
+            let _ = kinds::convert::convert("autoscaling", version, "HorizontalPodAutoscaler", &new);
+        }
+    }
+
+    #[test]
+    fn defaults_of_defaults_are_the_same(object in any_object()) {
+        for target in targets() {
+            let mut once = object.clone();
+            kinds::apply_defaults(target, &mut once);
+            let mut twice = once.clone();
+            kinds::apply_defaults(target, &mut twice);
+            prop_assert_eq!(twice, once, "{:?}", target);
+        }
+    }
+
+    #[test]
+    fn an_update_with_the_stored_object_changes_nothing(object in any_object()) {
+        let user = UserInfo::default();
+        let context = Context { now: now(), user: &user };
+        for (group, version, resource) in RESOURCES {
+            let target = Target { group, version, resource, subresource: None };
+            let mut stored = object.clone();
+            kinds::apply_defaults(target, &mut stored);
+            kinds::prepare_for_create(target, &mut stored, &context);
+            let mut again = stored.clone();
+            kinds::prepare_for_update(target, &mut again, &stored, &context);
+            prop_assert_eq!(&again, &stored, "{:?}", target);
+        }
+    }
+}

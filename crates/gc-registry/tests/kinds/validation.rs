@@ -1,0 +1,310 @@
+//! What is refused, and in which words.
+
+use gc_registry::api::UserInfo;
+use gc_registry::kinds::{self, Context};
+use serde_json::{Value, json};
+
+use crate::{now, target};
+
+/// Problems of a create, as `field: detail`.
+fn problems(resource: &str, sent: Value) -> Vec<String> {
+    let object = stored(resource, sent);
+    kinds::validate(target(resource), &object)
+        .into_iter()
+        .map(|e| format!("{}: {}", e.field, e.detail))
+        .collect()
+}
+
+fn stored(resource: &str, sent: Value) -> Value {
+    let user = UserInfo::default();
+    let mut object = sent;
+    kinds::apply_defaults(target(resource), &mut object);
+    kinds::prepare_for_create(target(resource), &mut object, &Context { now: now(), user: &user });
+    object
+}
+
+/// Fields of the problems of an update from one spec to another, as `reason field`.
+fn update(resource: &str, old: &Value, new: Value) -> Vec<String> {
+    let user = UserInfo::default();
+    let old = stored(resource.trim_end_matches("/status"), old.clone());
+    let mut new = new;
+    kinds::apply_defaults(target(resource), &mut new);
+    kinds::prepare_for_update(target(resource), &mut new, &old, &Context { now: now(), user: &user });
+    kinds::validate_update(target(resource), &new, &old)
+        .into_iter()
+        .map(|e| format!("{} {}", e.reason.as_str(), e.field))
+        .collect()
+}
+
+fn pod() -> Value {
+    json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+}
+
+/// A valid object of each kind that has rules.
+fn valid(resource: &str) -> Value {
+    let template = pod();
+    let selector = json!({"matchLabels": {"a": "b"}});
+    let meta = json!({"name": "n", "namespace": "ns", "uid": "u"});
+    match resource {
+        "v1/pods" => json!({"metadata": meta, "spec": template["spec"]}),
+        "v1/replicationcontrollers" => json!({"metadata": meta, "spec": {"template": template}}),
+        "apps/v1/deployments" | "apps/v1/replicasets" | "apps/v1/statefulsets" | "apps/v1/daemonsets" => {
+            json!({"metadata": meta, "spec": {"selector": selector, "template": template}})
+        }
+        "batch/v1/jobs" => json!({"metadata": meta, "spec": {"template": {"spec": {"restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "i"}]}}}}),
+        "batch/v1/cronjobs" => {
+            json!({"metadata": meta, "spec": {"schedule": "0 * * * *", "jobTemplate": {"spec":
+            {"template": {"spec": {"restartPolicy": "OnFailure", "containers": [{"name": "c", "image": "i"}]}}}}}})
+        }
+        "v1/services" => json!({"metadata": meta, "spec": {"ports": [{"port": 80}]}}),
+        "v1/persistentvolumes" => json!({"metadata": meta, "spec": {"capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}}}),
+        "v1/persistentvolumeclaims" => json!({"metadata": meta, "spec": {"accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}}),
+        "discovery.k8s.io/v1/endpointslices" => json!({"metadata": meta, "addressType": "IPv4",
+            "endpoints": [{"addresses": ["10.1.2.3"]}], "ports": [{"name": "http", "port": 80}]}),
+        "v1/events" => {
+            json!({"metadata": meta, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "ns"}})
+        }
+        "coordination.k8s.io/v1/leases" => json!({"metadata": meta, "spec": {"leaseDurationSeconds": 15}}),
+        "rbac.authorization.k8s.io/v1/roles" => {
+            json!({"metadata": meta, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]})
+        }
+        "rbac.authorization.k8s.io/v1/rolebindings" => {
+            json!({"metadata": meta, "roleRef": {"kind": "Role", "name": "r"},
+            "subjects": [{"kind": "User", "name": "u"}]})
+        }
+        "networking.k8s.io/v1/ingresses" => {
+            json!({"metadata": meta, "spec": {"rules": [{"host": "a.example.com", "http": {"paths":
+            [{"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "s", "port": {"number": 80}}}}]}}]}})
+        }
+        "networking.k8s.io/v1/networkpolicies" => json!({"metadata": meta, "spec": {"podSelector": {}}}),
+        "policy/v1/poddisruptionbudgets" => {
+            json!({"metadata": meta, "spec": {"minAvailable": 1, "selector": {}}})
+        }
+        "autoscaling/v1/horizontalpodautoscalers" | "autoscaling/v2/horizontalpodautoscalers" => {
+            json!({"metadata": meta,
+            "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}})
+        }
+        "storage.k8s.io/v1/storageclasses" => json!({"metadata": meta, "provisioner": "example.com/p"}),
+        "scheduling.k8s.io/v1/priorityclasses" => json!({"metadata": meta, "value": 5}),
+        "v1/configmaps" => json!({"metadata": meta, "data": {"k": "v"}}),
+        "v1/secrets" => json!({"metadata": meta, "stringData": {"k": "v"}}),
+        "v1/namespaces" | "v1/nodes" | "v1/serviceaccounts" | "v1/resourcequotas" | "v1/limitranges" => {
+            json!({"metadata": meta})
+        }
+        other => panic!("no valid object of {other}"),
+    }
+}
+
+const KINDS: [&str; 29] = [
+    "v1/pods",
+    "v1/replicationcontrollers",
+    "apps/v1/deployments",
+    "apps/v1/replicasets",
+    "apps/v1/statefulsets",
+    "apps/v1/daemonsets",
+    "batch/v1/jobs",
+    "batch/v1/cronjobs",
+    "v1/services",
+    "v1/persistentvolumes",
+    "v1/persistentvolumeclaims",
+    "discovery.k8s.io/v1/endpointslices",
+    "v1/events",
+    "coordination.k8s.io/v1/leases",
+    "rbac.authorization.k8s.io/v1/roles",
+    "rbac.authorization.k8s.io/v1/rolebindings",
+    "networking.k8s.io/v1/ingresses",
+    "networking.k8s.io/v1/networkpolicies",
+    "policy/v1/poddisruptionbudgets",
+    "autoscaling/v1/horizontalpodautoscalers",
+    "autoscaling/v2/horizontalpodautoscalers",
+    "storage.k8s.io/v1/storageclasses",
+    "scheduling.k8s.io/v1/priorityclasses",
+    "v1/configmaps",
+    "v1/secrets",
+    "v1/namespaces",
+    "v1/nodes",
+    "v1/serviceaccounts",
+    "v1/resourcequotas",
+];
+
+#[test]
+fn valid_objects_are_accepted_and_may_be_written_again() {
+    for resource in KINDS {
+        assert_eq!(problems(resource, valid(resource)), Vec::<String>::new(), "{resource}");
+        let old = valid(resource);
+        assert_eq!(update(resource, &old, stored(resource, old.clone())), Vec::<String>::new(), "{resource}");
+        // A client that sends its manifest again, without what the server filled in.
+        assert_eq!(
+            update(resource, &old, old.clone()).iter().filter(|text| !text.contains("spec")).count(),
+            0,
+            "{resource}"
+        );
+    }
+}
+
+#[test]
+fn invalid_objects_are_refused_in_upstreams_words() {
+    let with = |resource: &str, pointer: &str, value: Value| {
+        let mut object = valid(resource);
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        match object.pointer_mut(parent).unwrap() {
+            Value::Object(members) => drop(members.insert(key.to_owned(), value)),
+            Value::Array(items) => items[key.parse::<usize>().unwrap()] = value,
+            other => panic!("{parent} is {other}"),
+        }
+        object
+    };
+    let dns = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+    for (resource, pointer, value, expected) in [
+        ("v1/pods", "/spec/containers", json!([]), vec!["spec.containers: Required value".to_owned()]),
+        ("v1/pods", "/spec/containers/0/name", json!("C!"), vec![format!("spec.containers[0].name: Invalid value: \"C!\": {dns}")]),
+        ("v1/pods", "/spec/containers/0/image", json!(""), vec!["spec.containers[0].image: Required value".into()]),
+        ("v1/pods", "/spec/restartPolicy", json!("Sometimes"),
+            vec!["spec.restartPolicy: Unsupported value: \"Sometimes\": supported values: \"Always\", \"Never\", \"OnFailure\"".into()]),
+        ("v1/pods", "/spec/containers/0/ports", json!([{"containerPort": 70000}]),
+            vec!["spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive".into()]),
+        ("v1/pods", "/spec/containers/0/resources", json!({"limits": {"cpu": "much"}}), vec![
+            "spec.containers[0].resources.limits[cpu]: Invalid value: \"much\": quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'".into(),
+            "spec.containers[0].resources.requests[cpu]: Invalid value: \"much\": quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'".into()]),
+        ("v1/pods", "/spec/containers/0/volumeMounts", json!([{"name": "v", "mountPath": "/v"}]),
+            vec!["spec.containers[0].volumeMounts[0].name: Not found: \"v\"".into()]),
+        ("apps/v1/deployments", "/spec/selector", json!({"matchLabels": {"a": "c"}}),
+            vec!["spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`".into()]),
+        ("apps/v1/deployments", "/spec/selector", json!(null), vec!["spec.selector: Required value".into()]),
+        ("apps/v1/deployments", "/spec/selector", json!({}),
+            vec!["spec.selector: Invalid value: {}: empty selector is invalid for deployment".into()]),
+        ("apps/v1/deployments", "/spec/replicas", json!(-1),
+            vec!["spec.replicas: Invalid value: -1: must be greater than or equal to 0".into()]),
+        ("apps/v1/deployments", "/spec/template/spec/restartPolicy", json!("Never"),
+            vec!["spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"".into()]),
+        ("batch/v1/jobs", "/spec/ttlSecondsAfterFinished", json!(-1),
+            vec!["spec.ttlSecondsAfterFinished: Invalid value: -1: must be greater than or equal to 0".into()]),
+        ("batch/v1/jobs", "/spec/template/spec/restartPolicy", json!("Always"),
+            vec!["spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\"".into()]),
+        ("batch/v1/jobs", "/spec/completionMode", json!("Sometimes"),
+            vec!["spec.completionMode: Unsupported value: \"Sometimes\": supported values: \"NonIndexed\", \"Indexed\"".into()]),
+        ("batch/v1/cronjobs", "/spec/schedule", json!("often"),
+            vec!["spec.schedule: Invalid value: \"often\": expected exactly 5 fields, found 1: [often]".into()]),
+        ("batch/v1/cronjobs", "/spec/concurrencyPolicy", json!("Maybe"),
+            vec!["spec.concurrencyPolicy: Unsupported value: \"Maybe\": supported values: \"Allow\", \"Forbid\", \"Replace\"".into()]),
+        ("v1/services", "/spec/ports", json!([]), vec!["spec.ports: Required value".into()]),
+        ("v1/services", "/spec/ports/0/port", json!(0),
+            vec!["spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive".into(),
+                "spec.ports[0].targetPort: Invalid value: 0: must be between 1 and 65535, inclusive".into()]),
+        ("v1/persistentvolumes", "/spec/accessModes", json!([]), vec!["spec.accessModes: Required value".into()]),
+        ("v1/persistentvolumeclaims", "/spec/resources", json!({}), vec!["spec.resources[storage]: Required value".into()]),
+        ("discovery.k8s.io/v1/endpointslices", "/addressType", json!("DNS"),
+            vec!["addressType: Unsupported value: \"DNS\": supported values: \"FQDN\", \"IPv4\", \"IPv6\"".into()]),
+        ("v1/events", "/involvedObject/namespace", json!("elsewhere"),
+            vec!["involvedObject.namespace: Invalid value: \"elsewhere\": does not match event.namespace".into()]),
+        ("coordination.k8s.io/v1/leases", "/spec/leaseDurationSeconds", json!(-1),
+            vec!["spec.leaseDurationSeconds: Invalid value: -1: must be greater than 0".into()]),
+        ("rbac.authorization.k8s.io/v1/roles", "/rules/0/verbs", json!([]),
+            vec!["rules[0].verbs: Required value: verbs must contain at least one value".into()]),
+        ("rbac.authorization.k8s.io/v1/rolebindings", "/roleRef/kind", json!("Thing"),
+            vec!["roleRef.kind: Unsupported value: \"Thing\": supported values: \"Role\", \"ClusterRole\"".into()]),
+        ("policy/v1/poddisruptionbudgets", "/spec/maxUnavailable", json!("x"), vec![
+            "spec: Invalid value: {\"maxUnavailable\":\"x\",\"minAvailable\":1,\"selector\":{}}: minAvailable and maxUnavailable cannot be both set".into(),
+            "spec.maxUnavailable: Invalid value: \"x\": a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')".into()]),
+        ("scheduling.k8s.io/v1/priorityclasses", "/value", json!(2_000_000_000),
+            vec!["value: Forbidden: maximum allowed value of a user defined priority is 1000000000".into()]),
+        ("networking.k8s.io/v1/ingresses", "/spec/rules", json!([]),
+            vec!["spec: Invalid value: null: either `defaultBackend` or `rules` must be specified".into()]),
+        ("storage.k8s.io/v1/storageclasses", "/provisioner", json!(""), vec!["provisioner: Required value".into()]),
+        ("v1/secrets", "/type", json!("kubernetes.io/tls"),
+            vec!["data[tls.crt]: Required value".into(), "data[tls.key]: Required value".into()]),
+    ] {
+        assert_eq!(problems(resource, with(resource, pointer, value.clone())), expected, "{resource} {pointer} {value}");
+    }
+}
+
+#[test]
+fn what_is_settled_cannot_be_changed() {
+    let change = |resource: &str, pointer: &str, value: Value| {
+        let old = valid(resource);
+        let mut new = stored(resource, old.clone());
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        match new.pointer_mut(parent).unwrap() {
+            Value::Object(members) => drop(members.insert(key.to_owned(), value)),
+            other => panic!("{parent} is {other}"),
+        }
+        update(resource, &old, new)
+    };
+    let none: [&str; 0] = [];
+    assert_eq!(change("v1/pods", "/spec/containers/0/image", json!("j")), none);
+    assert_eq!(change("v1/pods", "/spec/activeDeadlineSeconds", json!(100)), none);
+    assert_eq!(change("v1/pods", "/spec/nodeName", json!("far-away")), ["FieldValueForbidden spec"]);
+    assert_eq!(change("v1/pods", "/spec/containers", json!([])), ["FieldValueForbidden spec.containers"]);
+    assert_eq!(change("apps/v1/deployments", "/spec/replicas", json!(5)), none);
+    assert_eq!(
+        change(
+            "apps/v1/deployments",
+            "/spec/selector",
+            json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]})
+        ),
+        ["FieldValueInvalid spec.selector"]
+    );
+    assert_eq!(change("apps/v1/statefulsets", "/spec/serviceName", json!("s")), ["FieldValueForbidden spec"]);
+    assert_eq!(change("batch/v1/jobs", "/spec/ttlSecondsAfterFinished", json!(5)), none);
+    assert_eq!(change("batch/v1/jobs", "/spec/parallelism", json!(5)), none);
+    assert_eq!(
+        change("batch/v1/jobs", "/spec/completions", json!(5)),
+        ["FieldValueInvalid spec.completions"]
+    );
+    assert_eq!(
+        change("batch/v1/jobs", "/spec/template/spec/containers/0/image", json!("j")),
+        ["FieldValueInvalid spec.template"]
+    );
+    assert_eq!(change("v1/secrets", "/type", json!("example.com/x")), ["FieldValueInvalid type"]);
+    assert_eq!(
+        change("v1/services", "/spec/clusterIP", json!("10.96.0.9")),
+        ["FieldValueInvalid spec.clusterIPs[0]"]
+    );
+    assert_eq!(change("v1/persistentvolumes", "/spec/claimRef", json!({"name": "c"})), none);
+    assert_eq!(
+        change("v1/persistentvolumes", "/spec/hostPath", json!({"path": "/y", "type": ""})),
+        ["FieldValueForbidden spec.persistentvolumesource"]
+    );
+    assert_eq!(change("v1/persistentvolumeclaims", "/spec/volumeName", json!("pv")), none);
+    assert_eq!(
+        change("v1/persistentvolumeclaims", "/spec/accessModes", json!(["ReadWriteMany"])),
+        ["FieldValueForbidden spec"]
+    );
+    assert_eq!(change("discovery.k8s.io/v1/endpointslices", "/endpoints", json!([])), none);
+    assert_eq!(
+        change(
+            "rbac.authorization.k8s.io/v1/rolebindings",
+            "/roleRef",
+            json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "x"})
+        ),
+        ["FieldValueInvalid roleRef"]
+    );
+    assert_eq!(
+        change("storage.k8s.io/v1/storageclasses", "/provisioner", json!("x")),
+        ["FieldValueForbidden provisioner"]
+    );
+    assert_eq!(
+        change("scheduling.k8s.io/v1/priorityclasses", "/value", json!(9)),
+        ["FieldValueForbidden value"]
+    );
+}
+
+#[test]
+fn sealed_data_stays() {
+    let sealed = json!({"metadata": {"name": "n"}, "immutable": true, "data": {"k": "v"}});
+    let new = |immutable: bool, value: &str| json!({"metadata": {"name": "n"}, "immutable": immutable, "data": {"k": value}});
+    assert_eq!(update("v1/configmaps", &sealed, new(true, "v")), Vec::<String>::new());
+    assert_eq!(update("v1/configmaps", &sealed, new(true, "w")), ["FieldValueForbidden data"]);
+    assert_eq!(update("v1/configmaps", &sealed, new(false, "v")), ["FieldValueForbidden immutable"]);
+}
+
+#[test]
+fn the_phase_of_a_namespace_follows_its_deletion() {
+    let old = json!({"metadata": {"name": "n"}});
+    let new = |phase: &str| json!({"metadata": {"name": "n"}, "status": {"phase": phase}});
+    assert_eq!(update("v1/namespaces/status", &old, new("Active")), Vec::<String>::new());
+    assert_eq!(update("v1/namespaces/status", &old, new("Terminating")), ["FieldValueInvalid status.Phase"]);
+}
