@@ -292,6 +292,9 @@ fn prune(
     own: &Entry,
     previous: &Entry,
 ) -> Result<Value, position::ItemError> {
+    if previous.fields.clone().difference(&own.fields).is_empty() {
+        return Ok(merged);
+    }
     let whole = |set: &FieldSet| compare::with_named_parents(position, set);
     let owned = others.iter().fold(own.fields.clone(), |owned, entry| owned.union(&entry.fields));
     let last = whole(&previous.fields);
