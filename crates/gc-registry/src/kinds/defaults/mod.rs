@@ -37,7 +37,6 @@ pub fn apply_defaults(target: Target<'_>, object: &mut Value) {
         ("", "replicationcontrollers") => workload::replication_controller(members),
         ("", "services") => network::service(members),
         ("", "endpoints") => network::endpoints(members),
-        ("", "configmaps" | "serviceaccounts") => {}
         ("", "secrets") => cluster::secret(members),
         ("", "namespaces") => cluster::namespace(members),
         ("", "nodes") => cluster::node(members),

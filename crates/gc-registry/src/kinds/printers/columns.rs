@@ -242,14 +242,14 @@ pub(super) fn of(group: &str, resource: &str) -> Option<&'static [Column]> {
         ("", "secrets") => SECRETS,
         ("", "services") => SERVICES,
         ("admissionregistration.k8s.io", "mutatingadmissionpolicies") => MUTATINGADMISSIONPOLICIES,
-        ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings")
-        | ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => {
-            MUTATINGADMISSIONPOLICYBINDINGS
-        }
-        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
-        | ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => {
-            MUTATINGWEBHOOKCONFIGURATIONS
-        }
+        (
+            "admissionregistration.k8s.io",
+            "mutatingadmissionpolicybindings" | "validatingadmissionpolicybindings",
+        ) => MUTATINGADMISSIONPOLICYBINDINGS,
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
+        ) => MUTATINGWEBHOOKCONFIGURATIONS,
         ("admissionregistration.k8s.io", "validatingadmissionpolicies") => VALIDATINGADMISSIONPOLICIES,
         ("apiregistration.k8s.io", "apiservices") => APISERVICES,
         ("apps", "controllerrevisions") => CONTROLLERREVISIONS,
@@ -263,7 +263,7 @@ pub(super) fn of(group: &str, resource: &str) -> Option<&'static [Column]> {
         ("certificates.k8s.io", "certificatesigningrequests") => CERTIFICATESIGNINGREQUESTS,
         ("coordination.k8s.io", "leases") => LEASES,
         ("discovery.k8s.io", "endpointslices") => ENDPOINTSLICES,
-        ("", "events") | ("events.k8s.io", "events") => EVENTS,
+        ("" | "events.k8s.io", "events") => EVENTS,
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => FLOWSCHEMAS,
         ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => PRIORITYLEVELCONFIGURATIONS,
         ("networking.k8s.io", "ingressclasses") => INGRESSCLASSES,
@@ -273,11 +273,10 @@ pub(super) fn of(group: &str, resource: &str) -> Option<&'static [Column]> {
         ("networking.k8s.io", "servicecidrs") => SERVICECIDRS,
         ("node.k8s.io", "runtimeclasses") => RUNTIMECLASSES,
         ("policy", "poddisruptionbudgets") => PODDISRUPTIONBUDGETS,
-        ("rbac.authorization.k8s.io", "clusterrolebindings")
-        | ("rbac.authorization.k8s.io", "rolebindings") => CLUSTERROLEBINDINGS,
-        ("", "serviceaccounts")
-        | ("resource.k8s.io", "deviceclasses")
-        | ("resource.k8s.io", "resourceclaimtemplates") => DEVICECLASSES,
+        ("rbac.authorization.k8s.io", "clusterrolebindings" | "rolebindings") => CLUSTERROLEBINDINGS,
+        ("", "serviceaccounts") | ("resource.k8s.io", "deviceclasses" | "resourceclaimtemplates") => {
+            DEVICECLASSES
+        }
         ("resource.k8s.io", "resourceclaims") => RESOURCECLAIMS,
         ("resource.k8s.io", "resourceslices") => RESOURCESLICES,
         ("scheduling.k8s.io", "priorityclasses") => PRIORITYCLASSES,
@@ -288,8 +287,7 @@ pub(super) fn of(group: &str, resource: &str) -> Option<&'static [Column]> {
         ("storage.k8s.io", "volumeattributesclasses") => VOLUMEATTRIBUTESCLASSES,
         ("", "limitranges")
         | ("apiextensions.k8s.io", "customresourcedefinitions")
-        | ("rbac.authorization.k8s.io", "clusterroles")
-        | ("rbac.authorization.k8s.io", "roles")
+        | ("rbac.authorization.k8s.io", "clusterroles" | "roles")
         | ("storage.k8s.io", "csistoragecapacities") => PLAIN,
         _ => return None,
     })

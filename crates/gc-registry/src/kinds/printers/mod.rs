@@ -106,7 +106,7 @@ pub fn cells(target: Target<'_>, object: &Value, now: Timestamp) -> Vec<Value> {
     match (target.group, target.resource) {
         ("", "pods") => pod::pod(&row),
         ("", "podtemplates") => pod::template(&row),
-        ("", "replicationcontrollers") | ("apps", _) | ("batch", _) | ("autoscaling", _) | ("policy", _) => {
+        ("", "replicationcontrollers") | ("apps" | "batch" | "autoscaling" | "policy", _) => {
             workload::cells(target, &row)
         }
         ("", _) | ("events.k8s.io", "events") => core::cells(target, &row),
