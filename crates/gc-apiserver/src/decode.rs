@@ -128,7 +128,7 @@ fn text(map: &Map<String, Value>, name: &str) -> Result<Option<String>, ApiError
     }
 }
 
-fn wrong_options(detail: String) -> ApiError {
+fn wrong_options(detail: impl std::fmt::Display) -> ApiError {
     ApiError::bad_request(format!("DeleteOptions in the body cannot be handled: json: {detail}"))
 }
 
@@ -161,10 +161,19 @@ fn shown(bytes: &[u8]) -> String {
             format!("{text}{dots}")
         }
         _ => {
-            let digits: String = head.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("{digits}{dots}")
+            format!("{}{dots}", hexadecimal(head))
         }
     }
+}
+
+/// Bytes as lower-case hexadecimal digits.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        for digit in [byte >> 4, byte & 0xf] {
+            text.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
+        }
+        text
+    })
 }
 
 /// Parses JSON. Invalid UTF-8 is replaced by U+FFFD, as Go's decoder does.

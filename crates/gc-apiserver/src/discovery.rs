@@ -13,6 +13,7 @@ use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::decode::hexadecimal;
 use crate::negotiate::{Purpose, media_ranges};
 use crate::path::DiscoveryPath;
 use crate::render;
@@ -71,10 +72,9 @@ pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) 
             let core = *path == DiscoveryPath::CoreVersions;
             let accept = request.header(&ACCEPT).unwrap_or_default();
             match aggregated_form(accept) {
-                Ok(Some(form)) => return Ok(aggregated(state, request, catalog, core, form)),
-                Ok(None) if core => core_versions(&catalog, &state.advertised),
-                Ok(None) => groups(&catalog),
-                Err(error) => return Err(error),
+                Some(form) => return Ok(aggregated(state, request, &catalog, core, form)),
+                None if core => core_versions(&catalog, &state.advertised),
+                None => groups(&catalog),
             }
         }
         DiscoveryPath::Group(name) => match catalog.group(name).filter(|_| !name.is_empty()) {
@@ -96,43 +96,43 @@ pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) 
 }
 
 /// Which aggregated form an Accept header wants; `None` is the old form.
-fn aggregated_form(accept: &str) -> Result<Option<AggregatedForm>, ApiError> {
+fn aggregated_form(accept: &str) -> Option<AggregatedForm> {
     let ranges = media_ranges(accept);
     for range in &ranges {
         if !range.takes("application/json") {
             continue;
         }
         match (range.parameter("as"), range.parameter("g"), range.parameter("v")) {
-            (None, _, _) => return Ok(None),
+            (None, _, _) => return None,
             (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => {
-                return Ok(Some(AggregatedForm::V2));
+                return Some(AggregatedForm::V2);
             }
             (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2beta1")) => {
-                return Ok(Some(AggregatedForm::V2Beta1));
+                return Some(AggregatedForm::V2Beta1);
             }
             _ => {}
         }
     }
-    Ok(None)
+    None
 }
 
 fn aggregated(
     state: &State,
     request: &ApiRequest,
-    catalog: Arc<Catalog>,
+    catalog: &Arc<Catalog>,
     core: bool,
     form: AggregatedForm,
 ) -> Answer {
     let document = {
         let mut cached = state.discovery.cached.lock().unwrap_or_else(PoisonError::into_inner);
-        if !cached.catalog.as_ref().is_some_and(|known| Arc::ptr_eq(known, &catalog)) {
+        if !cached.catalog.as_ref().is_some_and(|known| Arc::ptr_eq(known, catalog)) {
             cached.documents.clear();
-            cached.catalog = Some(Arc::clone(&catalog));
+            cached.catalog = Some(Arc::clone(catalog));
         }
         cached
             .documents
             .entry((core, form))
-            .or_insert_with(|| aggregated_document(&catalog, core, form))
+            .or_insert_with(|| aggregated_document(catalog, core, form))
             .clone()
     };
     let known = request.header(&IF_NONE_MATCH).is_some_and(|tags| {
@@ -152,7 +152,7 @@ fn aggregated_document(catalog: &Catalog, core: bool, form: AggregatedForm) -> D
     let value = aggregated_value(catalog, core, form.api_version());
     let mut bytes = value.to_string().into_bytes();
     bytes.push(b'\n');
-    let hash: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02X}")).collect();
+    let hash = hexadecimal(&Sha256::digest(&bytes)).to_ascii_uppercase();
     let etag = HeaderValue::from_str(&format!("\"{hash}\"")).unwrap_or(HeaderValue::from_static("\"\""));
     Document { bytes: bytes.into(), etag }
 }

@@ -44,7 +44,7 @@ pub(crate) fn check(
     let namespace = target.namespace.as_str();
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or(&target.name);
     let (verb, rules, about) = if resource.ends_with("roles") {
-        ("escalate", rbac::rules_of(object), (resource, name.to_owned()))
+        ("escalate", rbac::rules_of(object), (resource, name))
     } else {
         let reference = |field: &str| {
             object.pointer(&format!("/roleRef/{field}")).and_then(Value::as_str).unwrap_or_default()
@@ -54,11 +54,11 @@ pub(crate) fn check(
         let rules = state.rbac.referenced(namespace, kind, reference("name"));
         let Some(rules) = rules else {
             // The rules of a role that is not there cannot be compared: only who may bind it goes on.
-            return permitted(state, user, "bind", namespace, (role, reference("name").to_owned()))
+            return permitted(state, user, "bind", namespace, (role, reference("name")))
                 .then_some(())
                 .ok_or_else(|| ApiError::not_found(rbac::GROUP, role, reference("name")));
         };
-        ("bind", rules, (role, reference("name").to_owned()))
+        ("bind", rules, (role, reference("name")))
     };
     let missing = state.rbac.missing(user, namespace, &rules);
     if missing.is_empty() || permitted(state, user, verb, namespace, about) {
@@ -93,7 +93,7 @@ fn refuse_conditional(body: &gc_registry::api::RequestBody) -> Result<(), ApiErr
     Ok(())
 }
 
-fn permitted(state: &State, user: &UserInfo, verb: &str, namespace: &str, about: (&str, String)) -> bool {
+fn permitted(state: &State, user: &UserInfo, verb: &str, namespace: &str, about: (&str, &str)) -> bool {
     let wanted = Attributes {
         verb,
         group: rbac::GROUP,
@@ -101,7 +101,7 @@ fn permitted(state: &State, user: &UserInfo, verb: &str, namespace: &str, about:
         resource: about.0,
         subresource: "",
         namespace,
-        name: &about.1,
+        name: about.1,
     };
     state.rbac.decide(user, &Question::Resource(wanted)).allowed
 }

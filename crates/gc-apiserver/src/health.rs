@@ -39,7 +39,7 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
                 Ok(state.registry.storage_health().err().map(|error| error.to_string()))
             })
             .await?;
-            Ok(health(storage, request, &parts))
+            Ok(health(storage.as_deref(), request, &parts))
         }
         ["version"] => Ok(version(request)),
         ["metrics"] => Ok(text_answer(
@@ -110,11 +110,11 @@ fn version(request: &ApiRequest) -> Answer {
     request.document(render::value(&document, representation).into(), "application/json")
 }
 
-fn health(storage: Option<String>, request: &ApiRequest, parts: &[&str]) -> Answer {
+fn health(storage: Option<&str>, request: &ApiRequest, parts: &[&str]) -> Answer {
     let endpoint = parts.first().copied().unwrap_or_default();
     let known = |(_, live): &&(&str, bool)| endpoint != "livez" || *live;
     let check = |name: &str| match name {
-        "etcd" => storage.clone(),
+        "etcd" => storage,
         _ => None,
     };
     let named: Vec<&str> = match parts {
@@ -131,7 +131,9 @@ fn health(storage: Option<String>, request: &ApiRequest, parts: &[&str]) -> Answ
             continue;
         }
         match check(name) {
-            None => report.push_str(&format!("[+]{name} ok\n")),
+            None => {
+                let _ = writeln!(report, "[+]{name} ok");
+            }
             Some(why) => {
                 failed = true;
                 let _ = writeln!(report, "[-]{name} failed: {why}");

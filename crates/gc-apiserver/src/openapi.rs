@@ -74,25 +74,25 @@ impl Which {
 }
 
 impl OpenApi {
-    fn document(&self, catalog: Arc<Catalog>, which: &Which) -> Option<Document> {
+    fn document(&self, catalog: &Arc<Catalog>, which: &Which) -> Option<Document> {
         {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            let current = kept.catalog.as_ref().is_some_and(|known| Arc::ptr_eq(known, &catalog));
+            let current = kept.catalog.as_ref().is_some_and(|known| Arc::ptr_eq(known, catalog));
             if !current {
                 // Documents whose hash stayed the same are the same: a new definition changes few of them.
                 kept.documents.retain(|which, document| {
-                    which.hash(&catalog).as_deref() == Some(document.hash.as_str())
+                    which.hash(catalog).as_deref() == Some(document.hash.as_str())
                 });
-                kept.catalog = Some(Arc::clone(&catalog));
+                kept.catalog = Some(Arc::clone(catalog));
             }
             if let Some(document) = kept.documents.get(which) {
                 return Some(document.clone());
             }
         }
         // Built outside of the lock; two requests at once may do it twice.
-        let document = Document { hash: which.hash(&catalog)?, bytes: which.build(&catalog)? };
+        let document = Document { hash: which.hash(catalog)?, bytes: which.build(catalog)? };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.catalog.as_ref().is_some_and(|known| Arc::ptr_eq(known, &catalog)) {
+        if kept.catalog.as_ref().is_some_and(|known| Arc::ptr_eq(known, catalog)) {
             kept.documents.insert(which.clone(), document.clone());
         }
         Some(document)
@@ -122,7 +122,7 @@ pub(crate) async fn answer(
     }
     let wanted = which.clone();
     let found = work::perform(state, Weight::ReadMany, move |state| {
-        Ok(state.openapi.document(state.registry.catalog(), &wanted))
+        Ok(state.openapi.document(&state.registry.catalog(), &wanted))
     })
     .await?;
     let Some(document) = found else { return Ok(Some(page_not_found())) };

@@ -40,7 +40,7 @@ pub(crate) const MAXIMUM_BODY: usize = 3 * 1024 * 1024;
 /// How much of a body beyond that is read and dropped, so that the client gets to see the answer.
 const MAXIMUM_DRAINED: usize = 64 * 1024 * 1024;
 /// How long a body may take.
-const BODY_PATIENCE: Duration = Duration::from_secs(60);
+const BODY_PATIENCE: Duration = Duration::from_mins(1);
 /// How long the dropped rest of a body may take.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 /// A watch without timeoutSeconds lasts between this and twice this.

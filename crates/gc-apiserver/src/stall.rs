@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 /// How long a write may make no progress.
-const WRITE_PATIENCE: Duration = Duration::from_secs(60);
+const WRITE_PATIENCE: Duration = Duration::from_mins(1);
 
 /// The connection.
 pub(crate) struct StallGuard<T> {
