@@ -65,6 +65,26 @@ pub(crate) struct ServerOptions {
     pub(crate) write_kubeconfig: Option<PathBuf>,
 }
 
+impl ServerOptions {
+    /// Everything in memory, at this address.
+    pub(crate) fn ephemeral(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            data_dir: None,
+            ephemeral: true,
+            storage: None,
+            etcd_endpoints: Vec::new(),
+            etcd_prefix: String::new(),
+            etcd_cafile: None,
+            etcd_certfile: None,
+            etcd_keyfile: None,
+            token: None,
+            token_auth_file: None,
+            write_kubeconfig: None,
+        }
+    }
+}
+
 /// Options of `kubegc apiserver`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {

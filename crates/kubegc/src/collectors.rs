@@ -70,10 +70,6 @@ pub(crate) struct RunningCollectors {
     stop: tokio::sync::watch::Sender<bool>,
     ownership: tokio::task::JoinHandle<OwnershipEngine>,
     namespaces: tokio::task::JoinHandle<()>,
-    /// How each resource is doing.
-    pub(crate) board: gc_kube::StatusBoard,
-    /// What each number of a resource means.
-    pub(crate) table: gc_kube::ResourceTable,
 }
 
 impl RunningCollectors {
@@ -89,7 +85,6 @@ impl RunningCollectors {
         let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::new(LogObserver), Arc::new(feed)];
         observers.extend(observer);
         let collector = Collector::new(client.clone(), options);
-        let (board, table) = (collector.board(), collector.table());
         let engine = OwnershipEngine(gc_ownership::Engine::new(gc_ownership::Config::default()));
         let shutdown = until(stopped.clone());
         let ownership =
@@ -98,7 +93,7 @@ impl RunningCollectors {
             );
         let controller = NamespaceController::new(client, settle);
         let namespaces = tokio::spawn(controller.run(terminating, until(stopped)));
-        Self { stop, ownership, namespaces, board, table }
+        Self { stop, ownership, namespaces }
     }
 
     /// Nothing further is sent; what is in flight gets a moment.

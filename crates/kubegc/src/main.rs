@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 mod apiserver;
 mod collectors;
+mod demo;
 mod logging;
 mod namespaces;
 mod node;
@@ -28,6 +29,8 @@ enum Command {
     Node(Box<node::NodeOptions>),
     /// The embedded API server with all cluster collectors, in one process
     Up(up::Options),
+    /// Build a shop on an ephemeral server, play three kinds of deletion on it, and check how they end
+    Demo(demo::Options),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         Command::Apiserver(options) => apiserver::run(&options),
         Command::Node(options) => node::run(*options),
         Command::Up(options) => up::run(&options),
+        Command::Demo(options) => demo::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -29,10 +29,7 @@ pub(crate) struct Options {
 pub(crate) struct Up {
     /// The server.
     pub(crate) started: StartedServer,
-    /// A client of it, without a connection.
-    pub(crate) client: ApiClient,
-    /// The collectors.
-    pub(crate) collectors: RunningCollectors,
+    collectors: RunningCollectors,
 }
 
 impl Up {
@@ -45,8 +42,8 @@ impl Up {
         let in_process = started.server.in_process(COLLECTOR_USER);
         let client = ApiClient::in_process(move |request| in_process.call(request));
         let collectors =
-            RunningCollectors::start(client.clone(), CollectorOptions::default(), NAMESPACE_SETTLE, observer);
-        Ok(Self { started, client, collectors })
+            RunningCollectors::start(client, CollectorOptions::default(), NAMESPACE_SETTLE, observer);
+        Ok(Self { started, collectors })
     }
 
     /// Stops the collectors, then the server.

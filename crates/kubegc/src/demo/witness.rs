@@ -1,0 +1,83 @@
+//! Sees what the collector sees, and remembers when and why.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use gc_kube::Observer;
+use gc_types::{Effect, Event, Outcome, Request, Uid};
+use tokio::sync::Notify;
+
+/// What is known of one object.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    /// The watch has shown it.
+    pub(super) observed: bool,
+    /// When the watch said that it is gone.
+    pub(super) removed: Option<Instant>,
+    /// Why the collector did what it did to it.
+    pub(super) reason: Option<String>,
+    /// How many requests the collector made about it.
+    pub(super) requests: u32,
+}
+
+/// An observer for people.
+#[derive(Debug, Default)]
+pub(super) struct Witness {
+    seen: Mutex<HashMap<Uid, Seen>>,
+    changed: Notify,
+}
+
+impl Witness {
+    pub(super) fn of(&self, uid: &Uid) -> Seen {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned().unwrap_or_default()
+    }
+
+    fn note(&self, uid: &Uid, change: impl FnOnce(&mut Seen)) {
+        change(self.seen.lock().unwrap_or_else(PoisonError::into_inner).entry(uid.clone()).or_default());
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until something holds; false if it does not within the time.
+    pub(super) async fn until(&self, patience: Duration, holds: impl Fn(&Self) -> bool) -> bool {
+        let waiting = async {
+            loop {
+                let changed = self.changed.notified();
+                if holds(self) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        tokio::time::timeout(patience, waiting).await.is_ok()
+    }
+}
+
+fn subject(request: &Request) -> Option<&Uid> {
+    match request {
+        Request::Delete { uid, .. }
+        | Request::SetOwners { uid, .. }
+        | Request::RemoveFinalizer { uid, .. } => Some(uid),
+        _ => None,
+    }
+}
+
+impl Observer for Witness {
+    fn told(&self, event: &Event) {
+        match event {
+            Event::Observed(object) => self.note(&object.uid, |seen| seen.observed = true),
+            Event::Removed { uid, .. } => self.note(uid, |seen| seen.removed = Some(Instant::now())),
+            _ => {}
+        }
+    }
+
+    fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, _took: Duration) {
+        let Some(uid) = subject(&effect.request) else { return };
+        self.note(uid, |seen| {
+            seen.requests += round_trips;
+            if matches!(outcome, Outcome::Applied(_)) {
+                seen.reason = Some(effect.reason.verdict.to_string());
+            }
+        });
+    }
+}
