@@ -22,7 +22,7 @@ use crate::wire::interner::Interner;
 use crate::wire::metadata::{Encoding, decode_list, decode_status};
 
 /// How long a watch may take to deliver the version before a list is made instead.
-pub const BARRIER_PATIENCE: Duration = Duration::from_millis(100);
+pub const BARRIER_PATIENCE: Duration = Duration::from_millis(10);
 /// So many lists for barriers run at a time.
 pub const BARRIER_LISTS: usize = 4;
 
