@@ -18,7 +18,9 @@ impl Call<'_> {
     /// NamespaceLifecycle for CREATE, including POST to subresources and apply that would create.
     pub(crate) fn admit_creation(&self, name: &str) -> Result<(), ApiError> {
         let Some(namespace) = self.read_namespace()? else { return Ok(()) };
-        if !meta::is_deleting(&namespace) && namespace.pointer("/status/phase").and_then(Value::as_str) != Some("Terminating") {
+        if !meta::is_deleting(&namespace)
+            && namespace.pointer("/status/phase").and_then(Value::as_str) != Some("Terminating")
+        {
             return Ok(());
         }
         let place = &self.target.namespace;
@@ -42,7 +44,10 @@ impl Call<'_> {
     /// The namespace of the request; `None` if the request is in none, an error if it does not exist.
     fn read_namespace(&self) -> Result<Option<Value>, ApiError> {
         let name = &self.target.namespace;
-        if name.is_empty() || !self.resource().namespaced() || self.resource().is("authorization.k8s.io", "localsubjectaccessreviews") {
+        if name.is_empty()
+            || !self.resource().namespaced()
+            || self.resource().is("authorization.k8s.io", "localsubjectaccessreviews")
+        {
             return Ok(None);
         }
         match self.read(&persist::namespace_key(name))? {
@@ -85,7 +90,9 @@ impl Call<'_> {
         }
         let name = meta::name(new);
         if old.is_some() && !self.user_may("delete", &self.target.subresource, name) {
-            return Err(self.forbidden(name, "cannot set an ownerRef on a resource you can't delete: , <nil>"));
+            return Err(
+                self.forbidden(name, "cannot set an ownerRef on a resource you can't delete: , <nil>")
+            );
         }
         let blocks = |reference: &Value| reference.get("blockOwnerDeletion") == Some(&Value::Bool(true));
         let newly_blocking: Vec<&Value> = references

@@ -47,8 +47,10 @@ impl Registry {
             ("system:monitoring", &["system:monitoring"]),
             ("system:service-account-issuer-discovery", &["system:serviceaccounts"]),
         ] {
-            let subjects: Vec<Value> =
-                groups.iter().map(|group| json!({"apiGroup": RBAC, "kind": "Group", "name": group})).collect();
+            let subjects: Vec<Value> = groups
+                .iter()
+                .map(|group| json!({"apiGroup": RBAC, "kind": "Group", "name": group}))
+                .collect();
             let binding = json!({"metadata": bootstrap_metadata(role), "subjects": subjects,
                 "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}});
             self.ensure(RBAC, "v1", "clusterrolebindings", binding, context)?;
@@ -149,7 +151,19 @@ fn namespaced_rules(verbs: &[&str]) -> Vec<Value> {
 }
 
 fn cluster_roles() -> Vec<Value> {
-    let discovery = ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"];
+    let discovery = [
+        "/api",
+        "/api/*",
+        "/apis",
+        "/apis/*",
+        "/healthz",
+        "/livez",
+        "/openapi",
+        "/openapi/*",
+        "/readyz",
+        "/version",
+        "/version/",
+    ];
     let mut view = namespaced_rules(&READ);
     view.push(rule(&[""], &["namespaces", "limitranges", "resourcequotas"], &READ));
     let mut edit = namespaced_rules(&CHANGE);
@@ -168,7 +182,10 @@ fn cluster_roles() -> Vec<Value> {
         role("edit", &edit),
         role("view", &view),
         role("system:discovery", &[paths(&discovery)]),
-        role("system:public-info-viewer", &[paths(&["/healthz", "/livez", "/readyz", "/version", "/version/"])]),
+        role(
+            "system:public-info-viewer",
+            &[paths(&["/healthz", "/livez", "/readyz", "/version", "/version/"])],
+        ),
         role(
             "system:monitoring",
             &[paths(&["/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/readyz", "/readyz/*"])],
@@ -176,13 +193,22 @@ fn cluster_roles() -> Vec<Value> {
         role(
             "system:basic-user",
             &[
-                rule(&["authorization.k8s.io"], &["selfsubjectaccessreviews", "selfsubjectrulesreviews"], &["create"]),
+                rule(
+                    &["authorization.k8s.io"],
+                    &["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
+                    &["create"],
+                ),
                 rule(&["authentication.k8s.io"], &["selfsubjectreviews"], &["create"]),
             ],
         ),
         role(
             "system:service-account-issuer-discovery",
-            &[paths(&["/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"])],
+            &[paths(&[
+                "/.well-known/openid-configuration",
+                "/.well-known/openid-configuration/",
+                "/openid/v1/jwks",
+                "/openid/v1/jwks/",
+            ])],
         ),
         role(
             "system:controller:generic-garbage-collector",
@@ -199,9 +225,12 @@ fn cluster_roles() -> Vec<Value> {
                 rule(&["*"], &["*"], &["delete", "deletecollection", "get", "list"]),
             ],
         ),
-        role("system:auth-delegator", &[
-            rule(&["authentication.k8s.io"], &["tokenreviews"], &["create"]),
-            rule(&["authorization.k8s.io"], &["subjectaccessreviews"], &["create"]),
-        ]),
+        role(
+            "system:auth-delegator",
+            &[
+                rule(&["authentication.k8s.io"], &["tokenreviews"], &["create"]),
+                rule(&["authorization.k8s.io"], &["subjectaccessreviews"], &["create"]),
+            ],
+        ),
     ]
 }

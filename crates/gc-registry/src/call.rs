@@ -159,7 +159,9 @@ impl<'a> Call<'a> {
             Ok(warnings) => self.warnings.extend(warnings),
             Err(Strictness::Undecodable(error)) => return Err(error),
             Err(Strictness::Strict(problems)) => {
-                return Err(self.rules().bad_body(&format!("strict decoding error: {}", problems.join(", "))));
+                return Err(self
+                    .rules()
+                    .bad_body(&format!("strict decoding error: {}", problems.join(", "))));
             }
         }
         Ok(object)

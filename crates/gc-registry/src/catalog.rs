@@ -146,8 +146,10 @@ pub fn version_priority(version: &str) -> (u8, u64, u64, std::cmp::Reverse<Strin
 fn parse(text: &str) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        if let Some((group, version)) =
-            line.strip_prefix('[').and_then(|line| line.strip_suffix(']')).and_then(|line| line.split_once('/'))
+        if let Some((group, version)) = line
+            .strip_prefix('[')
+            .and_then(|line| line.strip_suffix(']'))
+            .and_then(|line| line.split_once('/'))
         {
             let name = if group == "core" { "" } else { group };
             if groups.last().is_none_or(|last| *last.name != *name) {
@@ -249,8 +251,33 @@ mod tests {
 
     #[test]
     fn versions_sort_as_kubernetes_sorts_them() {
-        let mut versions = vec!["foo1", "v1alpha2", "v10", "v2", "v1beta1", "v11alpha2", "foo10", "v3beta1", "v12alpha1", "v11beta2"];
+        let mut versions = vec![
+            "foo1",
+            "v1alpha2",
+            "v10",
+            "v2",
+            "v1beta1",
+            "v11alpha2",
+            "foo10",
+            "v3beta1",
+            "v12alpha1",
+            "v11beta2",
+        ];
         versions.sort_by_key(|version| std::cmp::Reverse(version_priority(version)));
-        assert_eq!(versions, ["v10", "v2", "v11beta2", "v3beta1", "v1beta1", "v12alpha1", "v11alpha2", "v1alpha2", "foo1", "foo10"]);
+        assert_eq!(
+            versions,
+            [
+                "v10",
+                "v2",
+                "v11beta2",
+                "v3beta1",
+                "v1beta1",
+                "v12alpha1",
+                "v11alpha2",
+                "v1alpha2",
+                "foo1",
+                "foo10"
+            ]
+        );
     }
 }

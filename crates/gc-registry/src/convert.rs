@@ -31,7 +31,9 @@ pub(crate) fn conversion(resource: &ResourceDefinition) -> Conversion {
 pub(crate) fn to_stored(resource: &ResourceDefinition, object: &Value) -> Option<Value> {
     match conversion(resource) {
         Conversion::Same => None,
-        Conversion::StoredAs(group, version) => Some(kinds::convert::convert(group, version, &resource.kind, object)),
+        Conversion::StoredAs(group, version) => {
+            Some(kinds::convert::convert(group, version, &resource.kind, object))
+        }
     }
 }
 

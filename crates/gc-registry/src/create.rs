@@ -118,10 +118,12 @@ impl Call<'_> {
 
     /// Decides on the names of a definition, so that it is served as soon as it is stored.
     pub(crate) fn settle_definition(&self, definition: &mut Value) {
-        let text = |path: &str| definition.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text =
+            |path: &str| definition.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
         let catalog = self.registry.catalog();
-        let resources = catalog.groups().iter().flat_map(|group| &group.versions).flat_map(|version| &version.resources);
+        let resources =
+            catalog.groups().iter().flat_map(|group| &group.versions).flat_map(|version| &version.resources);
         let in_use = crd::NamesInUse::of(resources.map(|resource| &**resource), &group, &plural);
         crd::settle_names(definition, &in_use, self.context.now);
     }
@@ -214,7 +216,9 @@ impl Call<'_> {
 /// The label that always equals the name of a namespace (spec 12.1).
 pub(crate) fn label_with_name(namespace: &mut Value) {
     let name = meta::name(namespace).to_owned();
-    let labels = meta::metadata_mut(namespace).entry("labels").or_insert_with(|| Value::Object(serde_json::Map::new()));
+    let labels = meta::metadata_mut(namespace)
+        .entry("labels")
+        .or_insert_with(|| Value::Object(serde_json::Map::new()));
     if let Some(labels) = labels.as_object_mut() {
         labels.insert("kubernetes.io/metadata.name".into(), name.into());
     }

@@ -29,7 +29,8 @@ pub(crate) struct Definitions(BTreeMap<Key, Definition>);
 impl Definitions {
     /// Reads what has changed; returns the storage prefixes of resources that are no longer served.
     pub(crate) fn refresh(&mut self, storage: &dyn Storage) -> Result<Vec<String>, ApiError> {
-        let answer = storage.range(persist::DEFINITIONS, &RangeOptions::default()).map_err(persist::storage_error)?;
+        let answer =
+            storage.range(persist::DEFINITIONS, &RangeOptions::default()).map_err(persist::storage_error)?;
         let before = self.prefixes();
         let mut old = std::mem::take(&mut self.0);
         for item in answer.items {
@@ -45,7 +46,11 @@ impl Definitions {
     }
 
     fn prefixes(&self) -> BTreeSet<String> {
-        self.0.values().flat_map(|definition| &definition.served).map(|row| persist::resource_prefix(row)).collect()
+        self.0
+            .values()
+            .flat_map(|definition| &definition.served)
+            .map(|row| persist::resource_prefix(row))
+            .collect()
     }
 
     /// Every served resource.
@@ -62,7 +67,8 @@ impl Definitions {
 fn compile(stored: &[u8], revision: Revision) -> Definition {
     let value: Value = serde_json::from_slice(stored).unwrap_or_default();
     let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let served = if crd::is_established(&value) { crd::definitions(&value).unwrap_or_default() } else { Vec::new() };
+    let served =
+        if crd::is_established(&value) { crd::definitions(&value).unwrap_or_default() } else { Vec::new() };
     Definition {
         revision,
         group: text("/spec/group"),

@@ -58,7 +58,11 @@ impl Call<'_> {
             list.remaining_item_count = None;
         }
         self.warn_of_orphans(&deletion);
-        Ok(Response { code: 200, body: ResponseBody::List(list), warnings: std::mem::take(&mut self.warnings) })
+        Ok(Response {
+            code: 200,
+            body: ResponseBody::List(list),
+            warnings: std::mem::take(&mut self.warnings),
+        })
     }
 
     fn delete_listed(&self, metadata: &serde_json::Value, deletion: &Deletion) -> Result<(), ApiError> {

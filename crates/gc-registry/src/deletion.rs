@@ -119,7 +119,10 @@ impl Call<'_> {
     }
 
     pub(crate) fn warn_of_orphans(&mut self, deletion: &Deletion) {
-        if self.resource().is("batch", "jobs") && deletion.policy.is_none() && deletion.orphan_dependents.is_none() {
+        if self.resource().is("batch", "jobs")
+            && deletion.policy.is_none()
+            && deletion.orphan_dependents.is_none()
+        {
             self.warnings.push(JOB_WARNING.to_owned());
         }
     }
@@ -147,7 +150,12 @@ impl Call<'_> {
     }
 
     /// Deletes one object of the resource.
-    pub(crate) fn delete_object(&self, name: &str, key: Key, deletion: &Deletion) -> Result<Deleted, ApiError> {
+    pub(crate) fn delete_object(
+        &self,
+        name: &str,
+        key: Key,
+        deletion: &Deletion,
+    ) -> Result<Deleted, ApiError> {
         if self.resource().is("", "namespaces")
             && let Some(deleted) = self.delete_namespace_first(name, &key, deletion)?
         {
@@ -194,7 +202,8 @@ impl Call<'_> {
             }
             let mut new = live.clone();
             self.mark(&mut new, &grace, &finalizers);
-            let waits = !finalizers.is_empty() || matches!(grace, Grace::Graceful { seconds, .. } if seconds > 0);
+            let waits =
+                !finalizers.is_empty() || matches!(grace, Grace::Graceful { seconds, .. } if seconds > 0);
             if deletion.dry_run {
                 if waits {
                     return Ok(Deleted::WouldKeep(new));
@@ -355,7 +364,9 @@ impl Call<'_> {
             let before: Vec<String> = meta::finalizers(&live).into_iter().map(str::to_owned).collect();
             let finalizers = match (deletion.orphan_dependents, deletion.policy) {
                 (Some(true), _) | (None, Some(Policy::Orphan)) => with_gc_finalizer(before, Some(ORPHAN)),
-                (Some(false), _) | (None, Some(Policy::Foreground)) => with_gc_finalizer(before, Some(FOREGROUND)),
+                (Some(false), _) | (None, Some(Policy::Foreground)) => {
+                    with_gc_finalizer(before, Some(FOREGROUND))
+                }
                 (None, Some(Policy::Background)) => with_gc_finalizer(before, None),
                 (None, None) => before,
             };
@@ -384,7 +395,8 @@ impl Call<'_> {
                 return Ok(None);
             }
             let mut new = live.clone();
-            let mut finalizers: Vec<String> = meta::finalizers(&live).into_iter().map(str::to_owned).collect();
+            let mut finalizers: Vec<String> =
+                meta::finalizers(&live).into_iter().map(str::to_owned).collect();
             if !finalizers.iter().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
                 finalizers.push(CLEANUP_FINALIZER.to_owned());
             }
@@ -419,7 +431,12 @@ impl Call<'_> {
     }
 
     /// Preconditions in the words of namespaces and definitions.
-    fn check_special_preconditions(&self, name: &str, live: &Value, deletion: &Deletion) -> Result<(), ApiError> {
+    fn check_special_preconditions(
+        &self,
+        name: &str,
+        live: &Value,
+        deletion: &Deletion,
+    ) -> Result<(), ApiError> {
         let checks = [
             (&deletion.uid, "uid", "UID"),
             (&deletion.resource_version, "resourceVersion", "ResourceVersion"),

@@ -23,8 +23,10 @@ impl Filter {
         let fields = if options.field_selector.is_empty() {
             FieldSelector::default()
         } else {
-            let known: Vec<String> =
-                rules::selectable_fields(resource, &serde_json::Value::Null).into_iter().map(|(name, _)| name).collect();
+            let known: Vec<String> = rules::selectable_fields(resource, &serde_json::Value::Null)
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect();
             let known: Vec<&str> = known.iter().map(String::as_str).collect();
             FieldSelector::parse(&options.field_selector, &known, rules::field_labels_in_own_words(resource))?
         };

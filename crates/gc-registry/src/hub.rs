@@ -230,7 +230,9 @@ impl Hub {
                     break;
                 }
                 Poll::Ready(Ok(WatchItem::Change(change))) => state.take_change(change),
-                Poll::Ready(Ok(WatchItem::Progress(revision))) => state.progress = state.progress.max(revision),
+                Poll::Ready(Ok(WatchItem::Progress(revision))) => {
+                    state.progress = state.progress.max(revision)
+                }
                 Poll::Ready(Err(error)) => {
                     state.stream = None;
                     return Poll::Ready(Err(error));

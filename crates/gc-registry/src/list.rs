@@ -34,7 +34,11 @@ fn version(text: &str) -> Result<Revision, String> {
     }
     text.parse().map(Revision).map_err(|_| {
         let shown = quoted(text);
-        let why = if text.bytes().all(|byte| byte.is_ascii_digit()) { "value out of range" } else { "invalid syntax" };
+        let why = if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            "value out of range"
+        } else {
+            "invalid syntax"
+        };
         format!("resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {why}")
     })
 }
@@ -47,13 +51,17 @@ struct Continue {
 
 impl Continue {
     fn encode(&self) -> String {
-        let token = json!({"v": "meta.k8s.io/v1", "rv": self.revision.0, "start": format!("{}\u{0}", self.after)});
+        let token =
+            json!({"v": "meta.k8s.io/v1", "rv": self.revision.0, "start": format!("{}\u{0}", self.after)});
         URL_SAFE_NO_PAD.encode(token.to_string())
     }
 
     fn decode(token: &str) -> Result<Self, ApiError> {
-        let bad = |why: &str| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
-        let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|why| bad(&why.to_string()))?;
+        let bad = |why: &str| {
+            ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+        };
+        let bytes =
+            URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|why| bad(&why.to_string()))?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|why| bad(&why.to_string()))?;
         if value["v"] != "meta.k8s.io/v1" {
             return Err(bad("server does not recognize this encoded version"));
@@ -71,8 +79,11 @@ impl Continue {
 }
 
 fn forbidden(field: &str, why: &str) -> ApiError {
-    let error =
-        FieldError { field: field.into(), reason: CauseReason::Forbidden, detail: format!("Forbidden: {why}") };
+    let error = FieldError {
+        field: field.into(),
+        reason: CauseReason::Forbidden,
+        detail: format!("Forbidden: {why}"),
+    };
     ApiError::invalid("meta.k8s.io", "ListOptions", "", &[error])
 }
 
@@ -87,7 +98,10 @@ fn validate(options: &ListOptions) -> Result<(), ApiError> {
             return Err(forbidden("resourceVersionMatch", why));
         }
         if !options.continue_token.is_empty() {
-            return Err(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"));
+            return Err(forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden when continue is provided",
+            ));
         }
         if wanted == VersionMatch::Exact && options.resource_version == "0" {
             let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
@@ -106,7 +120,11 @@ const EXPIRED_CONTINUE: &str = "The provided continue parameter is too old to di
      modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
 /// A page of a collection.
-pub(crate) fn list(storage: &dyn Storage, target: &RequestTarget, options: &ListOptions) -> Result<ObjectList, ApiError> {
+pub(crate) fn list(
+    storage: &dyn Storage,
+    target: &RequestTarget,
+    options: &ListOptions,
+) -> Result<ObjectList, ApiError> {
     let resource = &target.resource;
     let filter = Filter::parse(resource, options)?;
     validate(options)?;
@@ -177,8 +195,9 @@ fn read_page(
     let mut items = Vec::new();
     loop {
         let page_limit = if filter.is_empty() { limit } else { SCAN_PAGE };
-        let answer =
-            storage.range(&prefix, &RangeOptions { at, after: after.take(), limit: page_limit }).map_err(fail)?;
+        let answer = storage
+            .range(&prefix, &RangeOptions { at, after: after.take(), limit: page_limit })
+            .map_err(fail)?;
         at = Some(answer.revision);
         if filter.is_empty() {
             let next = answer.more.then(|| last_key(&prefix, answer.items.last(), answer.revision)).flatten();

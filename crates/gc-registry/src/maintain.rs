@@ -86,7 +86,10 @@ impl Registry {
             let page = self.storage.range(persist::EVENTS, &options).map_err(persist::storage_error)?;
             for event in page.items.iter().filter(|event| event.mod_revision <= limit) {
                 let transaction = Transaction {
-                    conditions: vec![Condition { key: Arc::clone(&event.key), mod_revision: event.mod_revision }],
+                    conditions: vec![Condition {
+                        key: Arc::clone(&event.key),
+                        mod_revision: event.mod_revision,
+                    }],
                     writes: vec![Write::Delete(Arc::clone(&event.key))],
                 };
                 self.storage.commit(transaction).map_err(persist::storage_error)?;
@@ -143,7 +146,9 @@ impl Call<'_> {
         let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
         let catalog = self.registry.catalog();
         let found = catalog.group(group).into_iter().flat_map(|group| &group.versions);
-        let Some(resource) = found.flat_map(|version| &version.resources).find(|row| *row.resource == *plural) else {
+        let Some(resource) =
+            found.flat_map(|version| &version.resources).find(|row| *row.resource == *plural)
+        else {
             return Ok(false);
         };
         let prefix = persist::resource_prefix(resource);
@@ -189,8 +194,11 @@ impl Call<'_> {
     fn release_definition(&self, stored: KeyValue, ending: Termination) -> Result<(), ApiError> {
         let mut new = self.decode(&stored)?;
         crd::set_termination(&mut new, ending, self.context.now);
-        let rest: Vec<String> =
-            meta::finalizers(&new).into_iter().filter(|name| *name != CLEANUP_FINALIZER).map(str::to_owned).collect();
+        let rest: Vec<String> = meta::finalizers(&new)
+            .into_iter()
+            .filter(|name| *name != CLEANUP_FINALIZER)
+            .map(str::to_owned)
+            .collect();
         let gone = rest.is_empty();
         meta::set_finalizers(&mut new, rest);
         let value = if gone { None } else { Some(persist::encode(self.resource(), &new)?) };

@@ -33,8 +33,11 @@ fn with_request<T>(call: &Call<'_>, options: &WriteOptions, f: impl FnOnce(&Mana
     let resource = call.resource();
     let schema = rules::schema(resource);
     let api_version = resource.api_version();
-    let manager =
-        if options.field_manager.is_empty() { call.context.user_agent_manager } else { &options.field_manager };
+    let manager = if options.field_manager.is_empty() {
+        call.context.user_agent_manager
+    } else {
+        &options.field_manager
+    };
     f(&ManagerRequest {
         manager,
         api_version: &api_version,

@@ -75,7 +75,8 @@ fn validate_common(object: &Value, builtin: bool, errors: &mut Vec<FieldError>) 
 }
 
 fn validate_labels(object: &Value, errors: &mut Vec<FieldError>) {
-    for (key, value) in meta::metadata(object).get("labels").and_then(Value::as_object).into_iter().flatten() {
+    for (key, value) in meta::metadata(object).get("labels").and_then(Value::as_object).into_iter().flatten()
+    {
         errors.extend(invalid("metadata.labels", key, names::qualified_name(key)));
         let value = value.as_str().unwrap_or_default();
         errors.extend(invalid("metadata.labels", value, names::label_value(value)));
@@ -84,7 +85,9 @@ fn validate_labels(object: &Value, errors: &mut Vec<FieldError>) {
 
 fn validate_annotations(object: &Value, errors: &mut Vec<FieldError>) {
     let mut size = 0;
-    for (key, value) in meta::metadata(object).get("annotations").and_then(Value::as_object).into_iter().flatten() {
+    for (key, value) in
+        meta::metadata(object).get("annotations").and_then(Value::as_object).into_iter().flatten()
+    {
         // The prefix of an annotation's key may have capitals.
         errors.extend(invalid("metadata.annotations", key, names::qualified_name(&key.to_ascii_lowercase())));
         size += key.len() + value.as_str().unwrap_or_default().len();
@@ -116,11 +119,16 @@ fn validate_owner_references(object: &Value, errors: &mut Vec<FieldError>) {
         for name in ["kind", "name", "uid"] {
             if field(name).is_empty() {
                 let path = format!("metadata.ownerReferences.{name}");
-                errors.push(error(&path, CauseReason::Invalid, "Invalid value: \"\": must not be empty".into()));
+                errors.push(error(
+                    &path,
+                    CauseReason::Invalid,
+                    "Invalid value: \"\": must not be empty".into(),
+                ));
             }
         }
         if api_version == "v1" && field("kind") == "Event" {
-            let detail = format!("Invalid value: {reference}: /v1, Kind=Event is disallowed from being an owner");
+            let detail =
+                format!("Invalid value: {reference}: /v1, Kind=Event is disallowed from being an owner");
             errors.push(error("metadata.ownerReferences", CauseReason::Invalid, detail));
         }
         if reference.get("controller") == Some(&Value::Bool(true)) {
@@ -200,7 +208,9 @@ pub(crate) fn validate_update(resource: &ResourceDefinition, new: &Value, old: &
             format!("Invalid value: {}: must not be decremented", meta::generation(new)),
         ));
     }
-    for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+    for field in
+        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
+    {
         let (after, before) = (meta::metadata(new).get(field), meta::metadata(old).get(field));
         if after != before {
             let shown = after.map_or_else(|| "null".to_owned(), Value::to_string);

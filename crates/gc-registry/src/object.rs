@@ -38,13 +38,25 @@ impl Object {
     /// From the store. The revision becomes `metadata.resourceVersion`.
     #[must_use]
     pub fn from_stored(type_meta: Arc<TypeMeta>, stored: Bytes, revision: Revision) -> Self {
-        Self { type_meta, revision: Some(revision), stored: Some(stored), metadata: OnceLock::new(), decoded: OnceLock::new() }
+        Self {
+            type_meta,
+            revision: Some(revision),
+            stored: Some(stored),
+            metadata: OnceLock::new(),
+            decoded: OnceLock::new(),
+        }
     }
 
     /// From a value that is complete with apiVersion, kind and, if it has one, resourceVersion.
     #[must_use]
     pub fn from_value(type_meta: Arc<TypeMeta>, value: Value) -> Self {
-        Self { type_meta, revision: None, stored: None, metadata: OnceLock::new(), decoded: OnceLock::from(Arc::new(value)) }
+        Self {
+            type_meta,
+            revision: None,
+            stored: None,
+            metadata: OnceLock::new(),
+            decoded: OnceLock::from(Arc::new(value)),
+        }
     }
 
     /// apiVersion and kind.

@@ -57,7 +57,11 @@ pub(crate) fn decode(resource: &ResourceDefinition, stored: &KeyValue) -> Result
     decode_bytes(resource, &stored.value, stored.mod_revision)
 }
 
-fn decode_bytes(resource: &ResourceDefinition, stored: &Bytes, revision: Revision) -> Result<Value, ApiError> {
+fn decode_bytes(
+    resource: &ResourceDefinition,
+    stored: &Bytes,
+    revision: Revision,
+) -> Result<Value, ApiError> {
     let value: Value = serde_json::from_slice(stored)
         .map_err(|why| ApiError::internal(format!("stored object is corrupt: {why}")))?;
     let mut value = convert::from_stored(resource, value);
@@ -103,7 +107,12 @@ fn encode_value(object: &Value) -> Result<Vec<u8>, ApiError> {
     Ok(out)
 }
 
-fn write_member(out: &mut Vec<u8>, first: &mut bool, key: &str, value: &Value) -> Result<(), serde_json::Error> {
+fn write_member(
+    out: &mut Vec<u8>,
+    first: &mut bool,
+    key: &str,
+    value: &Value,
+) -> Result<(), serde_json::Error> {
     if !*first {
         out.push(b',');
     }
@@ -133,11 +142,9 @@ pub(crate) fn storage_error(error: StorageError) -> ApiError {
             ApiError::new(410, "Expired", "The resourceVersion for the provided list is too old.")
         }
         StorageError::Future { requested, newest } => too_large_version(requested, newest),
-        StorageError::TooLarge { limit, .. } => ApiError::new(
-            413,
-            "RequestEntityTooLarge",
-            format!("Request entity too large: limit is {limit}"),
-        ),
+        StorageError::TooLarge { limit, .. } => {
+            ApiError::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
+        }
         StorageError::Unavailable(why) => {
             ApiError::new(504, "Timeout", format!("Timeout: storage is unavailable: {why}"))
         }

@@ -31,9 +31,9 @@ impl LabelSelector {
     /// Reads `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`. Errors are 400 with upstream's texts.
     pub fn parse(text: &str) -> Result<Self, ApiError> {
         let mut parser = Parser { tokens: tokens(text), at: 0 };
-        let requirements = parser.requirements().map_err(|why| {
-            ApiError::bad_request(format!("unable to parse requirement: {why}"))
-        })?;
+        let requirements = parser
+            .requirements()
+            .map_err(|why| ApiError::bad_request(format!("unable to parse requirement: {why}")))?;
         Ok(Self(requirements))
     }
 
@@ -93,9 +93,7 @@ fn tokens(text: &str) -> Vec<Token> {
             tokens.push(Token::Symbol(symbol));
             rest = rest[symbol.len()..].trim_start();
         } else {
-            let end = rest
-                .find(|c: char| c.is_whitespace() || "!=(),<>".contains(c))
-                .unwrap_or(rest.len());
+            let end = rest.find(|c: char| c.is_whitespace() || "!=(),<>".contains(c)).unwrap_or(rest.len());
             tokens.push(Token::Word(rest[..end].to_owned()));
             rest = rest[end..].trim_start();
         }
@@ -138,7 +136,9 @@ impl Parser {
                         return Err("found '', expected: identifier after ','".into());
                     }
                 }
-                Some(other) => return Err(format!("found '{}', expected: ',' or 'end of string'", other.text())),
+                Some(other) => {
+                    return Err(format!("found '{}', expected: ',' or 'end of string'", other.text()));
+                }
             }
         }
         Ok(requirements)
@@ -227,7 +227,9 @@ impl FieldSelector {
         let mut terms = Vec::new();
         for term in split_terms(text).into_iter().filter(|term| !term.is_empty()) {
             let Some((field, equal, value)) = split_term(&term) else {
-                return Err(ApiError::bad_request(format!("invalid selector: '{text}'; can't understand '{term}'")));
+                return Err(ApiError::bad_request(format!(
+                    "invalid selector: '{text}'; can't understand '{term}'"
+                )));
             };
             if field != "metadata.name" && field != "metadata.namespace" && !known.contains(&field) {
                 return Err(ApiError::bad_request(if own_words {
@@ -259,7 +261,10 @@ impl FieldSelector {
     /// The name that a match must have, if the selector names one.
     #[must_use]
     pub fn exact_name(&self) -> Option<&str> {
-        self.0.iter().find(|(field, equal, _)| field == "metadata.name" && *equal).map(|(_, _, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(field, equal, _)| field == "metadata.name" && *equal)
+            .map(|(_, _, value)| value.as_str())
     }
 
     /// Whether an object with this metadata and these other fields matches.

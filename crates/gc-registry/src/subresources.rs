@@ -114,7 +114,12 @@ impl Call<'_> {
 
     fn scale_target(&self) -> Target<'_> {
         let resource = self.resource();
-        Target { group: &resource.group, version: &resource.version, resource: &resource.resource, subresource: Some("scale") }
+        Target {
+            group: &resource.group,
+            version: &resource.version,
+            resource: &resource.resource,
+            subresource: Some("scale"),
+        }
     }
 
     /// The stored object, or 404.
@@ -157,14 +162,19 @@ impl Call<'_> {
         if !given.is_empty() && given != name {
             return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
         }
-        let target = |field: &str| binding.pointer(&format!("/target/{field}")).and_then(Value::as_str).unwrap_or_default();
+        let target = |field: &str| {
+            binding.pointer(&format!("/target/{field}")).and_then(Value::as_str).unwrap_or_default()
+        };
         let node = target("name");
         let mut errors = Vec::new();
         if !matches!(target("kind"), "" | "Node") {
             errors.push(FieldError {
                 field: "target.kind".into(),
                 reason: CauseReason::NotSupported,
-                detail: format!("Unsupported value: {:?}: supported values: \"Node\", \"<empty>\"", target("kind")),
+                detail: format!(
+                    "Unsupported value: {:?}: supported values: \"Node\", \"<empty>\"",
+                    target("kind")
+                ),
             });
         }
         if node.is_empty() {
@@ -214,7 +224,10 @@ impl Call<'_> {
         }
         let assigned = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
         if !assigned.is_empty() {
-            return Err(why(format!("pod {name} is already assigned to node {:?}", if assigned == node { node } else { assigned })));
+            return Err(why(format!(
+                "pod {name} is already assigned to node {:?}",
+                if assigned == node { node } else { assigned }
+            )));
         }
         Ok(())
     }

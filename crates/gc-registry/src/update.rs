@@ -146,7 +146,9 @@ impl Call<'_> {
                 let mut object = managed::apply(self, None, configuration, options)?;
                 self.settle_namespace(&mut object)?;
                 self.finish_decoding(&mut object)?;
-                if let Some(warning) = meta_validation::drop_duplicate_owners(&mut object, Deduplication::Patch) {
+                if let Some(warning) =
+                    meta_validation::drop_duplicate_owners(&mut object, Deduplication::Patch)
+                {
                     self.warnings.push(warning);
                 }
                 self.create_object(object, options, Operation::Apply)
@@ -214,7 +216,8 @@ impl Call<'_> {
             match self.commit(&key, stored.mod_revision, Some(encoded.clone()))? {
                 Stored::Done(revision) => {
                     let stored = KeyValue { value: encoded, mod_revision: revision, ..stored };
-                    meta::metadata_mut(&mut new).insert("resourceVersion".into(), revision.to_string().into());
+                    meta::metadata_mut(&mut new)
+                        .insert("resourceVersion".into(), revision.to_string().into());
                     return Ok(Some(Written { code: 200, object: new, stored: Some(stored) }));
                 }
                 Stored::Raced if version_given => return Err(self.modified(&self.target.name)),
@@ -254,7 +257,8 @@ impl Call<'_> {
                 let given = self.check_version(configuration, live)?;
                 let mut new = managed::apply(self, Some(live), configuration, options)?;
                 self.finish_decoding(&mut new)?;
-                if let Some(warning) = meta_validation::drop_duplicate_owners(&mut new, Deduplication::Patch) {
+                if let Some(warning) = meta_validation::drop_duplicate_owners(&mut new, Deduplication::Patch)
+                {
                     self.warnings.push(warning);
                 }
                 Ok((new, given))
@@ -278,7 +282,11 @@ impl Call<'_> {
         if matches!(given, "" | "0") {
             return Ok(false);
         }
-        if given == meta::text(live, "resourceVersion") { Ok(true) } else { Err(self.modified(&self.target.name)) }
+        if given == meta::text(live, "resourceVersion") {
+            Ok(true)
+        } else {
+            Err(self.modified(&self.target.name))
+        }
     }
 
     fn patched(

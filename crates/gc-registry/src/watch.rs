@@ -35,7 +35,10 @@ pub struct Watch {
 
 impl std::fmt::Debug for Watch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch").field("scope", &self.scope).field("start", &self.start).finish_non_exhaustive()
+        f.debug_struct("Watch")
+            .field("scope", &self.scope)
+            .field("start", &self.start)
+            .finish_non_exhaustive()
     }
 }
 
@@ -67,11 +70,13 @@ fn validate(options: &ListOptions) -> Result<(), ApiError> {
             CauseReason::NotSupported,
             "Unsupported value: \"Exact\": supported values: \"NotOlderThan\"",
         )),
-        (Some(_), Some(VersionMatch::NotOlderThan)) if !options.continue_token.is_empty() => Err(invalid_option(
-            "resourceVersionMatch",
-            CauseReason::Forbidden,
-            "Forbidden: resourceVersionMatch is forbidden when continue is provided",
-        )),
+        (Some(_), Some(VersionMatch::NotOlderThan)) if !options.continue_token.is_empty() => {
+            Err(invalid_option(
+                "resourceVersionMatch",
+                CauseReason::Forbidden,
+                "Forbidden: resourceVersionMatch is forbidden when continue is provided",
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -112,7 +117,9 @@ impl Watch {
             requested
         };
         let scope: Arc<str> = scope.into();
-        let id = hub.subscribe(&prefix, Arc::clone(&scope), exact, start).map_err(|oldest| expired(start, oldest))?;
+        let id = hub
+            .subscribe(&prefix, Arc::clone(&scope), exact, start)
+            .map_err(|oldest| expired(start, oldest))?;
         let announce_end = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
         Ok(Self {
             hub: Arc::clone(hub),

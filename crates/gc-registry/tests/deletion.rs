@@ -12,7 +12,13 @@ use world::{World, body, finalizers, policy};
 fn d13_a_plain_object_is_removed_at_once_and_answered_by_a_status() {
     let world = World::default();
     let object = world.config_map("a", &[]);
-    let mut watch = world.watch("v1/configmaps", "default", &ListOptions { resource_version: world.version(), ..ListOptions::default() }).unwrap();
+    let mut watch = world
+        .watch(
+            "v1/configmaps",
+            "default",
+            &ListOptions { resource_version: world.version(), ..ListOptions::default() },
+        )
+        .unwrap();
     let answer = world.delete("v1/configmaps", "default/a", world::grace(300)).unwrap();
     assert_eq!(answer.code, 200);
     assert_eq!(
@@ -23,7 +29,8 @@ fn d13_a_plain_object_is_removed_at_once_and_answered_by_a_status() {
     let events = world.events(&mut watch);
     assert_eq!(events.len(), 1);
     assert_eq!(events[0].0, "DELETED");
-    let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    let version =
+        |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
     assert!(version(&events[0].1) > version(&object));
     assert_eq!(world.get("v1/configmaps", "default/a").unwrap_err().code, 404);
 }

@@ -45,7 +45,9 @@ fn split(resource: &str) -> (&str, &str, &str, &str) {
     let parts: Vec<&str> = resource.split('/').collect();
     match parts.as_slice() {
         [version, resource] => ("", version, resource, ""),
-        [group, version, resource] if group.contains('.') || matches!(*group, "apps" | "batch" | "policy" | "autoscaling") => {
+        [group, version, resource]
+            if group.contains('.') || matches!(*group, "apps" | "batch" | "policy" | "autoscaling") =>
+        {
             (group, version, resource, "")
         }
         [version, resource, subresource] => ("", version, resource, subresource),
@@ -140,7 +142,8 @@ impl World {
     }
 
     pub fn get(&self, resource: &str, place: &str) -> Result<Value, ApiError> {
-        self.run(resource, place, Operation::Get { resource_version: String::new() }).map(|response| body(&response))
+        self.run(resource, place, Operation::Get { resource_version: String::new() })
+            .map(|response| body(&response))
     }
 
     pub fn update(&self, resource: &str, place: &str, object: Value) -> Result<Value, ApiError> {
