@@ -94,7 +94,7 @@ impl<'a> Rules<'a> {
                 );
                 schema::drop_unknown(&meta_schema, metadata);
             }
-            problems.extend(custom.prune(object).into_iter().map(|path| format!("unknown field {path:?}")));
+            problems.extend(custom.prune(object));
             custom.apply_defaults(object);
         } else {
             let schema = schema(self.resource);
