@@ -23,7 +23,7 @@ pub(crate) fn object(bytes: &[u8], content_type: Option<&str>, kind: &str) -> Re
         BodyType::Json => json(bytes).map_err(|problem| unrecognized(kind, "json", &problem, bytes))?,
         BodyType::Yaml => yaml(bytes).map_err(|problem| unrecognized(kind, "yaml", &problem, bytes))?,
         BodyType::Protobuf => {
-            return Err(negotiate::unsupported_media_type("application/json, application/yaml"));
+            RequestBody { value: protobuf::decode_object(bytes, kind)?, duplicates: Vec::new() }
         }
     };
     if !body.value.is_object() {

@@ -20,6 +20,7 @@ mod openapi;
 mod path;
 mod pki;
 mod protobuf;
+mod protobuf_request;
 mod query;
 mod rbac;
 mod render;

@@ -80,9 +80,8 @@ impl OpenApi {
             let current = kept.catalog.as_ref().is_some_and(|known| Arc::ptr_eq(known, catalog));
             if !current {
                 // Documents whose hash stayed the same are the same: a new definition changes few of them.
-                kept.documents.retain(|which, document| {
-                    which.hash(catalog).as_deref() == Some(document.hash.as_str())
-                });
+                kept.documents
+                    .retain(|which, document| which.hash(catalog).as_deref() == Some(document.hash.as_str()));
                 kept.catalog = Some(Arc::clone(catalog));
             }
             if let Some(document) = kept.documents.get(which) {

@@ -116,12 +116,12 @@ pub(crate) fn resource_verb(
         http::Method::DELETE if single => "delete",
         http::Method::DELETE => "deletecollection",
         http::Method::GET | http::Method::HEAD => {
-            let watch = path.watch_path || query.boolean("watch").unwrap_or(false);
+            // watch= on a single object is a plain read; only the old path watches one.
+            let watch = path.watch_path || (!single && query.boolean("watch").unwrap_or(false));
             match (watch, single) {
-                // A single object with watch= is a watch of the collection, narrowed to that name.
-                (true, _) if path.subresource.is_empty() => "watch",
-                (_, true) => "get",
-                (_, false) => "list",
+                (true, _) => "watch",
+                (false, true) => "get",
+                (false, false) => "list",
             }
         }
         _ => return None,
@@ -204,7 +204,7 @@ mod tests {
             ("GET", "/api/v1/watch/pods", "", Some("watch")),
             ("GET", "/api/v1/watch/namespaces/a/pods/p", "", Some("watch")),
             ("GET", "/api/v1/namespaces/a/pods/p", "", Some("get")),
-            ("GET", "/api/v1/namespaces/a/pods/p", "watch=true", Some("watch")),
+            ("GET", "/api/v1/namespaces/a/pods/p", "watch=true", Some("get")),
             ("HEAD", "/api/v1/namespaces/a/pods/p", "", Some("get")),
             ("POST", "/api/v1/namespaces/a/pods", "", Some("create")),
             ("PUT", "/api/v1/namespaces/a/pods/p", "", Some("update")),

@@ -283,6 +283,25 @@ struct PreconditionsMessage {
     resource_version: Option<String>,
 }
 
+/// An object of a request, of any built-in kind.
+pub(crate) fn decode_object(bytes: &[u8], expected: &str) -> Result<Value, ApiError> {
+    let broken = |what: &str| {
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {expected}): protobuf: {what}"
+        ))
+    };
+    let document = bytes
+        .strip_prefix(MAGIC)
+        .ok_or_else(|| broken("the body does not start with the prefix of Kubernetes protobuf"))?;
+    let unknown = Unknown::decode(document).map_err(|error| broken(&error.to_string()))?;
+    let meta = unknown.type_meta.unwrap_or_default();
+    match crate::protobuf_request::object(&meta.api_version, &meta.kind, &unknown.raw) {
+        Some(Ok(value)) => Ok(value),
+        Some(Err(problem)) => Err(broken(&problem)),
+        None => Err(crate::negotiate::unsupported_media_type("application/json, application/yaml")),
+    }
+}
+
 /// DeleteOptions of a request.
 pub(crate) fn decode_delete_options(bytes: &[u8]) -> Result<DeleteOptions, ApiError> {
     let broken = |what: String| {

@@ -309,14 +309,25 @@ async fn resource_request(
     labels.version = definition.version.to_string();
     labels.resource = definition.resource.to_string();
     labels.scope = scope_label(&target).into();
-    let found = match find_verbs(definition, &target) {
-        Some(verbs) => verbs,
-        None => return Ok(page_not_found()),
+    let Some(found) = find_verbs(definition, &target) else {
+        // The router of custom resources knows the object before it knows the subresource.
+        return match definition.custom {
+            Some(_) if !target.subresource.is_empty() => {
+                Err(ApiError::not_found(&target.group, &target.resource, &target.name))
+            }
+            _ => Ok(page_not_found()),
+        };
     };
     labels.subresource.clone_from(&target.subresource);
     let across_namespaces =
         definition.scope == Scope::Namespaced && !target.namespaced && !matches!(verb, "list" | "watch");
-    if across_namespaces || !found.iter().any(|known| **known == *verb) {
+    // Objects are created in collections, and changed one by one.
+    let misplaced = match verb {
+        "create" => !target.name.is_empty() && target.subresource.is_empty(),
+        "update" | "patch" => target.name.is_empty(),
+        _ => false,
+    };
+    if misplaced || across_namespaces || !found.iter().any(|known| **known == *verb) {
         return Err(method_not_allowed());
     }
     dispatch(state, request, Arc::clone(definition), target, verb).await

@@ -30,10 +30,10 @@ async fn bad_bodies_are_refused() {
         ("bad UTF-8 in YAML", "application/yaml", b"a: \xff".to_vec(), (400, "BadRequest")),
         ("unknown type", "text/plain", b"{}".to_vec(), (415, "UnsupportedMediaType")),
         (
-            "protobuf of an object",
+            "broken protobuf",
             "application/vnd.kubernetes.protobuf",
-            b"k8s\0".to_vec(),
-            (415, "UnsupportedMediaType"),
+            b"k8s\0\xff".to_vec(),
+            (400, "BadRequest"),
         ),
         ("more than 3 MiB", "application/json", large.into_bytes(), (413, "RequestEntityTooLarge")),
     ];

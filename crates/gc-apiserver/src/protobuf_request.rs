@@ -1,0 +1,394 @@
+//! Objects in protobuf requests, read into JSON values by a table of field numbers.
+//!
+//! kubectl and client-go send built-in kinds in protobuf. The table (`protobuf_fields.txt`, written by
+//! `scripts/protobuf-fields`) has one line per message; a reader of a hundred lines walks it, where generated
+//! types and their conversions would be a hundred thousand.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Number, Value};
+
+/// How deep messages may nest.
+const MAXIMUM_DEPTH: usize = 100;
+
+/// What a field holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Integer,
+    Boolean,
+    Bytes,
+    Double,
+    Time,
+    MicroTime,
+    Duration,
+    Quantity,
+    IntOrString,
+    Raw,
+    Message(&'static str),
+    InLine(&'static str),
+    List(Box<Kind>),
+    Map(Box<Kind>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Field {
+    name: &'static str,
+    kind: Kind,
+    /// A zero value is left out of JSON.
+    drop_zero: bool,
+}
+
+/// Fields of a message by number.
+type Fields = HashMap<u32, Field>;
+
+fn table() -> &'static HashMap<&'static str, Fields> {
+    static TABLE: OnceLock<HashMap<&'static str, Fields>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        include_str!("protobuf_fields.txt")
+            .lines()
+            .filter_map(|line| {
+                let mut words = line.split(' ');
+                let name = words.next()?;
+                Some((name, words.filter_map(field).collect()))
+            })
+            .collect()
+    })
+}
+
+fn field(word: &'static str) -> Option<(u32, Field)> {
+    let (number, rest) = word.split_once(':')?;
+    let (name, kind) = rest.split_once(':')?;
+    let (kind, drop_zero) = kind.strip_suffix('?').map_or((kind, false), |kind| (kind, true));
+    Some((number.parse().ok()?, Field { name, kind: parse_kind(kind)?, drop_zero }))
+}
+
+fn parse_kind(text: &'static str) -> Option<Kind> {
+    let (first, rest) = text.split_at_checked(1)?;
+    Some(match first {
+        "s" => Kind::Text,
+        "i" => Kind::Integer,
+        "b" => Kind::Boolean,
+        "y" => Kind::Bytes,
+        "d" => Kind::Double,
+        "T" => Kind::Time,
+        "U" => Kind::MicroTime,
+        "D" => Kind::Duration,
+        "Q" => Kind::Quantity,
+        "I" => Kind::IntOrString,
+        "R" => Kind::Raw,
+        "=" => Kind::Message(rest),
+        "~" => Kind::InLine(rest),
+        "[" => Kind::List(Box::new(parse_kind(rest)?)),
+        "{" => Kind::Map(Box::new(parse_kind(rest)?)),
+        _ => return None,
+    })
+}
+
+/// One field on the wire.
+enum Wire<'a> {
+    Varint(u64),
+    Fixed64(u64),
+    Bytes(&'a [u8]),
+}
+
+type Problem = String;
+
+fn truncated() -> Problem {
+    "the message is cut off".into()
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64, Problem> {
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first().ok_or_else(truncated)?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Ok(value);
+        }
+    }
+    Err("a number has more than 64 bits".into())
+}
+
+fn take<'a>(bytes: &mut &'a [u8], length: u64) -> Result<&'a [u8], Problem> {
+    let length = usize::try_from(length).map_err(|_| truncated())?;
+    let (taken, rest) = bytes.split_at_checked(length).ok_or_else(truncated)?;
+    *bytes = rest;
+    Ok(taken)
+}
+
+/// The next field; `None` at the end.
+fn next_field<'a>(bytes: &mut &'a [u8]) -> Result<Option<(u32, Wire<'a>)>, Problem> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let key = varint(bytes)?;
+    let number = u32::try_from(key >> 3).map_err(|_| "a field number is too large".to_owned())?;
+    let wire = match key & 7 {
+        0 => Wire::Varint(varint(bytes)?),
+        1 => Wire::Fixed64(u64::from_le_bytes(take(bytes, 8)?.try_into().map_err(|_| truncated())?)),
+        2 => {
+            let length = varint(bytes)?;
+            Wire::Bytes(take(bytes, length)?)
+        }
+        5 => {
+            Wire::Fixed64(u64::from(u32::from_le_bytes(take(bytes, 4)?.try_into().map_err(|_| truncated())?)))
+        }
+        other => return Err(format!("wire type {other} is unknown")),
+    };
+    Ok(Some((number, wire)))
+}
+
+/// Reads a built-in kind. `None` if the kind has no message in the table.
+pub(crate) fn object(api_version: &str, kind: &str, raw: &[u8]) -> Option<Result<Value, Problem>> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    // The messages are named after the first part of the group: rbac.authorization.k8s.io is rbac.
+    let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
+    let (label, fields) = table().get_key_value(format!("{package}/{version}.{kind}").as_str())?;
+    Some(message(label, fields, raw, MAXIMUM_DEPTH).map(|mut map| {
+        map.insert("apiVersion".into(), api_version.into());
+        map.insert("kind".into(), kind.into());
+        Value::Object(map)
+    }))
+}
+
+fn message(
+    label: &str,
+    fields: &Fields,
+    mut bytes: &[u8],
+    depth: usize,
+) -> Result<Map<String, Value>, Problem> {
+    let depth = depth.checked_sub(1).ok_or("exceeded max depth")?;
+    let mut map = Map::new();
+    while let Some((number, wire)) = next_field(&mut bytes)? {
+        // What newer clients know beyond the table is dropped, as unknown fields are.
+        let Some(field) = fields.get(&number) else { continue };
+        put(&mut map, field, &wire, depth).map_err(|problem| format!("{label} {}: {problem}", field.name))?;
+    }
+    Ok(map)
+}
+
+fn put(map: &mut Map<String, Value>, field: &Field, wire: &Wire<'_>, depth: usize) -> Result<(), Problem> {
+    match &field.kind {
+        Kind::InLine(label) => {
+            for (key, value) in nested(label, wire, depth)? {
+                map.insert(key, value);
+            }
+        }
+        Kind::List(item) => {
+            let list = map.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
+            if let (Value::Array(list), value) = (list, value(item, wire, depth)?) {
+                list.push(value);
+            }
+        }
+        Kind::Map(item) => {
+            let Wire::Bytes(entry) = wire else { return Err("expected a map entry".into()) };
+            let mut entry = *entry;
+            let (mut key, mut found) = (String::new(), None);
+            while let Some((number, wire)) = next_field(&mut entry)? {
+                match number {
+                    1 => key = text(&wire)?,
+                    2 => found = Some(value(item, &wire, depth)?),
+                    _ => {}
+                }
+            }
+            let entries = map.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
+            if let Value::Object(entries) = entries {
+                let zero =
+                    || if matches!(**item, Kind::Text | Kind::Bytes) { "".into() } else { Value::Null };
+                entries.insert(key, found.unwrap_or_else(zero));
+            }
+        }
+        kind => {
+            let value = value(kind, wire, depth)?;
+            if !(field.drop_zero && is_zero(&value)) && !value.is_null() {
+                map.insert(field.name.into(), value);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::Array(list) => list.is_empty(),
+        Value::Bool(true) | Value::Object(_) => false,
+    }
+}
+
+fn text(wire: &Wire<'_>) -> Result<String, Problem> {
+    match wire {
+        Wire::Bytes(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+        _ => Err("expected a text".into()),
+    }
+}
+
+fn nested(label: &'static str, wire: &Wire<'_>, depth: usize) -> Result<Map<String, Value>, Problem> {
+    let Wire::Bytes(bytes) = wire else { return Err("expected a message".into()) };
+    let fields = table().get(label).ok_or_else(|| format!("{label} is not in the table"))?;
+    message(label, fields, bytes, depth)
+}
+
+/// A message of numbers and one text: what times, quantities and the like are made of.
+struct Small<'a> {
+    numbers: [i64; 4],
+    bytes: Option<&'a [u8]>,
+}
+
+fn small<'a>(wire: &Wire<'a>) -> Result<Small<'a>, Problem> {
+    let Wire::Bytes(bytes) = wire else { return Err("expected a message".into()) };
+    let mut bytes = *bytes;
+    let mut small = Small { numbers: [0; 4], bytes: None };
+    while let Some((number, wire)) = next_field(&mut bytes)? {
+        match (usize::try_from(number).ok(), wire) {
+            (Some(index @ 1..4), Wire::Varint(value)) => small.numbers[index] = value.cast_signed(),
+            (_, Wire::Bytes(bytes)) => small.bytes = Some(bytes),
+            _ => {}
+        }
+    }
+    Ok(small)
+}
+
+fn value(kind: &Kind, wire: &Wire<'_>, depth: usize) -> Result<Value, Problem> {
+    Ok(match (kind, wire) {
+        (Kind::Text, _) => Value::String(text(wire)?),
+        (Kind::Integer, Wire::Varint(number)) => number.cast_signed().into(),
+        (Kind::Boolean, Wire::Varint(number)) => Value::Bool(*number != 0),
+        (Kind::Bytes, Wire::Bytes(bytes)) => STANDARD.encode(bytes).into(),
+        (Kind::Double, Wire::Fixed64(bits)) => {
+            Number::from_f64(f64::from_bits(*bits)).map_or(Value::Null, Value::Number)
+        }
+        (Kind::Time | Kind::MicroTime, Wire::Bytes([])) => Value::Null,
+        (Kind::Time, _) => {
+            let time = jiff::Timestamp::from_second(small(wire)?.numbers[1]);
+            time.map_err(|error| error.to_string())?.to_string().into()
+        }
+        (Kind::MicroTime, _) => {
+            let [_, seconds, nanos, _] = small(wire)?.numbers;
+            let nanos = i32::try_from(nanos).map_err(|_| "the time is out of range")?;
+            let time = jiff::Timestamp::new(seconds, nanos).map_err(|error| error.to_string())?;
+            format!("{time:.6}").into()
+        }
+        (Kind::Duration, _) => format!("{}ns", small(wire)?.numbers[1]).into(),
+        (Kind::Quantity, _) => {
+            String::from_utf8_lossy(small(wire)?.bytes.unwrap_or_default()).into_owned().into()
+        }
+        (Kind::IntOrString, _) => {
+            let small = small(wire)?;
+            if small.numbers[1] == 0 {
+                small.numbers[2].into()
+            } else {
+                String::from_utf8_lossy(small.bytes.unwrap_or_default()).into_owned().into()
+            }
+        }
+        (Kind::Raw, _) => match small(wire)?.bytes {
+            None | Some([]) => Value::Null,
+            Some(bytes) => crate::decode::json(bytes)?.value,
+        },
+        (Kind::Message(label) | Kind::InLine(label), _) => {
+            let mut map = nested(label, wire, depth)?;
+            // A message of a single nameless field is a list with a name of its own.
+            match map.remove("") {
+                Some(list) => list,
+                None => Value::Object(map),
+            }
+        }
+        _ => return Err("the field is of another type".into()),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    /// Writes a message: numbers as varints, the rest with a length.
+    fn bytes(fields: &[(u8, &[u8])]) -> Vec<u8> {
+        fields
+            .iter()
+            .flat_map(|(number, content)| {
+                [&[number << 3 | 2, u8::try_from(content.len()).unwrap()], *content].concat()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_message_that_is_named_is_in_the_table() {
+        fn labels<'a>(kind: &'a Kind, found: &mut Vec<&'a str>) {
+            match kind {
+                Kind::Message(label) | Kind::InLine(label) => found.push(label),
+                Kind::List(item) | Kind::Map(item) => labels(item, found),
+                _ => {}
+            }
+        }
+        let mut found = Vec::new();
+        for field in table().values().flat_map(HashMap::values) {
+            labels(&field.kind, &mut found);
+        }
+        assert!(found.len() > 500);
+        for label in found {
+            assert!(table().contains_key(label), "{label}");
+        }
+        let words: usize =
+            include_str!("protobuf_fields.txt").lines().map(|line| line.split(' ').count() - 1).sum();
+        assert_eq!(table().values().map(HashMap::len).sum::<usize>(), words, "every word is understood");
+    }
+
+    #[test]
+    fn a_config_map_is_read() {
+        let metadata =
+            bytes(&[(1, b"settings"), (2, b""), (8, b""), (11, &bytes(&[(1, b"app"), (2, b"shop")]))]);
+        let raw = bytes(&[
+            (1, &metadata),
+            (2, &bytes(&[(1, b"a"), (2, b"1")])),
+            (2, &bytes(&[(1, b"b"), (2, b"")])),
+            (3, &bytes(&[(1, b"x"), (2, &[0xff])])),
+        ]);
+        assert_eq!(
+            object("v1", "ConfigMap", &raw).unwrap().unwrap(),
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "settings", "labels": {"app": "shop"}},
+                "data": {"a": "1", "b": ""}, "binaryData": {"x": "/w=="},
+            })
+        );
+    }
+
+    #[test]
+    fn in_line_messages_quantities_and_ports_are_read() {
+        // Service.spec.ports[0]: name and targetPort, an IntOrString with a text.
+        let port = bytes(&[(1, b"web"), (4, &[&[0x08, 1, 0x10, 0][..], &bytes(&[(3, b"http")])].concat())]);
+        let service = object("v1", "Service", &bytes(&[(2, &bytes(&[(1, &port)]))])).unwrap().unwrap();
+        assert_eq!(service["spec"]["ports"], json!([{"name": "web", "targetPort": "http"}]));
+        // Pod.spec.volumes[0]: the source is in line in JSON.
+        let source = bytes(&[(2, &bytes(&[(2, &bytes(&[(1, b"1Gi")]))]))]);
+        let volume = bytes(&[(1, b"v"), (2, &source)]);
+        let pod = object("v1", "Pod", &bytes(&[(2, &bytes(&[(1, &volume)]))])).unwrap().unwrap();
+        assert_eq!(pod["spec"]["volumes"], json!([{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}]));
+    }
+
+    #[test]
+    fn kinds_without_a_message_are_told() {
+        assert!(object("v1", "Thing", b"").is_none());
+        assert!(object("example.com/v1", "ConfigMap", b"").is_none());
+        assert!(object("v1", "ConfigMap", b"\xff\xff").unwrap().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            for kind in ["Pod", "ConfigMap", "Service"] {
+                let _ = object("v1", kind, &bytes);
+            }
+        }
+    }
+}
