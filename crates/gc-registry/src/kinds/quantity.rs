@@ -142,9 +142,10 @@ fn scale(whole: &str, fraction: &str, (up, down): Factor) -> i128 {
     const GREATEST: i128 = i64::MAX as i128 * NANO;
     let mut total: i128 = 0;
     for digit in whole.bytes() {
-        total = total.saturating_mul(10).saturating_add(i128::from(digit - b'0')).min(GREATEST);
+        total = total.saturating_mul(10).saturating_add(i128::from(digit - b'0'));
     }
-    let mut nano = total.saturating_mul(NANO).saturating_mul(up).min(GREATEST * 1000);
+    // Many digits may come with a small unit, so the limit is applied at the end.
+    let mut nano = total.saturating_mul(NANO).saturating_mul(up);
     let mut rest = nano % down;
     nano /= down;
     // Digits after the point, each a tenth of the one before; what is below a billionth rounds up.
@@ -152,13 +153,13 @@ fn scale(whole: &str, fraction: &str, (up, down): Factor) -> i128 {
     let mut more = false;
     for digit in fraction.bytes() {
         let here = i128::from(digit - b'0') * place;
-        nano += here / (10 * down);
+        nano = nano.saturating_add(here / (10 * down));
         rest += here % (10 * down);
         more |= place == 0 && digit != b'0';
         place /= 10;
     }
     if rest != 0 || more {
-        nano += 1;
+        nano = nano.saturating_add(1);
     }
     nano.min(GREATEST)
 }
@@ -247,6 +248,7 @@ mod tests {
             ("5.", "5"),
             ("9223372036854775807", "9223372036854775807"),
             ("99999999999999999999", "9223372036854775807"),
+            ("10000.0001Ti", "10995116387711162777600u"),
         ] {
             assert_eq!(Quantity::parse(text).unwrap().to_string(), canonical, "{text}");
         }
