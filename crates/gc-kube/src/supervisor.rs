@@ -15,6 +15,9 @@ use crate::watcher::{WatchContext, Watcher};
 
 /// Discovery is read at least so often (spec 2.2).
 pub const DISCOVERY_PERIOD: Duration = Duration::from_secs(30);
+/// A resource that discovery does not show any more is forgotten after this time: its watch still brings the
+/// removals of its last objects.
+pub const VANISHED_PATIENCE: Duration = Duration::from_millis(700);
 /// Discovery is read at most so often.
 pub const DISCOVERY_PAUSE: Duration = Duration::from_millis(100);
 /// After a sign that what is served has changed, discovery is read again after each of these delays: servers
@@ -36,6 +39,8 @@ pub(crate) struct Supervisor {
 
 struct Known {
     info: ResourceInfo,
+    /// Since when discovery has not shown it.
+    missing_since: Option<Instant>,
     watcher: Option<AbortHandle>,
 }
 
@@ -79,6 +84,11 @@ impl Supervisor {
             };
             while self.watchers.try_join_next().is_some() {}
             let now = Instant::now();
+            let wait = if self.known.values().any(|known| known.missing_since.is_some()) {
+                wait.min(VANISHED_PATIENCE)
+            } else {
+                wait
+            };
             let (next, rest) = match settling.split_first() {
                 Some((first, rest)) => ((*first).min(wait), rest),
                 None => (wait, settling),
@@ -96,16 +106,22 @@ impl Supervisor {
     }
 
     async fn apply(&mut self, discovered: &Discovered) -> Result<(), Closed> {
-        let gone: Vec<_> = self
-            .known
-            .iter()
-            .filter(|(name, known)| match discovered.resources.get(*name) {
+        let now = Instant::now();
+        let mut gone = Vec::new();
+        for (name, known) in &mut self.known {
+            let is_gone = match discovered.resources.get(name) {
                 // Another kind or scope under the old name is another resource.
-                Some(served) => served.kind != known.info.kind || served.scope != known.info.scope,
-                None => !discovered.is_unclear(&name.0),
-            })
-            .map(|(name, _)| name.clone())
-            .collect();
+                Some(served) => {
+                    known.missing_since = None;
+                    served.kind != known.info.kind || served.scope != known.info.scope
+                }
+                None if discovered.is_unclear(&name.0) => false,
+                None => now - *known.missing_since.get_or_insert(now) >= VANISHED_PATIENCE,
+            };
+            if is_gone {
+                gone.push(name.clone());
+            }
+        }
         for name in gone {
             self.forget(&name).await?;
         }
@@ -167,7 +183,7 @@ impl Supervisor {
             let number = info.id.0 as usize;
             watcher = Some(self.watchers.spawn(Watcher::new(self.context.clone(), route, number).run()));
         }
-        self.known.insert(name.clone(), Known { info, watcher });
+        self.known.insert(name.clone(), Known { info, missing_since: None, watcher });
         Ok(())
     }
 

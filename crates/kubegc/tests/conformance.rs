@@ -58,3 +58,14 @@ fn the_server_answers_as_kube_apiserver_does() {
     let server = Kubegc::start("apiserver");
     replay(&server, &scenarios, "api");
 }
+
+#[test]
+fn the_collectors_end_as_those_of_kube_controller_manager_do() {
+    let scenarios = repository().join("../shared/conformance");
+    if !scenarios.join("run.py").exists() {
+        eprintln!("SKIPPED: no recordings at {}", scenarios.display());
+        return;
+    }
+    let server = Kubegc::start("up");
+    replay(&server, &scenarios, "gc");
+}
