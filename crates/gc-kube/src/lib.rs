@@ -32,5 +32,5 @@ pub use collector::{
 pub use connection::ApiClient;
 pub use resources::{ResourceTable, Route};
 pub use status::{ResourceStatus, StatusBoard, SyncState};
-pub use supervisor::{DISCOVERY_PAUSE, DISCOVERY_PERIOD};
+pub use supervisor::{DISCOVERY_PAUSE, DISCOVERY_PERIOD, VANISHED_PATIENCE};
 pub use watcher::{BATCH_EVENTS, PAGE_SIZE};
