@@ -107,21 +107,22 @@ impl CriClient {
     pub async fn version(&self) -> Result<RuntimeVersion, CriError> {
         let request = protocol::VersionRequest { version: HANDSHAKE_VERSION.into() };
         let not_cri = |why: String| CriError::NotCri { endpoint: self.endpoint.clone(), why };
-        let answer: protocol::VersionResponse = match self
-            .call("runtime.v1.RuntimeService/Version", request)
-            .await
-        {
-            Err(CriError::Unimplemented { .. }) => return Err(not_cri("it does not know runtime.v1".into())),
-            // Bytes that are not HTTP/2 break the connection; a runtime that is starting answers by status.
-            Err(CriError::Unavailable { message, .. } | CriError::Refused { message, .. })
-                if message.contains("transport error") || message.contains("h2 protocol") =>
-            {
-                return Err(not_cri(message));
-            }
-            other => other?,
-        };
+        let answer: protocol::VersionResponse =
+            match self.call("runtime.v1.RuntimeService/Version", request).await {
+                Err(CriError::Unimplemented { .. }) => {
+                    return Err(not_cri("it does not know runtime.v1; v1alpha2 alone is not enough".into()));
+                }
+                // Bytes that are not HTTP/2 break the connection; a runtime that is starting answers by status.
+                Err(CriError::Unavailable { message, .. } | CriError::Refused { message, .. })
+                    if message.contains("transport error") || message.contains("h2 protocol") =>
+                {
+                    return Err(not_cri(message));
+                }
+                other => other?,
+            };
         if answer.runtime_name.is_empty()
             || answer.runtime_version.is_empty()
+            || answer.runtime_api_version.is_empty()
             || answer.version != HANDSHAKE_VERSION
         {
             return Err(not_cri(format!("unexpected answer to the version handshake: {answer:?}")));
@@ -204,6 +205,11 @@ impl CriClient {
                 other => other?,
             },
         };
+        if listed.iter().any(|container| container.id.is_empty()) {
+            // It cannot be asked about, and may use any image.
+            let what = "it lists a container without an identifier".into();
+            return Err(CriError::Malformed { call: "ListContainers", what });
+        }
         Ok(listing::containers(listed, sandboxes, self.options.managed_label.as_ref()))
     }
 
@@ -216,7 +222,8 @@ impl CriClient {
         Ok(answer.containers)
     }
 
-    /// By state; and where even the containers of one state are too many, by state and sandbox.
+    /// By state; and where even the containers of one state are too many, by state and sandbox. States are asked for
+    /// in the order in which a container goes through them, so one that moves on between two calls is not missed.
     async fn containers_in_parts(&self, sandboxes: &[Sandbox]) -> Result<Vec<protocol::Container>, CriError> {
         let states = [
             protocol::ContainerState::Created,
@@ -380,9 +387,14 @@ impl CriClient {
                 .map(tonic::Response::into_inner)
                 .map_err(|status| CriError::of(method(call), limit, &status))
         };
-        tokio::time::timeout(limit, answer)
+        let answer = tokio::time::timeout(limit, answer)
             .await
-            .unwrap_or(Err(CriError::Timeout { call: method(call), limit }))
+            .unwrap_or(Err(CriError::Timeout { call: method(call), limit }));
+        if answer.as_ref().is_err_and(CriError::is_outage) {
+            // What comes back may be a newer release, which streams.
+            self.unary_lists_only.store(false, Ordering::Relaxed);
+        }
+        answer
     }
 
     /// All messages of a streaming list, or `None` where the runtime does not have it. A broken stream is an error:

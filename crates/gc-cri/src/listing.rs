@@ -182,14 +182,18 @@ pub(crate) fn containers(
             .as_ref()
             .map(|metadata| metadata.name.as_str())
             .filter(|name| !name.is_empty());
+        // What lacks a part that the protocol promises is not understood, and may use any image: naming none blocks
+        // the removal of images.
+        let references = match (&container.metadata, &container.image) {
+            (Some(_), Some(image)) => {
+                image_references(Some(image), &container.image_ref, &container.image_id)
+            }
+            _ => Vec::new(),
+        };
         Some(ListedContainer {
             images: ContainerImages {
                 container: container.id.as_str().into(),
-                references: image_references(
-                    container.image.as_ref(),
-                    &container.image_ref,
-                    &container.image_id,
-                ),
+                references,
                 volumes: Vec::new(),
             },
             names: Names {

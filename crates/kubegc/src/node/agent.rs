@@ -1,6 +1,6 @@
 //! The passes, their clocks, and what they tell.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use super::containers::{self, Collector, ContainerReport};
 use super::events::{NodeEvents, Told};
 use super::images::{self, ImageMemory, ImageReport, Observation, Outcome, Remover};
 use super::metrics::{CollectorLabel, ImageLabel, ImageReason, KindLabel, Metrics};
-use super::output::{self, Format};
+use super::output::{self, Format, Progress, Tally};
 use super::pods::Pods;
 use super::state::StateDirectory;
 use super::{filesystem, state};
@@ -42,6 +42,8 @@ const FIRST_EVENT_RETRY: Duration = Duration::from_secs(1);
 const MAX_EVENT_RETRY: Duration = Duration::from_mins(5);
 /// Events that wait for the agent. What does not fit is dropped: the next listing shows it all the same.
 const QUEUED_EVENTS: usize = 1024;
+/// Images that stay, named when too little could be freed.
+const MAX_NAMED_IMAGES: usize = 5;
 
 /// Everything that a pass needs.
 pub(super) struct Agent {
@@ -54,6 +56,8 @@ pub(super) struct Agent {
     metrics: Metrics,
     registry: Arc<prometheus_client::registry::Registry>,
     image_failures: u32,
+    tally: Tally,
+    progress: Progress,
 }
 
 impl Agent {
@@ -76,6 +80,8 @@ impl Agent {
             metrics,
             registry,
             image_failures: 0,
+            tally: Tally::default(),
+            progress: Progress::default(),
         }
     }
 
@@ -138,13 +144,15 @@ impl Agent {
             let (observation, plan) = self.look_at_images(state_dir).await?;
             let measured = images::filesystems(&self.client).await?;
             let mut missing = 0_u64;
-            for (filesystem, assessment) in images::assess_all(&measured, &self.config)? {
-                missing =
-                    missing.max(assessment.goal.map_or(0, |goal| match goal.missing_bytes(&filesystem) {
-                        // Inodes alone are short; what each image holds of them nobody knows beforehand.
-                        0 => u64::MAX,
-                        bytes => bytes,
-                    }));
+            let goals = images::assess_all(&measured, &self.config)?.into_iter();
+            for (filesystem, goal) in goals.filter_map(|(filesystem, found)| Some((filesystem, found.goal?)))
+            {
+                missing = missing.max(match goal.missing_bytes(&filesystem) {
+                    _ if !self.config.image_loop => 0,
+                    // Inodes alone are short; what each image holds of them nobody knows beforehand.
+                    0 => u64::MAX,
+                    bytes => bytes,
+                });
             }
             let freed_by_age: u64 = plan.by_age.iter().map(|removal| removal.expected_freed_bytes).sum();
             let needed = needed_by_the_books(&plan.by_space, missing.saturating_sub(freed_by_age)).len();
@@ -167,6 +175,7 @@ impl Agent {
         let state = StateDirectory::open(state_dir)?;
         self.restore(&state)?;
         let stop = stop_on_signals()?;
+        self.progress = Progress::on_a_terminal();
         let mut failures = Vec::new();
         if collect.contains(&Collect::Containers) {
             failures.extend(self.container_pass(false, &stop).await.err());
@@ -174,10 +183,9 @@ impl Agent {
         if collect.contains(&Collect::Images) {
             failures.extend(self.image_pass(&state, &stop).await.err());
         }
-        match failures.into_iter().next() {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        println!("{}", self.tally);
+        let failures: Vec<String> = failures.iter().map(|error| format!("{error:#}")).collect();
+        aggregate(&failures).map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))
     }
 
     /// `kubegc node`
@@ -195,6 +203,7 @@ impl Agent {
         let address = operations::serve(listen, shown).await?;
         info!(%address, "metrics and health");
         let mut used = follow_events(self.client.clone());
+        let mut events = Vec::new();
         let started = tokio::time::Instant::now();
         let (mut images_at, mut containers_at, mut pressure_at) = (started, started, started);
         let (images, containers) =
@@ -218,12 +227,18 @@ impl Agent {
                     ready.store(true, Ordering::Relaxed);
                 }
                 () = sleep_until(pressure_at) => {
+                    let mut wait = PRESSURE_PERIOD;
                     if let Err(error) = self.relieve_pressure(collect, &state, &stop).await {
                         warn!("disk pressure: {error:#}");
+                        // What could not be freed now will not be in ten seconds either.
+                        wait = CONTAINER_PERIOD;
                     }
-                    pressure_at = tokio::time::Instant::now() + PRESSURE_PERIOD;
+                    pressure_at = tokio::time::Instant::now() + wait;
                 }
-                Some(event) = used.recv() => self.note_use(&event).await,
+                _ = used.recv_many(&mut events, QUEUED_EVENTS) => {
+                    self.note_uses(&events).await;
+                    events.clear();
+                }
             }
         }
         state.save(&self.memory.history)?;
@@ -231,15 +246,18 @@ impl Agent {
         Ok(())
     }
 
-    /// A container that starts or ends uses its image at that moment, whether or not a listing ever sees it.
-    async fn note_use(&mut self, event: &ContainerEvent) {
-        if event.image_references.is_empty() {
+    /// A container that starts or ends uses its image at that moment, whether or not a listing ever sees it. One
+    /// listing serves all events that wait.
+    async fn note_uses(&mut self, events: &[ContainerEvent]) {
+        if events.iter().all(|event| event.image_references.is_empty()) {
             return;
         }
         let Ok(listed) = self.client.images().await else { return };
         let index = ImageIndex::new(&listed.images);
-        for image in event.image_references.iter().flat_map(|reference| index.resolve(reference)) {
-            self.memory.history.note_use(&image, event.at);
+        for event in events {
+            for image in event.image_references.iter().flat_map(|reference| index.resolve(reference)) {
+                self.memory.history.note_use(&image, event.at.min(now()));
+            }
         }
     }
 
@@ -277,7 +295,7 @@ impl Agent {
         Ok(report)
     }
 
-    fn count_containers(&self, report: &ContainerReport) {
+    fn count_containers(&mut self, report: &ContainerReport) {
         let succeeded = |failures: Vec<bool>| failures.iter().filter(|failed| !**failed).count() as u64;
         let containers = report.containers.iter().map(|(_, failure)| failure.is_some()).collect::<Vec<_>>();
         let sandboxes = report.sandboxes.iter().map(|(_, failure)| failure.is_some()).collect::<Vec<_>>();
@@ -296,6 +314,9 @@ impl Agent {
             let [(_, containers), (_, sandboxes), (_, directories), (_, links)] = counts;
             info!(containers, sandboxes, directories, links, "removed");
         }
+        for ((_, count), total) in counts.iter().zip(self.tally.leftovers()) {
+            *total += count;
+        }
     }
 
     async fn require_ready_runtime(&self) -> Result<()> {
@@ -308,7 +329,7 @@ impl Agent {
     /// One image pass; the ages are saved whatever became of it.
     async fn image_pass(&mut self, state: &StateDirectory, stop: &Stop) -> Result<()> {
         let began = Instant::now();
-        let done = self.collect_images(stop).await;
+        let done = self.collect_images(state, stop).await;
         let saved = state.save(&self.memory.history);
         self.metrics.pass("images", began.elapsed().as_secs_f64(), done.is_ok());
         match &done {
@@ -324,30 +345,43 @@ impl Agent {
         done.and(saved)
     }
 
-    async fn collect_images(&mut self, stop: &Stop) -> Result<()> {
-        let observation = self.observe_images().await?;
+    async fn collect_images(&mut self, state: &StateDirectory, stop: &Stop) -> Result<()> {
+        let observation = self.observe_images(state).await?;
         if !self.config.image_loop {
             return Ok(());
         }
         self.require_ready_runtime().await?;
         let plan = images::plan_pass(&observation, &self.memory, &self.config)?;
-        let before = images::filesystems(&self.client).await;
+        let before = images::filesystems(&self.client).await.unwrap_or_default();
         let mut report = ImageReport::default();
-        let by_age = plan.by_age.clone();
-        self.remover(stop).remove_all(by_age, &observation, &mut report).await?;
-        let before = before?;
-        let goals = self.goals(stop, &plan).await?;
-        let met = if goals.is_empty() {
-            true
-        } else {
-            self.remover(stop).remove_until(plan.by_space, goals, &observation, &mut report).await?
-        };
-        self.conclude(before, report, met, stop).await
+        let met = self.remove_images(&observation, &plan, &mut report, stop).await;
+        self.conclude(&before, report, met, &largest_kept(&observation, &plan), stop).await
     }
 
-    async fn observe_images(&mut self) -> Result<Observation> {
+    /// By age, then for space. A filesystem that cannot be measured fails the pass only after the first.
+    async fn remove_images(
+        &mut self,
+        observation: &Observation,
+        plan: &ImagePlan,
+        report: &mut ImageReport,
+        stop: &Stop,
+    ) -> Result<bool> {
+        self.remover(stop).remove_all(plan.by_age.clone(), observation, report).await?;
+        let goals = self.goals(stop, plan).await?;
+        if goals.is_empty() {
+            return Ok(true);
+        }
+        self.remover(stop).remove_until(plan.by_space.clone(), goals, observation, report).await
+    }
+
+    async fn observe_images(&mut self, state: &StateDirectory) -> Result<Observation> {
         self.pods.refresh().await;
         let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
+        // What was seen survives even if this process does not survive the pass. A disk too full to note it is no
+        // reason not to free it.
+        if let Err(error) = state.save(&self.memory.history) {
+            warn!("{error:#}");
+        }
         let known = i64::try_from(observation.images.len()).unwrap_or(i64::MAX);
         self.metrics.known.get_or_create(&CollectorLabel { collector: "images" }).set(known);
         Ok(observation)
@@ -360,6 +394,7 @@ impl Agent {
             memory: &mut self.memory,
             named_by_pods: &self.pods.named_images,
             stop,
+            progress: &self.progress,
         }
     }
 
@@ -394,15 +429,18 @@ impl Agent {
     /// Counts, measures and tells what a run over images did.
     async fn conclude(
         &mut self,
-        before: Vec<Filesystem>,
+        before: &[Filesystem],
         mut report: ImageReport,
-        met: bool,
+        met: Result<bool>,
+        largest_kept: &str,
         stop: &Stop,
     ) -> Result<()> {
+        self.progress.end();
         let after = images::filesystems(&self.client).await.unwrap_or_default();
         let available = |list: &[Filesystem]| list.iter().map(|one| one.available_bytes).sum::<u64>();
-        report.freed_bytes = available(&after).saturating_sub(available(&before));
+        report.freed_bytes = available(&after).saturating_sub(available(before));
         self.metrics.freed_bytes.inc_by(report.freed_bytes);
+        self.tally.freed_bytes += report.freed_bytes;
         let mut failures = Vec::new();
         for (removal, outcome) in &report.removals {
             let reason = match removal.reason {
@@ -411,6 +449,7 @@ impl Agent {
             };
             match outcome {
                 Outcome::Removed => {
+                    self.tally.images += 1;
                     self.metrics.images_collected.get_or_create(&ImageLabel { reason }).inc();
                     if removal.irreplaceable {
                         warn!(image = %removal.name, id = %removal.id, "removed an image that no registry could give back");
@@ -428,11 +467,11 @@ impl Agent {
             .failures
             .get_or_create(&CollectorLabel { collector: "images" })
             .inc_by(failures.len() as u64);
-        if met || stop.is_requested() {
+        if met? || stop.is_requested() {
             return Ok(());
         }
         if let Some((filesystem, freed)) = &report.shortage {
-            let message = shortage_message(filesystem, *freed);
+            let message = format!("{}{largest_kept}", shortage_message(filesystem, *freed));
             if failures.is_empty() {
                 self.events.warn(Told::FreeDiskSpaceFailed, &message).await;
             }
@@ -475,9 +514,10 @@ impl Agent {
 
     async fn free_images(&mut self, mut goal: Goal, state: &StateDirectory, stop: &Stop) -> Result<()> {
         self.require_ready_runtime().await?;
-        let observation = self.observe_images().await?;
+        let observation = self.observe_images(state).await?;
         let plan = images::plan_pass(&observation, &self.memory, &self.config)?;
         let before = images::filesystems(&self.client).await?;
+        let kept = largest_kept(&observation, &plan);
         // The signal may be about the node's filesystem, which the images share: measure it where they lie.
         if !before.iter().any(|filesystem| filesystem.path == goal.path)
             && let Some(first) = before.first()
@@ -486,9 +526,9 @@ impl Agent {
         }
         let list = plan.by_age.into_iter().chain(plan.by_space).collect();
         let mut report = ImageReport::default();
-        let met = self.remover(stop).remove_until(list, vec![goal], &observation, &mut report).await?;
-        state.save(&self.memory.history)?;
-        self.conclude(before, report, met, stop).await
+        let met = self.remover(stop).remove_until(list, vec![goal], &observation, &mut report).await;
+        let saved = state.save(&self.memory.history);
+        self.conclude(&before, report, met, &kept, stop).await.and(saved)
     }
 
     async fn measure(&self) -> Result<Measured> {
@@ -509,6 +549,21 @@ impl Agent {
         };
         Ok(Measured { topology, node: node.filesystem, images: images.filesystem })
     }
+}
+
+/// Names the largest images that stay, for whoever wonders where the space went.
+fn largest_kept(observation: &Observation, plan: &ImagePlan) -> String {
+    let reasons: BTreeMap<_, _> = plan.kept.iter().map(|(id, reason)| (id, reason)).collect();
+    let mut kept: Vec<_> =
+        observation.images.iter().filter_map(|image| Some((image, reasons.get(&image.id)?))).collect();
+    if kept.is_empty() {
+        return String::new();
+    }
+    kept.sort_by(|(a, _), (b, _)| b.size_bytes.cmp(&a.size_bytes).then_with(|| a.id.cmp(&b.id)));
+    let named = kept.iter().take(MAX_NAMED_IMAGES).map(|(image, reason)| {
+        format!("{} ({}, {})", image.display_name(), BinaryBytes(image.size_bytes), output::keep(reason))
+    });
+    format!(" Largest images that stay: {}.", named.collect::<Vec<_>>().join(", "))
 }
 
 /// Several failures in one line: unique, in order (spec, 17.3).

@@ -232,7 +232,9 @@ impl Collector<'_> {
 
 /// Removes the files of one container log: the log and its rotations, and no link's target.
 fn remove_log_files(log_path: &str, root: &Path) -> Result<()> {
-    let Some(folder) = Path::new(log_path).parent() else { return Ok(()) };
+    let Some(folder) = Path::new(log_path).parent().filter(|folder| is_really_below(folder, root)) else {
+        return Ok(());
+    };
     let names: Vec<String> = match fs::read_dir(folder) {
         Ok(entries) => entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -244,6 +246,15 @@ fn remove_log_files(log_path: &str, root: &Path) -> Result<()> {
             .with_context(|| format!("cannot remove {}", path.display()))?;
     }
     Ok(())
+}
+
+/// Whether a path lies below the root without a link on the way.
+fn is_really_below(folder: &Path, root: &Path) -> bool {
+    let Ok(below) = folder.strip_prefix(root) else { return false };
+    match (fs::canonicalize(folder), fs::canonicalize(root)) {
+        (Ok(folder), Ok(root)) => folder == root.join(below),
+        _ => false,
+    }
 }
 
 /// Removes a path only if it is a symbolic link.
@@ -332,6 +343,10 @@ mod tests {
         remove_log_files(log.to_str().unwrap(), root.path()).unwrap();
         remove_log_files("", root.path()).unwrap();
         remove_log_files(folder.join("1.log").to_str().unwrap(), Path::new("/somewhere/else")).unwrap();
+        symlink(root.path().join("ns_pod_uid"), root.path().join("ns_link_uid")).unwrap();
+        let through_a_link = root.path().join("ns_link_uid/c/1.log");
+        remove_log_files(through_a_link.to_str().unwrap(), root.path()).unwrap();
+        remove_log_files("relative/0.log", root.path()).unwrap();
         let mut left: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["1.log", "10.log"]);

@@ -1,6 +1,7 @@
 //! Events on the Node object (spec `node-gc.md`, section 17.1).
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -14,6 +15,8 @@ use super::clock::now;
 
 /// Events on a Node live here, since a Node has no namespace.
 const NAMESPACE: &str = "default";
+/// The same reason is told to the server at most this often; what comes in between raises the count.
+const QUIET: Duration = Duration::from_mins(5);
 /// Longest message kept; events are no place for lists of thousands.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
@@ -37,25 +40,56 @@ pub(super) struct NodeEvents {
     target: Option<(ApiClient, String)>,
     /// Name and count of the event of each reason (there are five).
     written: BTreeMap<Told, (String, u32)>,
+    /// When each was told last, and how often it has come up since.
+    told: BTreeMap<Told, (Instant, u32)>,
 }
 
 impl NodeEvents {
     /// Without a server, events are only logged.
     #[must_use]
     pub(super) fn new(target: Option<(ApiClient, String)>) -> Self {
-        Self { target, written: BTreeMap::new() }
+        Self { target, written: BTreeMap::new(), told: BTreeMap::new() }
     }
 
-    /// Logs a warning and writes an event, as far as a server takes it.
+    /// Logs a warning and writes an event, as far as a server takes it; not more often than every [`QUIET`].
     pub(super) async fn warn(&mut self, what: Told, message: &str) {
+        let Some(times) = self.due(what, Instant::now()) else {
+            debug!(reason = ?what, "{message}");
+            return;
+        };
         warn!(reason = ?what, "{message}");
         let Some((client, node)) = self.target.clone() else { return };
-        if let Err(error) = self.write(&client, &node, what, message).await {
+        if let Err(error) = self.write(&client, &node, what, message, times).await {
             debug!(reason = ?what, "the event was not written: {error:#}");
         }
     }
 
-    async fn write(&mut self, client: &ApiClient, node: &str, what: Told, message: &str) -> Result<()> {
+    /// How often it has come up since it was last told, if it is to be told now.
+    fn due(&mut self, what: Told, now: Instant) -> Option<u32> {
+        match self.told.get_mut(&what) {
+            Some((last, since)) if now.duration_since(*last) < QUIET => {
+                *since += 1;
+                None
+            }
+            Some((last, since)) => {
+                *last = now;
+                Some(1 + std::mem::take(since))
+            }
+            None => {
+                self.told.insert(what, (now, 0));
+                Some(1)
+            }
+        }
+    }
+
+    async fn write(
+        &mut self,
+        client: &ApiClient,
+        node: &str,
+        what: Told,
+        message: &str,
+        times: u32,
+    ) -> Result<()> {
         let mut end = message.len().min(MAX_MESSAGE_BYTES);
         while !message.is_char_boundary(end) {
             end -= 1;
@@ -63,10 +97,10 @@ impl NodeEvents {
         let (message, moment) =
             (&message[..end], jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
         if let Some((name, count)) = self.written.get(&what).cloned() {
-            let patch = json!({"count": count + 1, "lastTimestamp": moment, "message": message});
+            let patch = json!({"count": count + times, "lastTimestamp": moment, "message": message});
             let path = format!("/api/v1/namespaces/{NAMESPACE}/events/{name}");
             if send(client, Method::PATCH, &path, "application/merge-patch+json", &patch).await.is_ok() {
-                self.written.insert(what, (name, count + 1));
+                self.written.insert(what, (name, count + times));
                 return Ok(());
             }
             // It has expired; begin anew.
@@ -76,7 +110,7 @@ impl NodeEvents {
         let event = json!({
             "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": NAMESPACE},
             "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node},
-            "reason": format!("{what:?}"), "message": message, "type": "Warning", "count": 1,
+            "reason": format!("{what:?}"), "message": message, "type": "Warning", "count": times,
             "firstTimestamp": moment, "lastTimestamp": moment,
             "source": {"component": "kubegc", "host": node}, "reportingComponent": "kubegc", "reportingInstance": node,
         });
@@ -88,7 +122,7 @@ impl NodeEvents {
             &event,
         )
         .await?;
-        self.written.insert(what, (name, 1));
+        self.written.insert(what, (name, times));
         Ok(())
     }
 }
@@ -107,4 +141,23 @@ async fn send(
     let answer = client.call(request).await?;
     ensure!(answer.head.status.is_success(), "{}", answer.head.status);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// T180: told once, then not for a while, and nothing is lost of the count.
+    #[test]
+    fn the_same_reason_is_told_rarely() {
+        let mut events = NodeEvents::new(None);
+        let start = Instant::now();
+        let mut at = |seconds, what| events.due(what, start + Duration::from_secs(seconds));
+        assert_eq!(at(0, Told::FreeDiskSpaceFailed), Some(1));
+        assert_eq!(at(10, Told::FreeDiskSpaceFailed), None);
+        assert_eq!(at(20, Told::EvictionThresholdMet), Some(1));
+        assert_eq!(at(299, Told::FreeDiskSpaceFailed), None);
+        assert_eq!(at(300, Told::FreeDiskSpaceFailed), Some(3));
+        assert_eq!(at(301, Told::FreeDiskSpaceFailed), None);
+    }
 }

@@ -15,9 +15,15 @@ pub(super) struct Measurement {
     pub device: u64,
 }
 
-/// Measures the filesystem that a path lies on. A path that does not exist yet is measured at its nearest parent.
+/// Measures the filesystem that a path lies on. A path that does not exist yet is measured at its parent. If that
+/// does not exist either, this process does not see what the runtime sees (it runs in a container without that mount),
+/// and whatever it measured would be another filesystem.
 pub(super) fn measure(path: &str) -> Result<Measurement> {
-    let existing = nearest_existing(Path::new(path));
+    let existing = existing_or_parent(Path::new(path)).with_context(|| {
+        format!(
+            "{path} is not visible from here; in a container, mount it at the same path (read-only is enough)"
+        )
+    })?;
     let stat =
         rustix::fs::stat(&existing).with_context(|| format!("cannot look at {}", existing.display()))?;
     let space = rustix::fs::statvfs(&existing)
@@ -34,9 +40,8 @@ pub(super) fn measure(path: &str) -> Result<Measurement> {
     })
 }
 
-fn nearest_existing(path: &Path) -> PathBuf {
-    let existing = path.ancestors().find(|ancestor| ancestor.exists());
-    existing.unwrap_or(Path::new("/")).to_owned()
+fn existing_or_parent(path: &Path) -> Option<PathBuf> {
+    path.ancestors().take(2).find(|ancestor| ancestor.exists()).map(Path::to_owned)
 }
 
 #[cfg(test)]
@@ -48,10 +53,12 @@ mod tests {
     fn a_path_that_does_not_exist_yet_is_measured_at_its_parent() {
         let folder = tempfile::tempdir().unwrap();
         let here = measure(folder.path().to_str().unwrap()).unwrap();
-        let below = folder.path().join("not/yet");
+        let below = folder.path().join("not-yet");
         let there = measure(below.to_str().unwrap()).unwrap();
         assert_eq!(here.device, there.device);
         assert_eq!(here.filesystem.capacity_bytes, there.filesystem.capacity_bytes);
         assert!(here.filesystem.capacity_bytes >= here.filesystem.available_bytes);
+        let elsewhere = measure(below.join("at/all").to_str().unwrap()).unwrap_err().to_string();
+        assert!(elsewhere.contains("not visible from here"), "{elsewhere}");
     }
 }

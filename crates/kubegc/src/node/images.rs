@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 use super::clock::{Stop, now};
 use super::config::NodeConfig;
 use super::filesystem;
+use super::output::Progress;
 
 /// Statuses asked for at once.
 const PARALLEL_STATUSES: usize = 16;
@@ -204,6 +205,7 @@ pub(super) struct Remover<'a> {
     pub memory: &'a mut ImageMemory,
     pub named_by_pods: &'a [Arc<str>],
     pub stop: &'a Stop,
+    pub progress: &'a Progress,
 }
 
 impl Remover<'_> {
@@ -269,7 +271,8 @@ impl Remover<'_> {
         self.memory.history.note_uses(&fresh.usage.in_use, now());
         let by_id: BTreeMap<&ImageId, &Image> =
             observation.images.iter().map(|image| (&image.id, image)).collect();
-        let (client, ages, protection) = (self.client, self.config.ages, &self.config.protection);
+        let (client, stop) = (self.client, self.stop);
+        let (ages, protection) = (self.config.ages, &self.config.protection);
         let still = snapshot(&fresh, self.memory, protection);
         let outcomes: Vec<(Removal, Outcome, bool)> = stream::iter(batch)
             .map(|removal| {
@@ -280,25 +283,28 @@ impl Remover<'_> {
                     (removal, outcome, outage)
                 }
             })
+            .take_while(|_| std::future::ready(!stop.is_requested()))
             .buffered(self.config.parallel_removals)
             .collect()
             .await;
         let mut done = Vec::new();
         let mut lost = None;
         for (removal, outcome, outage) in outcomes {
-            done.push((removal.clone(), self.note(&removal, &outcome)));
+            done.push((removal.clone(), self.note(&removal, &outcome, outage)));
             if let (true, Outcome::Failed(why)) = (outage, &outcome) {
-                lost = Some(why.clone());
+                lost.get_or_insert_with(|| why.clone());
             }
             report.removals.push((removal, outcome));
         }
+        self.progress.show("images", report.removals.len());
         match lost {
             Some(why) => anyhow::bail!("the runtime went away during the pass: {why}"),
             None => Ok(done),
         }
     }
 
-    fn note(&mut self, removal: &Removal, outcome: &Outcome) -> Removed {
+    /// An image is left alone for a while if its removal failed, but not if the whole runtime did.
+    fn note(&mut self, removal: &Removal, outcome: &Outcome, outage: bool) -> Removed {
         match outcome {
             Outcome::Removed => {
                 self.memory.history.forget(&removal.id);
@@ -306,6 +312,7 @@ impl Remover<'_> {
                 Removed::Yes
             }
             Outcome::Kept(_) => Removed::KeptAfterAll,
+            Outcome::Failed(_) if outage => Removed::Failed,
             Outcome::Failed(_) => {
                 let wait =
                     self.memory.backoff.get(&removal.id).map_or(FIRST_BACKOFF, |(_, wait)| {

@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Subcommand, ValueEnum};
 use gc_cri::{CriClient, Endpoint};
 use serde_json::Value;
@@ -72,7 +73,8 @@ pub(crate) struct NodeOptions {
     #[arg(long, env = "NODE_NAME", value_name = "NAME", global = true)]
     node_name: Option<String>,
     /// The cluster whose pods are asked for; "" for none [default: that of the pod that this runs in, else none]
-    #[arg(long, value_name = "FILE", global = true)]
+    // Not clap's own parser of paths, which refuses an empty one.
+    #[arg(long, value_name = "FILE", global = true, value_parser = OsStringValueParser::new().map(PathBuf::from))]
     kubeconfig: Option<PathBuf>,
     /// Static pod manifests, whose images are kept when no cluster is asked
     #[arg(long, value_name = "DIR")]
@@ -99,7 +101,7 @@ enum NodeCommand {
 pub(crate) fn run(options: NodeOptions) -> Result<()> {
     crate::logging::start(&options.log)?;
     let file = match &options.flags.config {
-        Some(path) => read_file(path)?,
+        Some(path) => read_file(path).map_err(|error| crate::UsageError::new(format!("{error:#}")))?,
         None => Value::Null,
     };
     let (config, notices) = config::resolve(&file, &options.flags).map_err(crate::UsageError::new)?;

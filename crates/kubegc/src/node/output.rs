@@ -1,7 +1,8 @@
 //! What people and programs see: plans, lists and reports.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::fmt;
+use std::io::{IsTerminal as _, Write};
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -29,6 +30,69 @@ pub(super) enum Format {
     Json,
     /// YAML.
     Yaml,
+}
+
+/// What was removed since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// Images.
+    pub images: u64,
+    /// Bytes that became available on the image filesystems meanwhile.
+    pub freed_bytes: u64,
+    containers: u64,
+    sandboxes: u64,
+    log_directories: u64,
+    links: u64,
+}
+
+impl Tally {
+    /// Containers, sandboxes, log directories and links, in this order.
+    pub(super) fn leftovers(&mut self) -> [&mut u64; 4] {
+        [&mut self.containers, &mut self.sandboxes, &mut self.log_directories, &mut self.links]
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Removed {} images ({} freed), {} containers, {} sandboxes, {} log directories and {} dead links.",
+            self.images,
+            BinaryBytes(self.freed_bytes),
+            self.containers,
+            self.sandboxes,
+            self.log_directories,
+            self.links
+        )
+    }
+}
+
+/// One line on a terminal that says how far a pass is; silent elsewhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Progress {
+    shown: bool,
+}
+
+impl Progress {
+    /// Shown if standard error is a terminal.
+    #[must_use]
+    pub(super) fn on_a_terminal() -> Self {
+        Self { shown: std::io::stderr().is_terminal() }
+    }
+
+    /// Writes over the line.
+    pub(super) fn show(self, what: &str, done: usize) {
+        if self.shown {
+            eprint!("\r{what}: {done} looked at\x1b[K");
+        }
+    }
+
+    /// Clears the line.
+    pub(super) fn end(self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
 }
 
 /// Rows under headings, each column as wide as its widest cell.
@@ -90,7 +154,8 @@ fn reason(reason: RemovalReason) -> &'static str {
     }
 }
 
-fn keep(reason: &KeepReason) -> String {
+/// Why an image stays, in words.
+pub(super) fn keep(reason: &KeepReason) -> String {
     match reason {
         KeepReason::InUse => "in use".into(),
         KeepReason::Pinned => "pinned by the runtime".into(),

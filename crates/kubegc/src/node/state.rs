@@ -12,6 +12,7 @@ use gc_retention::images::history::{ImageHistory, ImageRecord};
 use gc_types::UnixNanoseconds;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 /// Format of the file. A file of another version is quarantined, not guessed at.
 const VERSION: u32 = 1;
@@ -95,13 +96,22 @@ impl StateDirectory {
             fs::rename(&temporary, &path)?;
             File::open(&self.path)?.sync_all()
         };
-        write().with_context(|| format!("cannot save {}", path.display()))
+        write()
+            .inspect_err(|_| {
+                // On a full disk half a file would only take more of it.
+                let _ = fs::remove_file(&temporary);
+            })
+            .with_context(|| format!("cannot save {}", path.display()))
     }
 }
 
 /// What an agent saved in this directory, for questions: nothing is locked, moved or made.
 pub(super) fn peek(directory: &Path, now: UnixNanoseconds) -> Result<ImageHistory> {
-    Ok(read(&directory.join(FILE_NAME), now)?.unwrap_or_default())
+    let path = directory.join(FILE_NAME);
+    Ok(read(&path, now)?.unwrap_or_else(|why| {
+        warn!("{} cannot be read ({why}); every image counts as new", path.display());
+        ImageHistory::default()
+    }))
 }
 
 /// The saved history, or why the file is none of ours.
