@@ -230,8 +230,8 @@ pub(crate) fn unsupported_media_type(supported: &str) -> ApiError {
 mod tests {
     use super::*;
 
-    fn representation(encoding: Encoding, form: Form) -> Option<Representation> {
-        Some(Representation { encoding, form, pretty: false, beta: false })
+    fn representation(encoding: Encoding, form: Form) -> Representation {
+        Representation { encoding, form, pretty: false, beta: false }
     }
 
     #[test]
@@ -242,30 +242,30 @@ mod tests {
         let metadata_protobuf =
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
         let table = [
-            ("", Purpose::Answer, representation(Json, Object)),
-            ("*/*", Purpose::Answer, representation(Json, Object)),
-            ("application/*", Purpose::Answer, representation(Json, Object)),
-            ("text/html, application/json;q=0.5", Purpose::Answer, representation(Json, Object)),
-            ("application/yaml", Purpose::Answer, representation(Yaml, Object)),
-            ("application/json;q=0.1,application/yaml", Purpose::Answer, representation(Yaml, Object)),
+            ("", Purpose::Answer, Some(representation(Json, Object))),
+            ("*/*", Purpose::Answer, Some(representation(Json, Object))),
+            ("application/*", Purpose::Answer, Some(representation(Json, Object))),
+            ("text/html, application/json;q=0.5", Purpose::Answer, Some(representation(Json, Object))),
+            ("application/yaml", Purpose::Answer, Some(representation(Yaml, Object))),
+            ("application/json;q=0.1,application/yaml", Purpose::Answer, Some(representation(Yaml, Object))),
             ("application/yaml", Purpose::Watch, None),
             ("text/html", Purpose::Answer, None),
-            (as_table, Purpose::Answer, representation(Json, Table)),
+            (as_table, Purpose::Answer, Some(representation(Json, Table))),
             (
                 "application/json;as=Something;v=v1;g=meta.k8s.io, application/json",
                 Purpose::Answer,
-                representation(Json, Object),
+                Some(representation(Json, Object)),
             ),
             ("application/json;as=Something;v=v1;g=meta.k8s.io", Purpose::Answer, None),
             ("application/json;as=Table;v=v9;g=meta.k8s.io", Purpose::Answer, None),
-            (metadata_protobuf, Purpose::Answer, representation(Protobuf, Metadata)),
-            (metadata_protobuf, Purpose::Watch, representation(Protobuf, Metadata)),
+            (metadata_protobuf, Purpose::Answer, Some(representation(Protobuf, Metadata))),
+            (metadata_protobuf, Purpose::Watch, Some(representation(Protobuf, Metadata))),
             ("application/vnd.kubernetes.protobuf", Purpose::Answer, None),
-            ("application/vnd.kubernetes.protobuf", Purpose::Status, representation(Protobuf, Object)),
+            ("application/vnd.kubernetes.protobuf", Purpose::Status, Some(representation(Protobuf, Object))),
             (
                 "application/vnd.kubernetes.protobuf,application/json",
                 Purpose::Answer,
-                representation(Json, Object),
+                Some(representation(Json, Object)),
             ),
         ];
         for (accept, purpose, want) in table {

@@ -154,8 +154,8 @@ impl Pki {
             .map_err(|error| PkiError::BadKey { what: "ca.crt".into(), detail: error.to_string() })?;
         let issuer = Issuer::new(ca_params, ca_key);
 
-        let (serving, serving_key) = issue(&issuer, "the server", serving_params(hosts, now)?)?;
-        let (admin, admin_key) = issue(&issuer, "the administrator", admin_params(now))?;
+        let (serving, serving_key) = issue(&issuer, "the server", &serving_params(hosts, now)?)?;
+        let (admin, admin_key) = issue(&issuer, "the administrator", &admin_params(now))?;
         keep.write("admin.crt", &admin.pem())?;
         keep.write("admin.key", &admin_key.serialize_pem())?;
         Ok(Self {
@@ -212,7 +212,7 @@ fn new_key() -> Result<KeyPair, PkiError> {
 fn issue(
     issuer: &Issuer<'_, KeyPair>,
     what: &'static str,
-    params: CertificateParams,
+    params: &CertificateParams,
 ) -> Result<(rcgen::Certificate, KeyPair), PkiError> {
     let key = new_key()?;
     let certificate = params.signed_by(&key, issuer).map_err(|error| make(what, &error))?;

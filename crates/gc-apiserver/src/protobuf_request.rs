@@ -205,7 +205,8 @@ fn put(map: &mut Map<String, Value>, field: &Field, wire: &Wire<'_>, depth: usiz
         }
         kind => {
             let value = value(kind, wire, depth)?;
-            if !(field.drop_zero && is_zero(&value)) && !value.is_null() {
+            let left_out = value.is_null() || (field.drop_zero && is_zero(&value));
+            if !left_out {
                 map.insert(field.name.into(), value);
             }
         }

@@ -143,7 +143,7 @@ impl Server {
         let starting = Arc::clone(&state);
         tokio::task::spawn_blocking(move || {
             let user = system_user();
-            starting.with_context(&user, "kubegc", |registry, context| registry.bootstrap(context))
+            starting.with_context(&user, "kubegc", gc_registry::Registry::bootstrap)
         })
         .await
         .unwrap_or_else(|failure| Err(ApiError::internal(failure)))
@@ -316,7 +316,7 @@ async fn maintain(state: Arc<State>) {
         let tending = Arc::clone(&state);
         let done = run_blocking(move || {
             let user = system_user();
-            tending.with_context(&user, "kubegc", |registry, context| registry.maintain(context))
+            tending.with_context(&user, "kubegc", gc_registry::Registry::maintain)
         });
         if let Err(error) = done.await {
             tracing::warn!(%error, "tending the registry failed, and will be tried again");

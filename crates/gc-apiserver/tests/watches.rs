@@ -23,9 +23,9 @@ async fn changes_arrive_in_order_and_the_watch_ends_at_its_timeout() {
     let path = format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=1&resourceVersion={version}");
     let mut events = Lines::new(server.open("GET", &path, &[], "").await);
     server.config_map("a").await;
-    let patch = json!({"data": {"k": "w"}}).to_string();
+    let change = json!({"data": {"k": "w"}}).to_string();
     let headers = [("content-type", "application/merge-patch+json")];
-    assert_eq!(server.send("PATCH", &format!("{CONFIG_MAPS}/a"), &headers, patch).await.code, 200);
+    assert_eq!(server.send("PATCH", &format!("{CONFIG_MAPS}/a"), &headers, change).await.code, 200);
     assert_eq!(server.send("DELETE", &format!("{CONFIG_MAPS}/a"), &[], "").await.code, 200);
     for want in ["ADDED", "MODIFIED", "DELETED"] {
         assert_eq!(events.next_name().await, pair(want, "a"));
