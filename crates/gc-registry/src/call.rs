@@ -230,6 +230,9 @@ impl<'a> Call<'a> {
                 ));
             }
             meta::metadata_mut(object).insert("namespace".into(), wanted.as_str().into());
+        } else {
+            // Upstream takes it for a slip and drops it.
+            meta::metadata_mut(object).remove("namespace");
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The custom resource definitions as they are stored, compiled.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -27,30 +27,17 @@ struct Definition {
 pub(crate) struct Definitions(BTreeMap<Key, Definition>);
 
 impl Definitions {
-    /// Reads what has changed; returns the storage prefixes of resources that are no longer served.
-    pub(crate) fn refresh(&mut self, storage: &dyn Storage) -> Result<Vec<String>, ApiError> {
+    /// Reads what has changed.
+    pub(crate) fn refresh(&mut self, storage: &dyn Storage) -> Result<(), ApiError> {
         let answer =
             storage.range(persist::DEFINITIONS, &RangeOptions::default()).map_err(persist::storage_error)?;
-        let before = self.prefixes();
         let mut old = std::mem::take(&mut self.0);
         for item in answer.items {
             let known = old.remove(&item.key).filter(|known| known.revision == item.mod_revision);
-            let definition = match known {
-                Some(known) => known,
-                None => compile(&item.value, item.mod_revision),
-            };
+            let definition = known.unwrap_or_else(|| compile(&item.value, item.mod_revision));
             self.0.insert(item.key, definition);
         }
-        let after = self.prefixes();
-        Ok(before.difference(&after).cloned().collect())
-    }
-
-    fn prefixes(&self) -> BTreeSet<String> {
-        self.0
-            .values()
-            .flat_map(|definition| &definition.served)
-            .map(|row| persist::resource_prefix(row))
-            .collect()
+        Ok(())
     }
 
     /// Every served resource.

@@ -28,6 +28,9 @@ const PUMP_BUDGET: usize = 1024;
 /// Changes a watch takes out of its window at once.
 pub(crate) const READ_BATCH: usize = 64;
 
+/// The number of a watch that the hub does not know.
+pub(crate) const NO_WATCHER: u64 = 0;
+
 /// One change of one object.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -100,8 +103,8 @@ struct Watcher {
 enum Closed {
     /// Changes were missed.
     Expired,
-    /// The resource is gone.
-    Ended,
+    /// The resource is gone; the changes before this number are still read.
+    Ended(u64),
 }
 
 #[derive(Debug, Default)]
@@ -113,6 +116,8 @@ struct Window {
     /// Everything after this revision is here.
     complete_after: Revision,
     watchers: BTreeMap<u64, Watcher>,
+    /// Whether the resource is gone, so that nobody needs the changes once its watches are.
+    ended: bool,
 }
 
 impl Window {
@@ -143,10 +148,31 @@ impl Window {
         self.entries.push_back(entry);
     }
 
+    /// Drops all changes, which were those up to a revision.
+    fn forget(&mut self, up_to: Revision) {
+        self.first = self.end();
+        self.entries.clear();
+        self.bytes = 0;
+        self.complete_after = self.complete_after.max(up_to);
+    }
+
+    /// The watches missed changes.
+    fn expire_all(&mut self) {
+        self.close_all(Closed::Expired);
+    }
+
+    /// The resource is gone: its watches end when they have read what there is.
+    fn end_all(&mut self) {
+        self.ended = true;
+        self.close_all(Closed::Ended(self.end()));
+    }
+
     fn close_all(&mut self, why: Closed) {
+        let end = self.end();
         for watcher in self.watchers.values_mut() {
             watcher.closed.get_or_insert(why);
             if let Some(waker) = watcher.parked.take() {
+                watcher.position = end;
                 waker.wake();
             }
         }
@@ -262,11 +288,8 @@ impl Hub {
                 state.start = newest;
                 state.definitions_changed = true;
                 for window in state.windows.values_mut() {
-                    window.first = window.end();
-                    window.entries.clear();
-                    window.bytes = 0;
-                    window.complete_after = newest;
-                    window.close_all(Closed::Expired);
+                    window.expire_all();
+                    window.forget(newest);
                 }
                 Ok(())
             }
@@ -305,15 +328,13 @@ impl Hub {
 
     /// Ends a watch.
     pub(crate) fn unsubscribe(&self, prefix: &str, id: u64) {
-        if let Some(window) = lock(&self.state).windows.get_mut(prefix) {
+        let mut state = lock(&self.state);
+        let seen = state.last.0;
+        if let Some(window) = state.windows.get_mut(prefix) {
             window.watchers.remove(&id);
-        }
-    }
-
-    /// Closes all watches of a resource that is no longer served.
-    pub(crate) fn end_all(&self, prefix: &str) {
-        if let Some(window) = lock(&self.state).windows.get_mut(prefix) {
-            window.close_all(Closed::Ended);
+            if window.ended && window.watchers.is_empty() {
+                window.forget(seen);
+            }
         }
     }
 
@@ -323,10 +344,8 @@ impl Hub {
         let Some(window) = state.windows.get_mut(prefix) else { return Read::Ended };
         let (first, end) = (window.first, window.end());
         let Some(watcher) = window.watchers.get_mut(&id) else { return Read::Ended };
-        match watcher.closed {
-            Some(Closed::Expired) => return Read::Expired,
-            Some(Closed::Ended) => return Read::Ended,
-            None => {}
+        if watcher.closed == Some(Closed::Expired) {
+            return Read::Expired;
         }
         if watcher.parked.is_some() {
             // Nothing of its scope came since it was parked, or it would have been woken.
@@ -334,6 +353,9 @@ impl Hub {
         }
         if watcher.position < first {
             return Read::Expired;
+        }
+        if matches!(watcher.closed, Some(Closed::Ended(last)) if watcher.position >= last) {
+            return Read::Ended;
         }
         if watcher.position == end {
             watcher.parked = Some(context.waker().clone());
@@ -377,9 +399,14 @@ impl State {
             previous: change.previous.map(|previous| previous.value),
             views: Mutex::default(),
         });
-        // The changes of one transaction have one revision, so the version before is what is surely complete.
-        self.progress = self.progress.max(Revision(change.revision.0.saturating_sub(1)));
+        let gone = if definition && entry.value.is_none() { entry.previous.as_deref() } else { None };
+        if let Some(window) = gone.and_then(served_prefix).and_then(|prefix| self.windows.get_mut(&*prefix)) {
+            window.end_all();
+        }
+        // The registry writes one key in a transaction, so nothing more comes of this revision.
+        self.progress = self.progress.max(change.revision);
         if let Some(window) = self.windows.get_mut(prefix) {
+            window.ended = false;
             window.push(entry);
         } else {
             let mut window = Window { complete_after: start, ..Window::default() };
@@ -387,6 +414,14 @@ impl State {
             self.windows.insert(prefix.into(), window);
         }
     }
+}
+
+/// The storage prefix of the instances of a definition.
+fn served_prefix(definition: &[u8]) -> Option<Box<str>> {
+    let definition: serde_json::Value = serde_json::from_slice(definition).ok()?;
+    let group = definition.pointer("/spec/group")?.as_str()?;
+    let plural = definition.pointer("/spec/names/plural")?.as_str()?;
+    Some(format!("/{group}/{plural}/").into())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

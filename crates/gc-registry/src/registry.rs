@@ -216,12 +216,9 @@ impl Registry {
     pub(crate) fn refresh_catalog(&self) -> Result<(), ApiError> {
         // One at a time, so that an older state never replaces a newer one.
         let mut definitions = self.definitions.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = definitions.refresh(&*self.storage)?;
+        definitions.refresh(&*self.storage)?;
         let catalog = Arc::new(Catalog::with_custom(&definitions.served()));
         *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
-        for prefix in ended {
-            self.hub.end_all(&prefix);
-        }
         Ok(())
     }
 }
@@ -247,6 +244,10 @@ fn check_verb(target: &RequestTarget, operation: &Operation) -> Result<(), ApiEr
     };
     let reads = matches!(operation, Operation::List(_));
     let placed = !resource.namespaced() || !target.namespace.is_empty() || reads;
+    // A collection is listed, added to and deleted; everything else is done to an object.
+    let collection = matches!(verb, "list" | "deletecollection")
+        || verb == "create" && (target.subresource.is_empty() || target.name.is_empty());
+    let placed = placed && collection == target.name.is_empty();
     if offered && placed { Ok(()) } else { Err(method_not_allowed()) }
 }
 

@@ -271,5 +271,11 @@ fn parse_delete_options(value: Option<&Value>) -> Result<DeleteOptions, ApiError
 }
 
 pub(crate) fn method_not_allowed() -> ApiError {
-    ApiError::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    let mut error = ApiError::new(
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method on the requested resource",
+    );
+    error.details = Some(Box::default());
+    error
 }

@@ -339,7 +339,9 @@ impl Call<'_> {
         if let Some(value) = old.get("deletionTimestamp") {
             metadata.insert("deletionTimestamp".into(), value.clone());
         }
-        if !namespace.is_empty() {
+        if namespace.is_empty() {
+            metadata.remove("namespace");
+        } else {
             metadata.insert("namespace".into(), namespace.into());
         }
         metadata.remove("selfLink");

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use crate::api::{ListOptions, RequestTarget, VersionMatch, WatchEvent};
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::filter::Filter;
-use crate::hub::{Entry, Hub, Read};
+use crate::hub::{Entry, Hub, NO_WATCHER, Read};
 use crate::list;
 use crate::object::{Object, TypeMeta};
 use crate::persist;
@@ -30,6 +30,8 @@ pub struct Watch {
     /// Whether a bookmark follows the initial state.
     announce_end: bool,
     waiting: VecDeque<Arc<Entry>>,
+    /// What the watch ends with before it begins.
+    failed: Option<ApiError>,
     ended: bool,
 }
 
@@ -117,9 +119,11 @@ impl Watch {
             requested
         };
         let scope: Arc<str> = scope.into();
-        let id = hub
-            .subscribe(&prefix, Arc::clone(&scope), exact, start)
-            .map_err(|oldest| expired(start, oldest))?;
+        // A version that is too old is told within the stream, as upstream does it.
+        let (id, failed) = match hub.subscribe(&prefix, Arc::clone(&scope), exact, start) {
+            Ok(id) => (id, None),
+            Err(oldest) => (NO_WATCHER, Some(expired(start, oldest))),
+        };
         let announce_end = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
         Ok(Self {
             hub: Arc::clone(hub),
@@ -134,6 +138,7 @@ impl Watch {
             initial,
             announce_end,
             waiting: VecDeque::new(),
+            failed,
             ended: false,
         })
     }
@@ -142,6 +147,9 @@ impl Watch {
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<WatchEvent>> {
         if self.ended {
             return Poll::Ready(None);
+        }
+        if let Some(error) = self.failed.take() {
+            return self.fail(error);
         }
         if let Some(object) = self.initial.pop_front() {
             return Poll::Ready(Some(WatchEvent::Added(object)));

@@ -1,4 +1,5 @@
 //! A registry over a memory store, with a clock and an authorizer that tests set.
+#![allow(dead_code, unreachable_pub)] // Each test file uses a part of it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,7 +80,7 @@ impl World {
     pub fn with_context<T>(&self, f: impl FnOnce(&RequestContext<'_>) -> T) -> T {
         let entropy = || {
             let number = self.random.fetch_add(1, Ordering::Relaxed);
-            u128::from(number) * 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835
+            u128::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
         };
         let context = RequestContext {
             now: *self.now.lock().unwrap(),
@@ -183,8 +184,11 @@ impl World {
     /// Everything that a watch has to say now, as `TYPE name` (or `BOOKMARK`, `ERROR reason`, `END`).
     pub fn events(&self, watch: &mut Watch) -> Vec<(String, Value)> {
         let mut context = Context::from_waker(Waker::noop());
-        while let Poll::Ready(error) = self.registry.poll_pump(&mut context) {
-            panic!("{error}");
+        let newest: u64 = self.version().parse().unwrap();
+        while self.registry.watch_progress().0 < newest {
+            if let Poll::Ready(error) = self.registry.poll_pump(&mut context) {
+                panic!("{error}");
+            }
         }
         let mut events = Vec::new();
         while let Poll::Ready(event) = watch.poll_next(&mut context) {
@@ -237,4 +241,45 @@ pub fn grace(seconds: i64) -> DeleteOptions {
 pub fn finalizers(object: &Value) -> Vec<String> {
     let list = object.pointer("/metadata/finalizers").and_then(Value::as_array);
     list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+pub fn preconditions(uid: Option<&str>, version: Option<&str>) -> DeleteOptions {
+    DeleteOptions {
+        precondition_uid: uid.map(str::to_owned),
+        precondition_resource_version: version.map(str::to_owned),
+        ..DeleteOptions::default()
+    }
+}
+
+pub fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap()
+}
+
+pub fn version(object: &Value) -> &str {
+    object["metadata"]["resourceVersion"].as_str().unwrap()
+}
+
+/// A pod with one container; on a node if `node` says so.
+pub fn pod(name: &str, node: &str, spec: Value, metadata: Value) -> Value {
+    let mut pod = json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    if !node.is_empty() {
+        pod["spec"]["nodeName"] = node.into();
+    }
+    for (part, values) in [("spec", spec), ("metadata", metadata)] {
+        for (key, value) in values.as_object().into_iter().flatten() {
+            pod[part][key] = value.clone();
+        }
+    }
+    pod
+}
+
+/// Types of events, with the names of their objects.
+pub fn kinds(events: &[(String, Value)]) -> Vec<String> {
+    events
+        .iter()
+        .map(|(kind, object)| match object.pointer("/metadata/name").and_then(Value::as_str) {
+            Some(name) => format!("{kind} {name}"),
+            None => kind.clone(),
+        })
+        .collect()
 }

@@ -19,7 +19,7 @@ pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Cont
     if target.subresource.is_some() || !crate::kinds::printers::is_built_in(target) {
         return;
     }
-    remove(object, &["metadata", "generation"]);
+    // Where a kind does not count generations, the one that the client sent is kept.
     if has_generation(target) {
         put(object, &["metadata", "generation"], 1.into());
     }

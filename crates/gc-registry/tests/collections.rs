@@ -1,0 +1,234 @@
+//! Scenarios of spec `api-deletion.md`, section 16.6, and of lists.
+#![allow(clippy::unwrap_used)] // A test that fails here has failed.
+
+mod world;
+
+use gc_registry::api::{DeleteOptions, ListOptions, ObjectList, Operation, ResponseBody, VersionMatch};
+use gc_registry::error::ApiError;
+use serde_json::json;
+use world::{World, kinds, pod};
+
+const CM: &str = "v1/configmaps";
+
+fn labelled(world: &World, name: &str, label: &str) {
+    world.create(CM, json!({"metadata": {"name": name, "labels": {"l": label}}})).unwrap();
+}
+
+fn list(world: &World, resource: &str, options: ListOptions) -> Result<ObjectList, ApiError> {
+    match world.list(resource, "default", options)?.body {
+        ResponseBody::List(list) => Ok(list),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn delete_collection(
+    world: &World,
+    resource: &str,
+    options: ListOptions,
+    delete: DeleteOptions,
+) -> Result<ObjectList, ApiError> {
+    match world.run(resource, "default", Operation::DeleteCollection(options, delete))?.body {
+        ResponseBody::List(list) => Ok(list),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn names(list: &ObjectList) -> Vec<String> {
+    list.items.iter().map(|item| item.metadata().unwrap()["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn left(world: &World, resource: &str) -> Vec<String> {
+    names(&list(world, resource, ListOptions::default()).unwrap())
+}
+
+#[test]
+fn d60_to_d65_collections() {
+    let world = World::default();
+    for name in ["a", "b", "c"] {
+        labelled(&world, name, "1");
+    }
+    labelled(&world, "d", "2");
+    let dry = DeleteOptions { dry_run: vec!["All".into()], ..DeleteOptions::default() };
+    let all = delete_collection(&world, CM, ListOptions::default(), dry).unwrap();
+    assert_eq!(names(&all), ["a", "b", "c", "d"]);
+    assert_eq!(left(&world, CM), ["a", "b", "c", "d"]);
+    let page = ListOptions { limit: 2, ..ListOptions::default() };
+    let page = delete_collection(&world, CM, page, DeleteOptions::default()).unwrap();
+    assert_eq!(names(&page), ["a", "b"]);
+    assert!(!page.continue_token.is_empty());
+    let selected = ListOptions { label_selector: "l=1".into(), ..ListOptions::default() };
+    assert_eq!(
+        names(&delete_collection(&world, CM, selected.clone(), DeleteOptions::default()).unwrap()),
+        ["c"]
+    );
+    assert_eq!(left(&world, CM), ["d"]);
+    assert_eq!(names(&delete_collection(&world, CM, selected, DeleteOptions::default()).unwrap()), [""; 0]);
+}
+
+#[test]
+fn d66_scheduled_pods_stay_for_their_grace_period() {
+    let world = World::default();
+    for (name, node) in [("a", "n"), ("b", "")] {
+        world.create("v1/pods", pod(name, node, json!({}), json!({}))).unwrap();
+    }
+    let options = ListOptions { resource_version: world.version(), ..ListOptions::default() };
+    let mut watch = world.watch("v1/pods", "default", &options).unwrap();
+    let answer =
+        delete_collection(&world, "v1/pods", ListOptions::default(), DeleteOptions::default()).unwrap();
+    assert_eq!(names(&answer), ["a", "b"]);
+    assert!(
+        answer.items.iter().all(|item| item.metadata().unwrap().get("deletionTimestamp").is_none()),
+        "as listed"
+    );
+    assert_eq!(kinds(&world.events(&mut watch)), ["MODIFIED a", "MODIFIED b", "DELETED b"]);
+    assert_eq!(left(&world, "v1/pods"), ["a"]);
+}
+
+#[test]
+fn d67_namespaces_are_not_deleted_by_collection() {
+    let world = World::default();
+    let error = delete_collection(&world, "v1/namespaces", ListOptions::default(), DeleteOptions::default())
+        .unwrap_err();
+    assert_eq!((error.code, error.reason), (405, "MethodNotAllowed"));
+}
+
+#[test]
+fn pages_of_a_list_are_one_snapshot() {
+    let world = World::default();
+    for name in ["e", "c", "a", "b-2", "b.1"] {
+        labelled(&world, name, "1");
+    }
+    let first = list(&world, CM, ListOptions { limit: 2, ..ListOptions::default() }).unwrap();
+    assert_eq!((names(&first), first.remaining_item_count), (vec!["a".to_owned(), "b-2".into()], Some(3)));
+    world.delete(CM, "default/b.1", DeleteOptions::default()).unwrap();
+    labelled(&world, "d", "1");
+    let next =
+        ListOptions { limit: 2, continue_token: first.continue_token.clone(), ..ListOptions::default() };
+    let second = list(&world, CM, next).unwrap();
+    assert_eq!((names(&second), second.remaining_item_count), (vec!["b.1".to_owned(), "c".into()], Some(1)));
+    assert_eq!(second.resource_version, first.resource_version);
+    let rest = ListOptions { continue_token: second.continue_token, ..ListOptions::default() };
+    let third = list(&world, CM, rest).unwrap();
+    assert_eq!(
+        (names(&third), third.continue_token.as_str(), third.remaining_item_count),
+        (vec!["e".to_owned()], "", None)
+    );
+    let old = ListOptions {
+        resource_version: first.resource_version,
+        resource_version_match: Some(VersionMatch::Exact),
+        ..ListOptions::default()
+    };
+    assert_eq!(names(&list(&world, CM, old).unwrap()), ["a", "b-2", "b.1", "c", "e"]);
+}
+
+#[test]
+fn pages_with_a_selector_are_full_and_do_not_count_the_rest() {
+    let world = World::default();
+    for (name, label) in [("a", "1"), ("b", "2"), ("c", "1"), ("d", "2"), ("e", "1")] {
+        labelled(&world, name, label);
+    }
+    let options = ListOptions { limit: 2, label_selector: "l=1".into(), ..ListOptions::default() };
+    let first = list(&world, CM, options.clone()).unwrap();
+    assert_eq!((names(&first), first.remaining_item_count), (vec!["a".to_owned(), "c".into()], None));
+    let next = ListOptions { continue_token: first.continue_token, ..options };
+    let second = list(&world, CM, next).unwrap();
+    assert_eq!((names(&second), second.continue_token.as_str()), (vec!["e".to_owned()], ""));
+}
+
+#[test]
+fn options_of_lists_that_are_refused() {
+    let world = World::default();
+    labelled(&world, "a", "1");
+    labelled(&world, "b", "1");
+    let page = list(&world, CM, ListOptions { limit: 1, ..ListOptions::default() }).unwrap();
+    let base = ListOptions::default;
+    let cases = [
+        (
+            ListOptions { resource_version: "888888888888".into(), ..base() },
+            504,
+            "Timeout: Too large resource version: 888888888888, current: ",
+        ),
+        (
+            ListOptions { resource_version: "x".into(), ..base() },
+            400,
+            "invalid resource version: resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax",
+        ),
+        (ListOptions { continue_token: "rubbish".into(), ..base() }, 400, "invalid continue token: "),
+        (
+            ListOptions { continue_token: page.continue_token, resource_version: "1".into(), ..base() },
+            400,
+            "specifying resource version is not allowed when using continue",
+        ),
+        (
+            ListOptions { resource_version_match: Some(VersionMatch::Exact), ..base() },
+            422,
+            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+        ),
+        (
+            ListOptions {
+                resource_version_match: Some(VersionMatch::Exact),
+                resource_version: "0".into(),
+                ..base()
+            },
+            422,
+            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+        ),
+        (
+            ListOptions { send_initial_events: Some(true), ..base() },
+            422,
+            "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
+        ),
+        (
+            ListOptions { label_selector: "app in".into(), ..base() },
+            400,
+            "unable to parse requirement: found '' expected: '('",
+        ),
+        (
+            ListOptions { label_selector: "bad key=v".into(), ..base() },
+            400,
+            "unable to parse requirement: found 'key', expected: in, notin, =, ==, !=, gt, lt",
+        ),
+        (
+            ListOptions { field_selector: "data.k=v".into(), ..base() },
+            400,
+            "\"data.k\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+        ),
+        (
+            ListOptions { field_selector: "metadata.name".into(), ..base() },
+            400,
+            "invalid selector: 'metadata.name'; can't understand 'metadata.name'",
+        ),
+    ];
+    for (options, code, message) in cases {
+        let error = list(&world, CM, options.clone()).unwrap_err();
+        assert_eq!(error.code, code, "{options:?}");
+        assert!(error.message.starts_with(message), "{options:?}: {}", error.message);
+    }
+}
+
+#[test]
+fn label_selectors() {
+    let world = World::default();
+    for (name, labels) in [("a", json!({"app": "x", "n": "5"})), ("b", json!({"app": "y"})), ("c", json!({}))]
+    {
+        world.create("v1/secrets", json!({"metadata": {"name": name, "labels": labels}})).unwrap();
+    }
+    let cases: &[(&str, &[&str])] = &[
+        ("", &["a", "b", "c"]),
+        ("app=x", &["a"]),
+        ("app==x", &["a"]),
+        ("app!=x", &["b", "c"]),
+        ("app in (x, y)", &["a", "b"]),
+        ("app notin (x)", &["b", "c"]),
+        ("app", &["a", "b"]),
+        ("!app", &["c"]),
+        ("n>4", &["a"]),
+        ("n<5", &[]),
+        ("app in (x,y),!n", &["b"]),
+        ("app=", &[]),
+    ];
+    for (selector, expected) in cases {
+        let options = ListOptions { label_selector: (*selector).into(), ..ListOptions::default() };
+        assert_eq!(names(&list(&world, "v1/secrets", options).unwrap()), *expected, "{selector}");
+    }
+}
