@@ -71,7 +71,7 @@ impl Catalog {
         }
         groups[builtin..].sort_by(|a, b| a.name.cmp(&b.name));
         for group in &mut groups[builtin..] {
-            group.versions.sort_by(|a, b| version_priority(&b.version).cmp(&version_priority(&a.version)));
+            group.versions.sort_by_key(|version| std::cmp::Reverse(version_priority(&version.version)));
             for version in &mut group.versions {
                 version.resources.sort_by(|a, b| a.resource.cmp(&b.resource));
             }

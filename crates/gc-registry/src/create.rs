@@ -195,7 +195,7 @@ impl Call<'_> {
     }
 
     /// 422 in the words for a patch whose result has fields too much.
-    pub(crate) fn strict_patch_error(&self, document: &Value, problems: &[String]) -> ApiError {
+    pub(crate) fn strict_patch_error(document: &Value, problems: &[String]) -> ApiError {
         let error = crate::error::FieldError {
             field: "patch".into(),
             reason: crate::error::CauseReason::Invalid,

@@ -1,7 +1,5 @@
 //! DELETE of a collection (spec `api-deletion.md`, section 7).
 
-use std::sync::Arc;
-
 use crate::api::{DeleteOptions, ListOptions, ObjectList, Response, ResponseBody};
 use crate::call::Call;
 use crate::deletion::Deletion;
@@ -71,7 +69,7 @@ impl Call<'_> {
         let asked = deletion.uid.is_some();
         let mut deletion = deletion.clone();
         deletion.uid.get_or_insert_with(|| text("uid").to_owned());
-        match self.delete_object(text("name"), Arc::clone(&key), &deletion) {
+        match self.delete_object(text("name"), &key, &deletion) {
             Ok(_) => Ok(()),
             Err(error) if error.code == 404 => Ok(()),
             // Another object under the same name: the listed one is gone.

@@ -113,7 +113,7 @@ impl Call<'_> {
     /// DELETE of the object that the request names.
     pub(crate) fn delete(&mut self, options: &DeleteOptions) -> Result<Response, ApiError> {
         let deletion = Deletion::validate(options)?;
-        let deleted = self.delete_object(&self.target.name.clone(), self.key(), &deletion)?;
+        let deleted = self.delete_object(&self.target.name, &self.key(), &deletion)?;
         self.warn_of_orphans(&deletion);
         self.deletion_response(&deletion, deleted)
     }
@@ -153,27 +153,27 @@ impl Call<'_> {
     pub(crate) fn delete_object(
         &self,
         name: &str,
-        key: Key,
+        key: &Key,
         deletion: &Deletion,
     ) -> Result<Deleted, ApiError> {
         if self.resource().is("", "namespaces")
-            && let Some(deleted) = self.delete_namespace_first(name, &key, deletion)?
+            && let Some(deleted) = self.delete_namespace_first(name, key, deletion)?
         {
             return Ok(deleted);
         }
         if rules::is_definition(self.resource())
-            && let Some(deleted) = self.delete_definition_first(name, &key, deletion)?
+            && let Some(deleted) = self.delete_definition_first(name, key, deletion)?
         {
             return Ok(deleted);
         }
         self.delete_generic(name, key, deletion)
     }
 
-    fn delete_generic(&self, name: &str, key: Key, deletion: &Deletion) -> Result<Deleted, ApiError> {
+    fn delete_generic(&self, name: &str, key: &Key, deletion: &Deletion) -> Result<Deleted, ApiError> {
         let mut deletion = deletion.clone();
         let mut last_written: Option<KeyValue> = None;
         for turn in 0..MAX_TURNS {
-            let Some(stored) = self.read(&key)? else {
+            let Some(stored) = self.read(key)? else {
                 // Between the two steps of a graceful deletion somebody else may have removed the object.
                 return match last_written {
                     Some(stored) => Ok(Deleted::Removed(stored)),
@@ -193,7 +193,7 @@ impl Call<'_> {
                 if deletion.dry_run {
                     return Ok(Deleted::Removed(stored));
                 }
-                match self.commit(&key, stored.mod_revision, None)? {
+                match self.commit(key, stored.mod_revision, None)? {
                     Stored::Done(revision) => {
                         return Ok(Deleted::Removed(KeyValue { mod_revision: revision, ..stored }));
                     }
@@ -215,7 +215,7 @@ impl Call<'_> {
             let written = if value == stored.value {
                 stored
             } else {
-                match self.commit(&key, stored.mod_revision, Some(value.clone()))? {
+                match self.commit(key, stored.mod_revision, Some(value.clone()))? {
                     Stored::Done(revision) => KeyValue { value, mod_revision: revision, ..stored },
                     Stored::Raced => continue,
                 }
@@ -305,14 +305,14 @@ impl Call<'_> {
         let has = |name: &str| before.iter().any(|finalizer| finalizer == name);
         let default = self.resource().default_garbage_collection;
         let chosen = match (deletion.orphan_dependents, deletion.policy) {
+            // The first rule that applies decides; whatever none names gets no finalizer.
             _ if default == DefaultGarbageCollection::Unsupported => None,
             (Some(true), _) | (None, Some(Policy::Orphan)) => Some(ORPHAN),
-            (Some(false), _) | (None, Some(Policy::Background)) => None,
             (None, Some(Policy::Foreground)) => Some(FOREGROUND),
             (None, None) if has(ORPHAN) => Some(ORPHAN),
             (None, None) if has(FOREGROUND) => Some(FOREGROUND),
             (None, None) if default == DefaultGarbageCollection::Orphan => Some(ORPHAN),
-            (None, None) => None,
+            (Some(false), _) | (None, Some(Policy::Background) | None) => None,
         };
         with_gc_finalizer(before, chosen)
     }

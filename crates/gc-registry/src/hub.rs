@@ -257,7 +257,7 @@ impl Hub {
                 }
                 Poll::Ready(Ok(WatchItem::Change(change))) => state.take_change(change),
                 Poll::Ready(Ok(WatchItem::Progress(revision))) => {
-                    state.progress = state.progress.max(revision)
+                    state.progress = state.progress.max(revision);
                 }
                 Poll::Ready(Err(error)) => {
                     state.stream = None;

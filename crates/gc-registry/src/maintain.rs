@@ -48,10 +48,10 @@ impl Registry {
             let call = Call::new(self, &target, context);
             if meta::is_deleting(&definition) {
                 if meta::finalizers(&definition).contains(&CLEANUP_FINALIZER) {
-                    call.finalize_definition(stored, definition)?;
+                    call.finalize_definition(stored, &definition)?;
                 }
             } else if !crd::is_established(&definition) {
-                call.settle_again(&stored, definition)?;
+                call.settle_again(&stored, &definition)?;
             }
         }
         Ok(())
@@ -104,17 +104,17 @@ impl Registry {
 
 impl Call<'_> {
     /// One step of the finalizing controller of definitions.
-    fn finalize_definition(&self, stored: KeyValue, definition: Value) -> Result<(), ApiError> {
-        if !crd::is_established(&definition) {
-            return self.release_definition(stored, Termination::NeverEstablished);
+    fn finalize_definition(&self, stored: KeyValue, definition: &Value) -> Result<(), ApiError> {
+        if !crd::is_established(definition) {
+            return self.release_definition(&stored, Termination::NeverEstablished);
         }
-        let Some(stored) = self.note_termination(stored, &definition, Termination::InProgress)? else {
+        let Some(stored) = self.note_termination(stored, definition, Termination::InProgress)? else {
             return Ok(());
         };
-        if self.delete_instances(&definition)? {
+        if self.delete_instances(definition)? {
             return Ok(());
         }
-        self.release_definition(stored, Termination::Completed)
+        self.release_definition(&stored, Termination::Completed)
     }
 
     /// Writes a stage of the deletion if it is a new one. `None` if somebody else wrote meanwhile: the next
@@ -182,7 +182,7 @@ impl Call<'_> {
             subresource: String::new(),
         };
         let call = Call::new(self.registry, &target, self.context);
-        match call.delete_object(name, Arc::clone(&item.key), &Deletion::default()) {
+        match call.delete_object(name, &item.key, &Deletion::default()) {
             Ok(crate::deletion::Deleted::Removed(_)) => Ok(false),
             Ok(_) => Ok(true),
             Err(error) if error.code == 404 => Ok(false),
@@ -191,8 +191,8 @@ impl Call<'_> {
     }
 
     /// Removes the cleanup finalizer, and with it, if it was the last one, the definition.
-    fn release_definition(&self, stored: KeyValue, ending: Termination) -> Result<(), ApiError> {
-        let mut new = self.decode(&stored)?;
+    fn release_definition(&self, stored: &KeyValue, ending: Termination) -> Result<(), ApiError> {
+        let mut new = self.decode(stored)?;
         crd::set_termination(&mut new, ending, self.context.now);
         let rest: Vec<String> = meta::finalizers(&new)
             .into_iter()
@@ -209,10 +209,10 @@ impl Call<'_> {
     }
 
     /// Names that were taken may have become free.
-    fn settle_again(&self, stored: &KeyValue, definition: Value) -> Result<(), ApiError> {
+    fn settle_again(&self, stored: &KeyValue, definition: &Value) -> Result<(), ApiError> {
         let mut new = definition.clone();
         self.settle_definition(&mut new);
-        if new != definition {
+        if new != *definition {
             let value = persist::encode(self.resource(), &new)?;
             self.commit(&stored.key, stored.mod_revision, Some(value))?;
         }

@@ -86,13 +86,13 @@ impl<'a> Rules<'a> {
         if let Some(custom) = &self.resource.custom {
             let meta_schema = schema::object_meta();
             if let Some(metadata) = object.get_mut("metadata") {
-                self.check_metadata(&meta_schema, metadata)?;
+                self.check_metadata(meta_schema, metadata)?;
                 problems.extend(
-                    schema::unknown_fields(&meta_schema, metadata)
+                    schema::unknown_fields(meta_schema, metadata)
                         .into_iter()
                         .map(|text| text.replacen("unknown field \"", "unknown field \"metadata.", 1)),
                 );
-                schema::drop_unknown(&meta_schema, metadata);
+                schema::drop_unknown(meta_schema, metadata);
             }
             problems.extend(custom.prune(object));
             custom.apply_defaults(object);

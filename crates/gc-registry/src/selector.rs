@@ -153,7 +153,7 @@ impl Parser {
                 return Err(format!("found '{found}', expected: !, identifier, or 'end of string'"));
             }
         };
-        check("key", &key, names::qualified_name(&key))?;
+        check("key", &key, &names::qualified_name(&key))?;
         if absent || matches!(self.peek(), None | Some(Token::Symbol(","))) {
             let operator = if absent { Operator::Absent } else { Operator::Exists };
             return Ok(Requirement { key, operator, values: Vec::new() });
@@ -175,7 +175,7 @@ impl Parser {
                     names::quoted(value)
                 ));
             }
-            check(&format!("values[0][{key}]"), value, names::label_value(value))?;
+            check(&format!("values[0][{key}]"), value, &names::label_value(value))?;
         }
         Ok(Requirement { key, operator, values })
     }
@@ -209,7 +209,7 @@ impl Parser {
     }
 }
 
-fn check(field: &str, text: &str, problems: Vec<String>) -> Result<(), String> {
+fn check(field: &str, text: &str, problems: &[String]) -> Result<(), String> {
     if problems.is_empty() {
         return Ok(());
     }

@@ -149,7 +149,7 @@ impl Call<'_> {
             delete.dry_run.push("All".into());
         }
         let deletion = Deletion::validate(&delete)?;
-        self.delete_object(&name, self.key(), &deletion)?;
+        self.delete_object(&name, &self.key(), &deletion)?;
         Ok(self.answer_success(201, None))
     }
 
@@ -194,7 +194,7 @@ impl Call<'_> {
         for _ in 0..MAX_TURNS {
             let Some(stored) = self.read(&key)? else { return Err(ApiError::not_found("", "pods", &name)) };
             let mut pod = persist::decode(&pods, &stored)?;
-            self.check_binding(&pod, binding, &name, node)?;
+            Self::check_binding(&pod, binding, &name, node)?;
             meta::member_map(&mut pod, "spec").insert("nodeName".into(), node.into());
             copy_annotations(&mut pod, binding);
             self.set_scheduled(&mut pod);
@@ -209,7 +209,7 @@ impl Call<'_> {
         Err(self.modified(&name))
     }
 
-    fn check_binding(&self, pod: &Value, binding: &Value, name: &str, node: &str) -> Result<(), ApiError> {
+    fn check_binding(pod: &Value, binding: &Value, name: &str, node: &str) -> Result<(), ApiError> {
         let why = |why: String| ApiError::conflict("", "pods/binding", name, &why);
         let uid = meta::uid(binding);
         if !uid.is_empty() && uid != meta::uid(pod) {

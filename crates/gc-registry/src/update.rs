@@ -310,7 +310,7 @@ impl Call<'_> {
         match self.rules().decode(&mut new, &body.duplicates, options.field_validation) {
             Ok(warnings) => self.warnings.extend(warnings),
             Err(Strictness::Undecodable(error)) => return Err(error),
-            Err(Strictness::Strict(problems)) => return Err(self.strict_patch_error(&document, &problems)),
+            Err(Strictness::Strict(problems)) => return Err(Self::strict_patch_error(&document, &problems)),
         }
         self.check_name(&new)?;
         if let Some(warning) = meta_validation::drop_duplicate_owners(&mut new, Deduplication::Patch) {
@@ -376,8 +376,8 @@ pub(crate) fn has_spec_finalizers(namespace: &Value) -> bool {
 fn body_names_version(kind: PatchType, patch: &Value) -> bool {
     match kind {
         PatchType::Json => patch.as_array().into_iter().flatten().any(|operation| {
-            let path = operation.get("path").and_then(Value::as_str).unwrap_or_default();
-            path.starts_with("/metadata/resourceVersion")
+            let field = operation.get("path").and_then(Value::as_str).unwrap_or_default();
+            field.starts_with("/metadata/resourceVersion")
         }),
         _ => patch.pointer("/metadata/resourceVersion").is_some_and(|version| !version.is_null()),
     }
