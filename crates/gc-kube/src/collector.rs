@@ -246,16 +246,11 @@ impl<E: Engine> Driver<E> {
 
     fn take_events(&mut self, first: Vec<Event>, more: &mut mpsc::Receiver<Vec<Event>>) {
         self.tick();
-        let mut batch = first;
-        for _ in 0..TAKEN_AT_ONCE {
-            for event in batch {
-                self.barriers.delivered(&event);
-                self.tell(event);
-            }
-            match more.try_recv() {
-                Ok(next) => batch = next,
-                Err(_) => break,
-            }
+        // What is taken out of the queue is always told: `take` comes before the look into the queue.
+        let queued = std::iter::from_fn(|| more.try_recv().ok()).take(TAKEN_AT_ONCE);
+        for event in std::iter::once(first).chain(queued).flatten() {
+            self.barriers.delivered(&event);
+            self.tell(event);
         }
         for id in self.barriers.take_reached() {
             self.finish_barrier(id, Outcome::Applied(None));
@@ -271,24 +266,24 @@ impl<E: Engine> Driver<E> {
 
     fn take_done(&mut self, first: Result<(tokio::task::Id, Performed), tokio::task::JoinError>) {
         self.tick();
-        let mut done = first;
+        self.take_one(first);
         for _ in 0..TAKEN_AT_ONCE {
-            let (id, performed) = match done {
-                Ok(answer) => answer,
-                // A request that died without an answer: its fate is unknown.
-                Err(error) => {
-                    let outcome =
-                        Outcome::Failed { message: error.to_string(), retry_after_milliseconds: None };
-                    (error.id(), Performed { outcome, signal: Signal::Answered, round_trips: 1 })
-                }
-            };
-            self.finish_request(id, performed);
-            match self.requests.try_join_next_with_id() {
-                Some(next) => done = next,
-                None => break,
-            }
+            let Some(next) = self.requests.try_join_next_with_id() else { break };
+            self.take_one(next);
         }
         self.pacing.send_replace(self.pacer.state());
+    }
+
+    fn take_one(&mut self, done: Result<(tokio::task::Id, Performed), tokio::task::JoinError>) {
+        let (id, performed) = match done {
+            Ok(answer) => answer,
+            // A request that died without an answer: its fate is unknown.
+            Err(error) => {
+                let outcome = Outcome::Failed { message: error.to_string(), retry_after_milliseconds: None };
+                (error.id(), Performed { outcome, signal: Signal::Answered, round_trips: 1 })
+            }
+        };
+        self.finish_request(id, performed);
     }
 
     fn finish_request(&mut self, id: tokio::task::Id, performed: Performed) {
