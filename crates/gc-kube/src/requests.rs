@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gc_types::{
-    FinalizerName, ObjectKey, Outcome, OwnerReference, PropagationPolicy, Request, ResourceVersion, Uid,
+    Change, FinalizerName, ObjectKey, Outcome, OwnerReference, PropagationPolicy, Request, ResourceVersion,
+    Uid,
 };
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, StatusCode};
@@ -22,6 +23,7 @@ use crate::wire::metadata::{Encoding, Metadata, Status, decode_object, decode_st
 const OBJECT_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
      application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
+const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 /// The pauses before the second, third and fourth try to remove a finalizer (spec section 8).
 const FINALIZER_PAUSES: [Duration; 3] =
     [Duration::from_millis(10), Duration::from_millis(50), Duration::from_millis(250)];
@@ -66,6 +68,7 @@ impl Performer {
             Request::Delete { key, .. }
             | Request::SetOwners { key, .. }
             | Request::RemoveFinalizer { key, .. }
+            | Request::Guarded { key, .. }
             | Request::Read { key } => key,
             Request::Barrier { .. } | Request::Note(_) => {
                 return answered(failed("not a request about one object"), 0);
@@ -83,6 +86,9 @@ impl Performer {
             }
             Request::RemoveFinalizer { uid, finalizer, .. } => {
                 self.remove_finalizer(&route, key, uid, *finalizer).await
+            }
+            Request::Guarded { uid, resource_version, change, .. } => {
+                self.change(&route, key, uid, *resource_version, change).await
             }
             _ => self.read(&route, key).await,
         }
@@ -138,8 +144,7 @@ impl Performer {
         remaining: &[OwnerReference],
     ) -> Performed {
         if version == ResourceVersion::UNKNOWN {
-            let message = "its resourceVersion is not a number, so that the change cannot be guarded".into();
-            return answered(Outcome::Refused { code: 0, message }, 0);
+            return unguardable();
         }
         let references = match remaining {
             [] => Value::Null,
@@ -149,6 +154,57 @@ impl Performer {
             "uid": uid.to_string(), "resourceVersion": version.to_string(), "ownerReferences": references,
         }});
         match self.send(route, key, Method::PATCH, Some((MERGE_PATCH, patch))).await {
+            Reply::Success(encoding, body) => applied(key, encoding, &body, 1),
+            Reply::Failure(performed) => self.or_recreated(route, key, uid, performed).await,
+        }
+    }
+
+    async fn change(
+        &self,
+        route: &Route,
+        key: &ObjectKey,
+        uid: &Uid,
+        version: ResourceVersion,
+        change: &Change,
+    ) -> Performed {
+        if version == ResourceVersion::UNKNOWN {
+            return unguardable();
+        }
+        let (uid_text, version) = (uid.to_string(), version.to_string());
+        let reply = match change {
+            Change::ForceDelete => {
+                let options = json!({
+                    "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0,
+                    "preconditions": {"uid": uid_text, "resourceVersion": version},
+                });
+                return match self.send(route, key, Method::DELETE, Some(("application/json", options))).await
+                {
+                    Reply::Success(..) => answered(Outcome::Applied(None), 1),
+                    Reply::Failure(performed) => performed,
+                };
+            }
+            Change::Finalizers(finalizers) => {
+                let finalizers: Value = match finalizers.as_slice() {
+                    [] => Value::Null,
+                    some => some.iter().map(|finalizer| &**finalizer).collect(),
+                };
+                let patch = json!({"metadata": {
+                    "uid": uid_text, "resourceVersion": version, "finalizers": finalizers,
+                }});
+                self.send(route, key, Method::PATCH, Some((MERGE_PATCH, patch))).await
+            }
+            Change::Status(status) => {
+                let Ok(status) = serde_json::from_str::<Value>(status) else {
+                    return answered(failed("the status to be written is not JSON"), 0);
+                };
+                let patch = json!({
+                    "metadata": {"uid": uid_text, "resourceVersion": version}, "status": status,
+                });
+                let path = format!("{}/status", route.object(key));
+                self.send_to(route, key, path, Method::PATCH, Some((STRATEGIC_PATCH, patch))).await
+            }
+        };
+        match reply {
             Reply::Success(encoding, body) => applied(key, encoding, &body, 1),
             Reply::Failure(performed) => self.or_recreated(route, key, uid, performed).await,
         }
@@ -236,8 +292,18 @@ impl Performer {
         method: Method,
         body: Option<(&'static str, Value)>,
     ) -> Reply {
-        let mut request =
-            http::Request::builder().method(method).uri(route.object(key)).header(ACCEPT, OBJECT_ACCEPT);
+        self.send_to(route, key, route.object(key), method, body).await
+    }
+
+    async fn send_to(
+        &self,
+        route: &Route,
+        key: &ObjectKey,
+        path: String,
+        method: Method,
+        body: Option<(&'static str, Value)>,
+    ) -> Reply {
+        let mut request = http::Request::builder().method(method).uri(path).header(ACCEPT, OBJECT_ACCEPT);
         let mut bytes = Bytes::new();
         if let Some((content_type, value)) = body {
             request = request.header(CONTENT_TYPE, content_type);
@@ -290,6 +356,11 @@ fn applied(key: &ObjectKey, encoding: Encoding, body: &[u8], round_trips: u32) -
 
 fn answered(outcome: Outcome, round_trips: u32) -> Performed {
     Performed { outcome, signal: Signal::Answered, round_trips }
+}
+
+fn unguardable() -> Performed {
+    let message = "its resourceVersion is not a number, so that the change cannot be guarded".into();
+    answered(Outcome::Refused { code: 0, message }, 0)
 }
 
 fn failed(message: &str) -> Outcome {

@@ -177,6 +177,8 @@ impl Model {
                 events: self.list(*resource, namespace.as_deref()).map(Event::Found).collect(),
             },
             Request::Note(_) => Answer::plain(Outcome::Applied(None)),
+            // Retention modules make these; the model keeps owners only.
+            Request::Guarded { .. } => Answer::plain(Outcome::NotServed),
         }
     }
 

@@ -337,7 +337,7 @@ impl World {
                     }
                 }
             }
-            Request::Read { .. } | Request::Barrier { .. } | Request::Note(_) => {}
+            Request::Read { .. } | Request::Barrier { .. } | Request::Note(_) | Request::Guarded { .. } => {}
         }
     }
 

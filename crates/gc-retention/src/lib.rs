@@ -1,7 +1,19 @@
 //! Every verdict that is not about owners, one module each. Pure: a verdict is a function of a snapshot, a
 //! policy and a time.
+//!
+//! The collectors of cluster objects ([`pods`], [`jobs`], [`certificates`], [`volumes`], [`leases`]) are
+//! [`engine::Judge`]s over the narrow facts of [`objects`]; [`permissions`] says what each of them may do.
 
+pub mod certificates;
 pub mod containers;
+pub mod engine;
 pub mod images;
+pub mod jobs;
+pub mod leases;
 pub mod namespaces;
+pub mod objects;
+pub mod permissions;
+pub mod pods;
 pub mod pressure;
+pub mod volumes;
+mod x509;

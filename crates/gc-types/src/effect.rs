@@ -95,6 +95,29 @@ pub enum Request {
     },
     /// Writes a Kubernetes Event.
     Note(EventNote),
+    /// A change that a retention module wants, guarded by UID and version. [`Outcome::Absent`] if another object
+    /// has the name now, [`Outcome::Conflict`] if the object has changed since.
+    Guarded {
+        /// Of what.
+        key: ObjectKey,
+        /// Guard.
+        uid: Uid,
+        /// Guard.
+        resource_version: ResourceVersion,
+        /// Which.
+        change: Change,
+    },
+}
+
+/// A change of one object beyond ownership and deletion by policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// DELETE with `gracePeriodSeconds: 0`.
+    ForceDelete,
+    /// Sets `metadata.finalizers`, in this order; empty is written as `null`.
+    Finalizers(Vec<Arc<str>>),
+    /// Strategic merge patch of the `status` subresource: the value of `status`, as JSON text.
+    Status(Arc<str>),
 }
 
 /// A Kubernetes Event (type `Warning`) to be written about an object; for a cluster-scoped object it goes to the

@@ -13,8 +13,8 @@ mod quantity;
 
 pub use duration::{GoDuration, GoDurationError, UnixNanoseconds};
 pub use effect::{
-    Effect, EffectId, EventNote, Evidence, FinalizerName, Outcome, PropagationPolicy, Reason, Request,
-    Verdict,
+    Change, Effect, EffectId, EventNote, Evidence, FinalizerName, Outcome, PropagationPolicy, Reason,
+    Request, Verdict,
 };
 pub use event::{DeletionState, Event, ObservedObject, ResourceInfo, Scope};
 pub use identity::{

@@ -124,6 +124,7 @@ pub fn show_request(request: &Request) -> String {
             format!("barrier {} {}", KINDS[resource.0 as usize].1, namespace.as_deref().unwrap_or("*"))
         }
         Request::Note(note) => format!("note {} {}: {}", show(&note.about), note.reason, note.message),
+        Request::Guarded { key, change, .. } => format!("change {} {change:?}", show(key)),
     }
 }
 

@@ -1,0 +1,283 @@
+//! The loop around a verdict: what is judged when, and what becomes of it.
+//!
+//! Objects are judged when something about them changes and when a deadline of theirs passes, so the work is
+//! proportional to the changes and not to what exists. One object has at most one request in flight; what fails
+//! is judged again after a growing delay.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gc_types::{
+    Effect, EffectId, Evidence, ObjectKey, Outcome, Reason, Request, ResourceVersion, Timestamp, Verdict,
+};
+
+use crate::objects::{Facts, Kind};
+
+/// Requests of one collector that are in flight at a time.
+pub const IN_FLIGHT: usize = 64;
+/// The delay after a first failure, milliseconds; it doubles with each further one (spec 1.5).
+pub const FIRST_RETRY_MILLISECONDS: i64 = 5;
+/// The longest delay, milliseconds.
+pub const LONGEST_RETRY_MILLISECONDS: i64 = 1_000_000;
+
+/// One thing that a watch (or the list of a barrier) has told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Observation {
+    /// A list of the kind begins: what is not observed until it is synced is gone.
+    ListStarted(Kind),
+    /// The list is complete; from here on every change is told.
+    Synced(Kind),
+    /// An object as it is now.
+    Observed(Facts),
+    /// An object is gone.
+    Removed(ObjectKey),
+    /// An object as the list of a barrier found it.
+    Found(Facts),
+}
+
+/// What is to be done about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// Nothing, until something changes.
+    Leave,
+    /// Nothing before that time.
+    Later(Timestamp),
+    /// This.
+    Act(Request, Reason),
+}
+
+/// A collector's verdicts.
+pub trait Judge {
+    /// What it has to be told of; it is asked for nothing before all of them are synced.
+    fn kinds(&self) -> &'static [Kind];
+    /// Takes an observation in, and names the objects that are to be judged because of it.
+    fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>);
+    /// Judges one object. It may name others that are to be judged.
+    fn judge(&mut self, key: &ObjectKey, now: Timestamp, dirty: &mut Vec<ObjectKey>) -> Judgement;
+    /// Hears what became of a request. Whatever failed is judged again in any case.
+    fn finished(
+        &mut self,
+        _key: &ObjectKey,
+        _request: &Request,
+        _outcome: &Outcome,
+        _now: Timestamp,
+        _dirty: &mut Vec<ObjectKey>,
+    ) {
+    }
+}
+
+/// What has been counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Judgements.
+    pub judged: u64,
+    /// Requests that were answered as wished, or whose object was gone already.
+    pub done: u64,
+    /// Requests whose preconditions did not hold any more.
+    pub conflicts: u64,
+    /// Requests that failed or were refused.
+    pub errors: u64,
+}
+
+/// A judge with its schedule. Driven like the ownership engine: told, ticked, asked for effects.
+#[derive(Debug)]
+pub struct Engine<J> {
+    judge: J,
+    unsynced: BTreeSet<Kind>,
+    now: Timestamp,
+    next_effect: u64,
+    due: BTreeSet<(Timestamp, ObjectKey)>,
+    when: BTreeMap<ObjectKey, Timestamp>,
+    flying: BTreeMap<EffectId, (ObjectKey, Request)>,
+    busy: BTreeSet<ObjectKey>,
+    failures: BTreeMap<ObjectKey, u32>,
+    /// What was done last, until the watch shows it: not to be done again.
+    done: BTreeMap<ObjectKey, Request>,
+    counts: Counts,
+}
+
+impl<J: Judge> Engine<J> {
+    /// An engine that knows nothing yet.
+    #[must_use]
+    pub fn new(judge: J) -> Self {
+        Self {
+            unsynced: judge.kinds().iter().copied().collect(),
+            judge,
+            now: Timestamp::default(),
+            next_effect: 0,
+            due: BTreeSet::new(),
+            when: BTreeMap::new(),
+            flying: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            failures: BTreeMap::new(),
+            done: BTreeMap::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// What has been counted.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The judge, to look at.
+    #[must_use]
+    pub fn judge(&self) -> &J {
+        &self.judge
+    }
+
+    /// What it has to be told of.
+    #[must_use]
+    pub fn kinds(&self) -> &'static [Kind] {
+        self.judge.kinds()
+    }
+
+    /// Time passes; it never goes backwards here.
+    pub fn tick(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+    }
+
+    /// Takes an observation in.
+    pub fn observe(&mut self, observation: Observation) {
+        match &observation {
+            // Until the list is complete, what is gone still counts: nothing is decided meanwhile.
+            Observation::ListStarted(kind) if self.judge.kinds().contains(kind) => {
+                self.unsynced.insert(*kind);
+            }
+            Observation::Synced(kind) => {
+                self.unsynced.remove(kind);
+                let resource = kind.resource();
+                // A list may tell of a server that was put back to an earlier state.
+                self.done.retain(|key, _| key.resource != resource);
+            }
+            Observation::Removed(key) => self.forget(key),
+            _ => {}
+        }
+        let mut dirty = Vec::new();
+        self.judge.observe(observation, self.now, &mut dirty);
+        self.schedule_all(dirty);
+    }
+
+    fn forget(&mut self, key: &ObjectKey) {
+        self.done.remove(key);
+        self.failures.remove(key);
+        if let Some(time) = self.when.remove(key) {
+            self.due.remove(&(time, key.clone()));
+        }
+    }
+
+    fn schedule_all(&mut self, dirty: Vec<ObjectKey>) {
+        for key in dirty {
+            self.schedule(key, self.now);
+        }
+    }
+
+    /// Only an earlier time replaces one that is set.
+    fn schedule(&mut self, key: ObjectKey, time: Timestamp) {
+        if let Some(&set) = self.when.get(&key) {
+            if set <= time {
+                return;
+            }
+            self.due.remove(&(set, key.clone()));
+        }
+        self.when.insert(key.clone(), time);
+        self.due.insert((time, key));
+    }
+
+    /// When it wants to be told the time again, if at all.
+    #[must_use]
+    pub fn next_wakeup(&self) -> Option<Timestamp> {
+        if !self.unsynced.is_empty() || self.flying.len() >= IN_FLIGHT {
+            return None;
+        }
+        self.due.first().map(|(time, _)| *time)
+    }
+
+    /// The next thing to do, or `None` if there is nothing to do now.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        while self.unsynced.is_empty() && self.flying.len() < IN_FLIGHT {
+            let (time, _) = self.due.first()?;
+            if *time > self.now {
+                return None;
+            }
+            let (_, key) = self.due.pop_first()?;
+            self.when.remove(&key);
+            // What is in flight is judged when its outcome is known.
+            if self.busy.contains(&key) {
+                continue;
+            }
+            let mut dirty = Vec::new();
+            let judgement = self.judge.judge(&key, self.now, &mut dirty);
+            self.counts.judged += 1;
+            self.schedule_all(dirty);
+            match judgement {
+                Judgement::Leave => {
+                    self.failures.remove(&key);
+                    self.done.remove(&key);
+                }
+                Judgement::Later(time) => self.schedule(key, time.max(self.now.after(1))),
+                Judgement::Act(request, _) if self.done.get(&key) == Some(&request) => {}
+                Judgement::Act(request, reason) => {
+                    let id = EffectId(self.next_effect);
+                    self.next_effect += 1;
+                    self.busy.insert(key.clone());
+                    self.flying.insert(id, (key, request.clone()));
+                    return Some(Effect { id, request, reason });
+                }
+            }
+        }
+        None
+    }
+
+    /// Hears what became of an effect.
+    pub fn finish(&mut self, id: EffectId, outcome: &Outcome) {
+        let Some((key, request)) = self.flying.remove(&id) else { return };
+        self.busy.remove(&key);
+        let asked = match outcome {
+            Outcome::Applied(_) | Outcome::Found(_) | Outcome::Absent => {
+                self.counts.done += 1;
+                self.failures.remove(&key);
+                None
+            }
+            Outcome::Conflict => {
+                self.counts.conflicts += 1;
+                Some(0)
+            }
+            Outcome::Failed { retry_after_milliseconds, .. } => {
+                self.counts.errors += 1;
+                Some(retry_after_milliseconds.unwrap_or_default())
+            }
+            Outcome::NotServed | Outcome::Refused { .. } => {
+                self.counts.errors += 1;
+                Some(0)
+            }
+        };
+        let mut dirty = Vec::new();
+        self.judge.finished(&key, &request, outcome, self.now, &mut dirty);
+        self.schedule_all(dirty);
+        match asked {
+            Some(asked) => {
+                let failures = self.failures.entry(key.clone()).or_default();
+                let delay = FIRST_RETRY_MILLISECONDS << (*failures).min(20);
+                *failures = failures.saturating_add(1);
+                let delay =
+                    delay.min(LONGEST_RETRY_MILLISECONDS).max(i64::try_from(asked).unwrap_or(i64::MAX));
+                self.schedule(key, self.now.after(delay));
+            }
+            None => {
+                if matches!(request, Request::Delete { .. } | Request::Guarded { .. }) {
+                    self.done.insert(key.clone(), request);
+                }
+                // Something may have changed while it was in flight.
+                self.schedule(key, self.now);
+            }
+        }
+    }
+}
+
+/// A reason of a retention module.
+pub(crate) fn reason(verdict: &'static str, observed: ResourceVersion, facts: &[String]) -> Reason {
+    let mut evidence = vec![Evidence::ObservedAt { resource_version: observed }];
+    evidence.extend(facts.iter().map(|fact| Evidence::Fact(fact.as_str().into())));
+    Reason { verdict: Verdict::Retention(verdict), owners: Vec::new(), evidence }
+}

@@ -1,0 +1,358 @@
+//! Leases that nobody renews (spec `cluster-collectors.md`, 11 and 12): identity leases of API servers that are
+//! gone, and, where it is asked for, node leases without an owner whose node is gone. A node lease with an owner
+//! is the owner-reference collector's.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gc_types::{ObjectKey, Outcome, PropagationPolicy, Request, ResourceVersion, Timestamp, Uid};
+use serde::Deserialize;
+
+use crate::engine::{Judge, Judgement, Observation, reason};
+use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireMeta, parse_time, time_text};
+use crate::pods::Node;
+
+/// Where node leases are.
+pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
+/// Where identity leases are.
+pub const IDENTITY_NAMESPACE: &str = "kube-system";
+/// The value of `apiserver.kubernetes.io/identity` of the leases that are looked after.
+pub const IDENTITY: &str = "kube-apiserver";
+/// A node lease without owner must not have been renewed for so long, milliseconds.
+pub const OWNERLESS_MILLISECONDS: i64 = 24 * 3_600_000;
+/// For so long a live look-up proves that a node is gone, milliseconds.
+const CONFIRMATION_MILLISECONDS: i64 = 20_000;
+/// A node that exists although it was not observed is looked up again after so long, milliseconds.
+const LOOK_AGAIN_MILLISECONDS: i64 = 3_600_000;
+
+/// What verdicts need of a Lease.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "WireLease")]
+pub struct Lease {
+    /// Its metadata.
+    pub meta: Meta,
+    /// The label `apiserver.kubernetes.io/identity` has the value of API servers.
+    pub identity: bool,
+    /// It has an owner.
+    pub owned: bool,
+    /// `spec.renewTime`
+    pub renewed: Option<Timestamp>,
+    /// `spec.leaseDurationSeconds`
+    pub duration_seconds: Option<i64>,
+}
+
+impl HasMeta for Lease {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireLease {
+    metadata: WireMeta,
+    spec: WireLeaseSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireLeaseSpec {
+    renew_time: Option<String>,
+    lease_duration_seconds: Option<i64>,
+}
+
+impl From<WireLease> for Lease {
+    fn from(wire: WireLease) -> Self {
+        let label = wire.metadata.labels.as_ref().and_then(|labels| labels.identity.as_deref());
+        Self {
+            identity: label == Some(IDENTITY),
+            owned: wire.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
+            renewed: parse_time(wire.spec.renew_time.as_deref()),
+            duration_seconds: wire.spec.lease_duration_seconds,
+            meta: Meta::from(&wire.metadata),
+        }
+    }
+}
+
+fn delete(lease: &Lease, verdict: &'static str, fact: String) -> Judgement {
+    let meta = &lease.meta;
+    let request = Request::Delete {
+        key: Kind::Lease.key(&meta.namespace, &meta.name),
+        uid: meta.uid.clone(),
+        resource_version: Some(meta.resource_version),
+        policy: PropagationPolicy::Background,
+    };
+    Judgement::Act(request, reason(verdict, meta.resource_version, &[fact]))
+}
+
+/// What becomes of an identity lease whose present `renewTime` was first seen at `unchanged_since`. A duration
+/// must have passed by its own time and by ours, so that no clock that is wrong alone decides (BEAT-AL-3).
+#[must_use]
+pub fn identity_verdict(lease: &Lease, unchanged_since: Timestamp, now: Timestamp) -> Judgement {
+    const VERDICT: &str = "the API server's identity lease has expired";
+    if lease.meta.deleting || !lease.identity || *lease.meta.namespace != *IDENTITY_NAMESPACE {
+        return Judgement::Leave;
+    }
+    let (Some(renewed), Some(seconds)) = (lease.renewed, lease.duration_seconds) else {
+        return delete(lease, VERDICT, "it has no renewTime or no duration".to_owned());
+    };
+    let end = renewed.max(unchanged_since).after(seconds.saturating_mul(1000)).after(1);
+    if now < end {
+        return Judgement::Later(end);
+    }
+    delete(lease, VERDICT, format!("renewed last at {}, for {seconds} s", time_text(renewed)))
+}
+
+/// When a node lease without owner may be looked into, if ever.
+fn ownerless_due(lease: &Lease) -> Option<Timestamp> {
+    let candidate = !lease.owned && !lease.meta.deleting && *lease.meta.namespace == *NODE_LEASE_NAMESPACE;
+    let last = lease.renewed.or(lease.meta.created)?;
+    candidate.then(|| last.after(OWNERLESS_MILLISECONDS))
+}
+
+/// The collector of leases.
+#[derive(Debug)]
+pub struct LeaseCollector {
+    ownerless: bool,
+    leases: Shelf<Lease>,
+    nodes: Shelf<Node>,
+    /// Since when an identity lease has had its `renewTime`.
+    unchanged: BTreeMap<ObjectKey, (Uid, Option<Timestamp>, Timestamp)>,
+    /// What live reads of nodes found: whether one was there, and when that was.
+    looked_up: BTreeMap<Arc<str>, (bool, Timestamp)>,
+}
+
+impl LeaseCollector {
+    /// `ownerless`: whether node leases without owner whose node is gone are deleted as well (BEAT-NL-1).
+    #[must_use]
+    pub fn new(ownerless: bool) -> Self {
+        Self {
+            ownerless,
+            leases: Shelf::new(Kind::Lease),
+            nodes: Shelf::new(Kind::Node),
+            unchanged: BTreeMap::new(),
+            looked_up: BTreeMap::new(),
+        }
+    }
+
+    fn put(&mut self, lease: Lease, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        let wanted = lease.identity || (self.ownerless && ownerless_due(&lease).is_some());
+        let (identity, uid, renewed) = (lease.identity, lease.meta.uid.clone(), lease.renewed);
+        let (key, _) = self.leases.put(lease);
+        if identity {
+            match self.unchanged.get(&key) {
+                Some((known, time, _)) if *known == uid && *time == renewed => {}
+                _ => drop(self.unchanged.insert(key.clone(), (uid, renewed, now))),
+            }
+        }
+        if wanted {
+            dirty.push(key);
+        }
+    }
+
+    fn remove(&mut self, key: &ObjectKey) {
+        if self.leases.remove(key).is_some() {
+            self.unchanged.remove(key);
+            self.looked_up.remove(&key.name);
+        }
+    }
+
+    fn judge_ownerless(&self, key: &ObjectKey, lease: &Lease, now: Timestamp) -> Judgement {
+        let Some(due) = ownerless_due(lease).filter(|_| self.ownerless) else { return Judgement::Leave };
+        if now < due {
+            return Judgement::Later(due);
+        }
+        let node = Kind::Node.key(&"".into(), &key.name);
+        if self.nodes.get(&node).is_some() {
+            return Judgement::Later(now.after(LOOK_AGAIN_MILLISECONDS));
+        }
+        match self.looked_up.get(&key.name) {
+            Some((false, at)) if now.since(*at) <= CONFIRMATION_MILLISECONDS => delete(
+                lease,
+                "the node lease has neither an owner nor a node",
+                "a live read found no node".to_owned(),
+            ),
+            Some((true, at)) if now.since(*at) < LOOK_AGAIN_MILLISECONDS => {
+                Judgement::Later(at.after(LOOK_AGAIN_MILLISECONDS))
+            }
+            _ => {
+                let fact = format!("no node {} was observed", key.name);
+                let why =
+                    reason("whether the node exists must be verified", ResourceVersion::UNKNOWN, &[fact]);
+                Judgement::Act(Request::Read { key: node }, why)
+            }
+        }
+    }
+}
+
+impl Judge for LeaseCollector {
+    fn kinds(&self) -> &'static [Kind] {
+        if self.ownerless { &[Kind::Lease, Kind::Node] } else { &[Kind::Lease] }
+    }
+
+    fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        match observation {
+            Observation::ListStarted(Kind::Lease) => self.leases.list_started(),
+            Observation::ListStarted(Kind::Node) => self.nodes.list_started(),
+            Observation::Observed(Facts::Lease(lease)) => self.put(lease, now, dirty),
+            Observation::Observed(Facts::Node(node)) => drop(self.nodes.put(node)),
+            Observation::Removed(key) if key.resource == Kind::Lease.resource() => self.remove(&key),
+            Observation::Removed(key) => drop(self.nodes.remove(&key)),
+            Observation::Synced(Kind::Lease) => {
+                for key in self.leases.list_ended() {
+                    self.remove(&key);
+                }
+                dirty.extend(self.leases.keys().cloned());
+            }
+            Observation::Synced(Kind::Node) => {
+                for key in self.nodes.list_ended() {
+                    self.nodes.remove(&key);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
+        let Some(lease) = self.leases.get(key) else { return Judgement::Leave };
+        match self.unchanged.get(key) {
+            Some((_, _, since)) if lease.identity => identity_verdict(lease, *since, now),
+            _ => self.judge_ownerless(key, lease, now),
+        }
+    }
+
+    fn finished(
+        &mut self,
+        key: &ObjectKey,
+        request: &Request,
+        outcome: &Outcome,
+        now: Timestamp,
+        _dirty: &mut Vec<ObjectKey>,
+    ) {
+        if let (Request::Read { .. }, Outcome::Absent | Outcome::Found(_)) = (request, outcome)
+            && self.leases.get(key).is_some()
+        {
+            self.looked_up.insert(Arc::clone(&key.name), (matches!(outcome, Outcome::Found(_)), now));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+    use crate::engine::Engine;
+    use serde_json::{Value, json};
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp((NOW + seconds) * 1000)
+    }
+
+    fn lease(
+        namespace: &str,
+        name: &str,
+        identity: Option<&str>,
+        renewed: Option<i64>,
+        duration: Option<i64>,
+        owner: &Value,
+    ) -> Lease {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": namespace, "name": name, "uid": name, "resourceVersion": "3",
+                "labels": {"apiserver.kubernetes.io/identity": identity}, "ownerReferences": owner},
+            "spec": {"renewTime": renewed.map(|seconds| time_text(at(seconds))), "leaseDurationSeconds": duration},
+        }))
+        .unwrap()
+    }
+
+    fn identity(renewed: Option<i64>, duration: Option<i64>) -> Lease {
+        lease("kube-system", "apiserver-a", Some("kube-apiserver"), renewed, duration, &Value::Null)
+    }
+
+    #[test]
+    fn the_scenarios_of_identity_leases() {
+        let other = lease("kube-system", "a", Some("other"), Some(-60), Some(10), &Value::Null);
+        for (scenario, lease, goes) in [
+            ("AL-T01", identity(Some(0), Some(10)), false),
+            ("AL-T02", other, false),
+            ("AL-T03", identity(Some(-60), Some(10)), true),
+            ("AL-T04", identity(None, Some(10)), true),
+            ("AL-T05", identity(Some(0), None), true),
+            (
+                "elsewhere",
+                lease("shop", "a", Some("kube-apiserver"), Some(-60), Some(10), &Value::Null),
+                false,
+            ),
+        ] {
+            let judged = identity_verdict(&lease, at(-1000), at(0));
+            assert_eq!(matches!(judged, Judgement::Act(..)), goes, "{scenario}: {judged:?}");
+        }
+    }
+
+    fn engine(ownerless: bool, leases: Vec<Lease>, nodes: &[&str]) -> Engine<LeaseCollector> {
+        let mut engine = Engine::new(LeaseCollector::new(ownerless));
+        engine.tick(at(0));
+        engine.observe(Observation::ListStarted(Kind::Lease));
+        for lease in leases {
+            engine.observe(Observation::Observed(Facts::Lease(lease)));
+        }
+        engine.observe(Observation::Synced(Kind::Lease));
+        engine.observe(Observation::ListStarted(Kind::Node));
+        for name in nodes {
+            let node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+            engine.observe(Observation::Observed(Facts::Node(node)));
+        }
+        engine.observe(Observation::Synced(Kind::Node));
+        engine
+    }
+
+    /// AL-T06, AL-T08, and a clock that is wrong: a renewal counts from when it was seen.
+    #[test]
+    fn a_lease_that_is_renewed_before_our_eyes_stays() {
+        let mut engine = engine(false, vec![identity(Some(-60), Some(10))], &[]);
+        assert_eq!(engine.poll_effect(), None);
+        assert_eq!(engine.next_wakeup(), Some(at(10).after(1)));
+        engine.tick(at(8));
+        // By its own clock it has been expired for long.
+        engine.observe(Observation::Observed(Facts::Lease(identity(Some(-50), Some(10)))));
+        engine.tick(at(11));
+        assert_eq!(engine.poll_effect(), None);
+        engine.tick(at(18).after(1));
+        let effect = engine.poll_effect().unwrap();
+        let Request::Delete { resource_version, uid, .. } = effect.request else { panic!() };
+        assert_eq!((uid, resource_version), (Uid::new("apiserver-a"), Some(ResourceVersion(3))));
+        // AL-T07: another collector was faster.
+        engine.finish(effect.id, &Outcome::Absent);
+        assert_eq!(engine.poll_effect(), None);
+    }
+
+    fn node_lease(renewed: i64, owner: &Value) -> Lease {
+        lease("kube-node-lease", "n", None, Some(renewed), Some(40), owner)
+    }
+
+    /// NL-T10, NL-T11
+    #[test]
+    fn an_ownerless_lease_goes_only_when_asked_for_stale_and_without_node() {
+        let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "x"}]);
+        let stale = -25 * 3600;
+        for (enabled, lease, nodes, looked_at) in [
+            (false, node_lease(stale, &Value::Null), &[][..], false),
+            (true, node_lease(stale, &owner), &[], false),
+            (true, node_lease(-23 * 3600, &Value::Null), &[], false),
+            (true, node_lease(stale, &Value::Null), &["n"], false),
+            (true, node_lease(stale, &Value::Null), &[], true),
+        ] {
+            let mut engine = engine(enabled, vec![lease], nodes);
+            let Some(read) = engine.poll_effect() else {
+                assert!(!looked_at);
+                continue;
+            };
+            assert_eq!(read.request, Request::Read { key: Kind::Node.key(&"".into(), &"n".into()) });
+            engine.finish(read.id, &Outcome::Absent);
+            assert!(matches!(engine.poll_effect().unwrap().request, Request::Delete { .. }));
+            assert!(looked_at);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What the collectors of cluster objects keep of an object: a few fields, read from its JSON.
+//!
+//! Each kind of facts deserializes from a whole object and keeps what verdicts need, nothing else.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gc_types::{Gvr, ObjectKey, ResourceId, ResourceInfo, ResourceVersion, Scope, Timestamp, Uid};
+use serde::Deserialize;
+
+use crate::certificates::SigningRequest;
+use crate::jobs::Job;
+use crate::leases::Lease;
+use crate::pods::{Node, Pod};
+use crate::volumes::{Claim, Volume};
+
+/// A kind that some collector watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// `v1` Pod
+    Pod,
+    /// `v1` Node
+    Node,
+    /// `batch/v1` Job
+    Job,
+    /// `certificates.k8s.io/v1` CertificateSigningRequest
+    SigningRequest,
+    /// `v1` PersistentVolume
+    Volume,
+    /// `v1` PersistentVolumeClaim
+    Claim,
+    /// `coordination.k8s.io/v1` Lease
+    Lease,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 7] =
+        [Self::Pod, Self::Node, Self::Job, Self::SigningRequest, Self::Volume, Self::Claim, Self::Lease];
+
+    /// The number under which requests name the kind's resource.
+    #[must_use]
+    pub const fn resource(self) -> ResourceId {
+        ResourceId(self as u32)
+    }
+
+    /// Where the resource is served.
+    #[must_use]
+    pub fn info(self) -> ResourceInfo {
+        let (group, resource, kind, scope) = match self {
+            Self::Pod => ("", "pods", "Pod", Scope::Namespaced),
+            Self::Node => ("", "nodes", "Node", Scope::Cluster),
+            Self::Job => ("batch", "jobs", "Job", Scope::Namespaced),
+            Self::SigningRequest => (
+                "certificates.k8s.io",
+                "certificatesigningrequests",
+                "CertificateSigningRequest",
+                Scope::Cluster,
+            ),
+            Self::Volume => ("", "persistentvolumes", "PersistentVolume", Scope::Cluster),
+            Self::Claim => ("", "persistentvolumeclaims", "PersistentVolumeClaim", Scope::Namespaced),
+            Self::Lease => ("coordination.k8s.io", "leases", "Lease", Scope::Namespaced),
+        };
+        let api_version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+        ResourceInfo {
+            id: self.resource(),
+            gvr: Gvr { group: group.into(), version: "v1".into(), resource: resource.into() },
+            kind: kind.into(),
+            scope,
+            served_api_versions: vec![api_version.into()],
+            watched: true,
+            comparable_versions: true,
+        }
+    }
+
+    /// The key of an object of this kind.
+    #[must_use]
+    pub fn key(self, namespace: &Arc<str>, name: &Arc<str>) -> ObjectKey {
+        ObjectKey { resource: self.resource(), namespace: Arc::clone(namespace), name: Arc::clone(name) }
+    }
+}
+
+/// What every verdict needs of an object's metadata.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Namespace; empty at cluster scope.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+    /// UID.
+    pub uid: Uid,
+    /// The version that these are the facts of.
+    pub resource_version: ResourceVersion,
+    /// `creationTimestamp`, if it has a sensible one.
+    pub created: Option<Timestamp>,
+    /// Whether it has a `deletionTimestamp`.
+    pub deleting: bool,
+}
+
+/// The facts of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Facts {
+    /// Of a pod.
+    Pod(Pod),
+    /// Of a node.
+    Node(Node),
+    /// Of a job.
+    Job(Job),
+    /// Of a certificate signing request.
+    SigningRequest(SigningRequest),
+    /// Of a persistent volume.
+    Volume(Volume),
+    /// Of a persistent volume claim.
+    Claim(Claim),
+    /// Of a lease.
+    Lease(Lease),
+}
+
+/// Why facts could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FactsError {
+    /// Not the JSON of such an object.
+    #[error("it does not read as such an object: {0}")]
+    Malformed(#[from] serde_json::Error),
+}
+
+impl Facts {
+    /// Reads the JSON of an object of this kind.
+    pub fn read(kind: Kind, json: &[u8]) -> Result<Self, FactsError> {
+        Ok(match kind {
+            Kind::Pod => Self::Pod(serde_json::from_slice(json)?),
+            Kind::Node => Self::Node(serde_json::from_slice(json)?),
+            Kind::Job => Self::Job(serde_json::from_slice(json)?),
+            Kind::SigningRequest => Self::SigningRequest(serde_json::from_slice(json)?),
+            Kind::Volume => Self::Volume(serde_json::from_slice(json)?),
+            Kind::Claim => Self::Claim(serde_json::from_slice(json)?),
+            Kind::Lease => Self::Lease(serde_json::from_slice(json)?),
+        })
+    }
+
+    /// Its metadata.
+    #[must_use]
+    pub fn meta(&self) -> &Meta {
+        match self {
+            Self::Pod(pod) => &pod.meta,
+            Self::Node(node) => &node.meta,
+            Self::Job(job) => &job.meta,
+            Self::SigningRequest(request) => &request.meta,
+            Self::Volume(volume) => &volume.meta,
+            Self::Claim(claim) => &claim.meta,
+            Self::Lease(lease) => &lease.meta,
+        }
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Pod(_) => Kind::Pod,
+            Self::Node(_) => Kind::Node,
+            Self::Job(_) => Kind::Job,
+            Self::SigningRequest(_) => Kind::SigningRequest,
+            Self::Volume(_) => Kind::Volume,
+            Self::Claim(_) => Kind::Claim,
+            Self::Lease(_) => Kind::Lease,
+        }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn key(&self) -> ObjectKey {
+        let meta = self.meta();
+        self.kind().key(&meta.namespace, &meta.name)
+    }
+}
+
+/// Facts that metadata can be asked of.
+pub(crate) trait HasMeta {
+    fn meta(&self) -> &Meta;
+}
+
+/// Objects of one kind as a watch has told them. A list that is told again drops what it no longer has.
+#[derive(Debug)]
+pub(crate) struct Shelf<F> {
+    kind: Kind,
+    objects: BTreeMap<ObjectKey, (u64, F)>,
+    round: u64,
+    synced: bool,
+}
+
+impl<F: HasMeta> Shelf<F> {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self { kind, objects: BTreeMap::new(), round: 0, synced: false }
+    }
+
+    /// Takes facts in, and hands out what they replace.
+    pub(crate) fn put(&mut self, facts: F) -> (ObjectKey, Option<F>) {
+        let key = self.kind.key(&facts.meta().namespace, &facts.meta().name);
+        let before = self.objects.insert(key.clone(), (self.round, facts));
+        (key, before.map(|(_, facts)| facts))
+    }
+
+    pub(crate) fn remove(&mut self, key: &ObjectKey) -> Option<F> {
+        self.objects.remove(key).map(|(_, facts)| facts)
+    }
+
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<&F> {
+        self.objects.get(key).map(|(_, facts)| facts)
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.objects.keys()
+    }
+
+    pub(crate) fn list_started(&mut self) {
+        self.round += 1;
+    }
+
+    /// The list is complete: what it did not have.
+    pub(crate) fn list_ended(&mut self) -> Vec<ObjectKey> {
+        self.synced = true;
+        let round = self.round;
+        self.objects.iter().filter(|(_, (seen, _))| *seen != round).map(|(key, _)| key.clone()).collect()
+    }
+
+    pub(crate) fn synced(&self) -> bool {
+        self.synced
+    }
+}
+
+/// The metadata of an object as JSON has it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WireMeta {
+    namespace: String,
+    name: String,
+    uid: String,
+    resource_version: String,
+    creation_timestamp: Option<String>,
+    deletion_timestamp: Option<String>,
+    pub(crate) deletion_grace_period_seconds: Option<i64>,
+    pub(crate) generation: i64,
+    pub(crate) finalizers: Option<Vec<String>>,
+    pub(crate) owner_references: Option<Vec<WireOwner>>,
+    pub(crate) labels: Option<WireLabels>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct WireOwner {
+    pub(crate) uid: String,
+    pub(crate) controller: Option<bool>,
+}
+
+/// The one label that a verdict depends on.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct WireLabels {
+    #[serde(rename = "apiserver.kubernetes.io/identity")]
+    pub(crate) identity: Option<String>,
+}
+
+/// A condition as most kinds have them.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WireCondition {
+    pub(crate) r#type: String,
+    pub(crate) status: String,
+    pub(crate) last_transition_time: Option<String>,
+    pub(crate) last_update_time: Option<String>,
+}
+
+impl WireMeta {
+    pub(crate) fn finalizers(&self) -> Vec<Arc<str>> {
+        self.finalizers.iter().flatten().map(|finalizer| finalizer.as_str().into()).collect()
+    }
+}
+
+impl From<&WireMeta> for Meta {
+    fn from(wire: &WireMeta) -> Self {
+        Self {
+            namespace: wire.namespace.as_str().into(),
+            name: wire.name.as_str().into(),
+            uid: Uid::new(&wire.uid),
+            resource_version: ResourceVersion::parse(&wire.resource_version),
+            created: parse_time(wire.creation_timestamp.as_deref()),
+            deleting: wire.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+/// A time as the API writes it; absent, zero and unreadable ones are none.
+pub(crate) fn parse_time(text: Option<&str>) -> Option<Timestamp> {
+    let time: jiff::Timestamp = text?.parse().ok()?;
+    // Go's zero time is in the year 1.
+    (time.as_second() > -62_135_596_800).then(|| Timestamp(time.as_millisecond()))
+}
+
+/// A time in whole seconds as the API writes it.
+pub(crate) fn time_text(time: Timestamp) -> String {
+    let seconds = time.0.div_euclid(1000);
+    jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
+}

@@ -1,0 +1,215 @@
+//! Which collectors there are, by which names they are switched, and what each of them may do.
+
+use std::fmt;
+
+/// A collector of cluster objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Controller {
+    /// Owner references.
+    GarbageCollector,
+    /// Contents of terminating namespaces.
+    Namespace,
+    /// [`crate::pods`]
+    PodGarbageCollector,
+    /// [`crate::jobs`]
+    TtlAfterFinished,
+    /// [`crate::certificates`]
+    CertificateCleaner,
+    /// [`crate::volumes::ClaimProtection`]
+    ClaimProtection,
+    /// [`crate::volumes::VolumeProtection`]
+    VolumeProtection,
+    /// [`crate::leases`]
+    StaleLease,
+}
+
+/// Verbs on a resource; a rule of a ClusterRole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// Resource, or `resource/subresource`.
+    pub resource: &'static str,
+    /// Verbs.
+    pub verbs: &'static [&'static str],
+}
+
+const fn rule(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Rule {
+    Rule { group, resource, verbs }
+}
+
+const WATCH: &[&str] = &["list", "watch"];
+const WATCH_DELETE: &[&str] = &["list", "watch", "delete"];
+/// A patch that is refused is followed by a read, which tells whether the object has been replaced.
+const WATCH_PATCH: &[&str] = &["get", "list", "watch", "patch"];
+
+impl Controller {
+    /// Every one, in the order in which they are printed.
+    pub const ALL: [Self; 8] = [
+        Self::GarbageCollector,
+        Self::Namespace,
+        Self::PodGarbageCollector,
+        Self::TtlAfterFinished,
+        Self::CertificateCleaner,
+        Self::ClaimProtection,
+        Self::VolumeProtection,
+        Self::StaleLease,
+    ];
+
+    /// The name in `--controllers`: upstream's, where upstream has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::GarbageCollector => "garbage-collector-controller",
+            Self::Namespace => "namespace-controller",
+            Self::PodGarbageCollector => "pod-garbage-collector-controller",
+            Self::TtlAfterFinished => "ttl-after-finished-controller",
+            Self::CertificateCleaner => "certificatesigningrequest-cleaner-controller",
+            Self::ClaimProtection => "persistentvolumeclaim-protection-controller",
+            Self::VolumeProtection => "persistentvolume-protection-controller",
+            Self::StaleLease => "stale-lease-controller",
+        }
+    }
+
+    /// The older name that is understood as well.
+    #[must_use]
+    pub const fn alias(self) -> Option<&'static str> {
+        match self {
+            Self::GarbageCollector => Some("garbagecollector"),
+            Self::Namespace => Some("namespace"),
+            Self::PodGarbageCollector => Some("podgc"),
+            Self::TtlAfterFinished => Some("ttl-after-finished"),
+            Self::CertificateCleaner => Some("csrcleaner"),
+            Self::ClaimProtection => Some("pvc-protection"),
+            Self::VolumeProtection => Some("pv-protection"),
+            Self::StaleLease => None,
+        }
+    }
+
+    /// The name of its ServiceAccount in `kube-system` (spec 1.2).
+    #[must_use]
+    pub const fn identity(self) -> &'static str {
+        match self {
+            Self::GarbageCollector => "generic-garbage-collector",
+            Self::Namespace => "namespace-controller",
+            Self::PodGarbageCollector => "pod-garbage-collector",
+            Self::TtlAfterFinished => "ttl-after-finished-controller",
+            Self::CertificateCleaner => "certificate-controller",
+            Self::ClaimProtection => "pvc-protection-controller",
+            Self::VolumeProtection => "pv-protection-controller",
+            Self::StaleLease => "stale-lease-controller",
+        }
+    }
+
+    /// All that it needs to be allowed, and no more.
+    #[must_use]
+    pub const fn rules(self) -> &'static [Rule] {
+        const GARBAGE: &[Rule] = &[
+            rule("*", "*", &["get", "list", "watch", "patch", "delete"]),
+            rule("", "events", &["create", "patch"]),
+        ];
+        const NAMESPACE: &[Rule] = &[
+            rule("", "namespaces", &["get", "list", "watch"]),
+            rule("", "namespaces/finalize", &["update"]),
+            rule("", "namespaces/status", &["update"]),
+            rule("*", "*", &["list", "delete", "deletecollection"]),
+        ];
+        const PODS: &[Rule] = &[
+            rule("", "pods", &["get", "list", "watch", "delete"]),
+            rule("", "pods/status", &["patch"]),
+            rule("", "nodes", &["get", "list", "watch"]),
+        ];
+        const JOBS: &[Rule] = &[rule("batch", "jobs", WATCH_DELETE)];
+        const REQUESTS: &[Rule] = &[rule("certificates.k8s.io", "certificatesigningrequests", WATCH_DELETE)];
+        const CLAIMS: &[Rule] = &[rule("", "persistentvolumeclaims", WATCH_PATCH), rule("", "pods", WATCH)];
+        const VOLUMES: &[Rule] = &[rule("", "persistentvolumes", WATCH_PATCH)];
+        const LEASES: &[Rule] = &[
+            rule("coordination.k8s.io", "leases", WATCH_DELETE),
+            rule("", "nodes", &["get", "list", "watch"]),
+        ];
+        match self {
+            Self::GarbageCollector => GARBAGE,
+            Self::Namespace => NAMESPACE,
+            Self::PodGarbageCollector => PODS,
+            Self::TtlAfterFinished => JOBS,
+            Self::CertificateCleaner => REQUESTS,
+            Self::ClaimProtection => CLAIMS,
+            Self::VolumeProtection => VOLUMES,
+            Self::StaleLease => LEASES,
+        }
+    }
+
+    fn named(self, word: &str) -> bool {
+        word == self.name() || self.alias() == Some(word)
+    }
+}
+
+impl fmt::Display for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a `--controllers` list makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ControllersError {
+    /// Nothing has that name.
+    #[error("\"{0}\" is not in the list of known controllers")]
+    Unknown(String),
+}
+
+/// What `--controllers` switches on: `name` on, `-name` off, `*` all others; of several entries with one name
+/// the first decides, and what no entry fits is off.
+pub fn enabled<T: AsRef<str>>(entries: &[T]) -> Result<Vec<Controller>, ControllersError> {
+    let words = || entries.iter().map(AsRef::as_ref);
+    for word in words().filter(|word| *word != "*") {
+        let name = word.strip_prefix('-').unwrap_or(word);
+        if !Controller::ALL.iter().any(|controller| controller.named(name)) {
+            return Err(ControllersError::Unknown(word.to_owned()));
+        }
+    }
+    let on = |controller: &Controller| {
+        // A name decides before the star does, wherever it stands.
+        let by_name = words().find_map(|word| match word.strip_prefix('-') {
+            Some(name) => controller.named(name).then_some(false),
+            None => controller.named(word).then_some(true),
+        });
+        by_name.unwrap_or_else(|| words().any(|word| word == "*"))
+    };
+    Ok(Controller::ALL.into_iter().filter(on).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_aliases_and_the_star_are_understood() {
+        let all = Controller::ALL.to_vec();
+        let without = |off: Controller| Ok(all.iter().copied().filter(|one| *one != off).collect::<Vec<_>>());
+        let unknown = |word: &str| Err(ControllersError::Unknown(word.to_owned()));
+        for (entries, expected) in [
+            (&["*"][..], Ok(all.clone())),
+            (&["*", "-podgc"], without(Controller::PodGarbageCollector)),
+            (&["-namespace-controller", "*"], without(Controller::Namespace)),
+            (&["podgc"], Ok(vec![Controller::PodGarbageCollector])),
+            (&["pv-protection", "-pv-protection"], Ok(vec![Controller::VolumeProtection])),
+            (&["-pv-protection", "pv-protection"], Ok(vec![])),
+            (&[], Ok(vec![])),
+            (&["*", "nonsense"], unknown("nonsense")),
+            (&["-"], unknown("-")),
+        ] {
+            assert_eq!(enabled(entries), expected, "{entries:?}");
+        }
+    }
+
+    /// Stars are for the two that deal with every kind.
+    #[test]
+    fn only_two_may_touch_everything() {
+        for controller in Controller::ALL {
+            let everything = controller.rules().iter().any(|rule| rule.resource == "*" || rule.group == "*");
+            let may = matches!(controller, Controller::GarbageCollector | Controller::Namespace);
+            assert_eq!(everything, may, "{controller}");
+        }
+    }
+}

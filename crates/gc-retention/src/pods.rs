@@ -1,0 +1,592 @@
+//! The pod garbage collector (spec `cluster-collectors.md`, section 2): finished pods over a threshold, pods
+//! of nodes that are gone or out of service, and terminating pods that never had a node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use gc_types::{Change, ObjectKey, Outcome, Reason, Request, Timestamp};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::engine::{Judge, Judgement, Observation, reason};
+use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireCondition, WireMeta, parse_time, time_text};
+
+/// `--terminated-pod-gc-threshold`: so many finished pods are kept.
+pub const TERMINATED_POD_THRESHOLD: i32 = 12_500;
+/// A node must be missing for so long before it is looked up live, milliseconds.
+pub const QUARANTINE_MILLISECONDS: i64 = 40_000;
+/// For so long a live look-up proves that a node is gone, milliseconds.
+pub const CONFIRMATION_MILLISECONDS: i64 = 20_000;
+/// The taint of a node that an operator has declared dead.
+pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
+
+/// `status.phase`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// `Pending`
+    Pending,
+    /// `Running`
+    Running,
+    /// `Unknown`
+    Unknown,
+    /// `Succeeded`
+    Succeeded,
+    /// `Failed`
+    Failed,
+    /// Absent, or a word of no known meaning.
+    Other,
+}
+
+impl Phase {
+    fn read(text: &str) -> Self {
+        match text {
+            "Pending" => Self::Pending,
+            "Running" => Self::Running,
+            "Unknown" => Self::Unknown,
+            "Succeeded" => Self::Succeeded,
+            "Failed" => Self::Failed,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether such a pod counts against the threshold.
+    const fn finished(self) -> bool {
+        !matches!(self, Self::Pending | Self::Running | Self::Unknown)
+    }
+}
+
+/// How a pod uses a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimUse {
+    /// Name of the claim.
+    pub claim: Arc<str>,
+    /// Whether it is that of a generic ephemeral volume.
+    pub ephemeral: bool,
+}
+
+/// What verdicts need of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "WirePod")]
+pub struct Pod {
+    /// Its metadata.
+    pub meta: Meta,
+    /// `metadata.generation`
+    pub generation: i64,
+    /// Its deletion was asked for with no grace, or its grace has been used up.
+    pub without_grace: bool,
+    /// `spec.nodeName`, if it has one.
+    pub node: Option<Arc<str>>,
+    /// `status.phase`
+    pub phase: Phase,
+    /// `status.reason` is `Evicted`.
+    pub evicted: bool,
+    /// Since when `DisruptionTarget` has been `True`, if it is.
+    pub disrupted_since: Option<Timestamp>,
+    /// The claims that its volumes name.
+    pub claims: Box<[ClaimUse]>,
+}
+
+impl HasMeta for Pod {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+/// What verdicts need of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "WireNode")]
+pub struct Node {
+    /// Its metadata.
+    pub meta: Meta,
+    /// Its `Ready` condition is `True`.
+    pub ready: bool,
+    /// It has the out-of-service taint.
+    pub out_of_service: bool,
+}
+
+impl HasMeta for Node {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WirePod {
+    metadata: WireMeta,
+    spec: WirePodSpec,
+    status: WirePodStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WirePodSpec {
+    node_name: Option<String>,
+    volumes: Option<Vec<WireVolume>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireVolume {
+    name: String,
+    persistent_volume_claim: Option<WireClaimSource>,
+    ephemeral: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireClaimSource {
+    claim_name: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WirePodStatus {
+    phase: String,
+    reason: String,
+    conditions: Option<Vec<WireCondition>>,
+}
+
+impl From<WirePod> for Pod {
+    fn from(wire: WirePod) -> Self {
+        let phase = Phase::read(&wire.status.phase);
+        let disrupted =
+            |condition: &&WireCondition| condition.r#type == "DisruptionTarget" && condition.status == "True";
+        let meta = Meta::from(&wire.metadata);
+        let claims = wire.spec.volumes.iter().flatten().filter_map(|volume| {
+            if let Some(source) = &volume.persistent_volume_claim {
+                return Some(ClaimUse { claim: source.claim_name.as_str().into(), ephemeral: false });
+            }
+            volume.ephemeral?;
+            Some(ClaimUse { claim: format!("{}-{}", meta.name, volume.name).into(), ephemeral: true })
+        });
+        Self {
+            claims: claims.collect(),
+            generation: wire.metadata.generation,
+            without_grace: wire.metadata.deletion_grace_period_seconds == Some(0),
+            node: wire.spec.node_name.filter(|name| !name.is_empty()).map(Into::into),
+            phase,
+            evicted: phase == Phase::Failed && wire.status.reason == "Evicted",
+            disrupted_since: wire
+                .status
+                .conditions
+                .iter()
+                .flatten()
+                .find(disrupted)
+                .and_then(|condition| parse_time(condition.last_transition_time.as_deref())),
+            meta,
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireNode {
+    metadata: WireMeta,
+    spec: WireNodeSpec,
+    status: WireNodeStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireNodeSpec {
+    taints: Option<Vec<WireTaint>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireTaint {
+    key: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireNodeStatus {
+    conditions: Option<Vec<WireCondition>>,
+}
+
+impl From<WireNode> for Node {
+    fn from(wire: WireNode) -> Self {
+        Self {
+            meta: Meta::from(&wire.metadata),
+            ready: wire
+                .status
+                .conditions
+                .iter()
+                .flatten()
+                .any(|condition| condition.r#type == "Ready" && condition.status == "True"),
+            out_of_service: wire.spec.taints.iter().flatten().any(|taint| taint.key == OUT_OF_SERVICE_TAINT),
+        }
+    }
+}
+
+/// Which of the four sweeps wants a pod gone; the label `reason` of the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sweep {
+    /// Too many finished pods.
+    Terminated,
+    /// Terminating on a node that is not ready and declared out of service.
+    OutOfService,
+    /// Its node is gone.
+    Orphaned,
+    /// Terminating, and never had a node.
+    Unscheduled,
+}
+
+impl Sweep {
+    /// The name in metrics and reasons.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Terminated => "terminated",
+            Self::OutOfService => "out-of-service",
+            Self::Orphaned => "orphaned",
+            Self::Unscheduled => "unscheduled",
+        }
+    }
+
+    const fn why(self) -> &'static str {
+        match self {
+            Self::Terminated => "finished pods exceed the threshold, and it is among the first to go",
+            Self::OutOfService => "it terminates on a node that is not ready and out of service",
+            Self::Orphaned => "a live read found no node of that name",
+            Self::Unscheduled => "it terminates and has no node",
+        }
+    }
+}
+
+/// What removes a pod (spec 2.6): first its phase and condition, then, as a later version, the pod. `None` if
+/// all that can be done has been done, and a finalizer is waited for.
+#[must_use]
+pub fn removal(pod: &Pod, sweep: Sweep, now: Timestamp) -> Option<(Request, Reason)> {
+    let change = if matches!(pod.phase, Phase::Succeeded | Phase::Failed) {
+        if pod.meta.deleting && pod.without_grace {
+            return None;
+        }
+        Change::ForceDelete
+    } else {
+        let mut status = json!({"phase": "Failed", "observedGeneration": pod.generation});
+        if sweep == Sweep::Orphaned {
+            status["conditions"] = json!([{
+                "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+                "message": "PodGC: node no longer exists", "observedGeneration": pod.generation,
+                "lastTransitionTime": time_text(pod.disrupted_since.unwrap_or(now)),
+            }]);
+        }
+        Change::Status(status.to_string().into())
+    };
+    let request = Request::Guarded {
+        key: Kind::Pod.key(&pod.meta.namespace, &pod.meta.name),
+        uid: pod.meta.uid.clone(),
+        resource_version: pod.meta.resource_version,
+        change,
+    };
+    let why = match &pod.node {
+        Some(node) => format!("{} (node {node})", sweep.why()),
+        None => sweep.why().to_owned(),
+    };
+    Some((request, reason(sweep.name(), pod.meta.resource_version, &[why])))
+}
+
+/// The order in which finished pods go (spec 2.5), with the namespace to make it total.
+type Turn = (bool, i64, Arc<str>, Arc<str>);
+
+fn turn(pod: &Pod) -> Turn {
+    let created = pod.meta.created.map_or(i64::MIN, |created| created.0.div_euclid(1000));
+    (!pod.evicted, created, Arc::clone(&pod.meta.name), Arc::clone(&pod.meta.namespace))
+}
+
+/// The finished pods, divided into those that go and those that stay. Each change moves a few of them.
+#[derive(Debug, Default)]
+struct Finished {
+    threshold: usize,
+    enabled: bool,
+    going: BTreeSet<Turn>,
+    staying: BTreeSet<Turn>,
+}
+
+impl Finished {
+    fn new(threshold: i32) -> Self {
+        let kept = usize::try_from(threshold).unwrap_or(0);
+        Self { threshold: kept, enabled: kept > 0, ..Self::default() }
+    }
+
+    /// Adds one; answers which pods go because of it.
+    fn insert(&mut self, turn: Turn) -> Vec<Turn> {
+        if !self.enabled {
+            return Vec::new();
+        }
+        if self.going.last().is_some_and(|last| turn < *last) {
+            self.going.insert(turn.clone());
+            let mut moved = self.balance();
+            if self.going.contains(&turn) {
+                moved.push(turn);
+            }
+            return moved;
+        }
+        self.staying.insert(turn);
+        self.balance()
+    }
+
+    fn remove(&mut self, turn: &Turn) {
+        if !self.going.remove(turn) {
+            self.staying.remove(turn);
+        }
+        self.balance();
+    }
+
+    fn balance(&mut self) -> Vec<Turn> {
+        let target = (self.going.len() + self.staying.len()).saturating_sub(self.threshold);
+        let mut moved = Vec::new();
+        while self.going.len() > target
+            && let Some(turn) = self.going.pop_last()
+        {
+            self.staying.insert(turn);
+        }
+        while self.going.len() < target
+            && let Some(turn) = self.staying.pop_first()
+        {
+            self.going.insert(turn.clone());
+            moved.push(turn);
+        }
+        moved
+    }
+}
+
+/// A node name that pods have and no node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Missing {
+    since: Timestamp,
+    confirmed: Option<Timestamp>,
+}
+
+/// The four sweeps as one judge.
+#[derive(Debug)]
+pub struct PodCollector {
+    pods: Shelf<Pod>,
+    nodes: Shelf<Node>,
+    by_node: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    finished: Finished,
+    missing: BTreeMap<Arc<str>, Missing>,
+}
+
+impl PodCollector {
+    /// With `--terminated-pod-gc-threshold`; 0 and less disable that sweep.
+    #[must_use]
+    pub fn new(terminated_pod_threshold: i32) -> Self {
+        Self {
+            pods: Shelf::new(Kind::Pod),
+            nodes: Shelf::new(Kind::Node),
+            by_node: BTreeMap::new(),
+            finished: Finished::new(terminated_pod_threshold),
+            missing: BTreeMap::new(),
+        }
+    }
+
+    fn node_key(name: &Arc<str>) -> ObjectKey {
+        Kind::Node.key(&"".into(), name)
+    }
+
+    fn put_pod(&mut self, pod: Pod, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        let (turn_now, node, finished) = (turn(&pod), pod.node.clone(), pod.phase.finished());
+        let (key, before) = self.pods.put(pod);
+        if let Some(before) = before {
+            self.drop_from_indexes(&key, &before, node.as_ref(), finished.then_some(&turn_now));
+        }
+        if let Some(node) = node {
+            self.by_node.entry(Arc::clone(&node)).or_default().insert(key.clone());
+            self.look_after(&node, now, dirty);
+        }
+        if finished && !self.finished.going.contains(&turn_now) && !self.finished.staying.contains(&turn_now)
+        {
+            let going = self.finished.insert(turn_now);
+            dirty.extend(going.into_iter().map(|(_, _, name, namespace)| Kind::Pod.key(&namespace, &name)));
+        }
+        dirty.push(key);
+    }
+
+    /// Takes a pod out of the indexes that its new form is not in.
+    fn drop_from_indexes(
+        &mut self,
+        key: &ObjectKey,
+        pod: &Pod,
+        node: Option<&Arc<str>>,
+        stays: Option<&Turn>,
+    ) {
+        if let Some(old) = &pod.node
+            && node != Some(old)
+            && let Some(keys) = self.by_node.get_mut(old)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.by_node.remove(old);
+                self.missing.remove(old);
+            }
+        }
+        let old = turn(pod);
+        if pod.phase.finished() && stays != Some(&old) {
+            self.finished.remove(&old);
+        }
+    }
+
+    fn remove_pod(&mut self, key: &ObjectKey) {
+        if let Some(pod) = self.pods.remove(key) {
+            self.drop_from_indexes(key, &pod, None, None);
+        }
+    }
+
+    fn put_node(&mut self, node: Node, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        let name = Arc::clone(&node.meta.name);
+        let out_of_service = node.out_of_service && !node.ready;
+        let (_, before) = self.nodes.put(node);
+        if out_of_service && !before.is_some_and(|before| before.out_of_service && !before.ready) {
+            dirty.extend(self.by_node.get(&name).into_iter().flatten().cloned());
+        }
+        self.look_after(&name, now, dirty);
+    }
+
+    /// Begins or ends the quarantine of a node name.
+    fn look_after(&mut self, name: &Arc<str>, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        if !self.pods.synced() || !self.nodes.synced() {
+            return;
+        }
+        let key = Self::node_key(name);
+        if self.nodes.get(&key).is_some() {
+            self.missing.remove(name);
+        } else if self.by_node.contains_key(name) && !self.missing.contains_key(name) {
+            self.missing.insert(Arc::clone(name), Missing { since: now, confirmed: None });
+            dirty.push(key);
+        }
+    }
+
+    fn sweep(&self, pod: &Pod, now: Timestamp, dirty: &mut Vec<ObjectKey>) -> Option<Sweep> {
+        let Some(name) = &pod.node else {
+            if pod.meta.deleting {
+                return Some(Sweep::Unscheduled);
+            }
+            return self.terminated(pod);
+        };
+        let node_key = Self::node_key(name);
+        match self.nodes.get(&node_key) {
+            Some(node) if pod.meta.deleting && !node.ready && node.out_of_service => {
+                return Some(Sweep::OutOfService);
+            }
+            Some(_) => {}
+            None => match self.missing.get(name) {
+                Some(Missing { confirmed: Some(at), .. }) if now.since(*at) <= CONFIRMATION_MILLISECONDS => {
+                    return Some(Sweep::Orphaned);
+                }
+                // No proof yet, or one that is too old.
+                Some(_) => dirty.push(node_key),
+                None => {}
+            },
+        }
+        self.terminated(pod)
+    }
+
+    fn terminated(&self, pod: &Pod) -> Option<Sweep> {
+        (pod.phase.finished() && self.finished.going.contains(&turn(pod))).then_some(Sweep::Terminated)
+    }
+
+    fn judge_node(&self, key: &ObjectKey, now: Timestamp) -> Judgement {
+        let Some(missing) = self.missing.get(&key.name) else { return Judgement::Leave };
+        let due = missing.since.after(QUARANTINE_MILLISECONDS);
+        if now < due {
+            return Judgement::Later(due);
+        }
+        if missing.confirmed.is_some_and(|at| now.since(at) <= CONFIRMATION_MILLISECONDS) {
+            return Judgement::Leave;
+        }
+        let pods = self.by_node.get(&key.name).into_iter().flatten();
+        let wanting = pods
+            .filter_map(|pod| self.pods.get(pod))
+            .filter(|pod| removal(pod, Sweep::Orphaned, now).is_some())
+            .count();
+        if wanting == 0 {
+            return Judgement::Leave;
+        }
+        let fact = format!("no node {} was observed for 40 s, and {wanting} pods are bound to it", key.name);
+        let why =
+            reason("whether the node exists must be verified", gc_types::ResourceVersion::UNKNOWN, &[fact]);
+        Judgement::Act(Request::Read { key: key.clone() }, why)
+    }
+}
+
+impl Judge for PodCollector {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Pod, Kind::Node]
+    }
+
+    fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        match observation {
+            Observation::ListStarted(Kind::Pod) => self.pods.list_started(),
+            Observation::ListStarted(Kind::Node) => self.nodes.list_started(),
+            Observation::Observed(Facts::Pod(pod)) => self.put_pod(pod, now, dirty),
+            Observation::Observed(Facts::Node(node)) => self.put_node(node, now, dirty),
+            Observation::Removed(key) if key.resource == Kind::Pod.resource() => self.remove_pod(&key),
+            Observation::Removed(key) if key.resource == Kind::Node.resource() => {
+                self.nodes.remove(&key);
+                self.look_after(&key.name, now, dirty);
+            }
+            Observation::Synced(kind) => {
+                match kind {
+                    Kind::Pod => {
+                        for key in self.pods.list_ended() {
+                            self.remove_pod(&key);
+                        }
+                        // Whatever was decided before is decided again.
+                        dirty.extend(self.pods.keys().cloned());
+                    }
+                    Kind::Node => {
+                        for key in self.nodes.list_ended() {
+                            self.nodes.remove(&key);
+                        }
+                    }
+                    _ => return,
+                }
+                let names: Vec<Arc<str>> = self.by_node.keys().cloned().collect();
+                for name in names {
+                    self.look_after(&name, now, dirty);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn judge(&mut self, key: &ObjectKey, now: Timestamp, dirty: &mut Vec<ObjectKey>) -> Judgement {
+        if key.resource == Kind::Node.resource() {
+            return self.judge_node(key, now);
+        }
+        let Some(pod) = self.pods.get(key) else { return Judgement::Leave };
+        let Some(sweep) = self.sweep(pod, now, dirty) else { return Judgement::Leave };
+        match removal(pod, sweep, now) {
+            Some((request, reason)) => Judgement::Act(request, reason),
+            None => Judgement::Leave,
+        }
+    }
+
+    fn finished(
+        &mut self,
+        key: &ObjectKey,
+        request: &Request,
+        outcome: &Outcome,
+        now: Timestamp,
+        dirty: &mut Vec<ObjectKey>,
+    ) {
+        let Request::Read { .. } = request else { return };
+        let Some(missing) = self.missing.get_mut(&key.name) else { return };
+        match outcome {
+            Outcome::Absent => {
+                missing.confirmed = Some(now);
+                dirty.extend(self.by_node.get(&key.name).into_iter().flatten().cloned());
+            }
+            // It exists, and the watch will tell of it; should it not, everything begins anew.
+            Outcome::Found(_) => *missing = Missing { since: now, confirmed: None },
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "pods_tests.rs"]
+mod tests;

@@ -1,0 +1,437 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use super::*;
+use crate::engine::Engine;
+use gc_types::{Effect, ObservedObject, ResourceVersion, Uid};
+use proptest::prelude::*;
+use serde_json::Value;
+
+const NOW: i64 = 1_800_000_000;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp((NOW + seconds) * 1000)
+}
+
+/// A pod, created so many hours ago.
+fn pod(name: &str, hours_ago: i64, phase: &str, node: &str, more: Value) -> Value {
+    let mut pod = json!({
+        "metadata": {"namespace": "shop", "name": name, "uid": format!("u-{name}"), "resourceVersion": "5",
+            "generation": 1, "creationTimestamp": time_text(at(-3600 * hours_ago))},
+        "spec": {"nodeName": node},
+        "status": {"phase": phase},
+    });
+    for (path, value) in more.as_object().into_iter().flatten() {
+        let (parent, field) = path.rsplit_once('/').unwrap();
+        pod.pointer_mut(parent).unwrap()[field] = value.clone();
+    }
+    pod
+}
+
+fn deleting(grace: i64) -> Value {
+    json!({"/metadata/deletionTimestamp": "2026-01-01T00:00:00Z", "/metadata/deletionGracePeriodSeconds": grace})
+}
+
+fn evicted() -> Value {
+    json!({"/status/reason": "Evicted"})
+}
+
+fn node(name: &str, ready: Option<&str>, taint: bool) -> Value {
+    let conditions: Vec<_> = ready.iter().map(|status| json!({"type": "Ready", "status": status})).collect();
+    let taints = if taint { json!([{"key": OUT_OF_SERVICE_TAINT, "value": "any"}]) } else { Value::Null };
+    json!({"metadata": {"name": name}, "spec": {"taints": taints}, "status": {"conditions": conditions}})
+}
+
+fn observe(engine: &mut Engine<PodCollector>, kind: Kind, object: &Value) {
+    let facts = Facts::read(kind, object.to_string().as_bytes()).unwrap();
+    engine.observe(Observation::Observed(facts));
+}
+
+fn engine(threshold: i32, nodes: &[Value], pods: &[Value]) -> Engine<PodCollector> {
+    let mut engine = Engine::new(PodCollector::new(threshold));
+    engine.tick(at(0));
+    for (kind, objects) in [(Kind::Node, nodes), (Kind::Pod, pods)] {
+        engine.observe(Observation::ListStarted(kind));
+        for object in objects {
+            observe(&mut engine, kind, object);
+        }
+        engine.observe(Observation::Synced(kind));
+    }
+    engine
+}
+
+fn show(effect: &Effect) -> String {
+    match &effect.request {
+        Request::Guarded { key, change: Change::ForceDelete, .. } => format!("delete {}", key.name),
+        Request::Guarded { key, change: Change::Status(status), .. } => {
+            let condition = if status.contains("DisruptionTarget") { " disrupted" } else { "" };
+            format!("fail {}{condition}", key.name)
+        }
+        Request::Read { key } => format!("read {}", key.name),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Answers everything as done, and shows what a server would: a patched pod comes back as failed, a deleted one
+/// goes. Reads are answered by `live`.
+fn settle(engine: &mut Engine<PodCollector>, pods: &[Value], live: &Outcome) -> Vec<String> {
+    let mut shown = Vec::new();
+    while let Some(effect) = engine.poll_effect() {
+        shown.push(show(&effect));
+        match &effect.request {
+            Request::Guarded { key, change: Change::Status(_), .. } => {
+                let mut patched =
+                    pods.iter().find(|pod| pod["metadata"]["name"] == *key.name).unwrap().clone();
+                patched["status"]["phase"] = "Failed".into();
+                patched["metadata"]["resourceVersion"] = "6".into();
+                observe(engine, Kind::Pod, &patched);
+                engine.finish(effect.id, &Outcome::Applied(None));
+            }
+            Request::Guarded { key, .. } => {
+                engine.observe(Observation::Removed(key.clone()));
+                engine.finish(effect.id, &Outcome::Applied(None));
+            }
+            _ => engine.finish(effect.id, live),
+        }
+    }
+    shown
+}
+
+fn decided(threshold: i32, nodes: &[Value], pods: &[Value]) -> Vec<String> {
+    settle(&mut engine(threshold, nodes, pods), pods, &Outcome::Absent)
+}
+
+fn none() -> Value {
+    Value::Null
+}
+
+#[test]
+fn the_scenarios_of_the_threshold() {
+    let nodes = [node("n", Some("True"), false)];
+    let (running, succeeded, failed) = ("Running", "Succeeded", "Failed");
+    for (scenario, threshold, pods, expected) in [
+        (
+            "PGC-T01",
+            1,
+            vec![(failed, none()), (succeeded, none()), (failed, none())],
+            &["delete a", "delete b"][..],
+        ),
+        ("PGC-T02", 0, vec![(failed, none()), (succeeded, none())], &[]),
+        ("PGC-T03", 1, vec![(running, none()), (succeeded, none()), (failed, none())], &["delete b"]),
+        ("PGC-T04", 1, vec![(failed, none()), (succeeded, none())], &["delete a"]),
+        ("PGC-T05", 5, vec![(failed, none()), (succeeded, none())], &[]),
+        (
+            "PGC-T06",
+            1,
+            vec![(failed, none()), (succeeded, none()), (failed, evicted())],
+            &["delete a", "delete c"],
+        ),
+        ("PGC-T07", 1, vec![(running, none()), (succeeded, none()), (failed, evicted())], &["delete c"]),
+        ("PGC-T08", -1, vec![(failed, none()), (succeeded, none()), (failed, none())], &[]),
+        // Finished is what is not known to be unfinished; such a pod gets its phase first.
+        ("an unknown phase", 1, vec![("", none()), (failed, none())], &["fail a", "delete a"]),
+        ("evicted means failed", 1, vec![(succeeded, none()), (succeeded, evicted())], &["delete a"]),
+    ] {
+        let pods: Vec<_> = pods
+            .into_iter()
+            .zip([("a", 30), ("b", 20), ("c", 10)])
+            .map(|((phase, more), (name, hours))| pod(name, hours, phase, "n", more))
+            .collect();
+        let mut shown = decided(threshold, &nodes, &pods);
+        shown.sort_by_key(|line| line.replace("fail", "d"));
+        assert_eq!(shown, expected, "{scenario}");
+    }
+}
+
+/// PGC-T09
+#[test]
+fn of_two_of_one_age_the_lexically_first_goes() {
+    let pods = [pod("y", 1, "Failed", "n", none()), pod("x", 1, "Failed", "n", none())];
+    assert_eq!(decided(1, &[node("n", Some("True"), false)], &pods), ["delete x"]);
+}
+
+/// PGC-T35: what is stuck keeps its place in the arithmetic, and is not deleted again.
+#[test]
+fn stuck_pods_count_and_are_left_alone() {
+    let pods = [
+        pod("stuck-a", 50, "Failed", "n", deleting(0)),
+        pod("stuck-b", 40, "Succeeded", "n", deleting(0)),
+        pod("c", 30, "Failed", "n", none()),
+        pod("d", 20, "Failed", "n", none()),
+        pod("e", 10, "Failed", "n", none()),
+    ];
+    let mut engine = engine(1, &[node("n", Some("True"), false)], &pods);
+    assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), ["delete c", "delete d"]);
+    for seconds in [20, 40, 60] {
+        engine.tick(at(seconds));
+        observe(&mut engine, Kind::Pod, &pods[0]);
+        assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), [] as [&str; 0]);
+    }
+}
+
+/// PGC-T34: the deletion names the object that was judged, so that a successor of the name is safe.
+#[test]
+fn a_deletion_is_guarded_by_uid_and_version() {
+    let pods = [pod("web-0", 9, "Failed", "n", none()), pod("web-1", 1, "Failed", "n", none())];
+    let effect = engine(1, &[node("n", Some("True"), false)], &pods).poll_effect().unwrap();
+    let expected = Request::Guarded {
+        key: Kind::Pod.key(&"shop".into(), &"web-0".into()),
+        uid: Uid::new("u-web-0"),
+        resource_version: ResourceVersion(5),
+        change: Change::ForceDelete,
+    };
+    assert_eq!(effect.request, expected);
+    assert_eq!(
+        effect.reason.to_string(),
+        "terminated: object observed at version 5; finished pods exceed the threshold, and it is among the first \
+         to go (node n)"
+    );
+}
+
+/// PGC-T10 to PGC-T20: what the cache and the live read say of the node decides.
+#[test]
+fn the_scenarios_of_the_quarantine() {
+    let exists = || {
+        Outcome::Found(ObservedObject {
+            key: Kind::Node.key(&"".into(), &"gone".into()),
+            uid: Uid::new("n"),
+            resource_version: ResourceVersion(1),
+            owners: Default::default(),
+            deletion: Default::default(),
+        })
+    };
+    let pods = [
+        pod("failed", 1, "Failed", "gone", none()),
+        pod("running", 1, "Running", "gone", none()),
+        pod("elsewhere", 1, "Running", "n", none()),
+    ];
+    let present = node("n", Some("True"), false);
+    let all = &["read gone", "delete failed", "fail running disrupted", "delete running"][..];
+    for (scenario, nodes, seconds, live, expected) in [
+        ("PGC-T10", vec![present.clone(), node("gone", None, false)], 80, Outcome::Absent, &[][..]),
+        ("PGC-T11, PGC-T16", vec![present.clone()], 80, exists(), &["read gone"]),
+        ("PGC-T12, PGC-T13, PGC-T15, PGC-T18", vec![present.clone()], 80, Outcome::Absent, all),
+        ("exactly 40 s", vec![present.clone()], 40, Outcome::Absent, all),
+        ("PGC-T14", vec![present.clone()], 20, Outcome::Absent, &[]),
+        (
+            "PGC-T20",
+            vec![present],
+            80,
+            Outcome::Refused { code: 500, message: String::new() },
+            &["read gone"],
+        ),
+    ] {
+        let mut engine = engine(0, &nodes, &pods);
+        assert_eq!(settle(&mut engine, &pods, &live), [] as [&str; 0], "{scenario}");
+        engine.tick(at(seconds));
+        assert_eq!(settle(&mut engine, &pods, &live), expected, "{scenario}");
+    }
+}
+
+/// PGC-T17 and PGC-T19
+#[test]
+fn a_node_that_appears_ends_its_quarantine_and_one_that_goes_begins_it() {
+    let pods = [pod("a", 1, "Running", "n", none())];
+    let mut engine = engine(0, &[], &pods);
+    engine.tick(at(30));
+    observe(&mut engine, Kind::Node, &node("n", Some("True"), false));
+    engine.tick(at(80));
+    assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), [] as [&str; 0]);
+    engine.observe(Observation::Removed(Kind::Node.key(&"".into(), &"n".into())));
+    assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), [] as [&str; 0]);
+    assert_eq!(engine.next_wakeup(), Some(at(120)));
+    engine.tick(at(120));
+    assert_eq!(settle(&mut engine, &pods, &Outcome::Absent).len(), 3);
+}
+
+/// BEAT-POD-4: only the read is repeated, not the quarantine.
+#[test]
+fn a_read_that_failed_is_repeated_soon() {
+    let pods = [pod("a", 1, "Failed", "gone", none())];
+    let mut engine = engine(0, &[], &pods);
+    engine.tick(at(40));
+    let read = engine.poll_effect().unwrap();
+    engine.finish(read.id, &Outcome::Failed { message: String::new(), retry_after_milliseconds: Some(2000) });
+    assert_eq!(engine.next_wakeup(), Some(at(42)));
+    engine.tick(at(42));
+    assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), ["read gone", "delete a"]);
+}
+
+/// PGC-T36: a node that registers again saves the pods that are left.
+#[test]
+fn a_node_that_returns_saves_what_is_left() {
+    let pods: Vec<_> = (0..1000).map(|n| pod(&format!("p{n:03}"), 1, "Failed", "n", none())).collect();
+    let mut engine = engine(0, &[], &pods);
+    engine.tick(at(40));
+    let read = engine.poll_effect().unwrap();
+    engine.finish(read.id, &Outcome::Absent);
+    for _ in 0..50 {
+        assert!(engine.poll_effect().is_some());
+    }
+    observe(&mut engine, Kind::Node, &node("n", Some("True"), false));
+    assert_eq!(engine.poll_effect(), None);
+}
+
+/// The proof that a node is gone grows old; the next pod needs a new one.
+#[test]
+fn an_old_proof_is_renewed() {
+    let pods = [pod("a", 1, "Failed", "gone", none())];
+    let mut engine = engine(0, &[], &pods);
+    engine.tick(at(40));
+    assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), ["read gone", "delete a"]);
+    let keeper = [pod("stuck", 1, "Failed", "late", deleting(0))];
+    observe(&mut engine, Kind::Pod, &keeper[0]);
+    engine.tick(at(90));
+    // Nothing can be done for a pod that waits for a finalizer: nobody is asked.
+    assert_eq!(settle(&mut engine, &keeper, &Outcome::Absent), [] as [&str; 0]);
+    let late = [pod("late", 1, "Failed", "late", none())];
+    observe(&mut engine, Kind::Pod, &late[0]);
+    observe(&mut engine, Kind::Pod, &late[0]);
+    engine.tick(at(91));
+    let mut other = settle(&mut engine, &late, &Outcome::Absent);
+    engine.tick(at(131));
+    other.extend(settle(&mut engine, &late, &Outcome::Absent));
+    assert_eq!(other, ["read late", "delete late"]);
+}
+
+/// PGC-T21, PGC-T22, PGC-T24: the exact patch.
+#[test]
+fn an_orphaned_pod_is_failed_with_a_condition() {
+    let read = |more: Value| -> Pod { serde_json::from_value(pod("a", 1, "Running", "gone", more)).unwrap() };
+    let disrupted = |status: &str| {
+        json!({"/status/conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+            {"type": "DisruptionTarget", "status": status, "lastTransitionTime": "2026-02-02T00:00:00Z"},
+        ]})
+    };
+    let now = "2027-01-15T08:00:00Z";
+    for (more, since) in
+        [(none(), now), (disrupted("True"), "2026-02-02T00:00:00Z"), (disrupted("False"), now)]
+    {
+        let (request, _) = removal(&read(more), Sweep::Orphaned, at(0)).unwrap();
+        let Request::Guarded { change: Change::Status(status), .. } = request else { panic!("{request:?}") };
+        let expected = json!({"phase": "Failed", "observedGeneration": 1, "conditions": [{
+            "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+            "message": "PodGC: node no longer exists", "observedGeneration": 1, "lastTransitionTime": since,
+        }]});
+        assert_eq!(serde_json::from_str::<Value>(&status).unwrap(), expected);
+    }
+    let (request, _) = removal(&read(none()), Sweep::OutOfService, at(0)).unwrap();
+    let Request::Guarded { change: Change::Status(status), .. } = request else { panic!("{request:?}") };
+    assert_eq!(
+        serde_json::from_str::<Value>(&status).unwrap(),
+        json!({"phase": "Failed", "observedGeneration": 1})
+    );
+}
+
+/// PGC-T25 to PGC-T31
+#[test]
+fn the_scenarios_of_terminating_pods() {
+    let (dead, sick, fine) =
+        (node("n", Some("False"), true), node("n", Some("Unknown"), false), node("n", Some("True"), true));
+    let unknown = node("n", None, true);
+    let terminating = |phase| vec![pod("a", 1, phase, "n", deleting(600))];
+    let unscheduled = |phase| vec![pod("a", 1, phase, "", deleting(600))];
+    for (scenario, node, pods, expected) in [
+        ("PGC-T25", &sick, terminating("Running"), &[][..]),
+        ("PGC-T26", &dead, terminating("Running"), &["fail a", "delete a"]),
+        ("PGC-T26", &dead, vec![pod("a", 1, "Running", "n", none())], &[]),
+        ("PGC-T27", &dead, terminating("Failed"), &["delete a"]),
+        ("PGC-T27", &dead, terminating("Succeeded"), &["delete a"]),
+        ("PGC-T28", &fine, terminating("Running"), &[]),
+        ("PGC-T29", &unknown, terminating("Running"), &["fail a", "delete a"]),
+        ("PGC-T30", &sick, unscheduled("Failed"), &["delete a"]),
+        ("PGC-T30", &sick, unscheduled("Succeeded"), &["delete a"]),
+        ("PGC-T30", &sick, unscheduled("Running"), &["fail a", "delete a"]),
+        ("PGC-T31", &sick, vec![pod("a", 1, "Pending", "", none())], &[]),
+        ("held by a finalizer", &sick, vec![pod("a", 1, "Pending", "", deleting(0))], &["fail a"]),
+    ] {
+        assert_eq!(decided(0, std::slice::from_ref(node), &pods), expected, "{scenario}");
+    }
+}
+
+/// A node that is declared dead later is noticed without a change of its pods.
+#[test]
+fn a_taint_that_comes_later_counts() {
+    let pods = [pod("a", 1, "Running", "n", deleting(600))];
+    let mut engine = engine(0, &[node("n", Some("False"), false)], &pods);
+    assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), [] as [&str; 0]);
+    observe(&mut engine, Kind::Node, &node("n", Some("False"), true));
+    assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), ["fail a", "delete a"]);
+}
+
+/// PGC-T32: without the patch there is no deletion, and a pod that is gone is no error (PGC-T33).
+#[test]
+fn a_patch_that_is_refused_deletes_nothing() {
+    let pods = [pod("a", 1, "Running", "", deleting(30))];
+    let mut engine = engine(0, &[], &pods);
+    let patch = engine.poll_effect().unwrap();
+    engine.finish(patch.id, &Outcome::Conflict);
+    assert_eq!(engine.poll_effect(), None);
+    engine.tick(at(1));
+    let again = engine.poll_effect().unwrap();
+    assert_eq!(show(&again), "fail a");
+    engine.finish(again.id, &Outcome::Absent);
+    assert_eq!(engine.poll_effect(), None);
+    assert_eq!((engine.counts().conflicts, engine.counts().errors), (1, 0));
+}
+
+/// PGC-T37
+#[test]
+fn a_pod_that_two_sweeps_want_is_deleted_once() {
+    let pods = [pod("a", 9, "Failed", "gone", none()), pod("b", 1, "Failed", "gone", none())];
+    let mut engine = engine(1, &[], &pods);
+    engine.tick(at(80));
+    let shown = settle(&mut engine, &pods, &Outcome::Absent);
+    assert_eq!(shown.iter().filter(|line| *line == "delete a").count(), 1, "{shown:?}");
+}
+
+/// While a list is told again, what is gone still counts; nothing is decided before it is complete.
+#[test]
+fn a_list_that_begins_again_is_waited_for() {
+    let nodes = [node("n", Some("True"), false)];
+    let pods = [pod("a", 3, "Failed", "n", none()), pod("b", 2, "Failed", "n", none())];
+    let mut engine = engine(2, &nodes, &pods);
+    assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), [] as [&str; 0]);
+    engine.observe(Observation::ListStarted(Kind::Pod));
+    let third = pod("c", 1, "Failed", "n", none());
+    observe(&mut engine, Kind::Pod, &third);
+    assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), [] as [&str; 0]);
+    observe(&mut engine, Kind::Pod, &pods[1]);
+    engine.observe(Observation::Synced(Kind::Pod));
+    assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), [] as [&str; 0]);
+}
+
+proptest! {
+    /// However pods come and go, those that go are the first of the order, as many as exceed the threshold.
+    #[test]
+    fn the_division_is_that_of_a_sorted_list(
+        threshold in 1_i32..6,
+        steps in proptest::collection::vec((any::<bool>(), 0_i64..12, any::<bool>()), 0..60),
+    ) {
+        let mut finished = Finished::new(threshold);
+        let mut model: BTreeSet<Turn> = BTreeSet::new();
+        for (add, age, evicted) in steps {
+            let turn: Turn = (!evicted, age, format!("p{age}").into(), "shop".into());
+            if add && model.insert(turn.clone()) {
+                let before = finished.going.clone();
+                let moved: BTreeSet<Turn> = finished.insert(turn).into_iter().collect();
+                prop_assert!(finished.going.difference(&before).all(|turn| moved.contains(turn)));
+            } else if !add && model.remove(&turn) {
+                finished.remove(&turn);
+            }
+            let excess = model.len().saturating_sub(usize::try_from(threshold).unwrap());
+            let expected: BTreeSet<Turn> = model.iter().take(excess).cloned().collect();
+            prop_assert_eq!(&finished.going, &expected);
+        }
+    }
+
+    /// Whatever is observed, nothing that runs on a node that exists and is not terminating is touched.
+    #[test]
+    fn running_pods_of_existing_nodes_are_never_touched(ready in any::<bool>(), taint in any::<bool>(), seconds in 0_i64..200) {
+        let pods = [pod("a", 1, "Running", "n", none())];
+        let status = if ready { "True" } else { "False" };
+        let mut engine = engine(1, &[node("n", Some(status), taint)], &pods);
+        engine.tick(at(seconds));
+        prop_assert!(settle(&mut engine, &pods, &Outcome::Absent).is_empty());
+    }
+}

@@ -1,0 +1,403 @@
+//! Protection of PersistentVolumes and PersistentVolumeClaims in use (spec `cluster-collectors.md`, 7 and 8):
+//! their finalizers go when nothing uses them, and are put back where they are missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use gc_types::{Change, ObjectKey, Outcome, Request, Timestamp, Uid};
+use serde::Deserialize;
+
+use crate::engine::{Judge, Judgement, Observation, reason};
+use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireMeta};
+use crate::pods::Pod;
+
+/// The finalizer of claims.
+pub const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
+/// The finalizer of volumes.
+pub const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
+/// After a list that failed, or that disagreed with the watch, another one is made so much later, milliseconds.
+const LIST_AGAIN_MILLISECONDS: i64 = 1_000;
+
+/// What verdicts need of a PersistentVolume.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "WireVolume")]
+pub struct Volume {
+    /// Its metadata.
+    pub meta: Meta,
+    /// Its finalizers, in order.
+    pub finalizers: Vec<Arc<str>>,
+    /// `status.phase` is `Bound`.
+    pub bound: bool,
+}
+
+impl HasMeta for Volume {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+/// What verdicts need of a PersistentVolumeClaim.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "WireClaim")]
+pub struct Claim {
+    /// Its metadata.
+    pub meta: Meta,
+    /// Its finalizers, in order.
+    pub finalizers: Vec<Arc<str>>,
+    /// The owner that is its controller, if any.
+    pub controller: Option<Uid>,
+}
+
+impl HasMeta for Claim {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireVolume {
+    metadata: WireMeta,
+    status: WireVolumeStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireVolumeStatus {
+    phase: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireClaim {
+    metadata: WireMeta,
+}
+
+impl From<WireVolume> for Volume {
+    fn from(wire: WireVolume) -> Self {
+        Self {
+            finalizers: wire.metadata.finalizers(),
+            bound: wire.status.phase == "Bound",
+            meta: Meta::from(&wire.metadata),
+        }
+    }
+}
+
+impl From<WireClaim> for Claim {
+    fn from(wire: WireClaim) -> Self {
+        let mut owners = wire.metadata.owner_references.iter().flatten();
+        Self {
+            finalizers: wire.metadata.finalizers(),
+            controller: owners.find(|owner| owner.controller == Some(true)).map(|owner| Uid::new(&owner.uid)),
+            meta: Meta::from(&wire.metadata),
+        }
+    }
+}
+
+/// Where an object stands with its protection finalizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protection {
+    /// It lives and has it, or is being deleted without it.
+    Settled,
+    /// It lives without it.
+    Missing,
+    /// It is being deleted, and has it.
+    Holding,
+}
+
+fn protection(meta: &Meta, finalizers: &[Arc<str>], finalizer: &str) -> Protection {
+    let present = finalizers.iter().any(|name| **name == *finalizer);
+    match (meta.deleting, present) {
+        (false, false) => Protection::Missing,
+        (true, true) => Protection::Holding,
+        _ => Protection::Settled,
+    }
+}
+
+/// The finalizer appended, or taken off.
+fn change(kind: Kind, meta: &Meta, finalizers: &[Arc<str>], finalizer: &str, add: bool) -> Judgement {
+    let mut left: Vec<Arc<str>> = finalizers.iter().filter(|name| ***name != *finalizer).cloned().collect();
+    if add {
+        left.push(finalizer.into());
+    }
+    let request = Request::Guarded {
+        key: kind.key(&meta.namespace, &meta.name),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version,
+        change: Change::Finalizers(left),
+    };
+    let (verdict, fact) = match (kind, add) {
+        (_, true) => ("the protection finalizer is missing", format!("it lives without {finalizer}")),
+        (Kind::Volume, false) => ("nothing uses the volume any more", "its phase is not Bound".to_owned()),
+        (_, false) => {
+            ("nothing uses the claim any more", "a live list found no pod on a node that uses it".to_owned())
+        }
+    };
+    Judgement::Act(request, reason(verdict, meta.resource_version, &[fact]))
+}
+
+/// What becomes of a volume's protection: its phase alone decides.
+#[must_use]
+pub fn volume_verdict(volume: &Volume) -> Judgement {
+    match protection(&volume.meta, &volume.finalizers, VOLUME_FINALIZER) {
+        Protection::Missing => change(Kind::Volume, &volume.meta, &volume.finalizers, VOLUME_FINALIZER, true),
+        Protection::Holding if !volume.bound => {
+            change(Kind::Volume, &volume.meta, &volume.finalizers, VOLUME_FINALIZER, false)
+        }
+        Protection::Holding | Protection::Settled => Judgement::Leave,
+    }
+}
+
+/// Whether a pod keeps a claim of its namespace from going. A finished pod does as long as it exists; one
+/// without a node does not, for no kubelet starts a pod whose claim is being deleted.
+#[must_use]
+pub fn in_use(claim: &Claim, pod: &Pod) -> bool {
+    let shut_down = pod.meta.deleting && pod.without_grace;
+    let own = claim.controller.as_ref() == Some(&pod.meta.uid);
+    pod.node.is_some()
+        && pod.meta.namespace == claim.meta.namespace
+        && pod
+            .claims
+            .iter()
+            .any(|used| used.claim == claim.meta.name && (!used.ephemeral || (own && !shut_down)))
+}
+
+/// The PV protection controller.
+#[derive(Debug)]
+pub struct VolumeProtection {
+    volumes: Shelf<Volume>,
+}
+
+impl Default for VolumeProtection {
+    fn default() -> Self {
+        Self { volumes: Shelf::new(Kind::Volume) }
+    }
+}
+
+impl Judge for VolumeProtection {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Volume]
+    }
+
+    fn observe(&mut self, observation: Observation, _now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        match observation {
+            Observation::ListStarted(Kind::Volume) => self.volumes.list_started(),
+            Observation::Observed(Facts::Volume(volume)) => dirty.push(self.volumes.put(volume).0),
+            Observation::Removed(key) => drop(self.volumes.remove(&key)),
+            Observation::Synced(Kind::Volume) => {
+                for key in self.volumes.list_ended() {
+                    self.volumes.remove(&key);
+                }
+                dirty.extend(self.volumes.keys().cloned());
+            }
+            _ => {}
+        }
+    }
+
+    fn judge(&mut self, key: &ObjectKey, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
+        self.volumes.get(key).map_or(Judgement::Leave, volume_verdict)
+    }
+}
+
+/// A live list of the pods of a namespace that is under way.
+#[derive(Debug, Default)]
+struct LiveList {
+    /// The claims that were being deleted, and not in use, before it began.
+    answers: BTreeSet<ObjectKey>,
+    /// Those of them that it found in use.
+    used: BTreeSet<ObjectKey>,
+}
+
+/// The PVC protection controller.
+#[derive(Debug)]
+pub struct ClaimProtection {
+    claims: Shelf<Claim>,
+    /// Pods with claims only.
+    pods: Shelf<Pod>,
+    users: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    lists: BTreeMap<Arc<str>, LiveList>,
+    /// Claims that wait for the next list of their namespace.
+    waiting: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    not_before: BTreeMap<Arc<str>, Timestamp>,
+    /// Claims that no pod used when they were already being deleted.
+    unused: BTreeMap<ObjectKey, Uid>,
+}
+
+impl Default for ClaimProtection {
+    fn default() -> Self {
+        Self {
+            claims: Shelf::new(Kind::Claim),
+            pods: Shelf::new(Kind::Pod),
+            users: BTreeMap::new(),
+            lists: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            not_before: BTreeMap::new(),
+            unused: BTreeMap::new(),
+        }
+    }
+}
+
+impl ClaimProtection {
+    fn claims_of(pod: &Pod) -> impl Iterator<Item = ObjectKey> + '_ {
+        pod.claims.iter().map(|used| Kind::Claim.key(&pod.meta.namespace, &used.claim))
+    }
+
+    /// A pod no longer uses what it used: its claims that are being deleted may go.
+    fn drop_pod(&mut self, key: &ObjectKey, pod: &Pod, dirty: &mut Vec<ObjectKey>) {
+        for claim in Self::claims_of(pod) {
+            if let Some(users) = self.users.get_mut(&claim) {
+                users.remove(key);
+                if users.is_empty() {
+                    self.users.remove(&claim);
+                }
+            }
+            if self.claims.get(&claim).is_some_and(|claim| claim.meta.deleting) {
+                dirty.push(claim);
+            }
+        }
+    }
+
+    fn put_pod(&mut self, pod: Pod, dirty: &mut Vec<ObjectKey>) {
+        let claims: Vec<ObjectKey> = Self::claims_of(&pod).collect();
+        let (key, before) = if claims.is_empty() {
+            let key = Kind::Pod.key(&pod.meta.namespace, &pod.meta.name);
+            let before = self.pods.remove(&key);
+            (key, before)
+        } else {
+            self.pods.put(pod)
+        };
+        if let Some(before) = before {
+            self.drop_pod(&key, &before, dirty);
+        }
+        for claim in claims {
+            self.users.entry(claim).or_default().insert(key.clone());
+        }
+    }
+
+    fn remove_pod(&mut self, key: &ObjectKey, dirty: &mut Vec<ObjectKey>) {
+        if let Some(pod) = self.pods.remove(key) {
+            self.drop_pod(key, &pod, dirty);
+        }
+    }
+
+    fn remove_claim(&mut self, key: &ObjectKey) {
+        self.claims.remove(key);
+        self.unused.remove(key);
+        if let Some(waiting) = self.waiting.get_mut(&key.namespace) {
+            waiting.remove(key);
+            if waiting.is_empty() {
+                self.waiting.remove(&key.namespace);
+            }
+        }
+    }
+
+    fn found(&mut self, pod: &Pod) {
+        let Some(list) = self.lists.get_mut(&pod.meta.namespace) else { return };
+        for key in Self::claims_of(pod).filter(|key| list.answers.contains(key)) {
+            if self.claims.get(&key).is_some_and(|claim| in_use(claim, pod)) {
+                list.used.insert(key);
+            }
+        }
+    }
+
+    fn judge_holding(&mut self, key: &ObjectKey, now: Timestamp) -> Judgement {
+        let Some(claim) = self.claims.get(key) else { return Judgement::Leave };
+        let mut users = self.users.get(key).into_iter().flatten().filter_map(|pod| self.pods.get(pod));
+        if users.any(|pod| in_use(claim, pod)) {
+            return Judgement::Leave;
+        }
+        if self.unused.get(key) == Some(&claim.meta.uid) {
+            return change(Kind::Claim, &claim.meta, &claim.finalizers, CLAIM_FINALIZER, false);
+        }
+        let namespace = &key.namespace;
+        if self.lists.contains_key(namespace) {
+            self.waiting.entry(Arc::clone(namespace)).or_default().insert(key.clone());
+            return Judgement::Leave;
+        }
+        if let Some(&time) = self.not_before.get(namespace) {
+            if now < time {
+                return Judgement::Later(time);
+            }
+            self.not_before.remove(namespace);
+        }
+        let mut answers = self.waiting.remove(namespace).unwrap_or_default();
+        answers.insert(key.clone());
+        self.lists.insert(Arc::clone(namespace), LiveList { answers, used: BTreeSet::new() });
+        let version = claim.meta.resource_version;
+        let request = Request::Barrier {
+            resource: Kind::Pod.resource(),
+            namespace: Some(Arc::clone(namespace)),
+            at_least: version,
+        };
+        let fact = "no pod that uses it was observed".to_owned();
+        Judgement::Act(request, reason("whether a pod uses the claim must be verified", version, &[fact]))
+    }
+}
+
+impl Judge for ClaimProtection {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Claim, Kind::Pod]
+    }
+
+    fn observe(&mut self, observation: Observation, _now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        match observation {
+            Observation::ListStarted(Kind::Claim) => self.claims.list_started(),
+            Observation::ListStarted(Kind::Pod) => self.pods.list_started(),
+            Observation::Observed(Facts::Claim(claim)) => dirty.push(self.claims.put(claim).0),
+            Observation::Observed(Facts::Pod(pod)) => self.put_pod(pod, dirty),
+            Observation::Found(Facts::Pod(pod)) => self.found(&pod),
+            Observation::Removed(key) if key.resource == Kind::Claim.resource() => self.remove_claim(&key),
+            Observation::Removed(key) if key.resource == Kind::Pod.resource() => self.remove_pod(&key, dirty),
+            Observation::Synced(Kind::Claim) => {
+                for key in self.claims.list_ended() {
+                    self.remove_claim(&key);
+                }
+                dirty.extend(self.claims.keys().cloned());
+            }
+            Observation::Synced(Kind::Pod) => {
+                for key in self.pods.list_ended() {
+                    self.remove_pod(&key, dirty);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
+        let Some(claim) = self.claims.get(key) else { return Judgement::Leave };
+        match protection(&claim.meta, &claim.finalizers, CLAIM_FINALIZER) {
+            Protection::Settled => Judgement::Leave,
+            Protection::Missing => change(Kind::Claim, &claim.meta, &claim.finalizers, CLAIM_FINALIZER, true),
+            Protection::Holding => self.judge_holding(key, now),
+        }
+    }
+
+    fn finished(
+        &mut self,
+        key: &ObjectKey,
+        request: &Request,
+        outcome: &Outcome,
+        now: Timestamp,
+        dirty: &mut Vec<ObjectKey>,
+    ) {
+        let Request::Barrier { .. } = request else { return };
+        let Some(list) = self.lists.remove(&key.namespace) else { return };
+        let listed = matches!(outcome, Outcome::Applied(_));
+        if !listed || !list.used.is_empty() {
+            self.not_before.insert(Arc::clone(&key.namespace), now.after(LIST_AGAIN_MILLISECONDS));
+        }
+        if listed {
+            for claim in list.answers.difference(&list.used) {
+                if let Some(facts) = self.claims.get(claim) {
+                    self.unused.insert(claim.clone(), facts.meta.uid.clone());
+                }
+            }
+        }
+        dirty.extend(list.answers);
+        dirty.extend(self.waiting.get(&key.namespace).into_iter().flatten().cloned());
+    }
+}
+
+#[cfg(test)]
+#[path = "volumes_tests.rs"]
+mod tests;

@@ -1,0 +1,257 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use super::*;
+use crate::engine::Engine;
+use gc_types::{EffectId, ResourceVersion};
+use serde_json::{Value, json};
+
+fn metadata(namespace: &str, name: &str, deleting: bool, finalizers: &[&str]) -> Value {
+    json!({
+        "namespace": namespace, "name": name, "uid": format!("u-{name}"), "resourceVersion": "5",
+        "deletionTimestamp": deleting.then_some("2026-01-01T00:00:00Z"), "finalizers": finalizers,
+    })
+}
+
+fn claim(
+    namespace: &str,
+    name: &str,
+    deleting: bool,
+    finalizers: &[&str],
+    controller: Option<&str>,
+) -> Claim {
+    let mut metadata = metadata(namespace, name, deleting, finalizers);
+    if let Some(uid) = controller {
+        metadata["ownerReferences"] = json!([{"uid": uid, "controller": true}]);
+    }
+    serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+}
+
+fn held(name: &str) -> Claim {
+    claim("shop", name, true, &[CLAIM_FINALIZER], None)
+}
+
+fn pod(name: &str, uid: &str, node: &str, phase: &str, volumes: &Value, deleting: Option<i64>) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"namespace": "shop", "name": name, "uid": uid, "resourceVersion": "9",
+            "deletionTimestamp": deleting.map(|_| "2026-01-01T00:00:00Z"), "deletionGracePeriodSeconds": deleting},
+        "spec": {"nodeName": node, "volumes": volumes},
+        "status": {"phase": phase},
+    }))
+    .unwrap()
+}
+
+fn direct(claim: &str) -> Value {
+    json!([{"name": "v", "persistentVolumeClaim": {"claimName": claim}}])
+}
+
+#[test]
+fn what_uses_a_claim() {
+    let ephemeral = json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]);
+    let own = claim("shop", "p-v", true, &[CLAIM_FINALIZER], Some("u"));
+    let foreign = claim("shop", "p-v", true, &[CLAIM_FINALIZER], Some("other"));
+    let plain = held("data");
+    for (scenario, claim, pod, expected) in [
+        ("PVC-T07", &plain, pod("p", "u", "n", "Running", &direct("data"), None), true),
+        ("PVC-T08", &plain, pod("p", "u", "n", "Running", &direct("other"), None), false),
+        (
+            "PVC-T08",
+            &plain,
+            pod("p", "u", "n", "Running", &json!([{"name": "v", "emptyDir": {}}]), None),
+            false,
+        ),
+        ("PVC-T09", &plain, pod("p", "u", "n", "Succeeded", &direct("data"), None), true),
+        ("PVC-T09", &plain, pod("p", "u", "n", "Failed", &direct("data"), None), true),
+        ("PVC-T14", &plain, pod("p", "u", "", "Pending", &direct("data"), None), false),
+        ("PVC-T20", &own, pod("p", "u", "n", "Running", &ephemeral, Some(0)), false),
+        ("PVC-T20", &own, pod("p", "u", "n", "Running", &ephemeral, Some(30)), true),
+        ("PVC-T21", &plain, pod("p", "u", "n", "Running", &direct("data"), Some(0)), true),
+        ("PVC-T22", &foreign, pod("p", "u", "n", "Running", &ephemeral, None), false),
+        ("an ephemeral one by its pod", &own, pod("p", "u", "n", "Running", &ephemeral, None), true),
+    ] {
+        assert_eq!(in_use(claim, &pod), expected, "{scenario}");
+    }
+}
+
+fn engine(claims: Vec<Claim>, pods: Vec<Pod>) -> Engine<ClaimProtection> {
+    let mut engine = Engine::new(ClaimProtection::default());
+    engine.tick(Timestamp(0));
+    engine.observe(Observation::ListStarted(Kind::Claim));
+    for claim in claims {
+        engine.observe(Observation::Observed(Facts::Claim(claim)));
+    }
+    engine.observe(Observation::Synced(Kind::Claim));
+    engine.observe(Observation::ListStarted(Kind::Pod));
+    for pod in pods {
+        engine.observe(Observation::Observed(Facts::Pod(pod)));
+    }
+    engine.observe(Observation::Synced(Kind::Pod));
+    engine
+}
+
+fn show(request: &Request) -> String {
+    match request {
+        Request::Barrier { namespace, .. } => format!("list {}", namespace.as_deref().unwrap_or("*")),
+        Request::Guarded {
+            key,
+            resource_version: ResourceVersion(5),
+            change: Change::Finalizers(left),
+            ..
+        } => {
+            format!("{}/{} {left:?}", key.namespace, key.name)
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+fn next(engine: &mut Engine<ClaimProtection>) -> Option<(EffectId, String)> {
+    engine.poll_effect().map(|effect| (effect.id, show(&effect.request)))
+}
+
+/// Everything that is asked for, each answered as done.
+fn settle(engine: &mut Engine<ClaimProtection>) -> Vec<String> {
+    let mut shown = Vec::new();
+    while let Some((id, text)) = next(engine) {
+        shown.push(text);
+        engine.finish(id, &Outcome::Applied(None));
+    }
+    shown
+}
+
+#[test]
+fn finalizers_are_put_where_they_are_missing_and_taken_where_nothing_uses_the_claim() {
+    let elsewhere = |deleting, finalizers: &[&str]| claim("other", "b", deleting, finalizers, None);
+    for (scenario, claims, pods, expected) in [
+        (
+            "PVC-T01",
+            vec![claim("shop", "a", false, &["x/y"], None), elsewhere(false, &[])],
+            vec![],
+            &[
+                r#"other/b ["kubernetes.io/pvc-protection"]"#,
+                r#"shop/a ["x/y", "kubernetes.io/pvc-protection"]"#,
+            ][..],
+        ),
+        ("PVC-T02", vec![claim("shop", "a", false, &[CLAIM_FINALIZER], None)], vec![], &[]),
+        (
+            "PVC-T04",
+            vec![
+                claim("shop", "a", true, &["x/y", CLAIM_FINALIZER], None),
+                elsewhere(true, &[CLAIM_FINALIZER]),
+            ],
+            vec![],
+            &["list other", "other/b []", "list shop", r#"shop/a ["x/y"]"#],
+        ),
+        ("PVC-T07", vec![held("a")], vec![pod("p", "u", "n", "Running", &direct("a"), None)], &[]),
+        (
+            "PVC-T11",
+            vec![held("a"), held("b")],
+            vec![pod("p", "u", "n", "Running", &direct("a"), None)],
+            &["list shop", "shop/b []"],
+        ),
+        ("being deleted without it", vec![claim("shop", "a", true, &["x/y"], None)], vec![], &[]),
+    ] {
+        assert_eq!(settle(&mut engine(claims, pods)), expected, "{scenario}");
+    }
+}
+
+/// PVC-T12 to PVC-T19: what a change of the pods leads to.
+#[test]
+fn the_scenarios_of_changing_pods() {
+    let running = |uid: &str, node: &str, claim: &str| pod("p", uid, node, "Running", &direct(claim), None);
+    let released = &["list shop", "shop/a []"][..];
+    let living = claim("shop", "a", false, &[CLAIM_FINALIZER], None);
+    let finished = pod("p", "u", "n", "Succeeded", &direct("a"), None);
+    for (scenario, claim, before, after, expected) in [
+        ("PVC-T12", held("a"), running("u", "n", "a"), Some(running("u", "n", "a")), &[][..]),
+        ("PVC-T13", held("a"), running("u", "n", "a"), Some(finished), &[]),
+        ("PVC-T15", held("a"), running("u", "n", "a"), None, released),
+        ("PVC-T16", held("a"), running("u", "n", "a"), Some(running("v", "n", "b")), released),
+        ("PVC-T17", living, running("u", "n", "a"), Some(running("v", "n", "b")), &[]),
+        ("PVC-T18", held("a"), running("u", "n", "a"), Some(running("v", "n", "a")), &[]),
+    ] {
+        let mut engine = engine(vec![claim], vec![before]);
+        assert_eq!(settle(&mut engine), [] as [&str; 0], "{scenario}");
+        engine.observe(match after {
+            Some(pod) => Observation::Observed(Facts::Pod(pod)),
+            None => Observation::Removed(Kind::Pod.key(&"shop".into(), &"p".into())),
+        });
+        assert_eq!(settle(&mut engine), expected, "{scenario}");
+    }
+}
+
+/// PVC-T19: scheduled between the list and the removal.
+#[test]
+fn a_pod_that_gets_a_node_meanwhile_keeps_the_claim() {
+    let mut engine = engine(vec![held("a")], vec![pod("p", "u", "", "Pending", &direct("a"), None)]);
+    let (list, _) = next(&mut engine).unwrap();
+    engine.observe(Observation::Observed(Facts::Pod(pod("p", "u", "n", "Pending", &direct("a"), None))));
+    engine.finish(list, &Outcome::Applied(None));
+    assert_eq!(next(&mut engine), None);
+}
+
+/// PVC-T10: the watch lags, and the live list knows better.
+#[test]
+fn a_pod_that_only_the_live_list_has_keeps_the_claim() {
+    let mut engine = engine(vec![held("a"), held("b")], vec![]);
+    let (list, _) = next(&mut engine).unwrap();
+    // The second claim waits for a list that begins after it was judged.
+    assert_eq!(next(&mut engine), None);
+    let user = pod("p", "u", "n", "Running", &direct("a"), None);
+    engine.observe(Observation::Found(Facts::Pod(user.clone())));
+    engine.finish(list, &Outcome::Applied(None));
+    assert_eq!(next(&mut engine), None);
+    engine.observe(Observation::Observed(Facts::Pod(user)));
+    engine.tick(Timestamp(LIST_AGAIN_MILLISECONDS));
+    assert_eq!(settle(&mut engine), ["list shop", "shop/b []"]);
+    engine.observe(Observation::Removed(Kind::Pod.key(&"shop".into(), &"p".into())));
+    assert_eq!(settle(&mut engine), ["list shop", "shop/a []"]);
+}
+
+/// PVC-T03, PVC-T05, PVC-T06: failures are repeated, and hold up nobody else.
+#[test]
+fn what_fails_is_repeated() {
+    let mut engine = engine(vec![held("a"), claim("other", "b", true, &[CLAIM_FINALIZER], None)], vec![]);
+    let failed = Outcome::Failed { message: String::new(), retry_after_milliseconds: None };
+    let (list, text) = next(&mut engine).unwrap();
+    assert_eq!(text, "list other");
+    engine.finish(list, &failed);
+    let (list, text) = next(&mut engine).unwrap();
+    assert_eq!(text, "list shop");
+    engine.finish(list, &Outcome::Applied(None));
+    let mut now = 0;
+    for delay in [5, 10] {
+        let (put, text) = next(&mut engine).unwrap();
+        assert_eq!(text, "shop/a []");
+        engine.finish(put, &failed);
+        now += delay;
+        engine.tick(Timestamp(now));
+    }
+    assert_eq!(settle(&mut engine), ["shop/a []"]);
+    engine.tick(Timestamp(LIST_AGAIN_MILLISECONDS));
+    assert_eq!(settle(&mut engine), ["list other", "other/b []"]);
+}
+
+fn volume(deleting: bool, finalizers: &[&str], phase: &str) -> Volume {
+    let metadata = metadata("", "pv", deleting, finalizers);
+    serde_json::from_value(json!({"metadata": metadata, "status": {"phase": phase}})).unwrap()
+}
+
+#[test]
+fn the_scenarios_of_volume_protection() {
+    let with = &[VOLUME_FINALIZER, "x/y"][..];
+    for (scenario, volume, expected) in [
+        ("PVP-T01", volume(false, &["x/y"], "Available"), Some(&["x/y", VOLUME_FINALIZER][..])),
+        ("PVP-T02", volume(false, with, "Bound"), None),
+        ("PVP-T04", volume(true, with, "Available"), Some(&["x/y"])),
+        ("PVP-T06", volume(true, with, "Bound"), None),
+        ("PVP-T07", volume(true, with, "Released"), Some(&["x/y"])),
+        ("being deleted without it", volume(true, &["x/y"], "Released"), None),
+    ] {
+        let left = match volume_verdict(&volume) {
+            Judgement::Act(Request::Guarded { change: Change::Finalizers(left), .. }, _) => Some(left),
+            _ => None,
+        };
+        let expected =
+            expected.map(|names| names.iter().map(|name| Arc::from(*name)).collect::<Vec<Arc<str>>>());
+        assert_eq!(left, expected, "{scenario}");
+    }
+}
