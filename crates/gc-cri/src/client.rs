@@ -359,7 +359,7 @@ impl CriClient {
             move |item: Result<protocol::ContainerEventResponse, tonic::Status>| async move {
                 match item {
                     Ok(message) => listing::event(message).map(Ok),
-                    Err(status) => Some(Err(CriError::of(call, limit, &status))),
+                    Err(status) => Some(Err(CriError::of(method(call), limit, &status))),
                 }
             },
         ))

@@ -91,6 +91,11 @@ impl CriError {
     /// Sorts a gRPC status.
     pub(crate) fn of(call: &'static str, limit: Duration, status: &tonic::Status) -> Self {
         let message = status.message().to_owned();
+        // A status that the runtime sent has no cause on this side; one that has was made here when the connection
+        // broke, whatever its code.
+        if std::error::Error::source(status).is_some() {
+            return Self::Unavailable { call, message: format!("transport error: {message}") };
+        }
         match status.code() {
             tonic::Code::NotFound => Self::NotFound { call, message },
             tonic::Code::Unimplemented => Self::Unimplemented { call },

@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::UnixListener;
 
-use super::messages as cri;
+use crate::messages as cri;
 
 /// gRPC's status codes, as far as they are used here.
 pub mod code {
@@ -120,7 +120,9 @@ impl State {
             }),
             "Status" => {
                 let condition = cri::RuntimeCondition { r#type: "RuntimeReady".into(), status: self.ready };
-                Answer::one(&cri::StatusResponse { status: Some(cri::RuntimeStatus { conditions: vec![condition] }) })
+                Answer::one(&cri::StatusResponse {
+                    status: Some(cri::RuntimeStatus { conditions: vec![condition] }),
+                })
             }
             "ListImages" => Answer::one(&cri::ListImagesResponse { images: self.images.clone() }),
             "StreamImages" => {
@@ -146,9 +148,13 @@ impl State {
             }
             "StreamContainers" => {
                 let containers = self.filtered_containers(body);
-                self.stream(containers, |containers| cri::ListContainersResponse { containers }.encode_to_vec())
+                self.stream(containers, |containers| {
+                    cri::ListContainersResponse { containers }.encode_to_vec()
+                })
             }
-            "ListPodSandbox" => Answer::one(&cri::ListPodSandboxResponse { items: self.filtered_sandboxes(body) }),
+            "ListPodSandbox" => {
+                Answer::one(&cri::ListPodSandboxResponse { items: self.filtered_sandboxes(body) })
+            }
             "StreamPodSandboxes" => {
                 let items = self.filtered_sandboxes(body);
                 self.stream(items, |items| cri::ListPodSandboxResponse { items }.encode_to_vec())
@@ -179,7 +185,7 @@ impl State {
     fn filtered_containers(&self, body: &[u8]) -> Vec<cri::Container> {
         let filter = cri::ListContainersRequest::decode(body).unwrap_or_default().filter.unwrap_or_default();
         let keep = |one: &&cri::Container| {
-            filter.state.is_none_or(|wanted| wanted.state == one.state)
+            filter.state.as_ref().is_none_or(|wanted| wanted.state == one.state)
                 && (filter.pod_sandbox_id.is_empty() || filter.pod_sandbox_id == one.pod_sandbox_id)
         };
         self.containers.iter().filter(keep).cloned().collect()
@@ -187,7 +193,8 @@ impl State {
 
     fn filtered_sandboxes(&self, body: &[u8]) -> Vec<cri::PodSandbox> {
         let filter = cri::ListPodSandboxRequest::decode(body).unwrap_or_default().filter.unwrap_or_default();
-        let keep = |one: &&cri::PodSandbox| filter.state.is_none_or(|wanted| wanted.state == one.state);
+        let keep =
+            |one: &&cri::PodSandbox| filter.state.as_ref().is_none_or(|wanted| wanted.state == one.state);
         self.sandboxes.iter().filter(keep).cloned().collect()
     }
 
@@ -275,7 +282,8 @@ impl Fake {
 
     /// Listens (again).
     pub fn listen(&mut self) {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = {
             let _entered = runtime.enter();
             UnixListener::bind(&self.socket).unwrap()
@@ -285,7 +293,8 @@ impl Fake {
             while let Ok((stream, _)) = listener.accept().await {
                 let state = Arc::clone(&state);
                 tokio::spawn(async move {
-                    let service = hyper::service::service_fn(move |request| serve(Arc::clone(&state), request));
+                    let service =
+                        hyper::service::service_fn(move |request| serve(Arc::clone(&state), request));
                     let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                     let _ = server.serve_connection(TokioIo::new(stream), service).await;
                 });
@@ -318,7 +327,9 @@ async fn serve(
     let data = |message: Vec<u8>| Ok(Frame::data(frame(&message)));
     let response = http::Response::builder().header("content-type", "application/grpc");
     let (response, frames) = match answer {
-        Answer::Messages(messages) => (response, messages.into_iter().map(data).chain([ok()]).collect::<Vec<_>>()),
+        Answer::Messages(messages) => {
+            (response, messages.into_iter().map(data).chain([ok()]).collect::<Vec<_>>())
+        }
         Answer::Broken(messages) => {
             let broken = Err(std::io::Error::other("broken on purpose"));
             (response, messages.into_iter().map(data).chain([broken]).collect())
@@ -362,7 +373,8 @@ pub fn image_id(number: u64) -> String {
 
 /// A container that the kubelet made, in `sandbox-POD`, with the image of this number.
 pub fn container(pod: &str, name: &str, attempt: u32, state: i32, image: u64) -> cri::Container {
-    let labels = [("pod.name", pod), ("pod.namespace", "default"), ("pod.uid", pod), ("container.name", name)];
+    let labels =
+        [("pod.name", pod), ("pod.namespace", "default"), ("pod.uid", pod), ("container.name", name)];
     cri::Container {
         id: format!("container-{pod}-{name}-{attempt}"),
         pod_sandbox_id: format!("sandbox-{pod}"),
@@ -371,7 +383,10 @@ pub fn container(pod: &str, name: &str, attempt: u32, state: i32, image: u64) ->
         image_ref: image_id(image),
         state,
         created_at: 1_000_000_000 * (1 + i64::from(attempt)),
-        labels: labels.iter().map(|(key, value)| (format!("io.kubernetes.{key}"), (*value).to_owned())).collect(),
+        labels: labels
+            .iter()
+            .map(|(key, value)| (format!("io.kubernetes.{key}"), (*value).to_owned()))
+            .collect(),
         annotations: HashMap::new(),
         image_id: String::new(),
     }
@@ -390,7 +405,10 @@ pub fn sandbox(pod: &str, state: i32) -> cri::PodSandbox {
         }),
         state,
         created_at: 1_000_000_000,
-        labels: labels.iter().map(|(key, value)| (format!("io.kubernetes.pod.{key}"), (*value).to_owned())).collect(),
+        labels: labels
+            .iter()
+            .map(|(key, value)| (format!("io.kubernetes.pod.{key}"), (*value).to_owned()))
+            .collect(),
         annotations: [("kubernetes.io/config.source".to_owned(), "api".to_owned())].into(),
     }
 }
