@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::UnixListener;
 
-use crate::messages as cri;
+use super::messages as cri;
 
 /// gRPC's status codes, as far as they are used here.
 pub mod code {

@@ -283,13 +283,7 @@ impl Agent {
         self.pods.view.note_unknown(&observation.pods(), observation.at);
         let known = i64::try_from(observation.containers.len()).unwrap_or(i64::MAX);
         self.metrics.known.get_or_create(&CollectorLabel { collector: "containers" }).set(known);
-        let collector = Collector {
-            client: &self.client,
-            config: &self.config,
-            pods: &self.pods.view,
-            stop,
-            links_directory: Collector::default_links_directory(),
-        };
+        let collector = Collector { client: &self.client, config: &self.config, pods: &self.pods.view, stop };
         let report = collector.run(&observation, pressure).await;
         self.count_containers(&report);
         Ok(report)

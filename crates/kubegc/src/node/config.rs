@@ -17,6 +17,8 @@ use serde_json::Value;
 
 /// Images that are kept whatever the configuration says: a sandbox image that an old runtime does not pin.
 const ALWAYS_PROTECTED: [&str; 3] = ["registry.k8s.io/pause", "k8s.gcr.io/pause", "*/pause"];
+/// Where the kubelet links container logs; it has no setting for it.
+const CONTAINER_LOG_LINKS_DIRECTORY: &str = "/var/log/containers";
 /// Fields of other parts of the kubelet are tolerated; a notice names at most so many of them.
 const MAX_NAMED_FIELDS: usize = 8;
 
@@ -71,6 +73,9 @@ pub(super) struct NodeFlags {
     /// Where pod logs lie [default: /var/log/pods]
     #[arg(long, value_name = "DIR")]
     pub pod_logs_dir: Option<PathBuf>,
+    /// Where the kubelet links container logs [default: /var/log/containers]
+    #[arg(long, value_name = "DIR")]
+    pub container_log_links_dir: Option<PathBuf>,
     /// Removals under way at once
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub parallel_removals: u16,
@@ -93,6 +98,8 @@ pub(super) struct NodeConfig {
     pub eviction: Vec<Threshold>,
     /// Where pod logs lie.
     pub pod_logs_dir: PathBuf,
+    /// Where container logs are linked.
+    pub container_log_links_dir: PathBuf,
     /// Whether images are collected periodically (off at high 100 with no maximum age, as upstream).
     pub image_loop: bool,
     /// Images kept.
@@ -258,6 +265,10 @@ pub(super) fn resolve(file: &Value, flags: &NodeFlags) -> Result<(NodeConfig, Ve
         containers,
         eviction,
         pod_logs_dir,
+        container_log_links_dir: flags
+            .container_log_links_dir
+            .clone()
+            .unwrap_or_else(|| CONTAINER_LOG_LINKS_DIRECTORY.into()),
         protection,
         protected_namespaces: flags.protect_namespace.clone(),
         managed_label,

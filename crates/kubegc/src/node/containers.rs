@@ -23,8 +23,6 @@ use super::config::NodeConfig;
 
 /// Sandboxes of unknown pods and log directories must be at least so old: what is being made may look dead.
 const MINIMUM_LEFTOVER_AGE: GoDuration = GoDuration::from_seconds(60);
-/// Where the kubelet links container logs.
-const LINKS_DIRECTORY: &str = "/var/log/containers";
 /// Grace for a container in an unknown state whose own is not known.
 const UNKNOWN_GRACE_SECONDS: i64 = 2;
 
@@ -100,17 +98,9 @@ pub(super) struct Collector<'a> {
     pub config: &'a NodeConfig,
     pub pods: &'a PodView,
     pub stop: &'a Stop,
-    /// `/var/log/containers`, or another directory in tests.
-    pub links_directory: &'a Path,
 }
 
 impl Collector<'_> {
-    /// The directory of links of a real node.
-    #[must_use]
-    pub(super) fn default_links_directory() -> &'static Path {
-        Path::new(LINKS_DIRECTORY)
-    }
-
     /// Containers, then sandboxes, then logs; each step runs even if the one before failed in part.
     pub(super) async fn run(&self, observation: &Observation, pressure: bool) -> ContainerReport {
         let mut report = ContainerReport::default();
@@ -162,7 +152,7 @@ impl Collector<'_> {
         }
         if let Some(names) = names.filter(|names| !names.pod.is_empty() && !names.container.is_empty()) {
             let name = link_name(&names.pod, &names.namespace, &names.container, removal.id.as_str());
-            remove_link(&self.links_directory.join(name))?;
+            remove_link(&self.config.container_log_links_dir.join(name))?;
         }
         Ok(())
     }
@@ -208,7 +198,7 @@ impl Collector<'_> {
 
     async fn remove_dead_links(&self) -> Result<Vec<PathBuf>> {
         let mut gone = Vec::new();
-        for path in dead_links(self.links_directory)? {
+        for path in dead_links(&self.config.container_log_links_dir)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let lookup = match container_of_link(&name).and_then(ContainerId::new) {
                 None => Lookup::NotFound,

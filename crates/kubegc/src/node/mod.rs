@@ -9,6 +9,8 @@ mod filesystem;
 mod images;
 mod metrics;
 mod output;
+#[cfg(test)]
+mod pass_tests;
 mod pods;
 mod state;
 

@@ -346,6 +346,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
         command.args(["node", "--container-runtime-endpoint", &self.endpoint(), "--kubeconfig", ""]);
         command.arg("--state-dir").arg(self.state_directory()).arg("--pod-logs-dir").arg(self.pod_logs());
+        command.arg("--container-log-links-dir").arg(self.folder.join("links"));
         command.args(["--kubelet-config", "/nonexistent", "--listen", "127.0.0.1:0"]).args(arguments);
         command
     }

@@ -1,0 +1,196 @@
+//! Passes over the images of a runtime that changes and fails between observation, plan and removal.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "../../../gc-cri/tests/support/fake.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used, reason = "shared with other tests")]
+mod fake;
+#[path = "../../../gc-cri/tests/support/messages.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with other tests")]
+mod messages;
+
+use std::time::Duration;
+
+use fake::{Answer, Fake, code, container, image, image_id};
+use gc_cri::{CriClient, Endpoint};
+use gc_retention::images::plan::{ImagePlan, KeepReason, Removal};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::clock::Stop;
+use super::config::{self, NodeConfig, NodeFlags};
+use super::images::{ImageMemory, ImageReport, Observation, Outcome, Remover, observe, plan_pass};
+use super::output::Progress;
+
+/// A runtime, its client, and what an agent remembers.
+struct World {
+    fake: Fake,
+    client: CriClient,
+    config: NodeConfig,
+    memory: ImageMemory,
+    stop: Stop,
+    _stop: watch::Sender<bool>,
+}
+
+impl World {
+    /// With so many images, none of them in use, all of them old enough.
+    async fn new(images: u64) -> Self {
+        let fake = Fake::start();
+        fake.state().images = (1..=images).map(|n| image(n, n)).collect();
+        let options = gc_cri::Options { request_timeout: Duration::from_secs(20), managed_label: None };
+        let endpoint = Endpoint::parse(&fake.endpoint()).unwrap();
+        let (client, _) = CriClient::connect(endpoint, options).await.unwrap();
+        let flags = NodeFlags {
+            minimum_image_ttl_duration: Some("0s".into()),
+            parallel_removals: 2,
+            ..NodeFlags::default()
+        };
+        let (config, _) = config::resolve(&Value::Null, &flags).unwrap();
+        let (sender, stop) = Stop::new();
+        Self { fake, client, config, memory: ImageMemory::default(), stop, _stop: sender }
+    }
+
+    async fn observe(&mut self) -> anyhow::Result<(Observation, ImagePlan)> {
+        let observation = observe(&self.client, &mut self.memory, &[]).await?;
+        let plan = plan_pass(&observation, &self.memory, &self.config)?;
+        Ok((observation, plan))
+    }
+
+    async fn remove(
+        &mut self,
+        list: Vec<Removal>,
+        observation: &Observation,
+    ) -> (anyhow::Result<()>, Vec<(u64, Outcome)>) {
+        let mut report = ImageReport::default();
+        let mut remover = Remover {
+            client: &self.client,
+            config: &self.config,
+            memory: &mut self.memory,
+            named_by_pods: &[],
+            stop: &self.stop,
+            progress: &Progress::default(),
+        };
+        let done = remover.remove_all(list, observation, &mut report).await;
+        let number =
+            |removal: &Removal| u64::from_str_radix(removal.id.digits().trim_start_matches('0'), 16).unwrap();
+        (done, report.removals.into_iter().map(|(removal, outcome)| (number(&removal), outcome)).collect())
+    }
+
+    fn left(&self) -> Vec<String> {
+        self.fake.state().images.iter().map(|one| one.id.clone()).collect()
+    }
+}
+
+/// T32, T141 and a pin: what comes into use or is pinned after the plan stays, and the runtime is not even asked.
+#[tokio::test]
+async fn what_comes_into_use_after_the_plan_stays() {
+    let mut world = World::new(4).await;
+    let (observation, plan) = world.observe().await.unwrap();
+    assert_eq!(plan.by_space.len(), 4);
+    world.fake.state().containers.push(container("pod", "late", 0, 0, 2));
+    world.fake.state().images[2].pinned = true;
+    let (done, outcomes) = world.remove(plan.by_space, &observation).await;
+    done.unwrap();
+    let expected = [
+        (4, Outcome::Removed),
+        (3, Outcome::Kept(KeepReason::Pinned)),
+        (2, Outcome::Kept(KeepReason::InUse)),
+        (1, Outcome::Removed),
+    ];
+    assert_eq!(outcomes, expected);
+    assert_eq!(world.left(), [image_id(2), image_id(3)]);
+    let mut asked = world.fake.state().called("RemoveImage");
+    asked.sort();
+    assert_eq!(asked, [image_id(1), image_id(4)], "full identifiers, and nothing else");
+}
+
+/// T140: a refusal lets the image alone for a while; the others go.
+#[tokio::test]
+async fn a_refused_image_is_left_alone_for_a_while() {
+    let mut world = World::new(3).await;
+    world.fake.state().rule(|_, method, id| {
+        let refused = method == "RemoveImage" && id == image_id(2);
+        refused.then(|| Answer::failure(code::UNKNOWN, "image used by c: image is in use by a container"))
+    });
+    let (observation, plan) = world.observe().await.unwrap();
+    let (done, outcomes) = world.remove(plan.by_space, &observation).await;
+    done.unwrap();
+    assert_eq!(outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Removed).count(), 2);
+    assert!(matches!(&outcomes[1], (2, Outcome::Failed(why)) if why.contains("in use by a container")));
+    let (_, plan) = world.observe().await.unwrap();
+    assert!(plan.by_space.is_empty(), "not tried again in the next pass");
+    assert_eq!(world.left(), [image_id(2)]);
+}
+
+/// T148: the pass ends with the runtime, no image is blamed for it, and the next pass goes on.
+#[tokio::test]
+async fn an_outage_ends_the_pass_and_blames_no_image() {
+    let mut world = World::new(100).await;
+    let mut removed = 0;
+    world.fake.state().rule(move |_, method, _| {
+        removed += usize::from(method == "RemoveImage");
+        (removed > 5).then(|| Answer::failure(code::UNAVAILABLE, "restarting"))
+    });
+    let (observation, plan) = world.observe().await.unwrap();
+    let (done, outcomes) = world.remove(plan.by_space, &observation).await;
+    let error = done.unwrap_err().to_string();
+    assert!(error.starts_with("the runtime went away during the pass: "), "{error}");
+    assert!(outcomes.len() <= 32, "the pass ends with the batch");
+    assert_eq!(world.left().len(), 95);
+    world.fake.state().no_rule();
+    let (observation, plan) = world.observe().await.unwrap();
+    let (done, outcomes) = world.remove(plan.by_space, &observation).await;
+    done.unwrap();
+    assert_eq!((outcomes.len(), world.left().len()), (95, 0));
+}
+
+/// T5, T26, T27 and T146: what cannot be seen whole is not judged by; T25: what is gone uses nothing.
+#[tokio::test]
+async fn only_a_complete_observation_counts() {
+    let mut world = World::new(2).await;
+    world.fake.state().containers = vec![container("pod", "c", 0, 2, 1)];
+    world.observe().await.unwrap();
+    let history = world.memory.history.clone();
+    for failing in ["ListImages", "ListPodSandbox", "ListContainers"] {
+        world
+            .fake
+            .state()
+            .rule(move |_, method, _| (method == failing).then(|| Answer::failure(code::UNKNOWN, "no")));
+        world.observe().await.unwrap_err();
+        assert_eq!(world.memory.history, history, "{failing}");
+    }
+    world.fake.state().no_rule();
+    world.fake.state().containers.push(container("pod", "new", 0, 2, 2));
+    world
+        .fake
+        .state()
+        .rule(|_, method, _| (method == "ContainerStatus").then(|| Answer::failure(code::UNAVAILABLE, "no")));
+    let error = format!("{:#}", world.observe().await.unwrap_err());
+    assert!(error.contains("so nothing is removed"), "{error}");
+    world
+        .fake
+        .state()
+        .rule(|_, method, _| (method == "ContainerStatus").then(|| Answer::failure(code::NOT_FOUND, "gone")));
+    world.observe().await.unwrap();
+    world.fake.state().no_rule();
+    world.fake.state().containers[0].image = None;
+    let error = world.observe().await.unwrap_err().to_string();
+    assert!(error.contains("does not name its image"), "{error}");
+}
+
+/// T138: what is under way ends, nothing new begins.
+#[tokio::test]
+async fn a_wish_to_stop_is_heard_between_two_removals() {
+    let mut world = World::new(50).await;
+    let (sender, stop) = Stop::new();
+    world.stop = stop;
+    world.fake.state().rule(move |_, method, _| {
+        if method == "RemoveImage" {
+            sender.send(true).unwrap();
+        }
+        None
+    });
+    let (observation, plan) = world.observe().await.unwrap();
+    let (done, outcomes) = world.remove(plan.by_space, &observation).await;
+    done.unwrap();
+    assert!(outcomes.len() <= 4, "{} removals for two at a time", outcomes.len());
+}

@@ -1,0 +1,394 @@
+//! `kubegc node` against a runtime that misbehaves: what it says, how it ends, and what it leaves alone.
+#![allow(clippy::unwrap_used)] // a broken assumption should stop the test
+
+#[path = "../../gc-cri/tests/support/fake.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri")]
+mod fake;
+#[path = "../../gc-cri/tests/support/messages.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri")]
+mod messages;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use fake::{Answer, Fake, code, container, image, image_id, sandbox};
+use rustix::process::{Pid, Signal, kill_process};
+
+const EXITED: i32 = 2;
+const UNKNOWN: i32 = 3;
+/// Every filesystem is over this threshold, and stays so.
+const ALL: [&str; 7] =
+    ["--once", "--collect", "images", "--image-gc-high-threshold", "1", "--image-gc-low-threshold", "0"];
+const CONTAINERS: [&str; 3] = ["--once", "--collect", "containers"];
+
+fn agent(fake: &Fake, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
+    command.args(["node", "--kubeconfig", "", "--kubelet-config", "/nonexistent", "--listen", "127.0.0.1:0"]);
+    for (flag, name) in
+        [("--state-dir", "state"), ("--pod-logs-dir", "logs"), ("--container-log-links-dir", "links")]
+    {
+        if !arguments.contains(&flag) {
+            command.arg(flag).arg(fake.folder().join(name));
+        }
+    }
+    if !arguments.contains(&"--container-runtime-endpoint") {
+        command.args(["--container-runtime-endpoint", &fake.endpoint()]);
+    }
+    command.args(arguments);
+    command
+}
+
+/// Exit code and everything that was said.
+fn said(command: &mut Command) -> (Option<i32>, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    (status.code(), format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)))
+}
+
+/// One clear line, and the right code.
+#[test]
+fn what_is_wrong_is_said_in_one_line() {
+    let fake = Fake::start();
+    std::fs::create_dir(fake.folder().join("logs")).unwrap();
+    let at = |name: &str| fake.folder().join(name).display().to_string();
+    let garbage = std::os::unix::net::UnixListener::bind(at("garbage.sock")).unwrap();
+    std::thread::spawn(move || {
+        for stream in garbage.incoming() {
+            let _ = stream.unwrap().write_all(b"220 mail.example ESMTP\r\n");
+        }
+    });
+    let header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    std::fs::write(at("types.yaml"), format!("{header}imageGCHighThresholdPercent: much\n")).unwrap();
+    std::fs::write(at("broken.yaml"), "a: [").unwrap();
+    let endpoint = |name: &str| format!("unix://{}", at(name));
+    let (missing, other, types, broken, absent) = (
+        endpoint("absent.sock"),
+        endpoint("garbage.sock"),
+        at("types.yaml"),
+        at("broken.yaml"),
+        at("absent.yaml"),
+    );
+    let socket = "--container-runtime-endpoint";
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["--once", socket, &missing], 1, "cannot reach the container runtime at unix://"),
+        (&["--once", socket, &other], 1, "does not speak CRI v1"),
+        (&["--once", socket, "npipe:////./pipe/containerd"], 2, "scheme \"npipe\" is not supported"),
+        (&["--once", socket, "run/x.sock"], 2, "the socket path must be absolute"),
+        (
+            &["--once", "--image-gc-high-threshold", "70", "--image-gc-low-threshold", "70"],
+            2,
+            "70 must be less than",
+        ),
+        (&["--once", "--image-gc-high-threshold", "101"], 2, "101 must be between 0 and 100, inclusive"),
+        (&["--once", "--minimum-image-ttl-duration", "2d"], 2, "unknown unit"),
+        (&["--once", "--minimum-container-ttl-duration=-1s"], 2, "-1s; must not be negative"),
+        (
+            &["--once", "--maximum-dead-containers-per-container", "0"],
+            2,
+            "--unsafe-remove-newest-of-live-pods",
+        ),
+        (&["--once", "--eviction-hard", "imagefs.available"], 2, "expected SIGNAL<LIMIT"),
+        (
+            &["--once", "--config", &types],
+            2,
+            "imageGCHighThresholdPercent: expected an integer, found the string",
+        ),
+        (&["--once", "--config", &broken], 2, "is not valid YAML"),
+        (&["--once", "--config", &absent], 2, "cannot read"),
+    ];
+    for (arguments, exit, expected) in cases {
+        let (found, text) = said(&mut agent(&fake, arguments));
+        assert_eq!(found, Some(*exit), "{arguments:?}: {text}");
+        assert_eq!(text.lines().count(), 1, "{arguments:?}: {text}");
+        assert!(text.starts_with("error: ") && text.contains(expected), "{arguments:?}: {text}");
+    }
+
+    let error =
+        |text: &str| text.lines().filter(|line| line.starts_with("error: ")).collect::<Vec<_>>().join("|");
+    fake.state().api = "runtime.v1alpha2.";
+    let (exit, text) = said(&mut agent(&fake, &["--once"]));
+    assert_eq!((exit, error(&text).contains("v1alpha2 alone is not enough")), (Some(1), true), "{text}");
+    fake.state().api = "runtime.v1.";
+    fake.state().ready = false;
+    fake.state().images = vec![image(1, 1)];
+    let (exit, text) = said(&mut agent(&fake, &ALL).args(["--minimum-image-ttl-duration", "0s"]));
+    assert_eq!((exit, error(&text).contains("says that it is not ready")), (Some(1), true), "T150: {text}");
+    assert_eq!(fake.state().images.len(), 1);
+    fake.state().ready = true;
+
+    // The state file: no file at all, one of somebody else's, and a directory below which none can be.
+    std::fs::create_dir_all(at("dir-state/images.json")).unwrap();
+    let (exit, text) = said(&mut agent(&fake, &["--once", "--state-dir", &at("dir-state")]));
+    assert_eq!((exit, error(&text).contains("images.json")), (Some(1), true), "{text}");
+    let (exit, text) = said(&mut agent(&fake, &["--once", "--state-dir", &at("types.yaml/state")]));
+    assert_eq!((exit, error(&text).contains("cannot make the state directory")), (Some(1), true), "{text}");
+    std::fs::write(at("state/images.json"), "{half").unwrap();
+    let (exit, text) =
+        said(&mut agent(&fake, &["--once", "--collect", "images", "--image-gc-high-threshold", "100"]));
+    assert_eq!((exit, text.contains("it was put aside as")), (Some(0), true), "{text}");
+}
+
+/// Nobody but root and its group may use the socket of a runtime.
+#[test]
+fn a_socket_without_permission_is_said_to_be_one() {
+    let fake = Fake::start();
+    let mut unprivileged = Command::new("setpriv");
+    unprivileged.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    unprivileged.arg(env!("CARGO_BIN_EXE_kubegc"));
+    let possible = unprivileged.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !possible.is_ok_and(|status| status.success()) {
+        eprintln!(
+            "SKIPPED: cannot run the binary as another user (needs root, setpriv, and a path that others can read)"
+        );
+        return;
+    }
+    let mut unprivileged = Command::new("setpriv");
+    unprivileged.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        env!("CARGO_BIN_EXE_kubegc"),
+        "node",
+    ]);
+    let (exit, text) = said(unprivileged.args([
+        "--once",
+        "--kubeconfig",
+        "",
+        "--container-runtime-endpoint",
+        &fake.endpoint(),
+    ]));
+    assert_eq!(exit, Some(1), "{text}");
+    assert!(text.starts_with("error: permission denied on unix://") && text.lines().count() == 1, "{text}");
+}
+
+/// A disk that is full is what the agent is for: what it cannot note down does not keep it from freeing.
+#[test]
+fn a_full_disk_does_not_keep_it_from_freeing() {
+    let fake = Fake::start();
+    let state = fake.folder().join("small");
+    std::fs::create_dir(&state).unwrap();
+    let mut mounting = Command::new("mount");
+    mounting.args(["-t", "tmpfs", "-o", "size=16k", "kubegc-test"]).arg(&state).stderr(Stdio::null());
+    if !mounting.status().is_ok_and(|status| status.success()) {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "this test needs root");
+        eprintln!("SKIPPED: cannot mount a small filesystem; needs root");
+        return;
+    }
+    struct Unmount<'a>(&'a Path);
+    impl Drop for Unmount<'_> {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg("-l").arg(self.0).status();
+        }
+    }
+    let _unmount = Unmount(&state);
+    let mut file = std::fs::File::create(state.join("filler")).unwrap();
+    while file.write_all(&[0; 512]).is_ok() {}
+    fake.state().images = (1..=3).map(|n| image(n, 1)).collect();
+    let mut arguments = ALL.to_vec();
+    arguments.extend(["--minimum-image-ttl-duration", "0s", "--state-dir", state.to_str().unwrap()]);
+    let (exit, text) = said(&mut agent(&fake, &arguments));
+    assert_eq!(exit, Some(1), "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{text}");
+    assert!(text.contains("cannot save") && text.contains("No space left on device"), "{text}");
+    assert!(fake.state().images.is_empty(), "the images went all the same: {text}");
+    let left: Vec<_> = std::fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name == "images.json.new"), "no half file stays: {left:?}");
+}
+
+/// T177 and T179.
+#[test]
+fn a_dry_run_and_a_first_look_remove_nothing() {
+    let fake = Fake::start();
+    std::fs::create_dir_all(fake.folder().join("logs")).unwrap();
+    fake.state().images = (1..=3).map(|n| image(n, n << 30)).collect();
+    fake.state().sandboxes = vec![sandbox("pod", 0)];
+    fake.state().containers = (0..3).map(|n| container("pod", "c", n, EXITED, 1)).collect();
+    let (exit, text) = said(&mut agent(&fake, &ALL));
+    assert_eq!(exit, Some(1), "nothing is older than two minutes yet: {text}");
+    assert!(
+        text.contains("Failed to free sufficient space by deleting unused images (freed 0 bytes)"),
+        "{text}"
+    );
+    let stay = "Largest images that stay: registry.example/image-3:v1 (3.0 GiB, younger than the minimum age), \
+                registry.example/image-2:v1 (2.0 GiB, younger than the minimum age), \
+                registry.example/image-1:v1 (1.0 GiB, in use).";
+    assert!(text.contains(stay), "T180: {text}");
+    let age = ["--minimum-image-ttl-duration", "0s"];
+    let dry = agent(&fake, &ALL[3..]).args(age).args(["--dry-run", "-o", "json"]).output().unwrap();
+    let text = String::from_utf8(dry.stdout).unwrap();
+    let documents: Vec<serde_json::Value> =
+        serde_json::Deserializer::from_str(&text).into_iter().map(Result::unwrap).collect();
+    let named = |list: &serde_json::Value, key: &str| -> Vec<String> {
+        list.as_array().unwrap().iter().map(|one| one[key].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(named(&documents[0]["images"], "id"), [image_id(3), image_id(2)]);
+    assert_eq!(named(&documents[1]["containers"], "id"), ["container-pod-c-0", "container-pod-c-1"]);
+    for question in ["images", "containers"] {
+        let (exit, text) = said(&mut agent(&fake, &[question]));
+        assert_eq!(exit, Some(0), "{text}");
+    }
+    let state = fake.state();
+    let removes = |method: &str| method.starts_with("Remove") || method.starts_with("Stop");
+    let removals: Vec<_> = state.calls.iter().filter(|(method, _)| removes(method)).collect();
+    assert!(removals.is_empty(), "{removals:?}");
+}
+
+/// T73 to T76, T86, T108 to T110.
+#[test]
+fn each_container_and_sandbox_fails_for_itself() {
+    let fake = Fake::start();
+    let logs = fake.folder().join("logs");
+    std::fs::create_dir_all(logs.join("default_pod_uid/c")).unwrap();
+    let log = |name: &str| logs.join("default_pod_uid/c").join(name);
+    for name in ["0.log", "0.log.20260101-000000.gz", "1.log", "9.log"] {
+        std::fs::write(log(name), "x").unwrap();
+    }
+    let outside = fake.folder().join("outside.log");
+    std::fs::write(&outside, "x").unwrap();
+    {
+        let mut state = fake.state();
+        state.sandboxes = vec![sandbox("pod", 0), sandbox("old", 1)];
+        let newer = messages::PodSandbox {
+            id: "sandbox-old-2".into(),
+            created_at: 2_000_000_000,
+            ..sandbox("old", 1)
+        };
+        state.sandboxes.push(newer);
+        // c: exited runs 0 to 4, of which only the newest stays; u: in an unknown state, two of them too many.
+        state.containers = (0..5).map(|n| container("pod", "c", n, EXITED, 1)).collect();
+        state.containers.extend((0..3).map(|n| container("pod", "u", n, UNKNOWN, 1)));
+        let paths = [
+            ("0", log("0.log").display().to_string()),
+            ("2", outside.display().to_string()),
+            ("1", "0.log".into()),
+        ];
+        state.log_paths = paths.into_iter().map(|(n, path)| (format!("container-pod-c-{n}"), path)).collect();
+        state.rule(|_, method, id| match (method, id) {
+            ("StopContainer", "container-pod-u-0") => Some(Answer::failure(code::UNKNOWN, "does not stop")),
+            ("RemoveContainer", "container-pod-c-1") => {
+                Some(Answer::failure(code::UNKNOWN, "already being removed"))
+            }
+            ("ContainerStatus", "container-pod-c-3") => Some(Answer::failure(code::NOT_FOUND, "gone")),
+            ("StopPodSandbox", _) => Some(Answer::failure(code::UNKNOWN, "netns is busy")),
+            _ => None,
+        });
+    }
+    let (exit, text) = said(&mut agent(&fake, &CONTAINERS));
+    assert_eq!(exit, Some(0), "single failures do not fail the pass: {text}");
+    let left: BTreeSet<String> = fake.state().containers.iter().map(|one| one.id.clone()).collect();
+    let stay = ["c-1", "c-4", "u-0", "u-2"].map(|name| format!("container-pod-{name}"));
+    assert_eq!(left, stay.into(), "{text}");
+    {
+        let state = fake.state();
+        let of_u1: Vec<&str> = state
+            .calls
+            .iter()
+            .filter(|(_, id)| id == "container-pod-u-1")
+            .map(|(method, _)| method.as_str())
+            .collect();
+        assert_eq!(of_u1, ["ContainerStatus", "StopContainer", "RemoveContainer"], "T73");
+        assert!(!state.called("RemoveContainer").contains(&"container-pod-u-0".to_owned()), "T74");
+        assert!(state.called("RemoveContainer").contains(&"container-pod-c-3".to_owned()), "T110");
+        assert_eq!(state.called("StopPodSandbox"), ["sandbox-old"]);
+        assert!(state.called("RemovePodSandbox").is_empty(), "T86");
+    }
+    let logs_left = ["0.log", "0.log.20260101-000000.gz", "1.log", "9.log"].map(|name| log(name).exists());
+    assert_eq!((logs_left, outside.exists()), ([false, false, true, true], true), "T106 to T109");
+
+    fake.state()
+        .rule(|_, method, _| (method == "ListContainers").then(|| Answer::failure(code::UNKNOWN, "broken")));
+    let (exit, text) = said(&mut agent(&fake, &CONTAINERS));
+    assert_eq!(exit, Some(1), "{text}");
+    assert!(text.contains("cannot list containers: ListContainers: broken"), "T76: {text}");
+}
+
+/// T95 and T99 to T104.
+#[test]
+fn only_links_of_containers_that_are_surely_gone_go() {
+    let fake = Fake::start();
+    let links = fake.folder().join("links");
+    std::fs::create_dir(&links).unwrap();
+    let names =
+        ["a_ns_c-aaaaaa.log", "a_ns_c-exited.log", "a_ns_c-running.log", "a_ns_c-failing.log", "dummy.log"];
+    for name in names {
+        symlink("/nonexistent/target", links.join(name)).unwrap();
+    }
+    symlink("/", links.join("alive_ns_c-aaaaaa.log")).unwrap();
+    {
+        let mut state = fake.state();
+        for (id, number) in [("exited", EXITED), ("running", 1)] {
+            state
+                .containers
+                .push(messages::Container { id: id.into(), ..container("pod", id, 0, number, 1) });
+        }
+        state.sandboxes = vec![sandbox("pod", 0)];
+        state.rule(|_, method, id| {
+            (method == "ContainerStatus" && id == "failing")
+                .then(|| Answer::failure(code::UNKNOWN, "ambiguous prefix"))
+        });
+    }
+    let (exit, text) = said(&mut agent(&fake, &CONTAINERS));
+    assert_eq!(exit, Some(1), "T95: {text}");
+    assert!(text.contains("cannot read the pod log directory"), "{text}");
+    assert_eq!(std::fs::read_dir(&links).unwrap().count(), 6, "links are not cleaned then");
+    std::fs::create_dir(fake.folder().join("logs")).unwrap();
+    let (exit, text) = said(&mut agent(&fake, &CONTAINERS));
+    assert_eq!(exit, Some(0), "{text}");
+    let mut left: Vec<String> = std::fs::read_dir(&links)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["a_ns_c-failing.log", "a_ns_c-running.log", "alive_ns_c-aaaaaa.log"]);
+    assert!(text.contains("3 dead links"), "{text}");
+}
+
+/// T138, T152 and T178: the daemon keeps others out, asks for events with pauses, shows metrics, and ends when asked to.
+#[test]
+fn the_daemon_serves_waits_and_ends() {
+    let fake = Fake::start();
+    std::fs::create_dir(fake.folder().join("logs")).unwrap();
+    fake.state().images = (1..=3).map(|n| image(n, n)).collect();
+    fake.state().sandboxes = vec![sandbox("pod", 0)];
+    fake.state().containers = vec![container("pod", "c", 0, 1, 2)];
+    let arguments =
+        ["--minimum-image-ttl-duration=0s", "--image-gc-high-threshold=1", "--image-gc-low-threshold=0"];
+    let mut daemon = agent(&fake, &arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let stop = |daemon: &std::process::Child| kill_process(Pid::from_child(daemon), Signal::TERM).unwrap();
+    let mut lines = BufReader::new(daemon.stderr.take().unwrap()).lines();
+    let address = loop {
+        let line = lines.next().expect("the daemon says where it listens").unwrap();
+        if let Some(at) = line.find("127.0.0.1:") {
+            break line[at..].split(|c: char| c.is_whitespace() || c == '"').next().unwrap().to_owned();
+        }
+    };
+    std::thread::spawn(move || lines.for_each(drop));
+    let get = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(&address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    let began = std::time::Instant::now();
+    while fake.state().images.len() > 1 || !get("/readyz").contains("200 OK") {
+        assert!(began.elapsed() < Duration::from_secs(30), "the first passes take too long");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (exit, text) = said(&mut agent(&fake, &ALL));
+    assert_eq!((exit, text.contains("another agent works with")), (Some(1), true), "T178: {text}");
+    std::thread::sleep(Duration::from_secs(2).saturating_sub(began.elapsed()));
+    let metrics = get("/metrics");
+    assert!(metrics.contains("kubelet_image_garbage_collected_total{reason=\"space\"} 2"), "{metrics}");
+    assert!(metrics.contains("kubegc_node_known{collector=\"images\"} 3"), "{metrics}");
+    assert!(get("/healthz").contains("200 OK") && get("/else").contains("404"));
+    assert!(fake.state().called("GetContainerEvents").len() <= 4, "no storm of questions for events");
+    assert_eq!(fake.state().images[0].id, image_id(2), "what is in use stays");
+    stop(&daemon);
+    assert!(daemon.wait().unwrap().success());
+    let saved = std::fs::read_to_string(fake.folder().join("state/images.json")).unwrap();
+    assert!(saved.contains(&image_id(2)) && saved.contains("lastUsed"), "{saved}");
+}
