@@ -288,6 +288,10 @@ impl Watcher {
         self.ever_synced = true;
         self.announced_stale = false;
         self.show(SyncState::Synced, "");
+        if self.announces_resources {
+            // A definition that came between discovery and this list is in the list, and not in discovery.
+            self.context.rediscover.notify_one();
+        }
         tracing::debug!(resource = %self.name, version, "synced");
         Ok(())
     }
