@@ -9,17 +9,20 @@
 //!
 //! The same code serves the embedded server and any real one: [`connection::ApiClient`] hides whether a
 //! request goes over HTTP/2 connections or is a call in the same process. Of an object, only metadata is ever
-//! asked for and kept.
+//! asked for and kept; the retention collectors, whose verdicts need more, watch the few kinds they are about
+//! whole and keep narrow facts of them.
 
 mod backoff;
 mod barrier;
 mod collector;
 pub mod connection;
 pub mod discovery;
+mod facts;
 pub mod notes;
 pub mod pacing;
 pub mod requests;
 mod resources;
+mod retention;
 mod status;
 mod supervisor;
 mod watcher;
@@ -31,6 +34,7 @@ pub use collector::{
 };
 pub use connection::ApiClient;
 pub use resources::{ResourceTable, Route};
+pub use retention::RetentionCollector;
 pub use status::{ResourceStatus, StatusBoard, SyncState};
 pub use supervisor::{DISCOVERY_PAUSE, DISCOVERY_PERIOD, VANISHED_PATIENCE};
 pub use watcher::{BATCH_EVENTS, PAGE_SIZE};

@@ -65,6 +65,54 @@ pub trait Judge {
     }
 }
 
+/// A judge with its schedule, whichever it is.
+pub trait Collecting: Send + 'static {
+    /// What it has to be told of.
+    fn kinds(&self) -> &'static [Kind];
+    /// Time passes; it never goes backwards.
+    fn tick(&mut self, now: Timestamp);
+    /// Takes an observation in.
+    fn observe(&mut self, observation: Observation);
+    /// The next thing to do, or `None` if there is nothing to do now.
+    fn poll_effect(&mut self) -> Option<Effect>;
+    /// Hears what became of an effect.
+    fn finish(&mut self, id: EffectId, outcome: &Outcome);
+    /// When it wants to be told the time again, if at all.
+    fn next_wakeup(&self) -> Option<Timestamp>;
+    /// What has been counted since the start.
+    fn counts(&self) -> Counts;
+}
+
+impl<J: Judge + Send + 'static> Collecting for Engine<J> {
+    fn kinds(&self) -> &'static [Kind] {
+        self.judge.kinds()
+    }
+
+    fn tick(&mut self, now: Timestamp) {
+        Self::tick(self, now);
+    }
+
+    fn observe(&mut self, observation: Observation) {
+        Self::observe(self, observation);
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        Self::poll_effect(self)
+    }
+
+    fn finish(&mut self, id: EffectId, outcome: &Outcome) {
+        Self::finish(self, id, outcome);
+    }
+
+    fn next_wakeup(&self) -> Option<Timestamp> {
+        Self::next_wakeup(self)
+    }
+
+    fn counts(&self) -> Counts {
+        Self::counts(self)
+    }
+}
+
 /// What has been counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -118,18 +166,6 @@ impl<J: Judge> Engine<J> {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
-    }
-
-    /// The judge, to look at.
-    #[must_use]
-    pub fn judge(&self) -> &J {
-        &self.judge
-    }
-
-    /// What it has to be told of.
-    #[must_use]
-    pub fn kinds(&self) -> &'static [Kind] {
-        self.judge.kinds()
     }
 
     /// Time passes; it never goes backwards here.

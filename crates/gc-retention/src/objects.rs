@@ -174,6 +174,127 @@ impl Facts {
     }
 }
 
+/// A page of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FactsPage {
+    /// `metadata.resourceVersion`
+    pub resource_version: String,
+    /// `metadata.continue`; empty on the last page.
+    pub continue_token: String,
+    /// What it holds.
+    pub items: Vec<Facts>,
+}
+
+impl FactsPage {
+    /// Reads the JSON of a list of objects of this kind.
+    pub fn read(kind: Kind, json: &[u8]) -> Result<Self, FactsError> {
+        match kind {
+            Kind::Pod => page(json, Facts::Pod),
+            Kind::Node => page(json, Facts::Node),
+            Kind::Job => page(json, Facts::Job),
+            Kind::SigningRequest => page(json, Facts::SigningRequest),
+            Kind::Volume => page(json, Facts::Volume),
+            Kind::Claim => page(json, Facts::Claim),
+            Kind::Lease => page(json, Facts::Lease),
+        }
+    }
+}
+
+/// One line of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FactsEvent {
+    /// An object was added or modified.
+    Present(Facts),
+    /// An object was deleted.
+    Deleted(Facts),
+    /// Everything up to this version has been sent.
+    Bookmark(String),
+    /// The watch has failed.
+    Error {
+        /// HTTP status code.
+        code: u16,
+        /// The server's message.
+        message: String,
+    },
+    /// Of a type that is not known.
+    Unknown,
+}
+
+impl FactsEvent {
+    /// Reads a line of a watch of this kind, with the object's resourceVersion.
+    pub fn read(kind: Kind, json: &[u8]) -> Result<(Self, String), FactsError> {
+        match kind {
+            Kind::Pod => event(json, Facts::Pod),
+            Kind::Node => event(json, Facts::Node),
+            Kind::Job => event(json, Facts::Job),
+            Kind::SigningRequest => event(json, Facts::SigningRequest),
+            Kind::Volume => event(json, Facts::Volume),
+            Kind::Claim => event(json, Facts::Claim),
+            Kind::Lease => event(json, Facts::Lease),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct WirePage<F> {
+    #[serde(default)]
+    metadata: WirePageMeta,
+    items: Option<Vec<F>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WirePageMeta {
+    resource_version: String,
+    r#continue: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WireEvent<F> {
+    r#type: String,
+    object: F,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireStatus {
+    code: u16,
+    message: String,
+    metadata: WirePageMeta,
+}
+
+fn page<F: serde::de::DeserializeOwned>(json: &[u8], wrap: fn(F) -> Facts) -> Result<FactsPage, FactsError> {
+    let page: WirePage<F> = serde_json::from_slice(json)?;
+    Ok(FactsPage {
+        resource_version: page.metadata.resource_version,
+        continue_token: page.metadata.r#continue.unwrap_or_default(),
+        items: page.items.unwrap_or_default().into_iter().map(wrap).collect(),
+    })
+}
+
+fn event<F>(json: &[u8], wrap: fn(F) -> Facts) -> Result<(FactsEvent, String), FactsError>
+where
+    F: serde::de::DeserializeOwned,
+{
+    // What is no object (a Status has a `status` of its own kind) is read as one that is none.
+    if let Ok(WireEvent { r#type, object }) = serde_json::from_slice::<WireEvent<F>>(json) {
+        let facts = wrap(object);
+        let version = facts.meta().resource_version.to_string();
+        match r#type.as_str() {
+            "ADDED" | "MODIFIED" => return Ok((FactsEvent::Present(facts), version)),
+            "DELETED" => return Ok((FactsEvent::Deleted(facts), version)),
+            _ => {}
+        }
+    }
+    let WireEvent { r#type, object } = serde_json::from_slice::<WireEvent<WireStatus>>(json)?;
+    let version = object.metadata.resource_version;
+    Ok(match r#type.as_str() {
+        "BOOKMARK" => (FactsEvent::Bookmark(version.clone()), version),
+        "ERROR" => (FactsEvent::Error { code: object.code, message: object.message }, String::new()),
+        _ => (FactsEvent::Unknown, String::new()),
+    })
+}
+
 /// Facts that metadata can be asked of.
 pub(crate) trait HasMeta {
     fn meta(&self) -> &Meta;
@@ -300,4 +421,50 @@ pub(crate) fn parse_time(text: Option<&str>) -> Option<Timestamp> {
 pub(crate) fn time_text(time: Timestamp) -> String {
     let seconds = time.0.div_euclid(1000);
     jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    const NODE: &str = r#"{"kind":"Node","metadata":{"name":"n","uid":"u","resourceVersion":"7","labels":null},
+        "spec":{"podCIDR":"10.0.0.0/24"},"status":{"conditions":[{"type":"Ready","status":"True"}]}}"#;
+
+    #[test]
+    fn lines_of_a_watch_are_told_apart() {
+        let node = Facts::read(Kind::Node, NODE.as_bytes()).unwrap();
+        for (line, expected) in [
+            (format!(r#"{{"type":"ADDED","object":{NODE}}}"#), (FactsEvent::Present(node.clone()), "7")),
+            (format!(r#"{{"type":"MODIFIED","object":{NODE}}}"#), (FactsEvent::Present(node.clone()), "7")),
+            (format!(r#"{{"type":"DELETED","object":{NODE}}}"#), (FactsEvent::Deleted(node.clone()), "7")),
+            (
+                r#"{"type":"BOOKMARK","object":{"kind":"Node","metadata":{"resourceVersion":"9"},"status":{}}}"#.into(),
+                (FactsEvent::Bookmark("9".into()), "9"),
+            ),
+            (
+                r#"{"type":"ERROR","object":{"kind":"Status","metadata":{},"status":"Failure","code":410,"message":"old"}}"#
+                    .into(),
+                (FactsEvent::Error { code: 410, message: "old".into() }, ""),
+            ),
+            (format!(r#"{{"type":"NEW","object":{NODE}}}"#), (FactsEvent::Unknown, "")),
+        ] {
+            let (event, version) = FactsEvent::read(Kind::Node, line.as_bytes()).unwrap();
+            assert_eq!((event, version.as_str()), expected, "{line}");
+        }
+        assert!(FactsEvent::read(Kind::Node, b"{").is_err());
+    }
+
+    #[test]
+    fn pages_are_read_whole() {
+        let json = format!(r#"{{"metadata":{{"resourceVersion":"8","continue":"c"}},"items":[{NODE}]}}"#);
+        let page = FactsPage::read(Kind::Node, json.as_bytes()).unwrap();
+        let node = Facts::read(Kind::Node, NODE.as_bytes()).unwrap();
+        let expected =
+            FactsPage { resource_version: "8".into(), continue_token: "c".into(), items: vec![node] };
+        assert_eq!(page, expected);
+        let empty = FactsPage::read(Kind::Job, br#"{"items":null}"#).unwrap();
+        assert_eq!(empty.items, []);
+    }
 }

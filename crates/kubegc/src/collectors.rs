@@ -2,10 +2,50 @@
 
 use std::sync::Arc;
 
-use gc_kube::{ApiClient, Collector, CollectorOptions, Observer};
+use clap::Args;
+use gc_kube::{ApiClient, Collector, CollectorOptions, Observer, RetentionCollector};
+use gc_retention::certificates::CertificateCollector;
+use gc_retention::engine::{Counts, Engine, Judge};
+use gc_retention::jobs::JobCollector;
+use gc_retention::leases::LeaseCollector;
+use gc_retention::permissions::{self, Controller};
+use gc_retention::pods::{PodCollector, TERMINATED_POD_THRESHOLD};
+use gc_retention::volumes::{ClaimProtection, VolumeProtection};
 use gc_types::{Effect, Event, Outcome, Timestamp};
 
 use crate::namespaces::{NamespaceController, NamespaceFeed};
+
+/// Which collectors run, and with which settings.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ControllerOptions {
+    /// Which collectors run: `name` is on, `-name` is off, `*` is all others
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    pub(crate) controllers: Vec<String>,
+    /// So many finished pods are kept in the cluster; 0 keeps all
+    #[arg(long, value_name = "COUNT", default_value_t = TERMINATED_POD_THRESHOLD, allow_hyphen_values = true)]
+    pub(crate) terminated_pod_gc_threshold: i32,
+    /// Also delete node leases without an owner that were not renewed for a day and whose node is gone
+    #[arg(long)]
+    pub(crate) ownerless_node_leases: bool,
+}
+
+impl Default for ControllerOptions {
+    fn default() -> Self {
+        Self {
+            controllers: vec!["*".to_owned()],
+            terminated_pod_gc_threshold: TERMINATED_POD_THRESHOLD,
+            ownerless_node_leases: false,
+        }
+    }
+}
+
+impl ControllerOptions {
+    /// The collectors that are on.
+    pub(crate) fn enabled(&self) -> Result<Vec<Controller>, crate::UsageError> {
+        permissions::enabled(&self.controllers)
+            .map_err(|error| crate::UsageError::new(format!("--controllers: {error}")))
+    }
+}
 
 /// The ownership engine as gc-kube drives it.
 pub(crate) struct OwnershipEngine(pub(crate) gc_ownership::Engine);
@@ -68,15 +108,19 @@ impl Observer for LogObserver {
 /// Collectors at work on one cluster.
 pub(crate) struct RunningCollectors {
     stop: tokio::sync::watch::Sender<bool>,
-    ownership: tokio::task::JoinHandle<OwnershipEngine>,
-    namespaces: tokio::task::JoinHandle<()>,
+    ownership: Option<tokio::task::JoinHandle<OwnershipEngine>>,
+    namespaces: Option<tokio::task::JoinHandle<()>>,
+    retention: Vec<(Controller, tokio::task::JoinHandle<Counts>)>,
 }
 
 impl RunningCollectors {
-    /// Starts them. `settle` is how long a terminating namespace is left alone first.
+    /// Starts those that are on, each with the client of its own identity. `settle` is how long a terminating
+    /// namespace is left alone first.
     pub(crate) fn start(
-        client: ApiClient,
-        options: CollectorOptions,
+        client_of: impl Fn(Controller) -> ApiClient,
+        enabled: &[Controller],
+        settings: &ControllerOptions,
+        options: &CollectorOptions,
         settle: std::time::Duration,
         observer: Option<Arc<dyn Observer>>,
     ) -> Self {
@@ -84,24 +128,81 @@ impl RunningCollectors {
         let (feed, terminating) = NamespaceFeed::new();
         let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::new(LogObserver), Arc::new(feed)];
         observers.extend(observer);
-        let collector = Collector::new(client.clone(), options);
-        let engine = OwnershipEngine(gc_ownership::Engine::new(gc_ownership::Config::default()));
+        let mut running = Self { stop, ownership: None, namespaces: None, retention: Vec::new() };
+        // Each terminating namespace is heard of from the owner-reference collector's watch; without that one,
+        // they are found by the periodic look through all namespaces.
+        for &controller in enabled {
+            let client = client_of(controller);
+            match controller {
+                Controller::GarbageCollector => {
+                    let collector = Collector::new(client, options.clone());
+                    let engine = OwnershipEngine(gc_ownership::Engine::new(gc_ownership::Config::default()));
+                    let (observer, shutdown) =
+                        (Arc::new(Observers(observers.clone())), until(stopped.clone()));
+                    let run = async move { collector.run(engine, observer, shutdown).await };
+                    running.ownership = Some(tokio::spawn(run));
+                }
+                Controller::Namespace => {}
+                Controller::PodGarbageCollector => {
+                    let judge = PodCollector::new(settings.terminated_pod_gc_threshold);
+                    running.retain(controller, client, judge, options, &stopped);
+                }
+                Controller::TtlAfterFinished => {
+                    running.retain(controller, client, JobCollector::default(), options, &stopped);
+                }
+                Controller::CertificateCleaner => {
+                    running.retain(controller, client, CertificateCollector::default(), options, &stopped);
+                }
+                Controller::ClaimProtection => {
+                    running.retain(controller, client, ClaimProtection::default(), options, &stopped);
+                }
+                Controller::VolumeProtection => {
+                    running.retain(controller, client, VolumeProtection::default(), options, &stopped);
+                }
+                Controller::StaleLease => {
+                    let judge = LeaseCollector::new(settings.ownerless_node_leases);
+                    running.retain(controller, client, judge, options, &stopped);
+                }
+            }
+        }
+        if enabled.contains(&Controller::Namespace) {
+            let controller = NamespaceController::new(client_of(Controller::Namespace), settle);
+            running.namespaces = Some(tokio::spawn(controller.run(terminating, until(stopped))));
+        }
+        running
+    }
+
+    fn retain<J: Judge + Send + 'static>(
+        &mut self,
+        controller: Controller,
+        client: ApiClient,
+        judge: J,
+        options: &CollectorOptions,
+        stopped: &tokio::sync::watch::Receiver<bool>,
+    ) {
+        let collector = RetentionCollector::new(client, Engine::new(judge), options.pacing, options.dry_run);
         let shutdown = until(stopped.clone());
-        let ownership =
-            tokio::spawn(
-                async move { collector.run(engine, Arc::new(Observers(observers)), shutdown).await },
-            );
-        let controller = NamespaceController::new(client, settle);
-        let namespaces = tokio::spawn(controller.run(terminating, until(stopped)));
-        Self { stop, ownership, namespaces }
+        let run = async move { collector.run(Arc::new(LogObserver), shutdown).await };
+        self.retention.push((controller, tokio::spawn(run)));
     }
 
     /// Nothing further is sent; what is in flight gets a moment.
     pub(crate) async fn shutdown(self) {
-        self.stop.send_replace(true);
-        let (ownership, namespaces) = futures::join!(self.ownership, self.namespaces);
-        if ownership.is_err() || namespaces.is_err() {
+        let Self { stop, ownership, namespaces, retention } = self;
+        stop.send_replace(true);
+        let (controllers, retention): (Vec<_>, Vec<_>) = retention.into_iter().unzip();
+        let ownership = async { ownership?.await.err() };
+        let namespaces = async { namespaces?.await.err() };
+        let (ownership, namespaces, retention) =
+            futures::join!(ownership, namespaces, futures::future::join_all(retention));
+        if ownership.is_some() || namespaces.is_some() {
             tracing::error!("a collector ended by a panic");
+        }
+        for (controller, ended) in controllers.into_iter().zip(retention) {
+            match ended {
+                Ok(counts) => tracing::debug!(%controller, ?counts, "the collector has ended"),
+                Err(error) => tracing::error!(%controller, %error, "the collector ended by a panic"),
+            }
         }
     }
 }

@@ -6,13 +6,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use gc_kube::{ApiClient, CollectorOptions, Observer};
+use gc_retention::permissions::Controller;
 
 use crate::apiserver::{self, ServerOptions, StartedServer};
-use crate::collectors::RunningCollectors;
+use crate::collectors::{ControllerOptions, RunningCollectors};
 use crate::logging::{self, LogOptions};
 
-/// Who the collectors are to the embedded server.
-const COLLECTOR_USER: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 /// The embedded server knows at once that a namespace terminates, so nothing has to settle first.
 const NAMESPACE_SETTLE: Duration = Duration::ZERO;
 
@@ -21,6 +20,8 @@ const NAMESPACE_SETTLE: Duration = Duration::ZERO;
 pub(crate) struct Options {
     #[command(flatten)]
     server: ServerOptions,
+    #[command(flatten)]
+    controllers: ControllerOptions,
     #[command(flatten)]
     log: LogOptions,
 }
@@ -33,16 +34,27 @@ pub(crate) struct Up {
 }
 
 impl Up {
-    /// Starts both. `observer` hears of every decision.
+    /// Starts both. `observer` hears of every decision about owners.
     pub(crate) async fn start(
         options: &ServerOptions,
+        settings: &ControllerOptions,
         observer: Option<Arc<dyn Observer>>,
     ) -> anyhow::Result<Self> {
+        let enabled = settings.enabled()?;
         let started = apiserver::start(options).await?;
-        let in_process = started.server.in_process(COLLECTOR_USER);
-        let client = ApiClient::in_process(move |request| in_process.call(request));
-        let collectors =
-            RunningCollectors::start(client, CollectorOptions::default(), NAMESPACE_SETTLE, observer);
+        let client_of = |controller: Controller| {
+            let user = format!("system:serviceaccount:kube-system:{}", controller.identity());
+            let in_process = started.server.in_process(&user);
+            ApiClient::in_process(move |request| in_process.call(request))
+        };
+        let collectors = RunningCollectors::start(
+            client_of,
+            &enabled,
+            settings,
+            &CollectorOptions::default(),
+            NAMESPACE_SETTLE,
+            observer,
+        );
         Ok(Self { started, collectors })
     }
 
@@ -60,7 +72,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         let mut ended = apiserver::stop_signals()?;
-        let up = Up::start(&options.server, None).await?;
+        let up = Up::start(&options.server, &options.controllers, None).await?;
         apiserver::print_kubeconfig(&up.started);
         ended.recv().await;
         up.shutdown().await;

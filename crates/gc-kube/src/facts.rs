@@ -1,0 +1,225 @@
+//! Lists and watches of whole objects, of which narrow facts are handed on: what the retention collectors see.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gc_retention::engine::Observation;
+use gc_retention::objects::{Facts, FactsError, FactsEvent, FactsPage, Kind};
+use http::header::ACCEPT;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use tokio::sync::mpsc;
+
+use crate::backoff::{Backoff, random_fraction};
+use crate::connection::{ApiClient, Body, LIST_TIMEOUT, RequestError, collect};
+use crate::resources::{Route, push_segment};
+use crate::watcher::BATCH_EVENTS;
+use crate::wire::frames::Frames;
+use crate::wire::metadata::{Encoding, decode_status};
+use crate::wire::protobuf::DecodeError;
+
+/// Objects per page: they come whole, so pages are smaller than those of metadata.
+const FACTS_PAGE_SIZE: usize = 500;
+/// A watch is asked to end after between once and twice this time.
+const WATCH_SECONDS: u32 = 290;
+/// A watch that outlives its own end by this time is dead.
+const WATCH_OVERTIME: Duration = Duration::from_secs(30);
+/// A watch that ends sooner counts as a failure, lest it is opened in a tight loop.
+const SHORT_WATCH: Duration = Duration::from_secs(1);
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
+
+/// Why a list or a watch ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FactsWatchError {
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error("the request cannot be made: {0}")]
+    Unsendable(#[from] http::Error),
+    #[error("a malformed frame: {0}")]
+    Frame(#[from] DecodeError),
+    #[error("a malformed answer: {0}")]
+    Malformed(#[from] FactsError),
+    #[error("the server answered {code}: {message}")]
+    Refused { code: u16, message: String },
+    #[error("nothing came for {} s", .0.as_secs())]
+    Silent(Duration),
+    #[error("the watch ended after less than a second")]
+    Short,
+    #[error("the collector has ended")]
+    Closed,
+}
+
+/// Lists and watches one kind until its task is aborted.
+#[derive(Debug)]
+pub(crate) struct FactsWatcher {
+    client: ApiClient,
+    kind: Kind,
+    route: Arc<Route>,
+    sink: mpsc::Sender<Vec<Observation>>,
+}
+
+impl FactsWatcher {
+    pub(crate) fn new(client: ApiClient, kind: Kind, sink: mpsc::Sender<Vec<Observation>>) -> Self {
+        Self { client, kind, route: Arc::new(Route::new(kind.info())), sink }
+    }
+
+    pub(crate) async fn run(self) {
+        let mut version: Option<String> = None;
+        let mut backoff = Backoff::new(FIRST_DELAY, LONGEST_DELAY);
+        loop {
+            let step = match version.clone() {
+                None => self.list().await.map(|listed| version = Some(listed)),
+                Some(from) => self.watch(from, &mut version).await,
+            };
+            let error = match step {
+                Ok(()) => {
+                    backoff.reset();
+                    continue;
+                }
+                Err(FactsWatchError::Closed) => return,
+                Err(error) => error,
+            };
+            tracing::debug!(resource = %self.route.display_name(), %error, "list or watch ended");
+            if let FactsWatchError::Refused { code: 400 | 410 | 422, .. } = error {
+                version = None;
+            }
+            tokio::time::sleep(backoff.next_delay()).await;
+        }
+    }
+
+    async fn send(&self, batch: Vec<Observation>) -> Result<(), FactsWatchError> {
+        self.sink.send(batch).await.map_err(|_| FactsWatchError::Closed)
+    }
+
+    async fn list(&self) -> Result<String, FactsWatchError> {
+        self.send(vec![Observation::ListStarted(self.kind)]).await?;
+        let mut pages = Pages::new(self.kind, "");
+        let mut version = String::new();
+        while let Some(page) = pages.next(&self.client).await? {
+            version = page.resource_version;
+            let mut items = page.items.into_iter().peekable();
+            while items.peek().is_some() {
+                let batch = items.by_ref().take(BATCH_EVENTS).map(Observation::Observed).collect();
+                self.send(batch).await?;
+            }
+        }
+        self.send(vec![Observation::Synced(self.kind)]).await?;
+        Ok(version)
+    }
+
+    /// Watches from a version on, noting how far it has come.
+    async fn watch(&self, from: String, reached: &mut Option<String>) -> Result<(), FactsWatchError> {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in [0, WATCH_SECONDS)
+        let seconds = WATCH_SECONDS + (random_fraction() * f64::from(WATCH_SECONDS)) as u32;
+        let mut uri = self.route.collection("");
+        uri.push_str("?watch=true&allowWatchBookmarks=true&timeoutSeconds=");
+        uri.push_str(&seconds.to_string());
+        uri.push_str("&resourceVersion=");
+        push_segment(&mut uri, &from);
+        let response = get(&self.client, &uri, self.kind.resource().0 as usize).await?;
+        let mut frames = Frames::new(Encoding::Json);
+        let mut body = response.into_body();
+        let started = Instant::now();
+        let allowed = Duration::from_secs(u64::from(seconds)) + WATCH_OVERTIME;
+        loop {
+            let frame = match tokio::time::timeout(allowed, body.frame()).await {
+                Err(_) => return Err(FactsWatchError::Silent(allowed)),
+                Ok(None) if started.elapsed() < SHORT_WATCH => return Err(FactsWatchError::Short),
+                Ok(None) => return Ok(()),
+                Ok(Some(Err(error))) => return Err(RequestError::Body(error).into()),
+                Ok(Some(Ok(frame))) => frame,
+            };
+            let Ok(chunk) = frame.into_data() else { continue };
+            frames.push(&chunk);
+            let mut batch = Vec::new();
+            while let Some(line) = frames.next_frame()? {
+                let (event, version) = FactsEvent::read(self.kind, &line)?;
+                match event {
+                    FactsEvent::Present(facts) => batch.push(Observation::Observed(facts)),
+                    FactsEvent::Deleted(facts) => batch.push(Observation::Removed(facts.key())),
+                    FactsEvent::Error { code, message } => {
+                        self.send(batch).await?;
+                        return Err(FactsWatchError::Refused { code, message });
+                    }
+                    FactsEvent::Bookmark(_) | FactsEvent::Unknown => {}
+                }
+                // A version that is not told counts only once everything before it has been.
+                if !version.is_empty() {
+                    if batch.len() >= BATCH_EVENTS {
+                        self.send(std::mem::take(&mut batch)).await?;
+                    }
+                    *reached = Some(version);
+                }
+            }
+            if !batch.is_empty() {
+                self.send(batch).await?;
+            }
+        }
+    }
+}
+
+/// The pages of a list, one after the other.
+pub(crate) struct Pages {
+    kind: Kind,
+    base: String,
+    continue_token: Option<String>,
+}
+
+impl Pages {
+    pub(crate) fn new(kind: Kind, namespace: &str) -> Self {
+        let base = format!("{}?limit={FACTS_PAGE_SIZE}", Route::new(kind.info()).collection(namespace));
+        Self { kind, base, continue_token: Some(String::new()) }
+    }
+
+    pub(crate) async fn next(&mut self, client: &ApiClient) -> Result<Option<FactsPage>, FactsWatchError> {
+        let Some(token) = self.continue_token.take() else { return Ok(None) };
+        let mut uri = self.base.clone();
+        if !token.is_empty() {
+            uri.push_str("&continue=");
+            push_segment(&mut uri, &token);
+        }
+        let response = get(client, &uri, self.kind.resource().0 as usize).await?;
+        let answer = tokio::time::timeout(LIST_TIMEOUT, collect(response))
+            .await
+            .map_err(|_| RequestError::Timeout(LIST_TIMEOUT))??;
+        let page = FactsPage::read(self.kind, &answer.body)?;
+        self.continue_token = (!page.continue_token.is_empty()).then(|| page.continue_token.clone());
+        Ok(Some(page))
+    }
+}
+
+/// Every object of a kind in a namespace, read from the store and not from a cache.
+pub(crate) async fn list_live(
+    client: &ApiClient,
+    kind: Kind,
+    namespace: &str,
+) -> Result<Vec<Facts>, FactsWatchError> {
+    let mut pages = Pages::new(kind, namespace);
+    let mut found = Vec::new();
+    while let Some(page) = pages.next(client).await? {
+        found.extend(page.items);
+    }
+    Ok(found)
+}
+
+async fn get(client: &ApiClient, uri: &str, number: usize) -> Result<Response<Body>, FactsWatchError> {
+    let request = Request::builder()
+        .method(Method::GET)
+        .uri(uri)
+        .header(ACCEPT, "application/json")
+        .body(Full::default())?;
+    let response = client.open(number, request).await?;
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    let code = response.status().as_u16();
+    let answer = tokio::time::timeout(LIST_TIMEOUT, collect(response))
+        .await
+        .map_err(|_| RequestError::Timeout(LIST_TIMEOUT))??;
+    let message = match decode_status(Encoding::Json, &answer.body) {
+        Some(status) => status.message,
+        None => String::from_utf8_lossy(&answer.body).chars().take(200).collect(),
+    };
+    Err(FactsWatchError::Refused { code, message })
+}
