@@ -275,6 +275,11 @@ fn what_is_settled_cannot_be_changed() {
     );
     assert_eq!(change("discovery.k8s.io/v1/endpointslices", "/endpoints", json!([])), none);
     assert_eq!(
+        change("discovery.k8s.io/v1/endpointslices", "/addressType", json!("IPv6")),
+        ["FieldValueInvalid addressType"],
+        "not also the addresses of the old type"
+    );
+    assert_eq!(
         change(
             "rbac.authorization.k8s.io/v1/rolebindings",
             "/roleRef",
