@@ -91,6 +91,7 @@ pub struct Collector {
     table: ResourceTable,
     board: StatusBoard,
     pacing: watch::Sender<PacingState>,
+    held: watch::Receiver<bool>,
 }
 
 impl Collector {
@@ -98,7 +99,15 @@ impl Collector {
     #[must_use]
     pub fn new(client: ApiClient, options: CollectorOptions) -> Self {
         let pacing = watch::Sender::new(Pacer::new(options.pacing).state());
-        Self { client, options, table: ResourceTable::default(), board: StatusBoard::default(), pacing }
+        let (table, board) = (ResourceTable::default(), StatusBoard::default());
+        Self { client, options, table, board, pacing, held: watch::channel(false).1 }
+    }
+
+    /// Takes in everything and does nothing while `held` says true: a standby with a warm graph.
+    #[must_use]
+    pub fn held_while(mut self, held: watch::Receiver<bool>) -> Self {
+        self.held = held;
+        self
     }
 
     /// The resources that are known.
@@ -150,6 +159,7 @@ impl Collector {
             table: self.table,
             pacer: Pacer::new(self.options.pacing),
             pacing: self.pacing,
+            held: self.held,
             dry_run: self.options.dry_run,
             notes,
             rediscover,
@@ -183,6 +193,7 @@ struct Driver<E> {
     table: ResourceTable,
     pacer: Pacer,
     pacing: watch::Sender<PacingState>,
+    held: watch::Receiver<bool>,
     dry_run: bool,
     notes: Notes,
     rediscover: Arc<Notify>,
@@ -212,6 +223,7 @@ impl<E: Engine> Driver<E> {
             tokio::select! {
                 biased;
                 () = &mut shutdown => return,
+                Ok(()) = self.held.changed() => self.tick(),
                 Some(done) = self.requests.join_next_with_id() => self.take_done(done),
                 Some(batch) = listed.recv() => self.take_found(batch),
                 Some(done) = self.lists.join_next() => {
@@ -320,6 +332,9 @@ impl<E: Engine> Driver<E> {
 
     /// Asks for effects and sends what may go. Answers until when nothing may go, if the pacing says so.
     fn act(&mut self) -> Option<std::time::Instant> {
+        if *self.held.borrow() {
+            return None;
+        }
         while let Some(effect) = self.engine.poll_effect() {
             self.observer.decided(&effect);
             self.accept(effect);

@@ -80,6 +80,9 @@ pub enum RequestError {
     /// The body is too large.
     #[error("the answer is larger than {} MiB", MAX_BODY_BYTES >> 20)]
     TooLarge,
+    /// Nothing was sent: the gate of [`ApiClient::gated`] is shut.
+    #[error("not sent: this process does not lead")]
+    Gated,
 }
 
 /// An answer whose body was read whole.
@@ -97,7 +100,11 @@ type MakeService = dyn Fn() -> HttpService + Send + Sync;
 #[derive(Clone)]
 pub struct ApiClient {
     shared: Arc<Shared>,
+    gate: Option<Arc<Gate>>,
 }
+
+/// Whether requests that change something may go.
+type Gate = dyn Fn() -> bool + Send + Sync;
 
 struct Shared {
     requests: Vec<HttpService>,
@@ -105,6 +112,7 @@ struct Shared {
     watches: Mutex<Vec<HttpService>>,
     make: Box<MakeService>,
     address: String,
+    namespace: String,
 }
 
 impl std::fmt::Debug for ApiClient {
@@ -129,7 +137,7 @@ impl ApiClient {
     /// A cluster as kube-rs describes it. Connects with the first request.
     pub fn new(config: &kube::Config) -> Result<Self, ConnectError> {
         let make = cluster_services(config)?;
-        Ok(Self::over(make, config.cluster_url.to_string()))
+        Ok(Self::over(make, config.cluster_url.to_string(), config.default_namespace.clone()))
     }
 
     /// A server in the same process: each request is a call of its HTTP service.
@@ -148,14 +156,27 @@ impl ApiClient {
                 async move { Ok::<_, std::convert::Infallible>(answer.await) }
             })))
         };
-        Self::over(Box::new(make), "the server in this process".into())
+        Self::over(Box::new(make), "the server in this process".into(), "default".into())
     }
 
-    fn over(make: Box<MakeService>, address: String) -> Self {
+    fn over(make: Box<MakeService>, address: String, namespace: String) -> Self {
         let requests = (0..REQUEST_CONNECTIONS).map(|_| make()).collect();
-        let shared =
-            Shared { requests, next_request: AtomicUsize::new(0), watches: Mutex::default(), make, address };
-        Self { shared: Arc::new(shared) }
+        let next_request = AtomicUsize::new(0);
+        let shared = Shared { requests, next_request, watches: Mutex::default(), make, address, namespace };
+        Self { shared: Arc::new(shared), gate: None }
+    }
+
+    /// The same client, over the same connections, that sends what is not a GET only while `gate` answers true.
+    /// The question is asked when a request is about to be handed to a connection.
+    #[must_use]
+    pub fn gated(&self, gate: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { shared: Arc::clone(&self.shared), gate: Some(Arc::new(gate)) }
+    }
+
+    /// The namespace of the kubeconfig's context, or of this pod; `default` otherwise.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.shared.namespace
     }
 
     /// Where the server is, for people.
@@ -168,7 +189,11 @@ impl ApiClient {
     pub fn call(&self, request: Request<Full<Bytes>>) -> BoxFuture<'static, Result<Answer, RequestError>> {
         let turn = self.shared.next_request.fetch_add(1, Ordering::Relaxed);
         let service = self.shared.requests[turn % REQUEST_CONNECTIONS].clone();
+        let gate = self.gate.clone().filter(|_| request.method() != http::Method::GET);
         let whole = async move {
+            if gate.is_some_and(|gate| !gate()) {
+                return Err(RequestError::Gated);
+            }
             let response = service.oneshot(request).await.map_err(RequestError::Connection)?;
             collect(response).await
         };

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 mod apiserver;
 mod collectors;
@@ -11,6 +11,9 @@ mod logging;
 mod namespaces;
 mod node;
 mod operations;
+mod questions;
+mod run;
+mod table;
 mod up;
 
 /// Kubernetes garbage collection, with an embedded API server to see it at work.
@@ -29,15 +32,44 @@ enum Command {
     Node(Box<node::NodeOptions>),
     /// The embedded API server with all cluster collectors, in one process
     Up(up::Options),
+    /// The owner-reference collector on any cluster, in place of kube-controller-manager's
+    Run(Box<run::Options>),
+    /// What hangs on an object, as a tree
+    Tree(questions::TreeOptions),
+    /// Why an object is, or is not, collected
+    Why(questions::WhyOptions),
+    /// What does not get on, and why
+    Stuck(questions::StuckOptions),
+    /// What would happen, without doing it
+    #[command(subcommand)]
+    Plan(questions::PlanCommand),
     /// Build a shop on an ephemeral server, play three kinds of deletion on it, and check how they end
     Demo(demo::Options),
 }
 
+/// Reads the command line. Called `kubectl-gc`, the binary is kubectl's plugin, and its help says so.
+fn command_line() -> CommandLine {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let is_plugin = std::path::Path::new(&called)
+        .file_stem()
+        .is_some_and(|name| name == "kubectl-gc" || name == "kubectl_gc");
+    if !is_plugin {
+        return CommandLine::parse();
+    }
+    let matches = CommandLine::command().bin_name("kubectl gc").get_matches();
+    CommandLine::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
 fn main() -> ExitCode {
-    let done = match CommandLine::parse().command {
+    let done = match command_line().command {
         Command::Apiserver(options) => apiserver::run(&options),
         Command::Node(options) => node::run(*options),
         Command::Up(options) => up::run(&options),
+        Command::Run(options) => run::run(&options),
+        Command::Tree(options) => questions::tree(&options),
+        Command::Why(options) => questions::why(&options),
+        Command::Stuck(options) => questions::stuck(&options),
+        Command::Plan(command) => questions::plan(&command),
         Command::Demo(options) => demo::run(&options),
     };
     match done {

@@ -29,6 +29,26 @@ pub(crate) struct Shown {
     pub metrics: Arc<Registry>,
     /// Whether the first passes are done.
     pub ready: Arc<AtomicBool>,
+    /// What else there is.
+    pub pages: Option<Arc<dyn Pages>>,
+}
+
+/// One answer beyond metrics and health.
+pub(crate) struct Page {
+    /// Its media type.
+    pub content_type: &'static str,
+    /// Its text.
+    pub body: String,
+}
+
+/// What a particular collector adds. Called on the server's tasks; a slow answer delays its client only.
+pub(crate) trait Pages: Send + Sync {
+    /// Brings the metrics up to date before they are shown.
+    fn refresh(&self);
+    /// Why the process should be restarted, if it should.
+    fn unhealthy(&self) -> Option<String>;
+    /// The page at a path, if there is one.
+    fn page(&self, path: &str, query: &str) -> Option<Page>;
 }
 
 /// Listens until the process ends. Returns the address (the port may have been 0).
@@ -43,7 +63,8 @@ pub(crate) async fn serve(address: SocketAddr, shown: Shown) -> Result<SocketAdd
             let shown = shown.clone();
             tokio::spawn(async move {
                 let service = hyper::service::service_fn(move |request| {
-                    std::future::ready(Ok::<_, Infallible>(answer(&request, &shown)))
+                    let shown = shown.clone();
+                    async move { Ok::<_, Infallible>(answer(&request, &shown).await) }
                 });
                 let mut server = hyper::server::conn::http1::Builder::new();
                 let connection = server.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
@@ -56,19 +77,44 @@ pub(crate) async fn serve(address: SocketAddr, shown: Shown) -> Result<SocketAdd
     Ok(bound)
 }
 
-fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Full<Bytes>> {
+async fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Full<Bytes>> {
     let text = |status, text: &str| {
         let mut response = Response::new(Full::new(Bytes::from(text.to_owned())));
         *response.status_mut() = status;
         response
     };
     match request.uri().path() {
-        "/healthz" | "/livez" => text(StatusCode::OK, "ok"),
+        "/healthz" | "/livez" => match shown.pages.as_ref().and_then(|pages| pages.unhealthy()) {
+            None => text(StatusCode::OK, "ok"),
+            Some(why) => text(StatusCode::INTERNAL_SERVER_ERROR, &why),
+        },
         "/readyz" if shown.ready.load(Ordering::Relaxed) => text(StatusCode::OK, "ok"),
         "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "the first pass is not done yet"),
-        "/metrics" => metrics(shown),
-        _ => text(StatusCode::NOT_FOUND, "not found; try /metrics, /healthz, /livez or /readyz"),
+        "/metrics" => {
+            if let Some(pages) = &shown.pages {
+                pages.refresh();
+            }
+            metrics(shown)
+        }
+        path => match further(shown, path, request.uri().query().unwrap_or_default()).await {
+            Some(page) => {
+                let mut response = text(StatusCode::OK, &page.body);
+                let headers = response.headers_mut();
+                headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(page.content_type));
+                let nosniff = http::HeaderValue::from_static("nosniff");
+                headers.insert(http::header::X_CONTENT_TYPE_OPTIONS, nosniff);
+                response
+            }
+            None => text(StatusCode::NOT_FOUND, "not found; try /metrics, /healthz, /livez or /readyz"),
+        },
     }
+}
+
+/// Writing out a large graph takes a while: not on a thread that others need.
+async fn further(shown: &Shown, path: &str, query: &str) -> Option<Page> {
+    let pages = shown.pages.clone()?;
+    let (path, query) = (path.to_owned(), query.to_owned());
+    tokio::task::spawn_blocking(move || pages.page(&path, &query)).await.ok().flatten()
 }
 
 fn metrics(shown: &Shown) -> Response<Full<Bytes>> {

@@ -199,7 +199,7 @@ impl Agent {
         self.restore(&state)?;
         let stop = stop_on_signals()?;
         let ready = Arc::new(AtomicBool::new(false));
-        let shown = Shown { metrics: Arc::clone(&self.registry), ready: Arc::clone(&ready) };
+        let shown = Shown { metrics: Arc::clone(&self.registry), ready: Arc::clone(&ready), pages: None };
         let address = operations::serve(listen, shown).await?;
         info!(%address, "metrics and health");
         let mut used = follow_events(self.client.clone());

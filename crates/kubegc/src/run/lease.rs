@@ -1,0 +1,329 @@
+//! Leader election at work: the Lease over the API, and who may act until when.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use gc_kube::ApiClient;
+use gc_kube::connection::{Answer, RequestError};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::election::{Election, Record, Step};
+use super::preflight::Forbidden;
+
+/// Candidates look at the Lease up to this much later than the retry period says, so that they spread.
+const JITTER: f64 = 1.2;
+
+/// Settings of the election, named as upstream's flags.
+#[derive(Clone, Debug)]
+pub(super) struct LeaseOptions {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) lease_duration: Duration,
+    pub(super) renew_deadline: Duration,
+    pub(super) retry_period: Duration,
+}
+
+impl LeaseOptions {
+    /// The rules of Kubernetes' own controllers.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.lease_duration <= self.renew_deadline {
+            return Err("--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline".into());
+        }
+        if self.renew_deadline <= self.retry_period.mul_f64(JITTER) {
+            return Err("--leader-elect-renew-deadline must be longer than 1.2 times \
+                        --leader-elect-retry-period"
+                .into());
+        }
+        if self.lease_duration < Duration::from_secs(1) || self.retry_period.is_zero() {
+            return Err("--leader-elect-lease-duration must be at least 1s, and the others more than 0".into());
+        }
+        Ok(())
+    }
+}
+
+/// Whether this process may act. Shared by the election, which sets it, and everything that asks.
+#[derive(Clone, Debug)]
+pub(super) struct Leadership {
+    until: Arc<Mutex<Option<Instant>>>,
+    held: watch::Sender<bool>,
+}
+
+impl Leadership {
+    /// Nobody leads yet.
+    pub(super) fn none() -> Self {
+        Self { until: Arc::default(), held: watch::Sender::new(true) }
+    }
+
+    /// Without an election: always.
+    pub(super) fn always() -> Self {
+        // Far beyond the life of a process, and far within what a clock can hold.
+        let until = Instant::now() + Duration::from_secs(100 * 365 * 86_400);
+        Self { until: Arc::new(Mutex::new(Some(until))), held: watch::Sender::new(false) }
+    }
+
+    /// Whether a request that changes something may go now. A process that was stopped for a while finds here that
+    /// its time is over, before it finds out anything else.
+    pub(super) fn may_act(&self) -> bool {
+        self.until.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| Instant::now() < until)
+    }
+
+    /// True while the collector is to hold its effects.
+    pub(super) fn held(&self) -> watch::Receiver<bool> {
+        self.held.subscribe()
+    }
+
+    fn lead_until(&self, until: Instant) {
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        self.held.send_replace(false);
+    }
+
+    fn stop(&self) {
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.held.send_replace(true);
+    }
+}
+
+/// Why the election ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LeaseError {
+    /// The Lease could not be renewed in time.
+    #[error("leader election lost: lease {lease} was not renewed within {} s ({why})", .deadline.as_secs_f64())]
+    NotRenewed {
+        /// `namespace/name`.
+        lease: String,
+        /// The renew deadline.
+        deadline: Duration,
+        /// The last failure.
+        why: String,
+    },
+    /// Somebody else holds it.
+    #[error("leader election lost: lease {lease} is held by {holder}")]
+    Taken {
+        /// `namespace/name`.
+        lease: String,
+        /// Who.
+        holder: String,
+    },
+    /// The server forbids it.
+    #[error(transparent)]
+    Forbidden(#[from] Forbidden),
+    /// The server does not accept our credentials.
+    #[error("the server does not accept the credentials (401 Unauthorized): {0}")]
+    Unauthorized(String),
+}
+
+/// What one try came to.
+enum Tried {
+    Holds,
+    HeldByOther,
+    Failed(String),
+}
+
+/// One candidate.
+pub(super) struct Candidate {
+    client: ApiClient,
+    options: LeaseOptions,
+    election: Election,
+    leadership: Leadership,
+    /// Version of the Lease as we last read or wrote it.
+    version: Option<String>,
+}
+
+impl Candidate {
+    pub(super) fn new(
+        client: ApiClient,
+        options: LeaseOptions,
+        identity: String,
+        leadership: Leadership,
+    ) -> Self {
+        let election = Election::new(identity, options.lease_duration);
+        Self { client, options, election, leadership, version: None }
+    }
+
+    fn title(&self) -> String {
+        format!("{}/{}", self.options.namespace, self.options.name)
+    }
+
+    /// Waits for the Lease. Returns when it is ours, or with what makes waiting useless.
+    pub(super) async fn acquire(&mut self) -> Result<(), LeaseError> {
+        let mut told = String::new();
+        loop {
+            let asked = Instant::now();
+            match self.attempt().await? {
+                Tried::Holds => {
+                    self.leadership.lead_until(asked + self.options.renew_deadline);
+                    tracing::info!(lease = %self.title(), "leading");
+                    return Ok(());
+                }
+                Tried::HeldByOther if told != self.election.holder() => {
+                    self.election.holder().clone_into(&mut told);
+                    tracing::info!(lease = %self.title(), holder = %told, "standing by with a warm graph");
+                }
+                Tried::HeldByOther => {}
+                Tried::Failed(why) => tracing::warn!(lease = %self.title(), why, "the lease cannot be had yet"),
+            }
+            tokio::time::sleep(self.options.retry_period.mul_f64(spread())).await;
+        }
+    }
+
+    /// Renews until the Lease is lost. When this returns, nothing may be sent any more.
+    pub(super) async fn keep(&mut self) -> LeaseError {
+        let mut renewed = Instant::now();
+        let mut why = String::from("no try was made in time");
+        loop {
+            tokio::time::sleep(self.options.retry_period).await;
+            let asked = Instant::now();
+            let left = self.options.renew_deadline.saturating_sub(renewed.elapsed());
+            let lost = match tokio::time::timeout(left, self.attempt()).await {
+                Ok(Ok(Tried::Holds)) => {
+                    renewed = asked;
+                    self.leadership.lead_until(renewed + self.options.renew_deadline);
+                    continue;
+                }
+                Ok(Ok(Tried::HeldByOther)) => {
+                    let holder = self.election.holder().to_owned();
+                    LeaseError::Taken { lease: self.title(), holder }
+                }
+                Ok(Ok(Tried::Failed(failure))) if renewed.elapsed() < self.options.renew_deadline => {
+                    tracing::warn!(lease = %self.title(), why = %failure, "the lease was not renewed; trying again");
+                    why = failure;
+                    continue;
+                }
+                // Refused credentials may be good again a moment later: they do not end a lease that is ours.
+                Ok(Err(error)) if renewed.elapsed() < self.options.renew_deadline => {
+                    tracing::warn!(lease = %self.title(), %error, "the lease was not renewed; trying again");
+                    why = error.to_string();
+                    continue;
+                }
+                _ => {
+                    let deadline = self.options.renew_deadline;
+                    LeaseError::NotRenewed { lease: self.title(), deadline, why }
+                }
+            };
+            self.leadership.stop();
+            return lost;
+        }
+    }
+
+    /// Gives the Lease back, so that a standby need not wait. Nothing is sent after it.
+    pub(super) async fn release(mut self) {
+        self.leadership.stop();
+        let Some(record) = self.election.release(jiff::Timestamp::now()) else { return };
+        let Some(version) = self.version.take() else { return };
+        match self.write(&record, Some(&version)).await {
+            Ok(answer) if answer.head.status.is_success() => {
+                tracing::info!(lease = %self.title(), "released");
+            }
+            Ok(answer) => {
+                tracing::warn!(lease = %self.title(), code = answer.head.status.as_u16(), "not released");
+            }
+            Err(error) => tracing::warn!(lease = %self.title(), %error, "not released"),
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<Tried, LeaseError> {
+        // A leader writes at once; only if that fails does it look.
+        if let (Some(record), Some(version)) =
+            (self.election.renewal(jiff::Timestamp::now()), self.version.clone())
+            && let Ok(answer) = self.write(&record, Some(&version)).await
+            && answer.head.status.is_success()
+        {
+            self.took(record, &answer);
+            return Ok(Tried::Holds);
+        }
+        let read = match self.send(Method::GET, &self.path(true), None).await {
+            Ok(answer) if answer.head.status == StatusCode::NOT_FOUND => None,
+            Ok(answer) if answer.head.status.is_success() => {
+                let lease: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+                self.version = lease["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+                Some(Record::of_lease(&lease))
+            }
+            Ok(answer) => return self.refused("get", &answer),
+            Err(error) => return Ok(Tried::Failed(error.to_string())),
+        };
+        let is_new = read.is_none();
+        let Step::Write(record) = self.election.step(read, Instant::now(), jiff::Timestamp::now()) else {
+            return Ok(Tried::HeldByOther);
+        };
+        let version = if is_new { None } else { self.version.clone() };
+        match self.write(&record, version.as_deref()).await {
+            Ok(answer) if answer.head.status.is_success() => {
+                self.took(record, &answer);
+                Ok(Tried::Holds)
+            }
+            // Somebody was faster: what they wrote is seen the next time.
+            Ok(answer) if answer.head.status == StatusCode::CONFLICT => Ok(Tried::Failed("a conflict".into())),
+            Ok(answer) => self.refused(if is_new { "create" } else { "update" }, &answer),
+            Err(error) => Ok(Tried::Failed(error.to_string())),
+        }
+    }
+
+    fn took(&mut self, record: Record, answer: &Answer) {
+        let lease: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        self.version = lease["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+        self.election.wrote(record, Instant::now());
+    }
+
+    fn refused(&self, verb: &'static str, answer: &Answer) -> Result<Tried, LeaseError> {
+        let message = super::preflight::message(answer);
+        match answer.head.status {
+            StatusCode::FORBIDDEN => Err(Forbidden {
+                verbs: vec![verb.into()],
+                group: "coordination.k8s.io".into(),
+                resource: "leases".into(),
+                namespace: self.options.namespace.clone(),
+            }
+            .into()),
+            StatusCode::UNAUTHORIZED => Err(LeaseError::Unauthorized(message)),
+            status => Ok(Tried::Failed(format!("{}: {message}", status.as_u16()))),
+        }
+    }
+
+    fn path(&self, named: bool) -> String {
+        let LeaseOptions { namespace, name, .. } = &self.options;
+        let collection = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+        if named { format!("{collection}/{name}") } else { collection }
+    }
+
+    /// Creates the Lease, or (with the version that is to be replaced) updates it.
+    async fn write(&self, record: &Record, version: Option<&str>) -> Result<Answer, RequestError> {
+        let mut lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": self.options.name, "namespace": self.options.namespace},
+            "spec": record.spec(),
+        });
+        let method = match version {
+            Some(version) => {
+                lease["metadata"]["resourceVersion"] = version.into();
+                Method::PUT
+            }
+            None => Method::POST,
+        };
+        self.send(method, &self.path(version.is_some()), Some(&lease)).await
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, RequestError> {
+        let limit = (self.options.renew_deadline / 2).max(Duration::from_secs(1));
+        let answer = self.client.call(super::preflight::request(method, path, body));
+        tokio::time::timeout(limit, answer).await.unwrap_or(Err(RequestError::Timeout(limit)))
+    }
+}
+
+/// A number in [1, [`JITTER`]).
+fn spread() -> f64 {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    let bits = std::collections::hash_map::RandomState::new().build_hasher().finish() >> 40;
+    #[allow(clippy::cast_precision_loss)] // 24 bits fit
+    let fraction = bits as f64 / f64::from(1_u32 << 24);
+    1.0 + fraction * (JITTER - 1.0)
+}
+
+/// Who we are in the Lease: the host's name and something that no other process has.
+pub(super) fn identity() -> String {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let random = || std::collections::hash_map::RandomState::new().build_hasher().finish();
+    format!("{host}_{:016x}{:016x}", random(), random())
+}

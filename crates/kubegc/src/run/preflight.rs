@@ -1,0 +1,174 @@
+//! Before anything starts: does the server answer, does it know us, may we do what we have to?
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use gc_kube::ApiClient;
+use gc_kube::connection::Answer;
+use http::{Method, Request, StatusCode};
+use http_body_util::Full;
+use serde_json::{Value, json};
+
+/// First and longest pause between two tries to reach the server.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// What the collector asks of every resource.
+const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
+const WRITE_VERBS: [&str; 2] = ["delete", "patch"];
+
+/// Something is forbidden; says what to add.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the server forbids to {} {}{}{}: add to our {}: {{apiGroups: [\"{group}\"], resources: [\"{resource}\"], \
+     verbs: [{}]}}",
+    .verbs.join(", "), full_name(.group, .resource), if .namespace.is_empty() { "" } else { " in namespace " },
+    .namespace, if .namespace.is_empty() { "ClusterRole" } else { "Role" }, quoted(.verbs)
+)]
+pub(crate) struct Forbidden {
+    pub(crate) verbs: Vec<String>,
+    pub(crate) group: String,
+    pub(crate) resource: String,
+    pub(crate) namespace: String,
+}
+
+fn full_name(group: &str, resource: &str) -> String {
+    match (group, resource) {
+        ("*", "*") => "all resources".into(),
+        ("" | "*", resource) => resource.to_owned(),
+        (group, resource) => format!("{resource}.{group}"),
+    }
+}
+
+fn quoted(verbs: &[String]) -> String {
+    verbs.iter().map(|verb| format!("\"{verb}\"")).collect::<Vec<_>>().join(", ")
+}
+
+/// A request with a JSON body and a JSON answer.
+pub(super) fn request(method: Method, path: &str, body: Option<&Value>) -> Request<Full<Bytes>> {
+    let body = body.map_or_else(Full::default, |value| Full::new(Bytes::from(value.to_string())));
+    let mut request = Request::new(body);
+    *request.method_mut() = method;
+    *request.uri_mut() = path.parse().unwrap_or_default();
+    let json = http::HeaderValue::from_static("application/json");
+    request.headers_mut().insert(http::header::ACCEPT, json.clone());
+    request.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    request
+}
+
+/// The message of a Status, or the beginning of what was sent instead.
+pub(super) fn message(answer: &Answer) -> String {
+    let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    match status["message"].as_str() {
+        Some(message) => message.to_owned(),
+        None => String::from_utf8_lossy(&answer.body).lines().next().unwrap_or_default().chars().take(200).collect(),
+    }
+}
+
+/// Waits (or with `patient` false, does not) for a server that answers and knows us.
+pub(crate) async fn reach(client: &ApiClient, patient: bool) -> anyhow::Result<()> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let why = match client.call(request(Method::GET, "/version", None)).await {
+            Ok(answer) => match answer.head.status {
+                StatusCode::UNAUTHORIZED => anyhow::bail!(
+                    "{} does not accept the credentials (401 Unauthorized); the token or certificate may have \
+                     expired",
+                    client.address()
+                ),
+                // Who may not see the version may still see objects.
+                status if status.is_success() || status == StatusCode::FORBIDDEN => return Ok(()),
+                status => format!("{}: {}", status.as_u16(), message(&answer)),
+            },
+            Err(error) => one_line(&error),
+        };
+        if !patient {
+            anyhow::bail!("cannot reach {}: {why}", client.address());
+        }
+        tracing::warn!(server = client.address(), why, "the server cannot be reached; trying again in {pause:?}");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// An error with its causes, on one line, each said once.
+pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let said = next.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = next.source();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Asks the server whether we may do what we have to. What it does not answer is taken for allowed: the requests
+/// themselves will tell.
+pub(crate) async fn check_permissions(client: &ApiClient, reads_only: bool) -> anyhow::Result<()> {
+    let mut verbs: Vec<&str> = READ_VERBS.to_vec();
+    if !reads_only {
+        verbs.extend(WRITE_VERBS);
+    }
+    let missing = missing(client, &verbs, "*", "*").await?;
+    if !missing.is_empty() {
+        let everything = |text: &str| text.to_owned();
+        let (group, resource) = (everything("*"), everything("*"));
+        return Err(Forbidden { verbs: missing, group, resource, namespace: String::new() }.into());
+    }
+    if !reads_only {
+        let missing = self::missing(client, &["create", "patch"], "", "events").await?;
+        if !missing.is_empty() {
+            // Events are for people: without them, everything is collected all the same.
+            let resource = "events".to_owned();
+            let why = Forbidden { verbs: missing, group: String::new(), resource, namespace: String::new() };
+            tracing::warn!("no Events will be written: {why}");
+        }
+    }
+    Ok(())
+}
+
+async fn missing(client: &ApiClient, verbs: &[&str], group: &str, resource: &str) -> anyhow::Result<Vec<String>> {
+    let mut missing = Vec::new();
+    for verb in verbs {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {"verb": verb, "group": group, "resource": resource}},
+        });
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let Ok(answer) = client.call(request(Method::POST, path, Some(&review))).await else { continue };
+        if answer.head.status == StatusCode::UNAUTHORIZED {
+            anyhow::bail!("{} does not accept the credentials (401 Unauthorized)", client.address());
+        }
+        let review: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        if answer.head.status.is_success() && review["status"]["allowed"] == false {
+            missing.push((*verb).to_owned());
+        }
+    }
+    Ok(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_forbidden_is_said_with_the_rule_to_add() {
+        let of = |verbs: &[&str], group: &str, resource: &str, namespace: &str| {
+            let verbs = verbs.iter().map(ToString::to_string).collect();
+            let (group, resource, namespace) = (group.into(), resource.into(), namespace.into());
+            Forbidden { verbs, group, resource, namespace }.to_string()
+        };
+        assert_eq!(
+            of(&["delete", "patch"], "*", "*", ""),
+            "the server forbids to delete, patch all resources: add to our ClusterRole: {apiGroups: [\"*\"], \
+             resources: [\"*\"], verbs: [\"delete\", \"patch\"]}"
+        );
+        assert_eq!(
+            of(&["update"], "coordination.k8s.io", "leases", "kube-system"),
+            "the server forbids to update leases.coordination.k8s.io in namespace kube-system: add to our Role: \
+             {apiGroups: [\"coordination.k8s.io\"], resources: [\"leases\"], verbs: [\"update\"]}"
+        );
+    }
+}
