@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use gc_kube::{ApiClient, Collector, CollectorOptions, NoObserver, ResourceTable, Route, StatusBoard, SyncState};
+use gc_kube::{
+    ApiClient, Collector, CollectorOptions, NoObserver, ResourceTable, Route, StatusBoard, SyncState,
+};
 use gc_types::{Effect, EffectId, Event, ObjectKey, Request, ResourceId, Scope, Timestamp, Uid};
 use tokio::time::Instant;
 
@@ -130,9 +132,9 @@ impl Graph {
             ..gc_ownership::Config::default()
         };
         let progress = Arc::new(Mutex::new(Progress::default()));
-        let engine =
-            Reader { engine: gc_ownership::Engine::new(config), progress: Arc::clone(&progress) };
-        let collector = Collector::new(client, CollectorOptions { dry_run: true, ..CollectorOptions::default() });
+        let engine = Reader { engine: gc_ownership::Engine::new(config), progress: Arc::clone(&progress) };
+        let collector =
+            Collector::new(client, CollectorOptions { dry_run: true, ..CollectorOptions::default() });
         let (table, board) = (collector.table(), collector.board());
         let loaded = wait(progress, board.clone(), patience);
         let reader = collector.run(engine, Arc::new(NoObserver), loaded).await;
@@ -165,7 +167,9 @@ impl Graph {
         });
         let first = routes.first().context("at least one, as was just seen")?;
         found.with_context(|| match first.info.scope {
-            Scope::Namespaced => format!("{} {name:?} not found in namespace {namespace:?}", first.display_name()),
+            Scope::Namespaced => {
+                format!("{} {name:?} not found in namespace {namespace:?}", first.display_name())
+            }
             Scope::Cluster => format!("{} {name:?} not found", first.display_name()),
         })
     }

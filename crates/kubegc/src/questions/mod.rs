@@ -176,9 +176,12 @@ fn load(common: &Common) -> anyhow::Result<Graph> {
 }
 
 fn load_with(subject: &Subject) -> anyhow::Result<(Graph, gc_types::Uid)> {
-    let Some((kind, name)) = subject.object.split_once('/').filter(|(kind, name)| !kind.is_empty() && !name.is_empty())
+    let Some((kind, name)) =
+        subject.object.split_once('/').filter(|(kind, name)| !kind.is_empty() && !name.is_empty())
     else {
-        return Err(UsageError::new(format!("{:?} is not KIND/NAME, such as deploy/web", subject.object)).into());
+        return Err(
+            UsageError::new(format!("{:?} is not KIND/NAME, such as deploy/web", subject.object)).into()
+        );
     };
     let graph = load(&subject.common)?;
     let uid = graph.find(kind, subject.namespace.as_deref(), name)?;

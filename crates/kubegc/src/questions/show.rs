@@ -255,9 +255,11 @@ pub(super) fn stuck_value(stuck: &[Stuck], resources: &ResourceTable) -> Value {
 /// What a deletion would lead to.
 pub(super) fn plan(plan: &Plan, resources: &ResourceTable, out: &mut impl Write) -> Result<()> {
     let mut table = Table::new(&["OBJECT", "NAMESPACE", "FATE"]);
-    for (objects, fate, code) in
-        [(&plan.deleted, "deleted", "31"), (&plan.held, "held by finalizers", "33"), (&plan.released, "released", "32")]
-    {
+    for (objects, fate, code) in [
+        (&plan.deleted, "deleted", "31"),
+        (&plan.held, "held by finalizers", "33"),
+        (&plan.released, "released", "32"),
+    ] {
         for object in objects {
             table.row(vec![title(object), namespace(object).to_owned(), coloured(fate, code)]);
         }

@@ -100,8 +100,8 @@ fn open(path: &Path) -> std::io::Result<File> {
 
 impl RotatedFile {
     fn open(options: JournalOptions) -> anyhow::Result<Self> {
-        let file =
-            open(&options.file).with_context(|| format!("cannot open the journal {}", options.file.display()))?;
+        let file = open(&options.file)
+            .with_context(|| format!("cannot open the journal {}", options.file.display()))?;
         let bytes = file.metadata().map_or(0, |metadata| metadata.len());
         Ok(Self { options, file: BufWriter::new(file), bytes })
     }
@@ -232,7 +232,13 @@ pub(crate) fn request_value(request: &Request, table: &ResourceTable) -> Map<Str
     fields
 }
 
-fn entry(effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration, table: &ResourceTable) -> Value {
+fn entry(
+    effect: &Effect,
+    outcome: &Outcome,
+    round_trips: u32,
+    took: Duration,
+    table: &ResourceTable,
+) -> Value {
     let mut fields = request_value(&effect.request, table);
     let owners: Vec<Value> = effect
         .reason

@@ -29,7 +29,9 @@ impl LeaseOptions {
     /// The rules of Kubernetes' own controllers.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.lease_duration <= self.renew_deadline {
-            return Err("--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline".into());
+            return Err(
+                "--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline".into()
+            );
         }
         if self.renew_deadline <= self.retry_period.mul_f64(JITTER) {
             return Err("--leader-elect-renew-deadline must be longer than 1.2 times \
@@ -37,7 +39,9 @@ impl LeaseOptions {
                 .into());
         }
         if self.lease_duration < Duration::from_secs(1) || self.retry_period.is_zero() {
-            return Err("--leader-elect-lease-duration must be at least 1s, and the others more than 0".into());
+            return Err(
+                "--leader-elect-lease-duration must be at least 1s, and the others more than 0".into()
+            );
         }
         Ok(())
     }
@@ -162,7 +166,9 @@ impl Candidate {
                     tracing::info!(lease = %self.title(), holder = %told, "standing by with a warm graph");
                 }
                 Tried::HeldByOther => {}
-                Tried::Failed(why) => tracing::warn!(lease = %self.title(), why, "the lease cannot be had yet"),
+                Tried::Failed(why) => {
+                    tracing::warn!(lease = %self.title(), why, "the lease cannot be had yet")
+                }
             }
             tokio::time::sleep(self.options.retry_period.mul_f64(spread())).await;
         }
@@ -254,7 +260,9 @@ impl Candidate {
                 Ok(Tried::Holds)
             }
             // Somebody was faster: what they wrote is seen the next time.
-            Ok(answer) if answer.head.status == StatusCode::CONFLICT => Ok(Tried::Failed("a conflict".into())),
+            Ok(answer) if answer.head.status == StatusCode::CONFLICT => {
+                Ok(Tried::Failed("a conflict".into()))
+            }
             Ok(answer) => self.refused(if is_new { "create" } else { "update" }, &answer),
             Err(error) => Ok(Tried::Failed(error.to_string())),
         }

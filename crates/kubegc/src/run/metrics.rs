@@ -131,7 +131,11 @@ impl Metrics {
             m.sync_errors,
         );
         registry.register("workqueue_depth", "Current depth of workqueue", m.queue_depth);
-        registry.register("workqueue_retries", "Total number of retries handled by workqueue", m.queue_retries);
+        registry.register(
+            "workqueue_retries",
+            "Total number of retries handled by workqueue",
+            m.queue_retries,
+        );
         registry.register(
             "leader_election_master_status",
             "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates \
@@ -144,7 +148,11 @@ impl Metrics {
         registry.register("kubegc_effect_duration_seconds", "Time from sending to outcome", m.latencies.0);
         registry.register("kubegc_graph_objects", "Objects in the graph", m.objects);
         registry.register("kubegc_graph_references", "Owner references in the graph", m.references);
-        registry.register("kubegc_graph_virtual_owners", "Owners that are referred to, not seen", m.virtual_owners);
+        registry.register(
+            "kubegc_graph_virtual_owners",
+            "Owners that are referred to, not seen",
+            m.virtual_owners,
+        );
         registry.register("kubegc_effects_in_flight", "Effects made and not done", m.in_flight);
         registry.register("kubegc_retrying", "Objects that wait for a retry", m.retrying);
         registry.register("kubegc_waiting_owners", "Owners that wait for dependents", m.waiting_owners);
@@ -154,7 +162,11 @@ impl Metrics {
             "Finalizers removed although a resource had not caught up",
             m.gaps_given_up,
         );
-        registry.register("kubegc_unknown_kind_references", "References to kinds not served", m.unknown_kinds);
+        registry.register(
+            "kubegc_unknown_kind_references",
+            "References to kinds not served",
+            m.unknown_kinds,
+        );
         registry.register("kubegc_deletions", "Deletions requested and granted", m.deletions);
         registry.register("kubegc_pacing_limit", "Requests allowed in flight", m.pacing_limit);
         registry.register("kubegc_pacing_in_flight", "Requests in flight", m.pacing_in_flight);
@@ -164,7 +176,11 @@ impl Metrics {
             "For how long each resource has been in its state",
             m.resources,
         );
-        registry.register("kubegc_journal_dropped", "Entries that the journal had no room for", m.journal_dropped);
+        registry.register(
+            "kubegc_journal_dropped",
+            "Entries that the journal had no room for",
+            m.journal_dropped,
+        );
         (metrics, Arc::new(registry))
     }
 }
@@ -263,7 +279,8 @@ impl Pages for RunPages {
 
     fn page(&self, path: &str, query: &str) -> Option<Page> {
         match path {
-            "/debug/controllers/garbagecollector/graph" | "/debug/controllers/garbage-collector-controller/graph" => {
+            "/debug/controllers/garbagecollector/graph"
+            | "/debug/controllers/garbage-collector-controller/graph" => {
                 let around: Vec<Uid> =
                     query.split('&').filter_map(|pair| pair.strip_prefix("uid=")).map(Uid::new).collect();
                 let dump = self.engine.lock().dump(&around);

@@ -25,7 +25,7 @@ use crate::logging::{self, LogOptions};
 use crate::operations::{self, Shown};
 pub(crate) use journal::request_value;
 use journal::{Journal, JournalOptions};
-use lease::{Candidate, LeaseOptions, Leadership};
+use lease::{Candidate, Leadership, LeaseOptions};
 use metrics::{Metrics, RunPages, SharedEngine};
 use report::{DryRunReport, LogDecisions, Together};
 
@@ -108,7 +108,9 @@ impl Options {
         let mut pacing = PacingOptions { burst: self.kube_api_burst, ..PacingOptions::default() };
         if let Some(rate) = self.kube_api_qps {
             if !rate.is_finite() || rate <= 0.0 {
-                return Err(UsageError::new("--kube-api-qps must be more than 0; leave it out for no fixed rate"));
+                return Err(UsageError::new(
+                    "--kube-api-qps must be more than 0; leave it out for no fixed rate",
+                ));
             }
             pacing.queries_per_second = Some(rate);
         }

@@ -60,7 +60,13 @@ pub(super) fn message(answer: &Answer) -> String {
     let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     match status["message"].as_str() {
         Some(message) => message.to_owned(),
-        None => String::from_utf8_lossy(&answer.body).lines().next().unwrap_or_default().chars().take(200).collect(),
+        None => String::from_utf8_lossy(&answer.body)
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .take(200)
+            .collect(),
     }
 }
 
@@ -84,7 +90,11 @@ pub(crate) async fn reach(client: &ApiClient, patient: bool) -> anyhow::Result<(
         if !patient {
             anyhow::bail!("cannot reach {}: {why}", client.address());
         }
-        tracing::warn!(server = client.address(), why, "the server cannot be reached; trying again in {pause:?}");
+        tracing::warn!(
+            server = client.address(),
+            why,
+            "the server cannot be reached; trying again in {pause:?}"
+        );
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
@@ -129,7 +139,12 @@ pub(crate) async fn check_permissions(client: &ApiClient, reads_only: bool) -> a
     Ok(())
 }
 
-async fn missing(client: &ApiClient, verbs: &[&str], group: &str, resource: &str) -> anyhow::Result<Vec<String>> {
+async fn missing(
+    client: &ApiClient,
+    verbs: &[&str],
+    group: &str,
+    resource: &str,
+) -> anyhow::Result<Vec<String>> {
     let mut missing = Vec::new();
     for verb in verbs {
         let review = json!({

@@ -1,0 +1,498 @@
+//! `kubegc run` over TLS against a separate `kubegc apiserver`, and the questions.
+#![allow(clippy::unwrap_used)] // a broken assumption should stop the test
+
+mod support;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use gc_kube::ApiClient;
+use http::Method;
+use serde_json::{Value, json};
+use support::Kubegc;
+
+/// Nothing here takes so long, unless it never happens.
+const PATIENCE: Duration = Duration::from_secs(60);
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kubegc-garbage-collector";
+
+/// Requests as the administrator.
+struct Admin {
+    runtime: tokio::runtime::Runtime,
+    client: ApiClient,
+}
+
+impl Admin {
+    fn of(server: &Kubegc) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let client = runtime.block_on(ApiClient::from_kubeconfig(&server.kubeconfig)).unwrap();
+        Self { runtime, client }
+    }
+
+    fn send(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
+        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let text = if body.is_null() { String::new() } else { body.to_string() };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", kind)
+            .header("accept", "application/json")
+            .body(http_body_util::Full::new(text.into()))
+            .unwrap();
+        let answer = self.runtime.block_on(self.client.call(request)).unwrap();
+        (answer.head.status.as_u16(), serde_json::from_slice(&answer.body).unwrap_or_default())
+    }
+
+    fn get(&self, path: &str) -> (u16, Value) {
+        self.send(Method::GET, path, &Value::Null)
+    }
+
+    /// Creates a ConfigMap, owned (with `blockOwnerDeletion`) or not; answers its UID.
+    fn map(&self, name: &str, owner: Option<(&str, &str)>) -> String {
+        let owners: Vec<Value> = owner
+            .iter()
+            .map(|(name, uid)| {
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "blockOwnerDeletion": true})
+            })
+            .collect();
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                          "metadata": {"name": name, "ownerReferences": owners}});
+        let (code, made) = self.send(Method::POST, MAPS, &body);
+        assert_eq!(code, 201, "{made}");
+        made["metadata"]["uid"].as_str().unwrap().to_owned()
+    }
+
+    fn delete(&self, name: &str, policy: &str) {
+        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
+        let (code, answer) = self.send(Method::DELETE, &format!("{MAPS}/{name}"), &options);
+        assert!(code < 300, "{answer}");
+    }
+
+    fn exists(&self, name: &str) -> bool {
+        self.get(&format!("{MAPS}/{name}")).0 == 200
+    }
+
+    fn holder(&self) -> String {
+        self.get(LEASE).1["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// Waits until something holds.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A running `kubegc run`, killed when dropped.
+struct Run {
+    child: Child,
+    address: String,
+    log: std::sync::Arc<std::sync::Mutex<String>>,
+}
+
+impl Run {
+    fn start(server: &Kubegc, arguments: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_kubegc"))
+            .args(["run", "--bind-address", "127.0.0.1:0", "--log-format", "json", "--kubeconfig"])
+            .arg(&server.kubeconfig)
+            .args(arguments)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let address = loop {
+            let line = lines.next().expect("it says where it listens");
+            let entry: Value = serde_json::from_str(&line).unwrap_or_default();
+            if let Some(address) = entry["fields"]["address"].as_str() {
+                break address.to_owned();
+            }
+        };
+        let log = std::sync::Arc::<std::sync::Mutex<String>>::default();
+        let written = std::sync::Arc::clone(&log);
+        std::thread::spawn(move || {
+            lines.for_each(|line| {
+                let mut log = written.lock().unwrap();
+                log.push_str(&line);
+                log.push('\n');
+            });
+        });
+        Self { child, address, log }
+    }
+
+    fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    fn page(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    fn is_ready(&self) -> bool {
+        self.page("/readyz").starts_with("HTTP/1.1 200")
+    }
+
+    fn leads(&self) -> bool {
+        self.page("/debug/kubegc/resources").contains("\"leading\":true")
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it does not end: {}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn cascades_end_right_and_are_in_the_journal() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let journal = server.folder.path().join("journal");
+    let mut run = Run::start(&server, &["--journal", journal.to_str().unwrap()]);
+    for policy in ["Background", "Foreground", "Orphan"] {
+        let lower = policy.to_lowercase();
+        let root = admin.map(&lower, None);
+        let middle = admin.map(&format!("{lower}-middle"), Some((&lower, &root)));
+        admin.map(&format!("{lower}-leaf"), Some((&format!("{lower}-middle"), &middle)));
+        admin.map(&format!("{lower}-other"), None);
+    }
+    until("the graph is complete", || run.is_ready());
+    for policy in ["Background", "Foreground", "Orphan"] {
+        admin.delete(&policy.to_lowercase(), policy);
+    }
+    for gone in [
+        "background",
+        "background-middle",
+        "background-leaf",
+        "foreground",
+        "foreground-middle",
+        "foreground-leaf",
+        "orphan",
+    ] {
+        until(&format!("{gone} is gone"), || !admin.exists(gone));
+    }
+    for stays in ["background-other", "foreground-other", "orphan-other", "orphan-leaf"] {
+        assert!(admin.exists(stays), "{stays}");
+    }
+    let released = admin.get(&format!("{MAPS}/orphan-middle")).1;
+    assert_eq!(released["metadata"]["ownerReferences"], Value::Null);
+
+    let graph = run.page("/debug/controllers/garbagecollector/graph");
+    assert!(graph.contains("text/vnd.graphviz") && graph.contains("orphan-leaf"), "{graph}");
+    let metrics = run.page("/metrics");
+    for line in [
+        "kubegc_effects_total{verb=\"delete\",outcome=\"applied\"} 4",
+        "leader_election_master_status{name=\"kubegc-garbage-collector\"} 1",
+        "garbagecollector_controller_resources_sync_error_total 0",
+        "workqueue_depth{name=\"garbage_collector_attempt_to_delete\"} 0",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+
+    run.signal(rustix::process::Signal::TERM);
+    assert_eq!(run.wait().code(), Some(0), "{}", run.log());
+    assert_eq!(admin.holder(), "", "the lease is released");
+    let entries: Vec<Value> = std::fs::read_to_string(&journal)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let leaf = entries
+        .iter()
+        .find(|entry| entry["verb"] == "delete" && entry["name"] == "background-leaf")
+        .expect("the journal has it");
+    assert_eq!(leaf["outcome"], "applied");
+    assert_eq!(leaf["verdict"], "every owner is absent");
+    assert_eq!(leaf["owners"][0]["name"], "background-middle");
+    let evidence: Vec<&str> =
+        leaf["evidence"].as_array().unwrap().iter().map(|fact| fact.as_str().unwrap()).collect();
+    assert!(evidence.iter().any(|fact| fact.contains("removal seen at version")), "{leaf}");
+}
+
+/// Short, so that a takeover need not be waited for.
+const QUICK_LEASE: [&str; 3] = [
+    "--leader-elect-lease-duration=3s",
+    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-retry-period=200ms",
+];
+
+#[test]
+fn a_standby_with_a_warm_graph_takes_over_from_a_killed_leader() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let mut first = Run::start(&server, &QUICK_LEASE);
+    until("the first leads", || first.leads() && first.is_ready());
+    let second = Run::start(&server, &QUICK_LEASE);
+    until("the second is ready", || second.is_ready());
+    assert!(!second.leads());
+    let root = admin.map("root", None);
+    admin.map("leaf", Some(("root", &root)));
+    until("the standby sees them", || second.page("/debug/kubegc/graph").contains(&root));
+    first.signal(rustix::process::Signal::KILL);
+    first.wait();
+    admin.delete("root", "Background");
+    assert!(admin.exists("leaf"), "nobody leads");
+    let killed = Instant::now();
+    until("the standby collects", || !admin.exists("leaf"));
+    assert!(killed.elapsed() < Duration::from_secs(15), "{:?}", killed.elapsed());
+    assert!(second.leads());
+    assert_eq!(admin.get(LEASE).1["spec"]["leaseTransitions"], 1);
+}
+
+#[test]
+fn nothing_is_sent_after_the_lease_is_lost() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let mut run = Run::start(&server, &QUICK_LEASE);
+    until("it leads", || run.leads() && run.is_ready());
+    let root = admin.map("root", None);
+    admin.map("leaf", Some(("root", &root)));
+    let taken = json!({"spec": {"holderIdentity": "somebody-else", "leaseDurationSeconds": 3600,
+                                "renewTime": "2099-01-01T00:00:00.000000Z"}});
+    assert_eq!(admin.send(Method::PATCH, LEASE, &taken).0, 200);
+    assert_eq!(run.wait().code(), Some(1));
+    until("it says why", || {
+        run.log().contains("leader election lost: lease kube-system/kubegc-garbage-collector is held by")
+    });
+    admin.delete("root", "Background");
+    // Another one stands by, with everything in its graph, and does nothing either.
+    let standby = Run::start(&server, &QUICK_LEASE);
+    until("the standby has seen it", || standby.is_ready());
+    until("the standby knows who leads", || standby.log().contains("somebody-else"));
+    assert!(admin.exists("leaf"));
+    assert_eq!(admin.holder(), "somebody-else");
+    assert!(
+        standby
+            .page("/metrics")
+            .contains("leader_election_master_status{name=\"kubegc-garbage-collector\"} 0")
+    );
+}
+
+#[test]
+fn a_leader_that_slept_past_its_time_sends_nothing_when_it_wakes() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let mut run = Run::start(&server, &QUICK_LEASE);
+    until("it leads", || run.leads() && run.is_ready());
+    let root = admin.map("root", None);
+    admin.map("leaf", Some(("root", &root)));
+    until("it sees them", || run.page("/debug/kubegc/graph").contains(&root));
+    run.signal(rustix::process::Signal::STOP);
+    let stopped = Instant::now();
+    let taken = json!({"spec": {"holderIdentity": "somebody-else", "leaseDurationSeconds": 3600}});
+    assert_eq!(admin.send(Method::PATCH, LEASE, &taken).0, 200);
+    admin.delete("root", "Background");
+    until("its time is over", || stopped.elapsed() > Duration::from_millis(2_500));
+    run.signal(rustix::process::Signal::CONT);
+    assert_eq!(run.wait().code(), Some(1));
+    assert!(admin.exists("leaf"), "{}", run.log());
+}
+
+#[test]
+fn a_dry_run_deletes_nothing_and_says_what_it_would() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let run = Run::start(&server, &["--dry-run"]);
+    until("it is ready", || run.is_ready());
+    let root = admin.map("root", None);
+    admin.map("leaf", Some(("root", &root)));
+    admin.delete("root", "Background");
+    until("it is reported", || {
+        run.log()
+            .lines()
+            .any(|line| line.contains("dry run: would do") && line.contains("configmaps default/leaf"))
+    });
+    assert!(admin.exists("leaf"));
+    assert_eq!(admin.get(LEASE).0, 404, "a dry run takes no lease");
+    assert!(run.page("/metrics").contains("kubegc_effects_total{verb=\"delete\",outcome=\"dry-run\"}"));
+}
+
+fn kubegc(arguments: &[&str], kubeconfig: &Path) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
+        .args(arguments)
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_line() {
+    let server = Kubegc::start("apiserver");
+    let file = |name: &str, change: &dyn Fn(String) -> String| {
+        let path = server.folder.path().join(name);
+        std::fs::write(&path, change(std::fs::read_to_string(&server.kubeconfig).unwrap())).unwrap();
+        path
+    };
+    let run = ["run", "--bind-address=127.0.0.1:0", "--log-level=warn"];
+    let (code, _, error) = kubegc(&run, Path::new("/nowhere/kubeconfig"));
+    assert_eq!((code, error.lines().count()), (Some(2), 1), "{error}");
+    assert!(error.contains("/nowhere/kubeconfig"), "{error}");
+
+    let garbage = file("garbage", &|_| "not: [a kubeconfig".into());
+    let (code, _, error) = kubegc(&run, &garbage);
+    assert_eq!((code, error.lines().count()), (Some(2), 1), "{error}");
+
+    let (code, _, error) = kubegc(&["run", "--leader-elect-renew-deadline=20s"], &server.kubeconfig);
+    assert_eq!(code, Some(2), "{error}");
+    assert!(error.contains("must be longer than --leader-elect-renew-deadline"), "{error}");
+
+    let url = server.url.clone();
+    let unreachable = file("unreachable", &|text| text.replace(&url, "https://127.0.0.1:1"));
+    let (code, _, error) = kubegc(&["stuck"], &unreachable);
+    assert_eq!((code, error.lines().count()), (Some(1), 1), "{error}");
+    assert!(error.starts_with("error: cannot reach https://127.0.0.1:1"), "{error}");
+}
+
+#[test]
+fn credentials_and_permissions_that_do_not_suffice_are_told() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let ca = server.ca.display().to_string();
+    let with_token = |name: &str, token: &str| {
+        let path = server.folder.path().join(name);
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": server.url, "certificate-authority": ca}}],
+            "users": [{"name": "u", "user": {"token": token}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        std::fs::write(&path, config.to_string()).unwrap();
+        path
+    };
+    let run = ["run", "--bind-address=127.0.0.1:0", "--log-level=warn"];
+    let (code, _, error) = kubegc(&run, &with_token("expired", "expired"));
+    assert_eq!((code, error.lines().count()), (Some(1), 1), "{error}");
+    assert!(error.contains("401 Unauthorized"), "{error}");
+
+    let robots = "/api/v1/namespaces/default/serviceaccounts";
+    let robot = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    assert_eq!(admin.send(Method::POST, robots, &robot).0, 201);
+    let ask = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let (_, token) = admin.send(Method::POST, &format!("{robots}/robot/token"), &ask);
+    let token = token["status"]["token"].as_str().unwrap();
+    let (code, _, error) = kubegc(&run, &with_token("robot", token));
+    assert_eq!((code, error.lines().count()), (Some(1), 1), "{error}");
+    assert!(
+        error.contains("add to our ClusterRole: {apiGroups: [\"*\"], resources: [\"*\"], verbs: ["),
+        "{error}"
+    );
+}
+
+#[test]
+fn questions_are_answered_from_the_graph() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let shop = admin.map("shop", None);
+    let till = admin.map("till", Some(("shop", &shop)));
+    admin.map("receipt", Some(("till", &till)));
+    admin.map("stock", Some(("shop", &shop)));
+    admin.map("stray", Some(("gone", "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6")));
+    let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                      "metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
+    assert_eq!(admin.send(Method::POST, MAPS, &held).0, 201);
+    admin.delete("held", "Background");
+    let ask = |arguments: &[&str]| {
+        let (code, out, error) = kubegc(arguments, &server.kubeconfig);
+        assert_eq!((code, error.as_str()), (Some(0), ""), "{arguments:?}");
+        out
+    };
+    assert_eq!(
+        ask(&["tree", "cm/shop"]),
+        "OBJECT                    NAMESPACE   STATE\n\
+         ConfigMap/shop            default\n\
+         ├─ ConfigMap/stock        default\n\
+         └─ ConfigMap/till         default\n   \
+            └─ ConfigMap/receipt   default\n"
+    );
+    assert_eq!(
+        ask(&["why", "configmaps/receipt", "-n", "default"]),
+        "ConfigMap/receipt in default\n\
+         It stays: an owner lives.\n\n\
+         OWNER            BLOCKS   STATE\n\
+         ConfigMap/till   yes      lives\n\n\
+         Owned by: ConfigMap/till ← ConfigMap/shop\n"
+    );
+    let stray: Value = serde_json::from_str(&ask(&["why", "cm/stray", "-o", "json"])).unwrap();
+    assert_eq!(stray["conclusion"], "ToBeDeleted", "{stray}");
+    assert_eq!(stray["owners"][0]["state"], "absent");
+    assert_eq!(
+        ask(&["stuck", "-n", "default"]),
+        "OBJECT           NAMESPACE   CAUSE\n\
+         ConfigMap/held   default     finalizers of others hold it\n"
+    );
+    let background = ask(&["plan", "delete", "ConfigMap/shop"]);
+    let mut fates: Vec<String> = background
+        .lines()
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    fates.sort();
+    let expected =
+        ["receipt", "shop", "stock", "till"].map(|name| format!("ConfigMap/{name} default deleted"));
+    assert_eq!(fates, expected, "{background}");
+    let orphan: Value =
+        serde_json::from_str(&ask(&["plan", "delete", "cm/shop", "--cascade", "orphan", "-o", "json"]))
+            .unwrap();
+    let names = |list: &str| {
+        let mut names: Vec<String> = orphan[list]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|node| node["name"].as_str().unwrap().into())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(
+        (names("deleted"), names("released")),
+        (vec!["shop".to_owned()], vec!["stock".into(), "till".into()])
+    );
+    for name in ["shop", "till", "receipt", "stock", "stray"] {
+        assert!(admin.exists(name), "a question deleted {name}");
+    }
+    let (code, _, error) = kubegc(&["why", "cm/nothing"], &server.kubeconfig);
+    assert_eq!(
+        (code, error.trim()),
+        (Some(1), "error: configmaps \"nothing\" not found in namespace \"default\"")
+    );
+}
+
+#[test]
+fn the_plugin_is_the_same_binary_under_another_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = folder.path().join("kubectl-gc");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_kubegc"), &plugin).unwrap();
+    let output = Command::new(plugin).args(["why", "--help"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("Usage: kubectl gc why"), "{text}");
+}
