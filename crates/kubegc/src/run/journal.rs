@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use gc_kube::{Observer, ResourceTable};
-use gc_types::{Effect, FinalizerName, ObjectKey, Outcome, PropagationPolicy, Request};
+use gc_types::{Change, Effect, FinalizerName, ObjectKey, Outcome, PropagationPolicy, Request};
 use serde_json::{Map, Value, json};
 
 /// So many entries wait for the disk at most; further ones are dropped and counted.
@@ -152,6 +152,9 @@ pub(super) fn verb(request: &Request) -> &'static str {
         Request::Read { .. } => "read",
         Request::Barrier { .. } => "barrier",
         Request::Note(_) => "event",
+        Request::Guarded { change: Change::ForceDelete, .. } => "force-delete",
+        Request::Guarded { change: Change::Finalizers(_), .. } => "set-finalizers",
+        Request::Guarded { change: Change::Status(_), .. } => "set-status",
     }
 }
 
@@ -175,6 +178,7 @@ pub(super) fn subject(request: &Request) -> Option<&ObjectKey> {
         Request::Delete { key, .. }
         | Request::SetOwners { key, .. }
         | Request::RemoveFinalizer { key, .. }
+        | Request::Guarded { key, .. }
         | Request::Read { key } => Some(key),
         Request::Note(note) => Some(&note.about),
         Request::Barrier { .. } => None,
@@ -226,6 +230,10 @@ pub(crate) fn request_value(request: &Request, table: &ResourceTable) -> Map<Str
             set("uid", note.uid.to_string().into());
             set("eventReason", note.reason.into());
             set("message", note.message.clone().into());
+        }
+        Request::Guarded { uid, resource_version, .. } => {
+            set("uid", uid.to_string().into());
+            set("resourceVersion", resource_version.to_string().into());
         }
         Request::Read { .. } => {}
     }
