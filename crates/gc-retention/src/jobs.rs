@@ -147,6 +147,7 @@ impl Judge for JobCollector {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    #![allow(clippy::needless_pass_by_value, reason = "tables of literals read better without references")]
 
     use super::*;
     use crate::engine::Engine;

@@ -1,4 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::needless_pass_by_value, reason = "tables of literals read better without references")]
+#![allow(clippy::default_trait_access, reason = "what is not looked at needs no names")]
 
 use super::*;
 use crate::engine::Engine;

@@ -88,7 +88,10 @@ pub(crate) mod tests {
         let mut bytes = vec![tag];
         match u8::try_from(contents.len()) {
             Ok(short) if short < 0x80 => bytes.push(short),
-            _ => bytes.extend([0x82, (contents.len() >> 8) as u8, (contents.len() & 0xff) as u8]),
+            _ => {
+                bytes.push(0x82);
+                bytes.extend(u16::try_from(contents.len()).unwrap_or(u16::MAX).to_be_bytes());
+            }
         }
         bytes.extend(contents);
         bytes
