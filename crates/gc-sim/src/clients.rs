@@ -1,0 +1,180 @@
+//! What clients do to a cluster: create, change owners, finalize, delete, under every policy and in every order.
+
+use gc_registry::api::DeleteOptions;
+use gc_types::{ObservedObject, Scope};
+use serde_json::{Value, json};
+
+use crate::kinds::{KINDS, UNKNOWN_KIND};
+use crate::random::Random;
+use crate::server::Server;
+use crate::truth::{TrueObject, Truth, show};
+
+/// Names are few, so that they are used again.
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+/// Above so many objects, clients stop creating.
+const OBJECTS: usize = 14;
+/// A finalizer that is not the collector's.
+const FINALIZER: &str = "example.com/hold";
+
+/// Lets a client do one thing; says what.
+pub fn act(server: &Server, truth: &Truth, salt: u64) -> String {
+    let mut random = Random::new(salt);
+    let objects: Vec<&TrueObject> = truth.objects().collect();
+    let action = if objects.len() >= OBJECTS { 6 } else { random.weighted(&[38, 26, 12, 8, 8, 6]) };
+    if action == 0 || objects.is_empty() {
+        let kind = random.below(KINDS.len());
+        return create(server, truth, &mut random, kind, None);
+    }
+    let target = objects[random.below(objects.len())];
+    match action {
+        2 => set_owners(server, truth, &mut random, target),
+        3 => release(server, target),
+        4 => touch(server, target, random.next()),
+        5 => recreate(server, truth, &mut random, target),
+        _ => delete(server, &mut random, target),
+    }
+}
+
+fn create(
+    server: &Server,
+    truth: &Truth,
+    random: &mut Random,
+    kind: usize,
+    place: Option<(&str, &str)>,
+) -> String {
+    let row = &KINDS[kind];
+    let namespaced = row.scope == Scope::Namespaced;
+    let (namespace, name) = place.unwrap_or_else(|| {
+        let namespace = if namespaced { Truth::namespace(random.below(4).min(1)) } else { "" };
+        (namespace, random.pick(&NAMES))
+    });
+    let owners = references(truth, random, None);
+    let mut metadata = json!({"name": name, "ownerReferences": owners});
+    if random.chance(150) {
+        metadata["finalizers"] = json!([FINALIZER]);
+    }
+    let manifest = row.manifest(metadata, random.chance(500));
+    let result = server.create(row, namespace, manifest);
+    format!("create {} owned by {}: {}", show(kind, namespace, name), shown(&owners), told(result.as_ref()))
+}
+
+/// References to what there is, and now and then to what there is not.
+fn references(truth: &Truth, random: &mut Random, own: Option<&ObservedObject>) -> Vec<Value> {
+    let objects: Vec<&TrueObject> = truth.objects().collect();
+    let count = random.pick(&[0, 1, 1, 1, 2, 3]);
+    let mut references: Vec<Value> = Vec::new();
+    for _ in 0..count {
+        let ghost = format!("00000000-0000-4000-8000-00000000000{}", random.below(4));
+        let mut reference = if objects.is_empty() || random.chance(60) {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "name": random.pick(&NAMES), "uid": ghost})
+        } else {
+            let target = objects[random.below(objects.len())];
+            let version = random.pick(target.kind().versions);
+            json!({
+                "apiVersion": target.kind().api_version(version), "kind": target.kind().kind,
+                "name": &*target.object.key.name, "uid": target.object.uid.to_string(),
+            })
+        };
+        match random.below(30) {
+            0 => reference["name"] = random.pick(&NAMES).into(),
+            1 => {
+                (reference["apiVersion"], reference["kind"]) = (UNKNOWN_KIND.0.into(), UNKNOWN_KIND.1.into())
+            }
+            2 => (reference["apiVersion"], reference["kind"]) = ("v1".into(), "Secret".into()),
+            3 => {
+                if let Some(own) = own {
+                    reference["uid"] = own.uid.to_string().into();
+                    reference["name"] = (*own.key.name).into();
+                }
+            }
+            _ => {}
+        }
+        if random.chance(500) {
+            reference["blockOwnerDeletion"] = true.into();
+        }
+        let known = references.iter().any(|other| other["uid"] == reference["uid"]);
+        if !known || random.chance(50) {
+            references.push(reference);
+        }
+    }
+    references
+}
+
+fn shown(owners: &[Value]) -> String {
+    let names = owners.iter().map(|owner| {
+        let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
+        let block = if owner["blockOwnerDeletion"] == true { "!" } else { "" };
+        format!("{}/{}={}{block}", text("kind"), text("name"), &text("uid")[..8])
+    });
+    format!("[{}]", names.collect::<Vec<_>>().join(" "))
+}
+
+fn told<T>(result: Option<&Result<T, gc_registry::error::ApiError>>) -> String {
+    match result {
+        None => "not served".to_owned(),
+        Some(Ok(_)) => "done".to_owned(),
+        Some(Err(error)) => format!("{} {}", error.code, error.message),
+    }
+}
+
+fn delete(server: &Server, random: &mut Random, target: &TrueObject) -> String {
+    let policy = random.pick(&[None, Some("Background"), Some("Foreground"), Some("Orphan")]);
+    if target.object.deletion.deleting && !random.chance(150) {
+        return format!("leave {} alone", target.show());
+    }
+    let options = DeleteOptions { propagation_policy: policy.map(str::to_owned), ..DeleteOptions::default() };
+    let key = &target.object.key;
+    let result = server.delete(target.kind(), &key.namespace, &key.name, options);
+    format!("delete {} {}: {}", target.show(), policy.unwrap_or("by default"), told(result.as_ref()))
+}
+
+fn set_owners(server: &Server, truth: &Truth, random: &mut Random, target: &TrueObject) -> String {
+    let owners = references(truth, random, Some(&target.object));
+    let key = &target.object.key;
+    let patch = json!({"metadata": {"ownerReferences": owners}});
+    let result = server.merge(target.kind(), &key.namespace, &key.name, patch);
+    format!("own {} by {}: {}", target.show(), shown(&owners), told(result.as_ref()))
+}
+
+/// Takes off every finalizer that is not the collector's.
+pub fn release(server: &Server, target: &TrueObject) -> String {
+    let deletion = target.object.deletion;
+    let mut left = Vec::new();
+    if deletion.foreground {
+        left.push("foregroundDeletion");
+    }
+    if deletion.orphan {
+        left.push("orphan");
+    }
+    let key = &target.object.key;
+    let patch = json!({"metadata": {"finalizers": left}});
+    let result = server.merge(target.kind(), &key.namespace, &key.name, patch);
+    format!("release {}: {}", target.show(), told(result.as_ref()))
+}
+
+/// Writes something that matters to nobody.
+pub fn touch(server: &Server, target: &TrueObject, number: u64) -> String {
+    let key = &target.object.key;
+    let patch = json!({"metadata": {"labels": {"touched": (number % 1_000_000).to_string()}}});
+    let result = server.merge(target.kind(), &key.namespace, &key.name, patch);
+    format!("touch {}: {}", target.show(), told(result.as_ref()))
+}
+
+fn recreate(server: &Server, truth: &Truth, random: &mut Random, target: &TrueObject) -> String {
+    let key = &target.object.key;
+    let options =
+        DeleteOptions { propagation_policy: Some("Background".to_owned()), ..DeleteOptions::default() };
+    // What does not go at once keeps its name.
+    let _ = server.delete(target.kind(), &key.namespace, &key.name, options);
+    format!("re{}", create(server, truth, random, target.kind, Some((&key.namespace, &key.name))))
+}
+
+/// What nodes do: pods whose deletion waits for their processes end.
+pub fn end_pods(server: &Server, truth: &Truth) {
+    for pod in truth.objects().filter(|object| object.object.deletion.deleting && object.graceful) {
+        let key = &pod.object.key;
+        let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
+        // Gone already: as well.
+        let _ = server.delete(pod.kind(), &key.namespace, &key.name, options);
+    }
+}

@@ -1,0 +1,476 @@
+//! A collector of the world: the real engine, and an adapter between it and the server that keeps the promises which
+//! `gc_types::Event` asks of an adapter, as slowly and in as odd an order as the story wants.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::task::Poll;
+
+use gc_ownership::{Config, Engine};
+use gc_registry::api::WatchEvent;
+use gc_registry::watch::Watch;
+use gc_types::{
+    Effect, EffectId, Event, Evidence, Gvr, Outcome, Reason, Request, ResourceId, ResourceInfo,
+    ResourceVersion, Timestamp, Verdict,
+};
+
+use crate::defects::Saboteur;
+use crate::kinds::KINDS;
+use crate::server::{Server, object_metadata, polled};
+use crate::story::{DiscoveryFault, StreamFault};
+use crate::truth::observed;
+
+/// How far back the list of [`StreamFault::StaleList`] is.
+const STALE_LIST_BY: u64 = 8;
+
+/// Where the watch of a resource is.
+enum Stream {
+    Unlisted,
+    Listing { items: VecDeque<Event>, version: u64 },
+    Open(Box<Watch>),
+    Cut,
+}
+
+struct Watcher {
+    kind: usize,
+    stream: Stream,
+    /// The version up to which everything has been told.
+    delivered: u64,
+    ever_synced: bool,
+    announced_stale: bool,
+    stale_list: bool,
+    relisted: bool,
+}
+
+/// A request on its way to the server.
+#[derive(Clone, Debug)]
+pub struct Flight {
+    /// What is asked for.
+    pub effect: Effect,
+    /// The server's revision when it was decided.
+    pub decided: u64,
+    /// How far each kind had been told then, by index.
+    pub delivered: Vec<u64>,
+    /// Whether it was decided while a restored store was not yet known completely.
+    pub bewildered: bool,
+    /// Who decided.
+    pub collector: usize,
+    /// The kind that it is about, if the collector knew it when it was sent.
+    pub kind: Option<usize>,
+}
+
+impl Flight {
+    /// Whether the decision says of itself that it rests on a resource that did not catch up.
+    #[must_use]
+    pub fn gave_up_on_a_gap(&self) -> bool {
+        self.effect.reason.evidence.iter().any(|fact| matches!(fact, Evidence::GapGivenUp { .. }))
+    }
+}
+
+/// An answer on its way back.
+#[derive(Clone, Debug)]
+pub struct Return {
+    /// What a barrier found, told first.
+    pub found: Vec<Event>,
+    /// Which effect.
+    pub effect: EffectId,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// A collector.
+pub struct Collector {
+    /// Its number.
+    pub number: usize,
+    /// The engine.
+    pub engine: Engine,
+    saboteur: Saboteur,
+    watchers: BTreeMap<ResourceId, Watcher>,
+    known: BTreeMap<usize, ResourceInfo>,
+    next_resource: u32,
+    announced: bool,
+    /// Requests on their way.
+    pub requests: Vec<Flight>,
+    /// Answers on their way.
+    pub returns: Vec<Return>,
+    clock: i64,
+    /// How far its clock is from the world's.
+    pub clock_error: i64,
+    /// It does not move for now.
+    pub paused: bool,
+    /// Events told.
+    pub events: u64,
+    /// Whether a restored store has not been listed completely yet.
+    pub bewildered: bool,
+    next_own_effect: u64,
+}
+
+impl std::fmt::Debug for Collector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Collector").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Collector {
+    /// A collector that knows nothing yet.
+    #[must_use]
+    pub fn new(number: usize, config: Config, saboteur: Saboteur) -> Self {
+        Self {
+            number,
+            engine: Engine::new(config),
+            saboteur,
+            watchers: BTreeMap::new(),
+            known: BTreeMap::new(),
+            next_resource: 0,
+            announced: false,
+            requests: Vec::new(),
+            returns: Vec::new(),
+            clock: 0,
+            clock_error: 0,
+            paused: false,
+            events: 0,
+            bewildered: false,
+            next_own_effect: u64::MAX,
+        }
+    }
+
+    /// Who spoils its work.
+    #[must_use]
+    pub fn saboteur(&self) -> &Saboteur {
+        &self.saboteur
+    }
+
+    /// The kind that a resource number stands for.
+    #[must_use]
+    pub fn kind_of(&self, resource: ResourceId) -> Option<usize> {
+        self.watchers.get(&resource).map(|watcher| watcher.kind)
+    }
+
+    /// The number that the collector gave a kind, if it knows the kind now.
+    #[must_use]
+    pub fn resource_of(&self, kind: usize) -> Option<ResourceId> {
+        self.known.get(&kind).map(|info| info.id)
+    }
+
+    /// Up to which version a resource has been told, if it is not being listed.
+    #[must_use]
+    pub fn delivered(&self, resource: ResourceId) -> Option<u64> {
+        let watcher = self.watchers.get(&resource)?;
+        let telling = matches!(watcher.stream, Stream::Open(_) | Stream::Cut);
+        (telling && watcher.ever_synced).then_some(watcher.delivered)
+    }
+
+    fn tell(&mut self, event: Event, server: &Server) {
+        self.events += 1;
+        if let Some(request) = self.saboteur.temptation(&event) {
+            self.next_own_effect -= 1;
+            let reason = Reason { verdict: Verdict::NothingBlocks, owners: Vec::new(), evidence: Vec::new() };
+            let effect = Effect { id: EffectId(self.next_own_effect), request, reason };
+            self.send(effect, server.revision());
+        }
+        let event = if self.saboteur.defect.is_some() {
+            self.saboteur.event(event, server.revision())
+        } else {
+            Some(event)
+        };
+        if let Some(event) = event {
+            self.engine.handle(event);
+        }
+    }
+
+    fn send(&mut self, effect: Effect, revision: u64) {
+        let mut delivered = vec![0; KINDS.len()];
+        for watcher in self.watchers.values() {
+            delivered[watcher.kind] = watcher.delivered;
+        }
+        let resource = match &effect.request {
+            Request::Delete { key, .. }
+            | Request::SetOwners { key, .. }
+            | Request::RemoveFinalizer { key, .. }
+            | Request::Read { key } => Some(key.resource),
+            Request::Barrier { resource, .. } => Some(*resource),
+            Request::Note(_) => None,
+        };
+        let kind = resource.and_then(|resource| self.kind_of(resource));
+        let (bewildered, collector) = (self.bewildered, self.number);
+        self.requests.push(Flight { effect, decided: revision, delivered, bewildered, collector, kind });
+    }
+
+    /// Tells the time; never an earlier one than before.
+    pub fn tick(&mut self, now: i64) {
+        self.clock = self.clock.max(now + self.clock_error);
+        self.engine.handle(Event::Tick(Timestamp(self.clock)));
+    }
+
+    /// Its own time.
+    #[must_use]
+    pub fn clock(&self) -> i64 {
+        self.clock
+    }
+
+    /// Asks for effects, at most so many. Returns how many there were.
+    pub fn take_effects(&mut self, most: usize, server: &Server) -> usize {
+        let mut taken = 0;
+        while taken < most
+            && let Some(mut effect) = self.engine.poll_effect()
+        {
+            taken += 1;
+            if let Request::Note(_) = effect.request {
+                self.engine.handle(Event::Done(effect.id, Outcome::Applied(None)));
+                continue;
+            }
+            if self.saboteur.effect(&mut effect) {
+                let mut twin = effect.clone();
+                self.next_own_effect -= 1;
+                twin.id = EffectId(self.next_own_effect);
+                self.send(twin, server.revision());
+            }
+            self.send(effect, server.revision());
+        }
+        taken
+    }
+
+    /// Tells the engine an answer.
+    pub fn take_return(&mut self, answer: Return, server: &Server) {
+        for event in answer.found {
+            self.tell(event, server);
+        }
+        self.tell(Event::Done(answer.effect, answer.outcome), server);
+    }
+
+    /// One round of discovery.
+    pub fn discover(&mut self, server: &Server, fault: Option<DiscoveryFault>, salt: u64) {
+        if fault == Some(DiscoveryFault::Failed) {
+            return;
+        }
+        let victim = KINDS[usize::try_from(salt % KINDS.len() as u64).unwrap_or(0)].group;
+        for (index, kind) in KINDS.iter().enumerate() {
+            let hidden = kind.group == victim;
+            if hidden && fault == Some(DiscoveryFault::GroupFailed) {
+                continue;
+            }
+            let served = server.serves(kind) && !(hidden && fault == Some(DiscoveryFault::Omitted));
+            match (self.known.get(&index), served) {
+                (None, true) => {
+                    self.next_resource += 1;
+                    let id = ResourceId(self.next_resource);
+                    let info = ResourceInfo {
+                        id,
+                        gvr: Gvr {
+                            group: kind.group.into(),
+                            version: kind.versions[0].into(),
+                            resource: kind.resource.into(),
+                        },
+                        kind: kind.kind.into(),
+                        scope: kind.scope,
+                        served_api_versions: kind
+                            .versions
+                            .iter()
+                            .map(|version| kind.api_version(version).into())
+                            .collect(),
+                        watched: true,
+                        comparable_versions: true,
+                    };
+                    self.known.insert(index, info.clone());
+                    self.watchers.insert(id, Watcher::new(index));
+                    self.tell(Event::ResourceServed(info), server);
+                }
+                (Some(info), false) => {
+                    let id = info.id;
+                    self.known.remove(&index);
+                    self.watchers.remove(&id);
+                    self.tell(Event::ResourceGone(id), server);
+                }
+                _ => {}
+            }
+        }
+        if !self.announced {
+            self.announced = true;
+            self.tell(Event::Discovered, server);
+        }
+    }
+
+    /// How many resources it watches.
+    #[must_use]
+    pub fn watched(&self) -> usize {
+        self.watchers.len()
+    }
+
+    /// The resource at a position.
+    #[must_use]
+    pub fn resource_at(&self, position: usize) -> Option<ResourceId> {
+        let count = self.watchers.len();
+        if count == 0 { None } else { self.watchers.keys().nth(position % count).copied() }
+    }
+
+    /// Breaks the watch of a resource.
+    pub fn break_stream(&mut self, id: ResourceId, fault: StreamFault, server: &Server) {
+        let Some(watcher) = self.watchers.get_mut(&id) else { return };
+        let open = matches!(watcher.stream, Stream::Open(_));
+        match fault {
+            StreamFault::Cut | StreamFault::Stale if open => watcher.stream = Stream::Cut,
+            StreamFault::Cut | StreamFault::Stale => {}
+            StreamFault::Expired => watcher.stream = Stream::Unlisted,
+            StreamFault::StaleList => {
+                watcher.stream = Stream::Unlisted;
+                watcher.stale_list = true;
+            }
+        }
+        if fault != StreamFault::Cut && watcher.ever_synced && !watcher.announced_stale {
+            watcher.announced_stale = true;
+            self.tell(Event::Stale(id), server);
+        }
+    }
+
+    /// The server was replaced by one with an older store: every watch fails and lists anew, and what was on its way
+    /// is lost.
+    pub fn disconnect(&mut self, server: &Server) {
+        for id in self.watchers.keys().copied().collect::<Vec<_>>() {
+            self.break_stream(id, StreamFault::Expired, server);
+            if let Some(watcher) = self.watchers.get_mut(&id) {
+                watcher.relisted = false;
+            }
+        }
+        self.bewildered = true;
+        for flight in std::mem::take(&mut self.requests) {
+            let message = "connection refused".to_owned();
+            let outcome = Outcome::Failed { message, retry_after_milliseconds: None };
+            self.returns.push(Return { found: Vec::new(), effect: flight.effect.id, outcome });
+        }
+    }
+
+    /// Lets the watch of a resource tell at most so many events. Returns whether anything was told.
+    pub fn deliver(&mut self, id: ResourceId, most: usize, server: &Server) -> bool {
+        let Some(mut watcher) = self.watchers.remove(&id) else { return false };
+        let events = watcher.read(id, most, server);
+        // Back before the engine acts on what it is told: requests note how far the watches are.
+        self.watchers.insert(id, watcher);
+        let any = !events.is_empty();
+        for event in events {
+            self.tell(event, server);
+        }
+        if self.bewildered && self.watchers.values().all(|watcher| watcher.relisted) {
+            self.bewildered = false;
+        }
+        any
+    }
+}
+
+impl Watcher {
+    fn new(kind: usize) -> Self {
+        Self {
+            kind,
+            stream: Stream::Unlisted,
+            delivered: 0,
+            ever_synced: false,
+            announced_stale: false,
+            stale_list: false,
+            relisted: false,
+        }
+    }
+
+    fn read(&mut self, id: ResourceId, most: usize, server: &Server) -> Vec<Event> {
+        let mut events = Vec::new();
+        if let Stream::Unlisted = self.stream {
+            self.begin_list(id, server, &mut events);
+            return events;
+        }
+        if let Stream::Cut = self.stream {
+            self.open(server);
+            if let Stream::Open(_) = self.stream
+                && self.announced_stale
+            {
+                // Resumed: nothing has been missed.
+                self.announced_stale = false;
+                let resource_version = ResourceVersion(self.delivered);
+                events.push(Event::Synced { resource: id, resource_version });
+            }
+        }
+        match &mut self.stream {
+            Stream::Listing { items, version } => {
+                let version = *version;
+                let count = most.min(items.len());
+                events.extend(items.drain(..count));
+                if items.is_empty() {
+                    self.delivered = version;
+                    self.ever_synced = true;
+                    self.relisted = true;
+                    self.announced_stale = false;
+                    events.push(Event::Synced { resource: id, resource_version: ResourceVersion(version) });
+                    self.open(server);
+                }
+            }
+            Stream::Open(_) => self.read_watch(id, most, server, &mut events),
+            Stream::Unlisted | Stream::Cut => {}
+        }
+        events
+    }
+
+    fn begin_list(&mut self, id: ResourceId, server: &Server, events: &mut Vec<Event>) {
+        // A list from a cache that is behind, if the server keeps that much history.
+        let stale = std::mem::take(&mut self.stale_list)
+            .then(|| server.revision().saturating_sub(STALE_LIST_BY).max(1))
+            .and_then(|at| server.list(&KINDS[self.kind], "", Some(at)))
+            .and_then(Result::ok);
+        let list = match stale {
+            Some(list) => list,
+            None => match server.list(&KINDS[self.kind], "", None) {
+                Some(Ok(list)) => list,
+                _ => return,
+            },
+        };
+        let items = list.items.iter().filter_map(|item| object_metadata(item).ok());
+        let items = items.map(|metadata| Event::Observed(observed(metadata, id))).collect();
+        self.stream = Stream::Listing { items, version: list.resource_version.parse().unwrap_or(0) };
+        events.push(Event::ListStarted(id));
+    }
+
+    fn open(&mut self, server: &Server) {
+        server.pump();
+        self.stream = match server.watch(&KINDS[self.kind], self.delivered) {
+            Some(Ok(watch)) => Stream::Open(Box::new(watch)),
+            Some(Err(error)) if error.code == 410 => Stream::Unlisted,
+            _ => Stream::Cut,
+        };
+    }
+
+    fn read_watch(&mut self, id: ResourceId, most: usize, server: &Server, events: &mut Vec<Event>) {
+        server.pump();
+        let Stream::Open(watch) = &mut self.stream else { return };
+        for _ in 0..most {
+            let object = match watch.poll_next(&mut polled()) {
+                Poll::Pending => {
+                    if let Some(WatchEvent::Bookmark { resource_version, .. }) = watch.bookmark() {
+                        let version = ResourceVersion::parse(&resource_version);
+                        if version.0 > self.delivered {
+                            self.delivered = version.0;
+                            events.push(Event::Progress { resource: id, resource_version: version });
+                        }
+                    }
+                    return;
+                }
+                Poll::Ready(Some(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                    (object, false)
+                }
+                Poll::Ready(Some(WatchEvent::Deleted(object))) => (object, true),
+                Poll::Ready(Some(WatchEvent::Bookmark { .. })) => continue,
+                Poll::Ready(Some(WatchEvent::Error(_))) => {
+                    self.stream = Stream::Unlisted;
+                    return;
+                }
+                Poll::Ready(None) => {
+                    self.stream = Stream::Cut;
+                    return;
+                }
+            };
+            let (object, removed) = object;
+            let Ok(metadata) = object_metadata(&object) else { continue };
+            let observed = observed(metadata, id);
+            self.delivered = self.delivered.max(observed.resource_version.0);
+            events.push(if removed {
+                let (key, uid, resource_version) = (observed.key, observed.uid, observed.resource_version);
+                Event::Removed { key, uid, resource_version }
+            } else {
+                Event::Observed(observed)
+            });
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Known defects, planted between the engine and the world: each is a mistake that a collector or its adapter could
+//! make, and that the oracles must notice. Nothing of the product is changed for them.
+
+use std::collections::BTreeMap;
+
+use gc_types::{
+    Effect, Event, FinalizerName, ObjectKey, Outcome, PropagationPolicy, Request, ResourceVersion, Scope, Uid,
+};
+
+/// A defect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "each is described once, in `DEFECTS`")]
+pub enum Defect {
+    NoVersionGuard,
+    NoGuardAtAll,
+    OwnersUnguarded,
+    FinalizerByName,
+    FinalizerEarly,
+    AlwaysBackground,
+    ConflictIsSuccess,
+    UnservedIsAbsent,
+    TimeoutIsAbsent,
+    ForbiddenIsAbsent,
+    FoundForgotten,
+    BarrierNotMade,
+    ProgressGuessed,
+    RemovedByName,
+    OwnersByName,
+    SyncedLost,
+    RelistAdds,
+    Duplicates,
+    FailureIsSuccess,
+    OutcomeLost,
+    AllOwnersTaken,
+    FirstOwnerOnly,
+    OneNamespace,
+    WrongScope,
+    StaleReads,
+    OrphanUnseen,
+    ForegroundUnseen,
+    ForegroundForEver,
+    HistoryOnlyForward,
+    RemovedLost,
+    LiveOwnerTaken,
+    BlockingForgotten,
+}
+
+/// Every defect, its name on the command line, and what it is.
+pub const DEFECTS: [(Defect, &str, &str); 32] = [
+    (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
+    (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
+    (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
+    (Defect::FinalizerByName, "finalizer-by-name", "a finalizer is removed without comparing the UID (L06)"),
+    (
+        Defect::FinalizerEarly,
+        "finalizer-early",
+        "a finalizer is removed as soon as the owner is marked (L02)",
+    ),
+    (
+        Defect::AlwaysBackground,
+        "always-background",
+        "dependents with dependents are not deleted in the foreground",
+    ),
+    (Defect::ConflictIsSuccess, "conflict-is-success", "a conflict is taken for success"),
+    (
+        Defect::UnservedIsAbsent,
+        "unserved-is-absent",
+        "a 404 from a path that is not served proves absence (L28)",
+    ),
+    (Defect::TimeoutIsAbsent, "timeout-is-absent", "a request without an answer proves absence"),
+    (Defect::ForbiddenIsAbsent, "forbidden-is-absent", "a 403 proves absence"),
+    (Defect::FoundForgotten, "found-forgotten", "what the list of a barrier finds is not told"),
+    (Defect::BarrierNotMade, "barrier-not-made", "a barrier is answered without looking (R-2)"),
+    (Defect::ProgressGuessed, "progress-guessed", "progress is told that the watch has not made"),
+    (Defect::RemovedByName, "removed-by-name", "a removal is told for whoever has the name now"),
+    (Defect::OwnersByName, "owners-by-name", "owners are compared by name in place of UID"),
+    (Defect::SyncedLost, "synced-lost", "the end of a repeated list is not told"),
+    (Defect::RelistAdds, "relist-adds", "a repeated list only adds: lost removals stay lost"),
+    (Defect::Duplicates, "duplicates", "every DELETE is sent twice"),
+    (Defect::FailureIsSuccess, "failure-is-success", "a request without an answer is taken for done"),
+    (Defect::OutcomeLost, "outcome-lost", "every fifth outcome is never told"),
+    (Defect::AllOwnersTaken, "all-owners-taken", "a patch of references takes all of them away"),
+    (Defect::FirstOwnerOnly, "first-owner-only", "only the first reference of an object is seen"),
+    (Defect::OneNamespace, "one-namespace", "owners are looked up in one namespace only"),
+    (Defect::WrongScope, "wrong-scope", "a cluster-scoped kind is taken for a namespaced one"),
+    (Defect::StaleReads, "stale-reads", "owners are looked up in a cache that is behind"),
+    (Defect::OrphanUnseen, "orphan-unseen", "the finalizer `orphan` is not seen"),
+    (Defect::ForegroundUnseen, "foreground-unseen", "the finalizer `foregroundDeletion` is not seen"),
+    (Defect::ForegroundForEver, "foreground-for-ever", "an owner that waited once waits for ever (L13)"),
+    (Defect::HistoryOnlyForward, "history-only-forward", "versions that went back are not told (L11)"),
+    (Defect::RemovedLost, "removed-lost", "removals of every third object are not told"),
+    (Defect::LiveOwnerTaken, "live-owner-taken", "a patch of references takes the first living one as well"),
+    (Defect::BlockingForgotten, "blocking-forgotten", "`blockOwnerDeletion` is not seen"),
+];
+
+/// The defect with a name.
+#[must_use]
+pub fn by_name(name: &str) -> Option<Defect> {
+    DEFECTS.iter().find(|row| row.1 == name).map(|row| row.0)
+}
+
+/// A defect at work.
+#[derive(Clone, Debug, Default)]
+pub struct Saboteur {
+    /// Which; none is an honest adapter.
+    pub defect: Option<Defect>,
+    names: BTreeMap<ObjectKey, Uid>,
+    waited: Vec<Uid>,
+    synced: BTreeMap<gc_types::ResourceId, u64>,
+    told: u64,
+}
+
+impl Saboteur {
+    /// At work for a collector that just starts.
+    #[must_use]
+    pub fn new(defect: Option<Defect>) -> Self {
+        Self { defect, ..Self::default() }
+    }
+
+    /// Whether this is the defect.
+    #[must_use]
+    pub fn is(&self, defect: Defect) -> bool {
+        self.defect == Some(defect)
+    }
+
+    /// What the engine is told in place of an event. `newest` is the server's revision.
+    pub fn event(&mut self, mut event: Event, newest: u64) -> Option<Event> {
+        let defect = self.defect?;
+        self.told += 1;
+        match (&mut event, defect) {
+            (Event::Found(_), Defect::FoundForgotten) => return None,
+            (Event::Progress { resource_version, .. }, Defect::ProgressGuessed) => {
+                *resource_version = ResourceVersion(newest);
+            }
+            (Event::Observed(object) | Event::Found(object), _) => self.object(object, defect),
+            (Event::Removed { key, uid, .. }, Defect::RemovedByName | Defect::OwnersByName) => {
+                if let Some(now) = self.names.get(key) {
+                    *uid = now.clone();
+                }
+            }
+            (Event::Removed { uid, .. }, Defect::RemovedLost) => {
+                if uid.as_uuid().is_some_and(|bytes| bytes[0] % 3 == 0) {
+                    return None;
+                }
+            }
+            (
+                Event::Synced { resource, resource_version },
+                Defect::SyncedLost | Defect::HistoryOnlyForward,
+            ) => {
+                let before = self.synced.get(resource).copied();
+                if defect == Defect::SyncedLost && before.is_some() {
+                    return None;
+                }
+                let newest = before.unwrap_or(0).max(resource_version.0);
+                self.synced.insert(*resource, newest);
+                if defect == Defect::HistoryOnlyForward {
+                    *resource_version = ResourceVersion(newest);
+                }
+            }
+            (Event::ListStarted(resource), Defect::RelistAdds) => {
+                if self.synced.insert(*resource, 1).is_some() {
+                    return None;
+                }
+            }
+            (Event::ResourceServed(info), Defect::WrongScope) => {
+                if &*info.kind == "ClusterRole" {
+                    info.scope = Scope::Namespaced;
+                }
+            }
+            (Event::Done(_, outcome), _) => {
+                if defect == Defect::OutcomeLost && self.told.is_multiple_of(5) {
+                    return None;
+                }
+                outcome_instead(outcome, defect);
+            }
+            _ => {}
+        }
+        Some(event)
+    }
+
+    fn object(&mut self, object: &mut gc_types::ObservedObject, defect: Defect) {
+        match defect {
+            Defect::RemovedByName => {
+                self.names.insert(object.key.clone(), object.uid.clone());
+            }
+            Defect::OwnersByName => {
+                self.names.insert(object.key.clone(), object.uid.clone());
+                for owner in &mut object.owners {
+                    let named = self.names.iter().find(|(key, _)| {
+                        key.name == owner.coordinates.name && key.namespace == object.key.namespace
+                    });
+                    if let Some((_, uid)) = named {
+                        owner.coordinates.uid = uid.clone();
+                    }
+                }
+            }
+            Defect::FirstOwnerOnly => object.owners.truncate(1),
+            Defect::OrphanUnseen => object.deletion.orphan = false,
+            Defect::ForegroundUnseen => object.deletion.foreground = false,
+            Defect::ForegroundForEver => {
+                if object.deletion.deleting && object.deletion.foreground {
+                    self.waited.push(object.uid.clone());
+                } else if self.waited.contains(&object.uid) {
+                    object.deletion.foreground = true;
+                }
+            }
+            Defect::BlockingForgotten => {
+                for owner in &mut object.owners {
+                    owner.block_owner_deletion = None;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// An effect that the saboteur wants on its own when the engine is told something.
+    #[must_use]
+    pub fn temptation(&self, event: &Event) -> Option<Request> {
+        match event {
+            Event::Observed(object)
+                if self.is(Defect::FinalizerEarly)
+                    && object.deletion.deleting
+                    && object.deletion.foreground =>
+            {
+                Some(Request::RemoveFinalizer {
+                    key: object.key.clone(),
+                    uid: object.uid.clone(),
+                    finalizer: FinalizerName::ForegroundDeletion,
+                })
+            }
+            Event::Observed(object)
+                if self.is(Defect::FinalizerEarly) && object.deletion.deleting && object.deletion.orphan =>
+            {
+                Some(Request::RemoveFinalizer {
+                    key: object.key.clone(),
+                    uid: object.uid.clone(),
+                    finalizer: FinalizerName::Orphan,
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Changes an effect before it is sent; true if it is to be sent twice.
+    pub fn effect(&self, effect: &mut Effect) -> bool {
+        let Some(defect) = self.defect else { return false };
+        match (&mut effect.request, defect) {
+            (Request::Delete { resource_version, .. }, Defect::NoVersionGuard | Defect::NoGuardAtAll) => {
+                *resource_version = None;
+            }
+            (Request::Delete { policy, .. }, Defect::AlwaysBackground) => {
+                *policy = PropagationPolicy::Background
+            }
+            (Request::SetOwners { remaining, .. }, Defect::AllOwnersTaken) => remaining.clear(),
+            (Request::SetOwners { remaining, .. }, Defect::LiveOwnerTaken) if !remaining.is_empty() => {
+                remaining.remove(0);
+            }
+            (Request::Delete { .. }, Defect::Duplicates) => return true,
+            _ => {}
+        }
+        false
+    }
+}
+
+fn outcome_instead(outcome: &mut Outcome, defect: Defect) {
+    let instead = match (&*outcome, defect) {
+        (Outcome::Conflict, Defect::ConflictIsSuccess) => Outcome::Applied(None),
+        (Outcome::NotServed, Defect::UnservedIsAbsent)
+        | (Outcome::Failed { .. }, Defect::TimeoutIsAbsent)
+        | (Outcome::Refused { code: 403, .. }, Defect::ForbiddenIsAbsent) => Outcome::Absent,
+        (Outcome::Failed { .. }, Defect::FailureIsSuccess) => Outcome::Applied(None),
+        _ => return,
+    };
+    *outcome = instead;
+}

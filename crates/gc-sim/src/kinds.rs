@@ -1,0 +1,136 @@
+//! The kinds of a simulated cluster.
+
+use gc_types::Scope;
+use serde_json::{Value, json};
+
+/// A kind that clients use.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// Group; empty for core.
+    pub group: &'static str,
+    /// Served versions; the first is watched.
+    pub versions: &'static [&'static str],
+    /// Plural name.
+    pub resource: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// Scope.
+    pub scope: Scope,
+    /// Whether a definition of custom resources brings it.
+    pub custom: bool,
+}
+
+const fn kind(
+    group: &'static str,
+    versions: &'static [&'static str],
+    resource: &'static str,
+    kind: &'static str,
+    scope: Scope,
+) -> Kind {
+    Kind { group, versions, resource, kind, scope, custom: false }
+}
+
+const fn custom(
+    versions: &'static [&'static str],
+    resource: &'static str,
+    kind: &'static str,
+    scope: Scope,
+) -> Kind {
+    Kind { group: "example.com", versions, resource, kind, scope, custom: true }
+}
+
+use Scope::{Cluster, Namespaced};
+
+/// Every kind of a simulated cluster.
+pub const KINDS: [Kind; 9] = [
+    kind("", &["v1"], "configmaps", "ConfigMap", Namespaced),
+    kind("", &["v1"], "secrets", "Secret", Namespaced),
+    kind("", &["v1"], "pods", "Pod", Namespaced),
+    kind("apps", &["v1"], "replicasets", "ReplicaSet", Namespaced),
+    kind("batch", &["v1"], "jobs", "Job", Namespaced),
+    kind("", &["v1"], "persistentvolumes", "PersistentVolume", Cluster),
+    kind("rbac.authorization.k8s.io", &["v1"], "clusterroles", "ClusterRole", Cluster),
+    custom(&["v1", "v1beta1"], "widgets", "Widget", Namespaced),
+    custom(&["v1"], "gizmos", "Gizmo", Cluster),
+];
+
+/// The namespaces of a simulated cluster.
+pub const NAMESPACES: [&str; 2] = ["m", "n"];
+
+/// A name that no kind of the cluster ever has.
+pub const UNKNOWN_KIND: (&str, &str) = ("unknown.example.com/v1", "Mystery");
+
+impl Kind {
+    /// `group/version`, or `version` for core.
+    #[must_use]
+    pub fn api_version(&self, version: &str) -> String {
+        if self.group.is_empty() { version.to_owned() } else { format!("{}/{version}", self.group) }
+    }
+
+    /// Whether an `apiVersion` is one of those under which it is served.
+    #[must_use]
+    pub fn is_served_as(&self, api_version: &str) -> bool {
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        group == self.group && self.versions.contains(&version)
+    }
+
+    /// Prefix of its keys in the store.
+    #[must_use]
+    pub fn prefix(&self) -> String {
+        let group = if self.group.is_empty() { "core" } else { self.group };
+        format!("/{group}/{}/", self.resource)
+    }
+
+    /// A manifest that the server accepts. `on_node` gives a pod a node, so that its deletion takes time.
+    #[must_use]
+    pub fn manifest(&self, metadata: Value, on_node: bool) -> Value {
+        let containers = json!([{"name": "c", "image": "i"}]);
+        let template = |restart: &str| json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers, "restartPolicy": restart}});
+        let mut manifest = match self.kind {
+            "Pod" => {
+                let mut spec = json!({"containers": containers});
+                if on_node {
+                    spec["nodeName"] = "node".into();
+                }
+                json!({"spec": spec})
+            }
+            "ReplicaSet" => {
+                json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template("Always")}})
+            }
+            "Job" => json!({"spec": {"template": template("Never")}}),
+            "PersistentVolume" => json!({"spec": {"capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/tmp"}}}),
+            "ClusterRole" => json!({"rules": []}),
+            _ => json!({}),
+        };
+        manifest["metadata"] = metadata;
+        manifest
+    }
+
+    /// The definition that brings it, if it is custom.
+    #[must_use]
+    pub fn definition(&self) -> Value {
+        let scope = if self.scope == Namespaced { "Namespaced" } else { "Cluster" };
+        let versions: Vec<Value> = self
+            .versions
+            .iter()
+            .enumerate()
+            .map(|(index, version)| {
+                json!({"name": version, "served": true, "storage": index == 0, "schema": {"openAPIV3Schema":
+                    {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
+            })
+            .collect();
+        json!({
+            "metadata": {"name": self.definition_name()},
+            "spec": {"group": self.group, "scope": scope, "versions": versions, "names": {
+                "plural": self.resource, "singular": self.kind.to_lowercase(), "kind": self.kind,
+                "listKind": format!("{}List", self.kind)}},
+        })
+    }
+
+    /// Name of its definition.
+    #[must_use]
+    pub fn definition_name(&self) -> String {
+        format!("{}.{}", self.resource, self.group)
+    }
+}

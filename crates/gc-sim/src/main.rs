@@ -1,0 +1,166 @@
+//! `kubegc-sim`: runs simulated worlds.
+#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use gc_sim::defects::{self, DEFECTS, Defect};
+use gc_sim::runner::{Summary, hunt, run_seeds, run_story, shrink};
+use gc_sim::story::Story;
+use gc_sim::world::Options;
+
+const USAGE: &str = "\
+Simulated worlds that try to make the collector delete the wrong thing.
+
+  kubegc-sim --seeds COUNT [--from SEED] [--threads N] [--mutation NAME]
+                              runs many worlds; a failure names the command that repeats it
+  kubegc-sim --seed N [--mutation NAME] [--whole]
+                              repeats one and tells what happens; of a failure, the short story (--whole: all of it)
+  kubegc-sim --mutations [--tries N] [--limit SEEDS]
+                              plants each known defect and counts the seeds until it is noticed";
+
+/// Arguments.
+#[derive(Debug, Default)]
+struct Arguments {
+    seeds: Option<u64>,
+    from: u64,
+    seed: Option<u64>,
+    threads: Option<u64>,
+    mutation: Option<Defect>,
+    mutations: bool,
+    whole: bool,
+    tries: Option<u64>,
+    limit: Option<u64>,
+}
+
+fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let mut parsed = Arguments::default();
+    let mut arguments = arguments;
+    while let Some(name) = arguments.next() {
+        let mut number = || {
+            let text = arguments.next().ok_or_else(|| format!("{name} needs a number"))?;
+            text.parse::<u64>().map_err(|_| format!("{name}: not a number: {text}"))
+        };
+        match name.as_str() {
+            "--seeds" => parsed.seeds = Some(number()?),
+            "--from" => parsed.from = number()?,
+            "--seed" => parsed.seed = Some(number()?),
+            "--threads" => parsed.threads = Some(number()?),
+            "--tries" => parsed.tries = Some(number()?),
+            "--limit" => parsed.limit = Some(number()?),
+            "--mutations" => parsed.mutations = true,
+            "--whole" => parsed.whole = true,
+            "--mutation" => {
+                let text = arguments.next().unwrap_or_default();
+                parsed.mutation =
+                    Some(defects::by_name(&text).ok_or_else(|| format!("no such mutation: {text}"))?);
+            }
+            other => return Err(format!("unknown argument: {other}")),
+        }
+    }
+    Ok(parsed)
+}
+
+fn main() -> ExitCode {
+    let arguments = match parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(why) => {
+            eprintln!("{why}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let succeeded = if let Some(seed) = arguments.seed {
+        one(seed, &arguments)
+    } else if arguments.mutations {
+        table(&arguments)
+    } else if let Some(count) = arguments.seeds {
+        many(count, &arguments)
+    } else {
+        println!("{USAGE}");
+        true
+    };
+    if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn one(seed: u64, arguments: &Arguments) -> bool {
+    let options = Options { defect: arguments.mutation, trace: true };
+    let mut story = Story::new(seed);
+    let mut report = run_story(&story, options);
+    if let Some(violation) = &report.violation
+        && !arguments.whole
+    {
+        let whole = story.steps.len();
+        story = shrink(&story, options, violation.oracle);
+        report = run_story(&story, options);
+        println!("seed {seed}: {} of {whole} steps are enough\n", story.steps.len());
+    }
+    println!("{:?} weather, {} effects in flight", story.weather, story.effects_in_flight);
+    for line in &report.trace {
+        println!("{line}");
+    }
+    println!("\nevents {} requests {} digest {:016x}", report.events, report.requests, report.digest);
+    match report.violation {
+        None => {
+            println!("seed {seed}: nothing broken");
+            true
+        }
+        Some(violation) => {
+            println!("seed {seed}: {violation}");
+            false
+        }
+    }
+}
+
+fn threads(arguments: &Arguments) -> u64 {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    arguments.threads.unwrap_or(cores)
+}
+
+fn many(count: u64, arguments: &Arguments) -> bool {
+    let begun = Instant::now();
+    let options = Options { defect: arguments.mutation, trace: false };
+    let summary = run_seeds(arguments.from, count, threads(arguments), options);
+    let seconds = begun.elapsed().as_secs_f64();
+    print_summary(&summary, seconds);
+    for (seed, violation) in &summary.failures {
+        let mutation = DEFECTS.iter().find(|row| Some(row.0) == arguments.mutation);
+        let mutation = mutation.map(|row| format!(" --mutation {}", row.1)).unwrap_or_default();
+        println!("\n{violation}\n  repeat with: kubegc-sim --seed {seed}{mutation}");
+    }
+    summary.failures.is_empty()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+fn print_summary(summary: &Summary, seconds: f64) {
+    println!(
+        "{} seeds in {seconds:.1} s ({:.0} seeds/s), {} events ({:.0} events/s), {} requests, {} objects collected",
+        summary.seeds,
+        summary.seeds as f64 / seconds,
+        summary.events,
+        summary.events as f64 / seconds,
+        summary.requests,
+        summary.collected
+    );
+    for (what, count) in &summary.happened {
+        println!("  {count:>9} {what}");
+    }
+    println!("not judged: {:?}", summary.exemptions);
+    println!("violations: {}", summary.failures.len());
+}
+
+fn table(arguments: &Arguments) -> bool {
+    let (tries, limit) = (arguments.tries.unwrap_or(5), arguments.limit.unwrap_or(2_000));
+    println!("{:<22} {:>6} {:>7}  {:<24} what", "mutation", "found", "median", "oracle");
+    let mut all = true;
+    for (defect, name, what) in DEFECTS {
+        let finding = hunt(defect, tries, limit);
+        let median = finding.median().map_or_else(|| "-".to_owned(), |median| median.to_string());
+        let mut oracles = finding.oracles.clone();
+        oracles.sort_unstable();
+        oracles.dedup();
+        let found = format!("{}/{tries}", finding.needed.len());
+        println!("{name:<22} {found:>6} {median:>7}  {:<24} {what}", oracles.join(" "));
+        all &= finding.median().is_some();
+    }
+    all
+}

@@ -1,0 +1,451 @@
+//! What must never be, judged from the store's own history and not from what a collector believes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use gc_types::{FinalizerName, ObservedObject, Outcome, PropagationPolicy, Request, Uid, Verdict};
+
+use crate::collector::{Collector, Flight};
+use crate::truth::{OwnerState, TrueChange, TrueObject, Truth};
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which rule.
+    pub oracle: &'static str,
+    /// How.
+    pub message: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.oracle, self.message)
+    }
+}
+
+fn broken<T>(oracle: &'static str, message: String) -> Result<T, Violation> {
+    Err(Violation { oracle, message })
+}
+
+/// What the oracles do not judge, and how often that was so; each is explained in `docs/proof.md`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exemptions {
+    /// Decided while a store that was put back had not been listed again completely.
+    pub restored: u64,
+    /// A DELETE with the UID alone met an object that had changed since (4.5, L16).
+    pub uid_only: u64,
+    /// A client changed the policy of a running deletion, or another collector ended it.
+    pub raced: u64,
+    /// A finalizer went although a resource had not caught up within the configured wait, and the reason says so.
+    pub gaps: u64,
+    /// The kind of the dependent was hidden from the collector by discovery.
+    pub hidden: u64,
+}
+
+impl Exemptions {
+    /// Adds those of another world.
+    pub fn add(&mut self, other: &Self) {
+        self.restored += other.restored;
+        self.uid_only += other.uid_only;
+        self.raced += other.raced;
+        self.gaps += other.gaps;
+        self.hidden += other.hidden;
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    deletes: u64,
+    excused: u64,
+}
+
+/// Judges everything that collectors do.
+#[derive(Clone, Debug, Default)]
+pub struct Oracle {
+    costs: BTreeMap<Uid, Cost>,
+    /// Owners whose finalizer went although something was known to be missing.
+    gaps: BTreeSet<Uid>,
+    /// What was not judged.
+    pub exemptions: Exemptions,
+}
+
+/// What is known when a request is judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene<'a> {
+    /// As it was just before the request.
+    pub truth: &'a Truth,
+    /// The request.
+    pub flight: &'a Flight,
+    /// Whether deletions by UID alone are part of this world.
+    pub uid_only: bool,
+    /// Kinds that the collector knows, by index.
+    pub known_kinds: &'a [bool],
+}
+
+impl Oracle {
+    /// Somebody else changed an object: it may have to be asked for again.
+    pub fn excuse(&mut self, uid: &Uid) {
+        self.costs.entry(uid.clone()).or_default().excused += 1;
+    }
+
+    /// The store was put back: what was counted is history.
+    pub fn restored(&mut self) {
+        self.costs.clear();
+        self.gaps.clear();
+    }
+
+    /// Judges one change that a request made.
+    pub fn judge(&mut self, scene: &Scene<'_>, change: &TrueChange) -> Result<(), Violation> {
+        let Some(before) = &change.before else {
+            return broken("scope", "a collector created something".to_owned());
+        };
+        if scene.flight.bewildered {
+            self.exemptions.restored += 1;
+            return Ok(());
+        }
+        match &scene.flight.effect.request {
+            Request::Delete { uid, policy, .. } => {
+                same_object(before, uid)?;
+                self.judge_delete(scene, before, *policy)
+            }
+            Request::SetOwners { uid, .. } => {
+                same_object(before, uid)?;
+                self.judge_owners(scene, before, change.after.as_ref())
+            }
+            Request::RemoveFinalizer { uid, finalizer, .. } => {
+                same_object(before, uid)?;
+                self.judge_finalizer(scene, before, change.after.as_ref(), *finalizer)
+            }
+            Request::Read { .. } | Request::Barrier { .. } | Request::Note(_) => {
+                broken("scope", format!("a read changed {}", before.show()))
+            }
+        }
+    }
+
+    /// Whether what an owner does now could not be known to the collector.
+    fn is_raced(scene: &Scene<'_>, owner: &Uid) -> bool {
+        scene.truth.mind_changed(owner) || scene.truth.unwaited_by_another(owner, scene.flight.collector)
+    }
+
+    fn judge_delete(
+        &mut self,
+        scene: &Scene<'_>,
+        target: &TrueObject,
+        policy: PropagationPolicy,
+    ) -> Result<(), Violation> {
+        let object = &target.object;
+        let without_version =
+            matches!(scene.flight.effect.request, Request::Delete { resource_version: None, .. });
+        if without_version && scene.uid_only && object.resource_version.0 > scene.flight.decided {
+            self.exemptions.uid_only += 1;
+            return Ok(());
+        }
+        if object.deletion.deleting {
+            return broken("safety", format!("{} is deleted again: it was being deleted", target.show()));
+        }
+        if object.owners.is_empty() {
+            return broken("safety", format!("{} is deleted and has no owner", target.show()));
+        }
+        for owner in &object.owners {
+            let state = scene.truth.owner_state(object, owner);
+            let uid = &owner.coordinates.uid;
+            match state {
+                OwnerState::Waits => {}
+                OwnerState::Absent => self.judge_orphan(scene, target, owner)?,
+                OwnerState::Lives | OwnerState::Orphans if Self::is_raced(scene, uid) => {
+                    self.exemptions.raced += 1;
+                }
+                OwnerState::Lives | OwnerState::Orphans | OwnerState::Undecidable => {
+                    let owner = format!("{}/{}={uid}", owner.coordinates.kind, owner.coordinates.name);
+                    return broken("safety", format!("{} is deleted, and {owner}: {state:?}", target.show()));
+                }
+            }
+        }
+        if scene.flight.effect.reason.verdict == Verdict::OwnerWaiting
+            && policy != PropagationPolicy::Foreground
+        {
+            Self::judge_order(scene, target)?;
+        }
+        Ok(())
+    }
+
+    /// Dependents of an owner that was deleted with them to be orphaned survive it.
+    fn judge_orphan(
+        &mut self,
+        scene: &Scene<'_>,
+        target: &TrueObject,
+        owner: &gc_types::OwnerReference,
+    ) -> Result<(), Violation> {
+        let uid = &owner.coordinates.uid;
+        let Some(past) = scene.truth.past(uid) else { return Ok(()) };
+        let object = &target.object;
+        let before_mark = match (scene.truth.written(&object.uid, uid), scene.truth.orphaning_since(uid)) {
+            (Some(written), Some(mark)) => written <= mark,
+            _ => false,
+        };
+        if !past.object.deletion.orphan || !before_mark || !Truth::leads_to(object, owner, past) {
+            return Ok(());
+        }
+        if self.gaps.contains(uid) {
+            self.exemptions.gaps += 1;
+            return Ok(());
+        }
+        if scene.truth.mind_changed(uid) {
+            self.exemptions.raced += 1;
+            return Ok(());
+        }
+        broken("orphans", format!("{} is deleted and was to be orphaned by {}", target.show(), past.show()))
+    }
+
+    /// A tree of blocking references disappears leaves first.
+    fn judge_order(scene: &Scene<'_>, target: &TrueObject) -> Result<(), Violation> {
+        for dependent in scene.truth.objects().filter(|other| other.object.uid != target.object.uid) {
+            let told = scene.flight.delivered[dependent.kind];
+            let blocks = scene
+                .truth
+                .blocks_since(&dependent.object.uid, &target.object.uid)
+                .is_some_and(|since| since <= told);
+            let leads =
+                dependent.object.owners.iter().any(|owner| Truth::leads_to(&dependent.object, owner, target));
+            if blocks && leads {
+                let message = format!("{} goes before {}, which blocks it", target.show(), dependent.show());
+                return broken("order", message);
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_owners(
+        &mut self,
+        scene: &Scene<'_>,
+        before: &TrueObject,
+        after: Option<&TrueObject>,
+    ) -> Result<(), Violation> {
+        let Some(after) = after else {
+            return broken("scope", format!("{} went by a change of its references", before.show()));
+        };
+        if after.object.deletion != before.object.deletion {
+            return broken(
+                "scope",
+                format!("a change of references changed the deletion of {}", before.show()),
+            );
+        }
+        let mut kept = after.object.owners.iter().peekable();
+        for owner in &before.object.owners {
+            if kept.peek().is_some_and(|next| next.coordinates == owner.coordinates) {
+                kept.next();
+                continue;
+            }
+            let uid = &owner.coordinates.uid;
+            let state = scene.truth.owner_state(&before.object, owner);
+            match state {
+                OwnerState::Waits | OwnerState::Absent | OwnerState::Orphans => {}
+                // A dependent written while its owner's orphaning ends may be freed as well: that takes nothing.
+                OwnerState::Lives if scene.truth.orphaning_since(uid).is_some() => {}
+                OwnerState::Lives if Self::is_raced(scene, uid) => self.exemptions.raced += 1,
+                OwnerState::Lives | OwnerState::Undecidable => {
+                    let owner = format!("{}/{}={uid}", owner.coordinates.kind, owner.coordinates.name);
+                    return broken("safety", format!("{} loses its owner {owner}: {state:?}", before.show()));
+                }
+            }
+        }
+        if let Some(gained) = kept.next() {
+            let owner = &gained.coordinates;
+            return broken(
+                "safety",
+                format!("{} gains the owner {}/{}", before.show(), owner.kind, owner.name),
+            );
+        }
+        Ok(())
+    }
+
+    fn judge_finalizer(
+        &mut self,
+        scene: &Scene<'_>,
+        before: &TrueObject,
+        after: Option<&TrueObject>,
+        finalizer: FinalizerName,
+    ) -> Result<(), Violation> {
+        let mut expected = before.object.deletion;
+        match finalizer {
+            FinalizerName::Orphan => expected.orphan = false,
+            FinalizerName::ForegroundDeletion => expected.foreground = false,
+        }
+        let held = expected.foreground || expected.orphan || expected.foreign_finalizers;
+        let as_expected = match after {
+            Some(after) => after.object.deletion == expected && after.object.owners == before.object.owners,
+            None => !held,
+        };
+        if !as_expected {
+            return broken("scope", format!("{} lost more than {finalizer}", before.show()));
+        }
+        let uid = &before.object.uid;
+        if scene.flight.gave_up_on_a_gap() {
+            self.gaps.insert(uid.clone());
+            self.exemptions.gaps += 1;
+            return Ok(());
+        }
+        let mark = match finalizer {
+            FinalizerName::Orphan => scene.truth.orphaning_since(uid),
+            FinalizerName::ForegroundDeletion => scene.truth.waiting_since(uid),
+        };
+        let Some(mark) = mark else {
+            return broken("finalizers", format!("{} loses {finalizer} and was never marked", before.show()));
+        };
+        for dependent in scene.truth.objects().filter(|other| other.object.uid != *uid) {
+            if !Self::is_unfinished(scene, dependent, before, finalizer, mark) {
+                continue;
+            }
+            if !scene.known_kinds[dependent.kind] {
+                self.exemptions.hidden += 1;
+                self.gaps.insert(uid.clone());
+                continue;
+            }
+            if scene.truth.mind_changed(uid) {
+                self.exemptions.raced += 1;
+                continue;
+            }
+            let message = format!("{} loses {finalizer} before {} is done", before.show(), dependent.show());
+            return broken("finalizers", message);
+        }
+        Ok(())
+    }
+
+    /// Whether a dependent still needs the finalizer of its owner.
+    fn is_unfinished(
+        scene: &Scene<'_>,
+        dependent: &TrueObject,
+        owner: &TrueObject,
+        finalizer: FinalizerName,
+        mark: u64,
+    ) -> bool {
+        let (object, uid) = (&dependent.object, &owner.object.uid);
+        object.owners.iter().filter(|reference| Truth::leads_to(object, reference, owner)).any(|reference| {
+            let since = match finalizer {
+                FinalizerName::Orphan => scene.truth.written(&object.uid, uid),
+                FinalizerName::ForegroundDeletion if reference.block_owner_deletion == Some(true) => {
+                    scene.truth.blocks_since(&object.uid, uid)
+                }
+                FinalizerName::ForegroundDeletion => None,
+            };
+            since.is_some_and(|since| since <= mark)
+        })
+    }
+
+    /// Economy: one DELETE per object, and one more for each answer that was not a grant, each change by others, and
+    /// each collector that began.
+    pub fn count(&mut self, flight: &Flight, outcome: &Outcome, collectors: usize) -> Result<(), Violation> {
+        let Request::Delete { key, uid, .. } = &flight.effect.request else { return Ok(()) };
+        let cost = self.costs.entry(uid.clone()).or_default();
+        cost.deletes += 1;
+        if !matches!(outcome, Outcome::Applied(_)) {
+            cost.excused += 1;
+        }
+        if cost.deletes > collectors as u64 + cost.excused {
+            let message = format!("{} needed {} deletions, {} excused", key.name, cost.deletes, cost.excused);
+            return broken("economy", message);
+        }
+        Ok(())
+    }
+}
+
+impl Oracle {
+    /// The answer to a request that was granted is lost: it will be asked for again.
+    pub fn count_lost(&mut self, flight: &Flight) {
+        if let Request::Delete { uid, .. } = &flight.effect.request {
+            self.excuse(uid);
+        }
+    }
+}
+
+fn same_object(target: &TrueObject, uid: &Uid) -> Result<(), Violation> {
+    if target.object.uid == *uid {
+        return Ok(());
+    }
+    broken("identity", format!("a request about {uid} changed {} ({})", target.show(), target.object.uid))
+}
+
+/// Liveness: when everything has arrived and nothing more is to be done, all garbage is gone or being deleted, and
+/// nobody waits for what is done.
+pub fn judge_rest(truth: &Truth, collector: &Collector) -> Result<(), Violation> {
+    for target in truth.objects() {
+        let object = &target.object;
+        let states = truth.owner_states(object);
+        let dead = |state: &OwnerState| {
+            matches!(state, OwnerState::Waits | OwnerState::Absent | OwnerState::Orphans)
+        };
+        if !object.deletion.deleting && !states.is_empty() && states.iter().all(dead) {
+            return broken("liveness", format!("{} is garbage ({states:?}) and still there", target.show()));
+        }
+        if !object.deletion.deleting && states.iter().any(dead) && states.iter().any(|state| !dead(state)) {
+            return broken("liveness", format!("{} keeps dead references ({states:?})", target.show()));
+        }
+        if object.deletion.deleting && object.deletion.orphan {
+            return broken("liveness", format!("{} still waits to orphan its dependents", target.show()));
+        }
+        if object.deletion.deleting
+            && object.deletion.foreground
+            && !is_held(truth, object, &mut BTreeSet::new())
+        {
+            return broken("liveness", format!("{} waits in foreground deletion for nothing", target.show()));
+        }
+    }
+    let broken_invariants = collector.engine.verify();
+    if let Some(first) = broken_invariants.first() {
+        return broken("invariants", first.clone());
+    }
+    let stats = collector.engine.stats();
+    if stats.objects != truth.objects().count() {
+        let message =
+            format!("the engine knows {} objects, there are {}", stats.objects, truth.objects().count());
+        return broken("liveness", message);
+    }
+    if stats.queued > 0 {
+        return broken("bounds", format!("{} items are queued for ever", stats.queued));
+    }
+    if stats.in_flight > 0 {
+        return broken("liveness", format!("{} effects are never answered", stats.in_flight));
+    }
+    Ok(())
+}
+
+/// Whether a foreground deletion rightly waits: for a blocking dependent that others' finalizers hold.
+fn is_held(truth: &Truth, owner: &ObservedObject, seen: &mut BTreeSet<Uid>) -> bool {
+    seen.insert(owner.uid.clone())
+        && truth.objects().filter(|other| other.object.uid != owner.uid).any(|other| {
+            let dependent = &other.object;
+            let blocks = dependent.owners.iter().any(|reference| {
+                reference.coordinates.uid == owner.uid
+                    && reference.block_owner_deletion == Some(true)
+                    && truth.owner_state(dependent, reference) == OwnerState::Waits
+            });
+            blocks
+                && dependent.deletion.deleting
+                && (dependent.deletion.foreign_finalizers
+                    || other.graceful
+                    || is_held(truth, dependent, seen))
+        })
+}
+
+/// Queues and caches stay within their bounds.
+pub fn judge_bounds(collector: &Collector) -> Result<(), Violation> {
+    let stats = collector.engine.stats();
+    let config = collector.engine.config();
+    if stats.in_flight > config.effects_in_flight {
+        return broken("bounds", format!("{} effects in flight", stats.in_flight));
+    }
+    if stats.retrying > stats.objects || stats.waiting_owners > stats.objects {
+        return broken("bounds", format!("{} retrying, {} waiting", stats.retrying, stats.waiting_owners));
+    }
+    if stats.virtual_owners > stats.references {
+        return broken(
+            "bounds",
+            format!("{} virtual owners, {} references", stats.virtual_owners, stats.references),
+        );
+    }
+    let broken_invariants = collector.engine.verify();
+    match broken_invariants.first() {
+        Some(first) => broken("invariants", first.clone()),
+        None => Ok(()),
+    }
+}

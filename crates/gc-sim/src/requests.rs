@@ -1,0 +1,236 @@
+//! Effects as requests to the server, and answers as outcomes: what the adapter to a real API server does (spec
+//! `ownership-gc.md`, 4.5 to 4.7, 8 and 9), without a network.
+
+use gc_registry::api::DeleteOptions;
+use gc_registry::error::ApiError;
+use gc_types::{
+    Event, FinalizerName, ObjectKey, Outcome, OwnerReference, PropagationPolicy, Request, ResourceVersion,
+    Uid,
+};
+use serde_json::{Value, json};
+
+use crate::defects::{Defect, Saboteur};
+use crate::kinds::Kind;
+use crate::server::{Server, object_metadata};
+use crate::truth::observed;
+
+/// So often is the removal of a finalizer tried (spec section 8).
+const FINALIZER_TRIES: usize = 4;
+/// How far behind the cache of the defect `stale-reads` is.
+const STALE_BY: u64 = 12;
+
+/// An outcome, and what a barrier found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Performed {
+    /// Told first.
+    pub found: Vec<Event>,
+    /// Told then.
+    pub outcome: Outcome,
+}
+
+impl From<Outcome> for Performed {
+    fn from(outcome: Outcome) -> Self {
+        Self { found: Vec::new(), outcome }
+    }
+}
+
+/// What an error of the server means to a collector.
+fn outcome_of(error: &ApiError) -> Outcome {
+    match error.code {
+        404 if error.reason == "NotFound" => Outcome::Absent,
+        404 => Outcome::NotServed,
+        409 => Outcome::Conflict,
+        429 | 500.. => {
+            let seconds = error.details.as_ref().and_then(|details| details.retry_after_seconds);
+            Outcome::Failed {
+                message: error.message.clone(),
+                retry_after_milliseconds: seconds.map(|seconds| u64::from(seconds) * 1000),
+            }
+        }
+        code => Outcome::Refused { code, message: error.message.clone() },
+    }
+}
+
+fn reference_value(reference: &OwnerReference) -> Value {
+    let coordinates = &reference.coordinates;
+    let mut value = json!({
+        "apiVersion": &*coordinates.api_version, "kind": &*coordinates.kind,
+        "name": &*coordinates.name, "uid": coordinates.uid.to_string(),
+    });
+    if let Some(controller) = reference.controller {
+        value["controller"] = controller.into();
+    }
+    if let Some(block) = reference.block_owner_deletion {
+        value["blockOwnerDeletion"] = block.into();
+    }
+    value
+}
+
+/// One collector's requests about objects of one kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Performer<'a> {
+    /// The server.
+    pub server: &'a Server,
+    /// The kind.
+    pub kind: &'a Kind,
+    /// Who may spoil it.
+    pub saboteur: &'a Saboteur,
+}
+
+impl Performer<'_> {
+    /// Performs a request. `delivered` is how far the watch of the kind has come, unless it is being listed.
+    #[must_use]
+    pub fn perform(&self, request: &Request, delivered: Option<u64>) -> Performed {
+        match request {
+            Request::Delete { key, uid, resource_version, policy } => {
+                self.delete(key, uid, *resource_version, *policy).into()
+            }
+            Request::SetOwners { key, uid, resource_version, remaining } => {
+                self.set_owners(key, uid, *resource_version, remaining).into()
+            }
+            Request::RemoveFinalizer { key, uid, finalizer } => {
+                for _ in 1..FINALIZER_TRIES {
+                    match self.remove_finalizer(key, uid, *finalizer) {
+                        Outcome::Conflict => {}
+                        other => return other.into(),
+                    }
+                }
+                self.remove_finalizer(key, uid, *finalizer).into()
+            }
+            Request::Read { key } => self.read(key).into(),
+            Request::Barrier { resource, namespace, at_least } => {
+                let reached = *at_least != ResourceVersion::UNKNOWN
+                    && delivered.is_some_and(|delivered| delivered >= at_least.0);
+                if reached || self.saboteur.is(Defect::BarrierNotMade) {
+                    return Outcome::Applied(None).into();
+                }
+                match self.server.list(self.kind, namespace.as_deref().unwrap_or(""), None) {
+                    None => Outcome::NotServed.into(),
+                    Some(Err(error)) => outcome_of(&error).into(),
+                    Some(Ok(list)) => {
+                        let metadata = list.items.iter().filter_map(|item| object_metadata(item).ok());
+                        let found =
+                            metadata.map(|metadata| Event::Found(observed(metadata, *resource))).collect();
+                        Performed { found, outcome: Outcome::Applied(None) }
+                    }
+                }
+            }
+            Request::Note(_) => Outcome::Applied(None).into(),
+        }
+    }
+
+    fn delete(
+        &self,
+        key: &ObjectKey,
+        uid: &Uid,
+        version: Option<ResourceVersion>,
+        policy: PropagationPolicy,
+    ) -> Outcome {
+        let policy = match policy {
+            PropagationPolicy::Background => "Background",
+            PropagationPolicy::Foreground => "Foreground",
+            PropagationPolicy::Orphan => "Orphan",
+        };
+        let mut options = DeleteOptions {
+            precondition_uid: Some(uid.to_string()),
+            precondition_resource_version: version.map(|version| version.to_string()),
+            propagation_policy: Some(policy.to_owned()),
+            ..DeleteOptions::default()
+        };
+        if self.saboteur.is(Defect::NoGuardAtAll) {
+            options.precondition_uid = None;
+        }
+        match self.server.delete(self.kind, &key.namespace, &key.name, options) {
+            None => Outcome::NotServed,
+            Some(Ok(_)) => Outcome::Applied(None),
+            Some(Err(error)) => outcome_of(&error),
+        }
+    }
+
+    fn read(&self, key: &ObjectKey) -> Outcome {
+        let mut namespace = &*key.namespace;
+        if self.saboteur.is(Defect::OneNamespace) && !namespace.is_empty() {
+            namespace = "n";
+        }
+        if self.saboteur.is(Defect::StaleReads) {
+            let at = self.server.revision().saturating_sub(STALE_BY);
+            let Some(Ok(list)) = self.server.list(self.kind, namespace, Some(at)) else {
+                return Outcome::NotServed;
+            };
+            let items = list.items.iter().filter_map(|item| object_metadata(item).ok());
+            let mut found =
+                items.map(|item| observed(item, key.resource)).filter(|item| item.key.name == key.name);
+            return found.next().map_or(Outcome::Absent, Outcome::Found);
+        }
+        match self.server.get(self.kind, namespace, &key.name) {
+            None => Outcome::NotServed,
+            Some(Ok(metadata)) => Outcome::Found(observed(&metadata, key.resource)),
+            Some(Err(error)) => outcome_of(&error),
+        }
+    }
+
+    fn patch(&self, key: &ObjectKey, uid: &Uid, patch: Value) -> Outcome {
+        match self.server.merge(self.kind, &key.namespace, &key.name, patch) {
+            None => Outcome::NotServed,
+            Some(Ok(metadata)) => Outcome::Applied(Some(observed(&metadata, key.resource))),
+            Some(Err(error)) => match outcome_of(&error) {
+                // A patch that was refused because the object has another UID now found nothing to patch.
+                Outcome::Refused { code: 422, message } => match self.read(key) {
+                    Outcome::Found(found) if found.uid == *uid => Outcome::Refused { code: 422, message },
+                    Outcome::Found(_) | Outcome::Absent => Outcome::Absent,
+                    _ => Outcome::Refused { code: 422, message },
+                },
+                other => other,
+            },
+        }
+    }
+
+    fn set_owners(
+        &self,
+        key: &ObjectKey,
+        uid: &Uid,
+        version: ResourceVersion,
+        remaining: &[OwnerReference],
+    ) -> Outcome {
+        let references = match remaining {
+            [] => Value::Null,
+            some => some.iter().map(reference_value).collect(),
+        };
+        let patch = if self.saboteur.is(Defect::OwnersUnguarded) {
+            json!({"metadata": {"ownerReferences": references}})
+        } else {
+            json!({"metadata": {"uid": uid.to_string(), "resourceVersion": version.to_string(),
+                "ownerReferences": references}})
+        };
+        self.patch(key, uid, patch)
+    }
+
+    fn remove_finalizer(&self, key: &ObjectKey, uid: &Uid, finalizer: FinalizerName) -> Outcome {
+        let metadata = match self.server.get(self.kind, &key.namespace, &key.name) {
+            None => return Outcome::NotServed,
+            Some(Err(error)) => return outcome_of(&error),
+            Some(Ok(metadata)) => metadata,
+        };
+        if metadata["uid"].as_str() != Some(&uid.to_string()) && !self.saboteur.is(Defect::FinalizerByName) {
+            return Outcome::Absent;
+        }
+        let finalizer = finalizer.to_string();
+        let carried: Vec<&Value> = metadata["finalizers"].as_array().into_iter().flatten().collect();
+        if !carried.iter().any(|carried| carried.as_str() == Some(&finalizer)) {
+            return Outcome::Applied(Some(observed(&metadata, key.resource)));
+        }
+        let left: Vec<&Value> =
+            carried.iter().copied().filter(|carried| carried.as_str() != Some(&finalizer)).collect();
+        let is_last = left.is_empty();
+        let left = if is_last { Value::Null } else { json!(left) };
+        let patch = json!({"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
+            "finalizers": left}});
+        match self.patch(key, uid, patch) {
+            // The last finalizer takes the object along.
+            Outcome::Applied(_) if is_last && metadata.get("deletionTimestamp").is_some() => {
+                Outcome::Applied(None)
+            }
+            other => other,
+        }
+    }
+}

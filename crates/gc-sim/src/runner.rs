@@ -1,0 +1,188 @@
+//! Many worlds, one after the other; and, of one that failed, the short story of why.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::defects::Defect;
+use crate::oracle::{Exemptions, Violation};
+use crate::story::{Step, Story};
+use crate::world::{self, Options, Report};
+
+/// How many runs a story may take to be made short.
+pub const SHRINK_RUNS: usize = 600;
+
+/// Runs a story; a panic is a broken rule like any other.
+#[must_use]
+pub fn run_story(story: &Story, options: Options) -> Report {
+    let attempt = catch_unwind(AssertUnwindSafe(|| world::run(story, options)));
+    attempt.unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let message = text.unwrap_or_else(|| "a panic".to_owned());
+        Report { violation: Some(Violation { oracle: "panic", message }), ..Report::default() }
+    })
+}
+
+/// Runs the story of a seed.
+#[must_use]
+pub fn run_seed(seed: u64, options: Options) -> Report {
+    run_story(&Story::new(seed), options)
+}
+
+/// The shortest story found in which the same oracle is broken: client actions, faults and all other steps are left out
+/// as long as it is.
+#[must_use]
+pub fn shrink(story: &Story, options: Options, oracle: &str) -> Story {
+    let mut best = story.clone();
+    let mut runs = 0;
+    let fails = |candidate: &Story, runs: &mut usize| {
+        *runs += 1;
+        let report = run_story(candidate, Options { trace: false, ..options });
+        report.violation.is_some_and(|violation| violation.oracle == oracle)
+    };
+    let mut size = best.steps.len().div_ceil(2);
+    while size > 0 && runs < SHRINK_RUNS {
+        let mut start = 0;
+        while start < best.steps.len() && runs < SHRINK_RUNS {
+            let mut candidate = best.clone();
+            candidate.steps.drain(start..(start + size).min(best.steps.len()));
+            if fails(&candidate, &mut runs) {
+                best = candidate;
+            } else {
+                start += size;
+            }
+        }
+        size = if size == 1 { 0 } else { size.div_ceil(2) };
+    }
+    for index in 0..best.steps.len() {
+        let mut candidate = best.clone();
+        match &mut candidate.steps[index] {
+            Step::Serve(_, fault @ Some(_)) => *fault = None,
+            _ => continue,
+        }
+        if runs < SHRINK_RUNS && fails(&candidate, &mut runs) {
+            best = candidate;
+        }
+    }
+    best
+}
+
+/// What many worlds came to.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Worlds run.
+    pub seeds: u64,
+    /// See [`Report`].
+    pub events: u64,
+    /// See [`Report`].
+    pub requests: u64,
+    /// See [`Report`].
+    pub collected: u64,
+    /// See [`Report`].
+    pub exemptions: Exemptions,
+    /// See [`Report`].
+    pub happened: std::collections::BTreeMap<&'static str, u64>,
+    /// The seeds that failed, and how.
+    pub failures: Vec<(u64, Violation)>,
+}
+
+impl Summary {
+    /// Adds one world.
+    pub fn add(&mut self, seed: u64, report: Report) {
+        self.seeds += 1;
+        self.events += report.events;
+        self.requests += report.requests;
+        self.collected += report.collected;
+        self.exemptions.add(&report.exemptions);
+        for (what, count) in report.happened {
+            *self.happened.entry(what).or_default() += count;
+        }
+        if let Some(violation) = report.violation {
+            self.failures.push((seed, violation));
+        }
+    }
+
+    /// Adds those of another thread.
+    pub fn merge(&mut self, other: Self) {
+        self.seeds += other.seeds;
+        self.events += other.events;
+        self.requests += other.requests;
+        self.collected += other.collected;
+        self.exemptions.add(&other.exemptions);
+        for (what, count) in other.happened {
+            *self.happened.entry(what).or_default() += count;
+        }
+        self.failures.extend(other.failures);
+    }
+}
+
+/// Runs so many seeds, in as many threads; each world lives in one. Stops a thread at its tenth failure.
+#[must_use]
+pub fn run_seeds(from: u64, count: u64, threads: u64, options: Options) -> Summary {
+    const FAILURES_PER_THREAD: usize = 10;
+    let threads = threads.clamp(1, 64);
+    let mut total = Summary::default();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let mut summary = Summary::default();
+                    let mut seed = from + thread;
+                    while seed < from + count && summary.failures.len() < FAILURES_PER_THREAD {
+                        summary.add(seed, run_seed(seed, options));
+                        seed += threads;
+                    }
+                    summary
+                })
+            })
+            .collect();
+        for worker in workers {
+            if let Ok(summary) = worker.join() {
+                total.merge(summary);
+            }
+        }
+    });
+    total.failures.sort_by_key(|(seed, _)| *seed);
+    total
+}
+
+/// How a planted defect was found.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Seeds needed, one number for each try that found it.
+    pub needed: Vec<u64>,
+    /// The oracles that noticed, in the order of the tries.
+    pub oracles: Vec<&'static str>,
+    /// Tries made.
+    pub tries: u64,
+}
+
+impl Finding {
+    /// The median number of seeds needed, if every try found it.
+    #[must_use]
+    pub fn median(&self) -> Option<u64> {
+        let mut needed = self.needed.clone();
+        needed.sort_unstable();
+        (needed.len() as u64 == self.tries).then(|| needed.get(needed.len() / 2).copied()).flatten()
+    }
+}
+
+/// Plants a defect, and counts the seeds until it is noticed: so many tries, each from other seeds, each with at most so
+/// many of them.
+#[must_use]
+pub fn hunt(defect: Defect, tries: u64, seeds: u64) -> Finding {
+    let options = Options { defect: Some(defect), trace: false };
+    let mut finding = Finding { needed: Vec::new(), oracles: Vec::new(), tries };
+    for attempt in 0..tries {
+        let from = 1_000_000 * (attempt + 1);
+        for needed in 1..=seeds {
+            if let Some(violation) = run_seed(from + needed, options).violation {
+                finding.needed.push(needed);
+                finding.oracles.push(violation.oracle);
+                break;
+            }
+        }
+    }
+    finding
+}

@@ -1,0 +1,381 @@
+//! The API server of the world: the real registry over a memory store, whose every transaction is remembered so
+//! that the store can be put back to an earlier revision.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use gc_registry::api::{
+    Attributes, Authorizer, DeleteOptions, ListOptions, Object, ObjectList, Operation, PatchType,
+    RequestBody, RequestContext, RequestTarget, Response, ResponseBody, UserInfo, VersionMatch, WriteOptions,
+};
+use gc_registry::error::ApiError;
+use gc_registry::storage::{
+    Blocking, Change, Committed, GetAnswer, RangeAnswer, RangeOptions, Revision, Storage, StorageError,
+    Transaction, WatchItem, WatchStream,
+};
+use gc_registry::watch::Watch;
+use gc_registry::{Config, Registry};
+use gc_store::MemoryStorage;
+use serde_json::{Value, json};
+
+use crate::kinds::{KINDS, Kind, NAMESPACES};
+use crate::random::Random;
+
+/// Revision of an empty store; the first transaction makes the next one.
+const EMPTY: u64 = 1;
+
+/// A memory store that remembers its transactions.
+struct Recorded {
+    store: MemoryStorage,
+    log: Mutex<Vec<Transaction>>,
+}
+
+impl Recorded {
+    /// A store with this history.
+    fn replay(log: &[Transaction]) -> Self {
+        let store = MemoryStorage::default();
+        for transaction in log {
+            let unconditional = Transaction { conditions: Vec::new(), writes: transaction.writes.clone() };
+            // It was accepted by an equal store before.
+            let _ = store.commit(unconditional);
+        }
+        Self { store, log: Mutex::new(log.to_vec()) }
+    }
+
+    fn log(&self) -> Vec<Transaction> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Storage for Recorded {
+    fn blocks(&self) -> Blocking {
+        Blocking::Never
+    }
+
+    fn revision(&self) -> Result<Revision, StorageError> {
+        self.store.revision()
+    }
+
+    fn get(&self, key: &str, at: Option<Revision>) -> Result<GetAnswer, StorageError> {
+        self.store.get(key, at)
+    }
+
+    fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
+        self.store.range(prefix, options)
+    }
+
+    fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError> {
+        let before = self.store.revision()?;
+        let committed = self.store.commit(transaction.clone())?;
+        if let Committed::Done(revision) = committed
+            && revision > before
+        {
+            self.log.lock().unwrap_or_else(PoisonError::into_inner).push(transaction);
+        }
+        Ok(committed)
+    }
+
+    fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn WatchStream>, StorageError> {
+        self.store.watch(prefix, after)
+    }
+
+    fn compact(&self, revision: Revision) -> Result<(), StorageError> {
+        self.store.compact(revision)
+    }
+}
+
+struct Everybody;
+
+impl Authorizer for Everybody {
+    fn allows(&self, _user: &UserInfo, _attributes: &Attributes<'_>) -> bool {
+        true
+    }
+}
+
+/// The server and the log of what really happened.
+pub struct Server {
+    storage: Arc<Recorded>,
+    registry: Registry,
+    changes: Box<dyn WatchStream>,
+    user: UserInfo,
+    entropy: AtomicU64,
+    /// The server's clock, milliseconds since the epoch.
+    pub now: i64,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+/// What every world begins with: the namespaces and the definitions of the custom kinds.
+static BEGINNING: LazyLock<Vec<Transaction>> = LazyLock::new(|| {
+    let mut server = Server::over(&[], 0);
+    for name in NAMESPACES.iter().chain(&["default"]) {
+        server.create_in("", "v1", "namespaces", "", json!({"metadata": {"name": name}}));
+    }
+    for kind in KINDS.iter().filter(|kind| kind.custom) {
+        server.define(kind);
+    }
+    server.maintain();
+    server.storage.log()
+});
+
+/// A waker that nobody waits for: everything here is polled.
+pub(crate) fn polled() -> Context<'static> {
+    Context::from_waker(Waker::noop())
+}
+
+impl Server {
+    /// A server with namespaces and definitions, and chance of its own.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self::over(&BEGINNING, seed)
+    }
+
+    fn over(log: &[Transaction], seed: u64) -> Self {
+        let storage = Arc::new(Recorded::replay(log));
+        let newest = Revision(EMPTY + log.len() as u64);
+        let (registry, changes) = Self::open(&storage, newest);
+        Self {
+            storage,
+            registry,
+            changes,
+            user: UserInfo { name: "simulation".into(), ..UserInfo::default() },
+            entropy: AtomicU64::new(seed),
+            now: 1_800_000_000_000,
+        }
+    }
+
+    fn open(storage: &Arc<Recorded>, newest: Revision) -> (Registry, Box<dyn WatchStream>) {
+        let shared: Arc<dyn Storage> = Arc::clone(storage) as Arc<dyn Storage>;
+        let registry = match Registry::open(shared, Config::default()) {
+            Ok(registry) => registry,
+            Err(error) => panic!("a registry over a memory store opens: {error}"),
+        };
+        match storage.watch("/", newest) {
+            Ok(changes) => (registry, changes),
+            Err(error) => panic!("a memory store can be watched from now: {error}"),
+        }
+    }
+
+    /// The newest revision.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.storage.revision().map_or(0, |revision| revision.0)
+    }
+
+    /// Puts the store back by so many transactions, and starts over. Returns the revision it has now.
+    pub fn restore(&mut self, back: usize) -> u64 {
+        let mut log = self.storage.log();
+        let kept = log.len().saturating_sub(back).max(BEGINNING.len());
+        log.truncate(kept);
+        self.storage = Arc::new(Recorded::replay(&log));
+        let newest = Revision(EMPTY + kept as u64);
+        (self.registry, self.changes) = Self::open(&self.storage, newest);
+        newest.0
+    }
+
+    /// Forgets history before a revision, so that watches from before it must list again.
+    pub fn compact(&self) {
+        // The newest one can always be compacted to.
+        let _ = self.storage.compact(Revision(self.revision()));
+    }
+
+    /// What has changed since the last call, from the store's own log.
+    pub fn changes(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        while let Poll::Ready(Ok(item)) = self.changes.poll_next(&mut polled()) {
+            if let WatchItem::Change(change) = item {
+                changes.push(change);
+            }
+        }
+        changes
+    }
+
+    /// Everything stored under a prefix.
+    #[must_use]
+    pub fn stored(&self, prefix: &str) -> Vec<gc_registry::storage::KeyValue> {
+        self.storage.range(prefix, &RangeOptions::default()).map(|answer| answer.items).unwrap_or_default()
+    }
+
+    /// Moves changes to the watches of the API.
+    pub fn pump(&self) {
+        for _ in 0..64 {
+            // An error is a broken stream, which the next call replaces.
+            if self.registry.poll_pump(&mut polled()).is_pending() {
+                return;
+            }
+        }
+    }
+
+    /// Whether a kind is served.
+    #[must_use]
+    pub fn serves(&self, kind: &Kind) -> bool {
+        self.registry.catalog().find(kind.group, kind.versions[0], kind.resource).is_some()
+    }
+
+    fn with_context<T>(&self, f: impl FnOnce(&RequestContext<'_>) -> T) -> T {
+        let source = &self.entropy;
+        let entropy = || {
+            let number = source.fetch_add(1, Ordering::Relaxed);
+            let mut random = Random::new(number.wrapping_mul(0xd134_2543_de82_ef95));
+            u128::from(random.next()) << 64 | u128::from(random.next())
+        };
+        let context = RequestContext {
+            now: jiff_timestamp(self.now),
+            user: &self.user,
+            entropy: &entropy,
+            authorizer: &Everybody,
+            user_agent_manager: "simulation",
+        };
+        f(&context)
+    }
+
+    fn target(
+        &self,
+        (group, version, resource): (&str, &str, &str),
+        namespace: &str,
+        name: &str,
+    ) -> Option<RequestTarget> {
+        let catalog = self.registry.catalog();
+        let row = catalog.find(group, version, resource)?;
+        Some(RequestTarget {
+            resource: Arc::clone(row),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            subresource: String::new(),
+        })
+    }
+
+    /// A request about a kind; `None` if its path is not served.
+    pub fn request(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        operation: Operation,
+    ) -> Option<Result<Response, ApiError>> {
+        let target = self.target((kind.group, kind.versions[0], kind.resource), namespace, name)?;
+        Some(self.with_context(|context| self.registry.handle(&target, operation, context)))
+    }
+
+    fn create_in(&mut self, group: &str, version: &str, resource: &str, namespace: &str, object: Value) {
+        if let Some(target) = self.target((group, version, resource), namespace, "") {
+            let body = RequestBody { value: object, duplicates: Vec::new() };
+            let operation = Operation::Create(body, WriteOptions::default());
+            let result = self.with_context(|context| self.registry.handle(&target, operation, context));
+            debug_assert!(result.is_ok() || self.revision() > 3, "{result:?}");
+        }
+    }
+
+    /// Creates the definition of a custom kind, unless it is there.
+    pub fn define(&mut self, kind: &Kind) {
+        self.create_in("apiextensions.k8s.io", "v1", "customresourcedefinitions", "", kind.definition());
+    }
+
+    /// Deletes the definition of a custom kind.
+    pub fn undefine(&mut self, kind: &Kind) {
+        let path = ("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+        if let Some(target) = self.target(path, "", &kind.definition_name()) {
+            let operation = Operation::Delete(DeleteOptions::default());
+            // Not there: nothing to do.
+            let _ = self.with_context(|context| self.registry.handle(&target, operation, context));
+        }
+    }
+
+    /// The work of no request.
+    pub fn maintain(&mut self) {
+        self.pump();
+        // An error ends this run only.
+        let _ = self.with_context(|context| self.registry.maintain(context));
+        self.pump();
+    }
+
+    /// POST.
+    pub fn create(&self, kind: &Kind, namespace: &str, object: Value) -> Option<Result<Value, ApiError>> {
+        let body = RequestBody { value: object, duplicates: Vec::new() };
+        let result = self.request(kind, namespace, "", Operation::Create(body, WriteOptions::default()))?;
+        Some(result.and_then(|response| metadata(&response)))
+    }
+
+    /// PATCH with a merge patch; the metadata of the object as answered.
+    pub fn merge(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        patch: Value,
+    ) -> Option<Result<Value, ApiError>> {
+        let body = RequestBody { value: patch, duplicates: Vec::new() };
+        let operation = Operation::Patch(PatchType::Merge, body, WriteOptions::default());
+        Some(self.request(kind, namespace, name, operation)?.and_then(|response| metadata(&response)))
+    }
+
+    /// GET; the metadata.
+    #[must_use]
+    pub fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Option<Result<Value, ApiError>> {
+        let operation = Operation::Get { resource_version: String::new() };
+        Some(self.request(kind, namespace, name, operation)?.and_then(|response| metadata(&response)))
+    }
+
+    /// DELETE.
+    pub fn delete(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        options: DeleteOptions,
+    ) -> Option<Result<Response, ApiError>> {
+        self.request(kind, namespace, name, Operation::Delete(options))
+    }
+
+    /// LIST: newest, or as of a revision.
+    #[must_use]
+    pub fn list(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        at: Option<u64>,
+    ) -> Option<Result<ObjectList, ApiError>> {
+        let mut options = ListOptions::default();
+        if let Some(at) = at {
+            options.resource_version = at.to_string();
+            options.resource_version_match = Some(VersionMatch::Exact);
+        }
+        let answer = self.request(kind, namespace, "", Operation::List(options))?;
+        Some(answer.and_then(|response| match response.body {
+            ResponseBody::List(list) => Ok(list),
+            _ => Err(ApiError::internal("a list is answered by a list")),
+        }))
+    }
+
+    /// WATCH after a revision.
+    #[must_use]
+    pub fn watch(&self, kind: &Kind, after: u64) -> Option<Result<Watch, ApiError>> {
+        let target = self.target((kind.group, kind.versions[0], kind.resource), "", "")?;
+        let options = ListOptions {
+            resource_version: after.to_string(),
+            allow_watch_bookmarks: true,
+            ..ListOptions::default()
+        };
+        Some(self.registry.watch(&target, &options))
+    }
+}
+
+fn metadata(response: &Response) -> Result<Value, ApiError> {
+    match &response.body {
+        ResponseBody::Object(object) => object_metadata(object).cloned(),
+        _ => Ok(Value::Null),
+    }
+}
+
+pub(crate) fn object_metadata(object: &Object) -> Result<&Value, ApiError> {
+    object.metadata()
+}
+
+fn jiff_timestamp(milliseconds: i64) -> jiff::Timestamp {
+    jiff::Timestamp::from_millisecond(milliseconds).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+}

@@ -1,0 +1,227 @@
+//! A story: everything that will happen in a world, decided beforehand by its seed. Each step carries the number that
+//! all its own choices come from, so that a story from which steps were taken is a story still.
+
+use crate::random::Random;
+
+/// What goes wrong with one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RequestFault {
+    /// It times out and did not happen.
+    LostBefore,
+    /// It times out and did happen.
+    LostAfter,
+    /// Somebody writes the object just before.
+    Conflict,
+    /// 429 with Retry-After.
+    TooMany,
+    /// 500.
+    Internal,
+    /// 403.
+    Forbidden,
+    /// 404 without a Status: the path is not served.
+    PlainNotFound,
+}
+
+/// What goes wrong with the watch of one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StreamFault {
+    /// It is cut, and resumed where it was.
+    Cut,
+    /// It is cut for so long that the collector calls it stale.
+    Stale,
+    /// 410: the resource is listed anew; removals meanwhile are never told.
+    Expired,
+    /// As `Expired`, and the list comes from a cache that is behind.
+    StaleList,
+}
+
+/// What goes wrong with one round of discovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DiscoveryFault {
+    /// Nothing is answered.
+    Failed,
+    /// One group cannot be read.
+    GroupFailed,
+    /// One group is missing from an answer that says it is complete.
+    Omitted,
+}
+
+/// One step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A client does something.
+    Client(u64),
+    /// The watch of one resource delivers something.
+    Deliver(u64),
+    /// A collector is asked for effects.
+    Effects(u64),
+    /// One request reaches the server.
+    Serve(u64, Option<RequestFault>),
+    /// One answer reaches its collector.
+    Answer(u64),
+    /// Time passes.
+    Tick(u64),
+    /// The watch of one resource breaks.
+    Break(u64, StreamFault),
+    /// A round of discovery.
+    Discover(u64, Option<DiscoveryFault>),
+    /// The server does the work of no request, and nodes end their pods.
+    Housekeeping(u64),
+    /// A definition is deleted or made again.
+    Definition(u64),
+    /// The store forgets its history.
+    Compact,
+    /// The store is put back to an earlier revision.
+    Restore(u64),
+    /// The collector dies and another starts.
+    Crash(u64),
+    /// The leader stops moving, and another one takes over.
+    Pause,
+    /// The paused leader goes on where it was, unaware.
+    Resume,
+    /// It notices that it leads no more.
+    Retire,
+    /// The collector's clock jumps.
+    ClockJump(u64),
+}
+
+/// A fault and how often it comes, in a thousand steps (of requests, for those of requests) of a world in which things
+/// go badly.
+pub const REQUEST_FAULTS: [(RequestFault, u32); 7] = [
+    (RequestFault::LostBefore, 50),
+    (RequestFault::LostAfter, 60),
+    (RequestFault::Conflict, 70),
+    (RequestFault::TooMany, 25),
+    (RequestFault::Internal, 30),
+    (RequestFault::Forbidden, 15),
+    (RequestFault::PlainNotFound, 30),
+];
+
+/// See [`REQUEST_FAULTS`].
+pub const STREAM_FAULTS: [(StreamFault, u32); 4] = [
+    (StreamFault::Cut, 10),
+    (StreamFault::Stale, 6),
+    (StreamFault::Expired, 12),
+    (StreamFault::StaleList, 8),
+];
+
+/// See [`REQUEST_FAULTS`].
+pub const DISCOVERY_FAULTS: [(DiscoveryFault, u32); 3] =
+    [(DiscoveryFault::Failed, 4), (DiscoveryFault::GroupFailed, 5), (DiscoveryFault::Omitted, 5)];
+
+/// In a thousand steps of a world in which things go badly: a new or a deleted definition, forgotten history, a crash,
+/// a change of leaders, a jump of the clock.
+pub const RARE_FAULTS: [(&str, u32); 5] =
+    [("definition", 5), ("compact", 3), ("crash", 4), ("leader change", 6), ("clock jump", 3)];
+
+/// In a thousand worlds in which things go badly, so many have a store that is put back.
+pub const WORLDS_WITH_A_RESTORE: u32 = 150;
+
+/// How things go in a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weather {
+    /// Everything arrives, late.
+    Calm,
+    /// Some faults.
+    Changing,
+    /// All faults, at the full rates.
+    Bad,
+}
+
+/// Steps of a story at least, and how many more at most.
+const LENGTH: (usize, usize) = (60, 180);
+
+/// Everything that will happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Story {
+    /// The seed.
+    pub seed: u64,
+    /// How things go.
+    pub weather: Weather,
+    /// Whether a DELETE may go with the UID alone after conflicts (spec 4.5), which leaves a window (L16).
+    pub uid_only: bool,
+    /// How many effects may be in flight.
+    pub effects_in_flight: usize,
+    /// Kinds whose watches are far behind, one bit for each.
+    pub slow: u64,
+    /// What happens.
+    pub steps: Vec<Step>,
+}
+
+impl Story {
+    /// The story of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let weather = [Weather::Calm, Weather::Changing, Weather::Bad][random.weighted(&[2, 3, 5])];
+        let uid_only = random.chance(300);
+        let effects_in_flight = random.pick(&[1, 2, 4, 16, 256]);
+        let length = LENGTH.0 + random.below(LENGTH.1);
+        // How eager the network is differs between worlds: in some, watches are far behind.
+        let deliver = random.pick(&[10, 30, 60]);
+        let busy = random.pick(&[12, 25]);
+        let slow = if random.chance(500) { random.next() & random.next() } else { 0 };
+        let weights = [busy, deliver, 18, 24, 20, 6, 3];
+        let mut steps = vec![Step::Discover(random.next(), None)];
+        let restore = weather == Weather::Bad && random.chance(WORLDS_WITH_A_RESTORE);
+        let restore_at = restore.then(|| length / 3 + random.below(length / 2));
+        for index in 0..length {
+            if restore_at == Some(index) {
+                steps.push(Step::Restore(random.next()));
+            }
+            if let Some(fault) = rare(&mut random, weather) {
+                steps.push(fault);
+                continue;
+            }
+            let salt = random.next();
+            steps.push(match random.weighted(&weights) {
+                0 => Step::Client(salt),
+                1 => Step::Deliver(salt),
+                2 => Step::Effects(salt),
+                3 => Step::Serve(salt, request_fault(&mut random, weather)),
+                4 => Step::Answer(salt),
+                5 => Step::Tick(salt),
+                _ if random.chance(300) => Step::Discover(salt, None),
+                _ => Step::Housekeeping(salt),
+            });
+        }
+        Self { seed, weather, uid_only, effects_in_flight, slow, steps }
+    }
+}
+
+fn scaled(rate: u32, weather: Weather) -> u32 {
+    match weather {
+        Weather::Calm => 0,
+        Weather::Changing => rate.div_ceil(3),
+        Weather::Bad => rate,
+    }
+}
+
+fn request_fault(random: &mut Random, weather: Weather) -> Option<RequestFault> {
+    REQUEST_FAULTS.into_iter().find(|(_, rate)| random.chance(scaled(*rate, weather))).map(|(fault, _)| fault)
+}
+
+fn rare(random: &mut Random, weather: Weather) -> Option<Step> {
+    for (fault, rate) in STREAM_FAULTS {
+        if random.chance(scaled(rate, weather)) {
+            return Some(Step::Break(random.next(), fault));
+        }
+    }
+    for (fault, rate) in DISCOVERY_FAULTS {
+        if random.chance(scaled(rate, weather)) {
+            return Some(Step::Discover(random.next(), Some(fault)));
+        }
+    }
+    for (fault, rate) in RARE_FAULTS {
+        if random.chance(scaled(rate, weather)) {
+            return Some(match fault {
+                "definition" => Step::Definition(random.next()),
+                "compact" => Step::Compact,
+                "crash" => Step::Crash(random.next()),
+                "leader change" => [Step::Pause, Step::Resume, Step::Retire][random.weighted(&[3, 5, 2])],
+                _ => Step::ClockJump(random.next()),
+            });
+        }
+    }
+    None
+}

@@ -1,0 +1,372 @@
+//! What is really so, told by the store's own log of changes and by nothing that a collector believes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gc_registry::storage::Change;
+use gc_types::{
+    Coordinates, DeletionState, ObjectKey, ObservedObject, OwnerReference, ResourceId, ResourceVersion,
+    Scope, Uid,
+};
+use serde_json::Value;
+
+use crate::kinds::{KINDS, Kind, NAMESPACES};
+use crate::server::Server;
+
+/// Who caused a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Actor {
+    /// A client, or the server for itself.
+    Others,
+    /// A collector, by its number.
+    Collector(usize),
+}
+
+/// An object as it really is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrueObject {
+    /// Index into [`KINDS`].
+    pub kind: usize,
+    /// Its metadata; the number of the resource is the index of the kind.
+    pub object: ObservedObject,
+    /// Whether it waits for its grace period to end.
+    pub graceful: bool,
+}
+
+impl TrueObject {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> &'static Kind {
+        &KINDS[self.kind]
+    }
+
+    /// `Kind/name@namespace`.
+    #[must_use]
+    pub fn show(&self) -> String {
+        show(self.kind, &self.object.key.namespace, &self.object.key.name)
+    }
+}
+
+/// `Kind/name@namespace`, without `@` at cluster scope.
+#[must_use]
+pub fn show(kind: usize, namespace: &str, name: &str) -> String {
+    let kind = KINDS[kind].kind;
+    if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{name}@{namespace}") }
+}
+
+/// What a reference amounts to by the rules of the specification alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OwnerState {
+    /// The owner lives.
+    Lives,
+    /// It waits in foreground deletion.
+    Waits,
+    /// It orphans its dependents.
+    Orphans,
+    /// Nothing with its UID is where the reference leads.
+    Absent,
+    /// The reference cannot be followed: it counts as living.
+    Undecidable,
+}
+
+/// Everything that lives, and what of its past the oracles ask for.
+#[derive(Clone, Debug, Default)]
+pub struct Truth {
+    objects: BTreeMap<Uid, TrueObject>,
+    past: BTreeMap<Uid, TrueObject>,
+    /// When a reference (dependent, owner) was written, and when it became one that blocks.
+    written: BTreeMap<(Uid, Uid), u64>,
+    blocks_since: BTreeMap<(Uid, Uid), u64>,
+    /// When an object was first marked for deletion with one of the two finalizers.
+    orphaning_since: BTreeMap<Uid, u64>,
+    waiting_since: BTreeMap<Uid, u64>,
+    /// Whose waiting was ended, and by whom.
+    unwaited: BTreeMap<Uid, BTreeSet<Actor>>,
+    /// Objects whose deletion was changed after it had begun, by a client.
+    minds_changed: BTreeSet<Uid>,
+    /// The newest revision.
+    pub revision: u64,
+}
+
+/// One change of one object of the kinds of the world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrueChange {
+    /// As it was; `None` if it was created.
+    pub before: Option<TrueObject>,
+    /// As it is; `None` if it was removed.
+    pub after: Option<TrueObject>,
+    /// When.
+    pub revision: u64,
+}
+
+/// Reads metadata as an adapter does.
+#[must_use]
+pub fn observed(metadata: &Value, resource: ResourceId) -> ObservedObject {
+    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let list = |field: &str| metadata[field].as_array().map(Vec::as_slice).unwrap_or_default();
+    let owners = list("ownerReferences")
+        .iter()
+        .map(|owner| OwnerReference {
+            coordinates: Coordinates {
+                api_version: text(owner, "apiVersion").into(),
+                kind: text(owner, "kind").into(),
+                name: text(owner, "name").into(),
+                uid: Uid::new(owner["uid"].as_str().unwrap_or_default()),
+            },
+            controller: owner["controller"].as_bool(),
+            block_owner_deletion: owner["blockOwnerDeletion"].as_bool(),
+        })
+        .collect();
+    let finalizers: Vec<&str> = list("finalizers").iter().filter_map(Value::as_str).collect();
+    ObservedObject {
+        key: ObjectKey {
+            resource,
+            namespace: text(metadata, "namespace").into(),
+            name: text(metadata, "name").into(),
+        },
+        uid: Uid::new(metadata["uid"].as_str().unwrap_or_default()),
+        resource_version: ResourceVersion::parse(metadata["resourceVersion"].as_str().unwrap_or_default()),
+        owners,
+        deletion: DeletionState {
+            deleting: metadata.get("deletionTimestamp").is_some(),
+            foreground: finalizers.contains(&"foregroundDeletion"),
+            orphan: finalizers.contains(&"orphan"),
+            foreign_finalizers: finalizers
+                .iter()
+                .any(|name| !matches!(*name, "foregroundDeletion" | "orphan")),
+        },
+    }
+}
+
+fn parse(kind: usize, bytes: &[u8], revision: u64) -> Option<TrueObject> {
+    let value: Value = serde_json::from_slice(bytes).ok()?;
+    let metadata = value.get("metadata")?;
+    let mut object = observed(metadata, ResourceId(u32::try_from(kind).unwrap_or(0)));
+    object.resource_version = ResourceVersion(revision);
+    let graceful = metadata["deletionGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds > 0);
+    Some(TrueObject { kind, object, graceful })
+}
+
+fn kind_of(key: &str) -> Option<usize> {
+    KINDS.iter().position(|kind| key.starts_with(&kind.prefix()))
+}
+
+impl Truth {
+    /// Every object, by UID.
+    pub fn objects(&self) -> impl Iterator<Item = &TrueObject> {
+        self.objects.values()
+    }
+
+    /// The object with a UID.
+    #[must_use]
+    pub fn get(&self, uid: &Uid) -> Option<&TrueObject> {
+        self.objects.get(uid)
+    }
+
+    /// The object at a place.
+    #[must_use]
+    pub fn at(&self, kind: usize, namespace: &str, name: &str) -> Option<&TrueObject> {
+        self.objects.values().find(|known| {
+            known.kind == kind && *known.object.key.namespace == *namespace && *known.object.key.name == *name
+        })
+    }
+
+    /// Reads a change. `None` if it is of no kind of the world.
+    #[must_use]
+    pub fn read(change: &Change) -> Option<TrueChange> {
+        let kind = kind_of(&change.key)?;
+        let before = change
+            .previous
+            .as_ref()
+            .and_then(|previous| parse(kind, &previous.value, previous.mod_revision.0));
+        let after = change.value.as_ref().and_then(|value| parse(kind, value, change.revision.0));
+        Some(TrueChange { before, after, revision: change.revision.0 })
+    }
+
+    /// Takes in a change.
+    pub fn apply(&mut self, change: &TrueChange, actor: Actor) {
+        self.revision = self.revision.max(change.revision);
+        if let Some(gone) = &change.before
+            && change.after.as_ref().is_none_or(|after| after.object.uid != gone.object.uid)
+        {
+            self.objects.remove(&gone.object.uid);
+            self.past.insert(gone.object.uid.clone(), gone.clone());
+        }
+        self.remember(change, actor);
+        if let Some(present) = &change.after {
+            self.objects.insert(present.object.uid.clone(), present.clone());
+        }
+    }
+
+    /// An object that is no more, as it was last.
+    #[must_use]
+    pub fn past(&self, uid: &Uid) -> Option<&TrueObject> {
+        self.past.get(uid)
+    }
+
+    /// Whether a reference of an object leads to this object.
+    #[must_use]
+    pub fn leads_to(dependent: &ObservedObject, owner: &OwnerReference, target: &TrueObject) -> bool {
+        let reference = &owner.coordinates;
+        let kind = target.kind();
+        let reachable =
+            kind.scope == Scope::Cluster || target.object.key.namespace == dependent.key.namespace;
+        reference.uid == target.object.uid
+            && kind.kind == &*reference.kind
+            && kind.is_served_as(&reference.api_version)
+            && target.object.key.name == reference.name
+            && reachable
+    }
+
+    fn remember(&mut self, change: &TrueChange, actor: Actor) {
+        let Some(after) = &change.after else {
+            if let Some(before) = &change.before {
+                let uid = &before.object.uid;
+                self.written.retain(|(dependent, _), _| dependent != uid);
+                self.blocks_since.retain(|(dependent, _), _| dependent != uid);
+            }
+            return;
+        };
+        let object = &after.object;
+        let mut edges = BTreeSet::new();
+        let mut blocking = BTreeSet::new();
+        for owner in &object.owners {
+            let edge = (object.uid.clone(), owner.coordinates.uid.clone());
+            if owner.block_owner_deletion == Some(true) {
+                blocking.insert(edge.clone());
+            }
+            edges.insert(edge);
+        }
+        self.written.retain(|edge, _| edge.0 != object.uid || edges.contains(edge));
+        self.blocks_since.retain(|edge, _| edge.0 != object.uid || blocking.contains(edge));
+        for edge in edges {
+            self.written.entry(edge).or_insert(change.revision);
+        }
+        for edge in blocking {
+            self.blocks_since.entry(edge).or_insert(change.revision);
+        }
+        let former = change.before.as_ref().map(|before| before.object.deletion).unwrap_or_default();
+        let present = object.deletion;
+        if present.deleting && present.orphan {
+            self.orphaning_since.entry(object.uid.clone()).or_insert(change.revision);
+        }
+        if present.deleting && present.foreground {
+            self.waiting_since.entry(object.uid.clone()).or_insert(change.revision);
+        }
+        if former.deleting && former.foreground && !present.foreground {
+            self.unwaited.entry(object.uid.clone()).or_default().insert(actor);
+        }
+        if former.deleting
+            && actor == Actor::Others
+            && (former.foreground, former.orphan) != (present.foreground, present.orphan)
+        {
+            self.minds_changed.insert(object.uid.clone());
+        }
+    }
+
+    /// The store was put back: what is there is read again, what was remembered of later times is forgotten.
+    pub fn restored(&mut self, server: &Server) {
+        let newest = server.revision();
+        self.objects.clear();
+        for (index, kind) in KINDS.iter().enumerate() {
+            for stored in server.stored(&kind.prefix()) {
+                if let Some(object) = parse(index, &stored.value, stored.mod_revision.0) {
+                    self.objects.insert(object.object.uid.clone(), object);
+                }
+            }
+        }
+        for memory in [&mut self.written, &mut self.blocks_since] {
+            memory.retain(|_, revision| *revision <= newest);
+        }
+        for memory in [&mut self.orphaning_since, &mut self.waiting_since] {
+            memory.retain(|_, revision| *revision <= newest);
+        }
+        let present: Vec<TrueObject> = self.objects.values().cloned().collect();
+        for object in present {
+            let revision = object.object.resource_version.0;
+            self.remember(&TrueChange { before: None, after: Some(object), revision }, Actor::Others);
+        }
+        self.revision = newest;
+    }
+
+    /// What a reference of an object amounts to.
+    #[must_use]
+    pub fn owner_state(&self, dependent: &ObservedObject, owner: &OwnerReference) -> OwnerState {
+        let reference = &owner.coordinates;
+        let Some(kind) = KINDS
+            .iter()
+            .position(|kind| kind.kind == &*reference.kind && kind.is_served_as(&reference.api_version))
+        else {
+            return OwnerState::Undecidable;
+        };
+        let namespaced = KINDS[kind].scope == Scope::Namespaced;
+        if namespaced && dependent.key.namespace.is_empty() {
+            return OwnerState::Undecidable;
+        }
+        let namespace = if namespaced { &*dependent.key.namespace } else { "" };
+        let found = self.objects.get(&reference.uid).filter(|found| {
+            found.kind == kind
+                && *found.object.key.namespace == *namespace
+                && found.object.key.name == reference.name
+        });
+        match found {
+            None => OwnerState::Absent,
+            Some(owner) if owner.object.deletion.deleting && owner.object.deletion.orphan => {
+                OwnerState::Orphans
+            }
+            Some(owner) if owner.object.deletion.deleting && owner.object.deletion.foreground => {
+                OwnerState::Waits
+            }
+            Some(_) => OwnerState::Lives,
+        }
+    }
+
+    /// What every reference of an object amounts to.
+    #[must_use]
+    pub fn owner_states(&self, dependent: &ObservedObject) -> Vec<OwnerState> {
+        dependent.owners.iter().map(|owner| self.owner_state(dependent, owner)).collect()
+    }
+
+    /// Since when an object has had a reference to an owner.
+    #[must_use]
+    pub fn written(&self, dependent: &Uid, owner: &Uid) -> Option<u64> {
+        self.written.get(&(dependent.clone(), owner.clone())).copied()
+    }
+
+    /// Since when it has blocked that owner.
+    #[must_use]
+    pub fn blocks_since(&self, dependent: &Uid, owner: &Uid) -> Option<u64> {
+        self.blocks_since.get(&(dependent.clone(), owner.clone())).copied()
+    }
+
+    /// When an object was first marked to orphan its dependents.
+    #[must_use]
+    pub fn orphaning_since(&self, uid: &Uid) -> Option<u64> {
+        self.orphaning_since.get(uid).copied()
+    }
+
+    /// When an object was first marked to wait for its dependents.
+    #[must_use]
+    pub fn waiting_since(&self, uid: &Uid) -> Option<u64> {
+        self.waiting_since.get(uid).copied()
+    }
+
+    /// Whether somebody else than this collector ended its waiting, so that the collector could not know.
+    #[must_use]
+    pub fn unwaited_by_another(&self, uid: &Uid, collector: usize) -> bool {
+        self.unwaited
+            .get(uid)
+            .is_some_and(|actors| actors.iter().any(|actor| *actor != Actor::Collector(collector)))
+    }
+
+    /// Whether a client changed how its deletion deals with dependents, after it had begun.
+    #[must_use]
+    pub fn mind_changed(&self, uid: &Uid) -> bool {
+        self.minds_changed.contains(uid)
+    }
+
+    /// A namespace by number.
+    #[must_use]
+    pub fn namespace(index: usize) -> &'static str {
+        NAMESPACES[index % NAMESPACES.len()]
+    }
+}

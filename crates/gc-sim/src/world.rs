@@ -1,0 +1,644 @@
+//! The world: one thread in which a story happens to a server, its clients, and its collectors.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use gc_ownership::Config;
+use gc_types::{Outcome, Request};
+
+use crate::clients;
+use crate::collector::{Collector, Flight, Return};
+use crate::defects::{Defect, Saboteur};
+use crate::kinds::KINDS;
+use crate::oracle::{self, Exemptions, Oracle, Scene, Violation};
+use crate::random::Random;
+use crate::requests::{Performed, Performer};
+use crate::server::Server;
+use crate::story::{RequestFault, Step, Story};
+use crate::truth::{Actor, Truth, show};
+
+/// Time that passes in an ordinary step, at most, milliseconds.
+const STEP_MILLISECONDS: usize = 200;
+/// How far back a store is put, at most, in transactions.
+const RESTORED_BACK: usize = 25;
+/// How long everything may take to come to rest once faults have stopped, simulated milliseconds.
+pub const REST_MILLISECONDS: i64 = 12_000_000;
+/// How many rounds of deliveries, requests and answers that may take.
+pub const REST_ROUNDS: usize = 3_000;
+/// The invariants are verified at every so many steps.
+const VERIFIED_EVERY: usize = 16;
+
+/// How a run is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// A defect to plant.
+    pub defect: Option<Defect>,
+    /// Whether to write down what happens.
+    pub trace: bool,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The first rule that was broken.
+    pub violation: Option<Violation>,
+    /// Events that engines were told.
+    pub events: u64,
+    /// Requests that reached the server from collectors.
+    pub requests: u64,
+    /// Objects that collectors deleted.
+    pub collected: u64,
+    /// What was not judged.
+    pub exemptions: Exemptions,
+    /// How often each thing happened.
+    pub happened: BTreeMap<&'static str, u64>,
+    /// What happened, if it was asked for.
+    pub trace: Vec<String>,
+    /// A number that two runs share only if they were alike.
+    pub digest: u64,
+}
+
+/// A world in which a story happens.
+#[derive(Debug)]
+pub struct World<'a> {
+    story: &'a Story,
+    options: Options,
+    server: Server,
+    truth: Truth,
+    oracle: Oracle,
+    collectors: Vec<Collector>,
+    born: usize,
+    /// Requests of collectors that are no more, still on their way.
+    adrift: Vec<Flight>,
+    known_kinds: BTreeMap<usize, Vec<bool>>,
+    now: i64,
+    report: Report,
+}
+
+/// Makes a story happen.
+#[must_use]
+pub fn run(story: &Story, options: Options) -> Report {
+    let mut world = World::new(story, options);
+    if let Err(violation) = world.happen() {
+        world.note(|| format!("VIOLATION {violation}"));
+        world.report.violation = Some(violation);
+    }
+    world.report.exemptions = world.oracle.exemptions;
+    for collector in &world.collectors {
+        world.report.events += collector.events;
+    }
+    world.digest(world.report.events);
+    world.report
+}
+
+impl<'a> World<'a> {
+    fn new(story: &'a Story, options: Options) -> Self {
+        let mut world = Self {
+            story,
+            options,
+            server: Server::new(story.seed),
+            truth: Truth::default(),
+            oracle: Oracle::default(),
+            collectors: Vec::new(),
+            born: 0,
+            adrift: Vec::new(),
+            known_kinds: BTreeMap::new(),
+            now: 1_000,
+            report: Report::default(),
+        };
+        world.begin_collector();
+        world
+    }
+
+    fn note(&mut self, text: impl FnOnce() -> String) {
+        if self.options.trace {
+            self.report.trace.push(text());
+        }
+    }
+
+    fn digest(&mut self, number: u64) {
+        self.report.digest = (self.report.digest ^ number).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
+    }
+
+    fn happened(&mut self, what: &'static str) {
+        *self.report.happened.entry(what).or_default() += 1;
+    }
+
+    fn begin_collector(&mut self) {
+        let config = Config {
+            effects_in_flight: self.story.effects_in_flight,
+            conflicts_before_uid_only: if self.story.uid_only { 3 } else { u32::MAX },
+            ..Config::default()
+        };
+        let mut collector = Collector::new(self.born, config, Saboteur::new(self.options.defect));
+        self.born += 1;
+        collector.tick(self.now);
+        collector.discover(&self.server, None, 0);
+        self.remember_kinds(&collector);
+        // Most collectors hear quickly what there is; some are surprised in the middle of it.
+        if !self.born.is_multiple_of(4) {
+            for position in 0..collector.watched() {
+                for _ in 0..3 {
+                    if let Some(id) = collector.resource_at(position) {
+                        collector.deliver(id, 64, &self.server);
+                    }
+                }
+            }
+        }
+        self.collectors.push(collector);
+    }
+
+    fn remember_kinds(&mut self, collector: &Collector) {
+        let known = (0..KINDS.len()).map(|kind| collector.resource_of(kind).is_some()).collect();
+        self.known_kinds.insert(collector.number, known);
+    }
+
+    fn happen(&mut self) -> Result<(), Violation> {
+        for (index, step) in self.story.steps.iter().enumerate() {
+            self.step(*step)?;
+            if index.is_multiple_of(VERIFIED_EVERY) {
+                for collector in &self.collectors {
+                    oracle::judge_bounds(collector)?;
+                }
+            }
+            self.digest(self.server.revision());
+        }
+        self.note(|| "-- faults end, everything arrives".to_owned());
+        self.rest()?;
+        if let Some(collector) = self.collectors.first() {
+            oracle::judge_rest(&self.truth, collector)?;
+        }
+        self.note(|| "-- clients take off their finalizers".to_owned());
+        for target in self.truth.clone().objects().filter(|target| target.object.deletion.foreign_finalizers)
+        {
+            clients::release(&self.server, target);
+        }
+        self.absorb_others();
+        self.rest()?;
+        match self.collectors.first() {
+            Some(collector) => oracle::judge_rest(&self.truth, collector),
+            None => Ok(()),
+        }
+    }
+
+    // ---- steps ----
+
+    fn step(&mut self, step: Step) -> Result<(), Violation> {
+        match step {
+            Step::Client(salt) => {
+                let what = clients::act(&self.server, &self.truth, salt);
+                self.note(|| what);
+                self.absorb_others();
+            }
+            Step::Deliver(salt) => self.deliver(salt),
+            Step::Effects(salt) => self.take_effects(salt),
+            Step::Serve(salt, fault) => return self.serve_some(salt, fault),
+            Step::Answer(salt) => self.answer_some(salt),
+            Step::Tick(salt) => {
+                let mut random = Random::new(salt);
+                let long = random.chance(40);
+                let passed = if long { 31_000 } else { random.below(STEP_MILLISECONDS) };
+                self.pass(i64::try_from(passed).unwrap_or(0));
+            }
+            Step::Break(salt, fault) => {
+                let mut random = Random::new(salt);
+                if let Some(index) = self.moving(&mut random) {
+                    let collector = &mut self.collectors[index];
+                    if let Some(id) = collector.resource_at(random.below(64)) {
+                        collector.break_stream(id, fault, &self.server);
+                        let kind = collector.kind_of(id).unwrap_or(0);
+                        self.happened("streams broken");
+                        self.note(|| format!("  watch of {}: {fault:?}", KINDS[kind].resource));
+                    }
+                }
+            }
+            Step::Discover(salt, fault) => {
+                let mut random = Random::new(salt);
+                if let Some(index) = self.moving(&mut random) {
+                    let mut collector = self.collectors.remove(index);
+                    collector.discover(&self.server, fault, random.next());
+                    self.remember_kinds(&collector);
+                    self.collectors.insert(index, collector);
+                    if let Some(fault) = fault {
+                        self.happened("discoveries failed");
+                        self.note(|| format!("  discovery: {fault:?}"));
+                    }
+                }
+            }
+            Step::Housekeeping(_) => self.keep_house(),
+            Step::Definition(salt) => self.define(salt),
+            Step::Compact => {
+                self.server.compact();
+                self.note(|| "  history is compacted".to_owned());
+            }
+            Step::Restore(salt) => self.restore(salt),
+            Step::Crash(salt) => self.crash(salt),
+            Step::Pause => {
+                if self.collectors.len() == 1 {
+                    self.collectors[0].paused = true;
+                    self.begin_collector();
+                    self.happened("leader changes");
+                    self.note(|| "  the leader stops moving, another takes over".to_owned());
+                }
+            }
+            Step::Resume => {
+                if self.collectors.len() > 1 && std::mem::take(&mut self.collectors[0].paused) {
+                    self.happened("old leaders woken");
+                    self.note(|| "  the old leader goes on, unaware".to_owned());
+                }
+            }
+            Step::Retire => self.retire(),
+            Step::ClockJump(salt) => {
+                let mut random = Random::new(salt);
+                let jump = random.pick(&[-3_600_000, -5_000, 5_000, 45_000, 3_600_000]);
+                if let Some(index) = self.moving(&mut random) {
+                    self.collectors[index].clock_error += jump;
+                    self.happened("clock jumps");
+                    self.note(|| format!("  the clock jumps by {jump} ms"));
+                    self.pass(0);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A collector that moves.
+    fn moving(&self, random: &mut Random) -> Option<usize> {
+        let moving: Vec<usize> =
+            (0..self.collectors.len()).filter(|&index| !self.collectors[index].paused).collect();
+        (!moving.is_empty()).then(|| moving[random.below(moving.len())])
+    }
+
+    fn pass(&mut self, milliseconds: i64) {
+        self.now += milliseconds;
+        self.server.now += milliseconds;
+        for collector in self.collectors.iter_mut().filter(|collector| !collector.paused) {
+            collector.tick(self.now);
+        }
+    }
+
+    fn deliver(&mut self, salt: u64) {
+        let mut random = Random::new(salt);
+        let Some(index) = self.moving(&mut random) else { return };
+        for _ in 0..6 {
+            let (position, most) = (random.below(64), 1 + random.below(4));
+            let patience = random.chance(125);
+            let collector = &mut self.collectors[index];
+            let Some(id) = collector.resource_at(position) else { return };
+            let kind = collector.kind_of(id).unwrap_or(0);
+            if self.story.slow & (1 << kind) != 0 && !patience {
+                continue;
+            }
+            if collector.deliver(id, most, &self.server) {
+                self.note(|| format!("  told of {}", KINDS[kind].resource));
+                return;
+            }
+        }
+    }
+
+    fn take_effects(&mut self, salt: u64) {
+        let mut random = Random::new(salt);
+        let Some(index) = self.moving(&mut random) else { return };
+        let most = 1 + random.below(4);
+        let before = self.collectors[index].requests.len();
+        self.collectors[index].take_effects(most, &self.server);
+        self.note_decisions(index, before);
+    }
+
+    fn note_decisions(&mut self, index: usize, before: usize) {
+        if !self.options.trace {
+            return;
+        }
+        let collector = &self.collectors[index];
+        let new = collector.requests.iter().skip(before);
+        let lines: Vec<String> = new
+            .map(|flight| {
+                let what = show_request(collector, &flight.effect.request);
+                format!("  collector {} wants {what}: {}", collector.number, flight.effect.reason)
+            })
+            .collect();
+        self.report.trace.extend(lines);
+    }
+
+    fn serve_some(&mut self, salt: u64, fault: Option<RequestFault>) -> Result<(), Violation> {
+        let mut random = Random::new(salt);
+        if !self.adrift.is_empty() && random.chance(500) {
+            let index = random.below(self.adrift.len());
+            let flight = self.adrift.swap_remove(index);
+            return self.serve(None, &flight, fault).map(|_| ());
+        }
+        // A request that is on its way arrives also while its sender stands still.
+        let senders: Vec<usize> =
+            (0..self.collectors.len()).filter(|&index| !self.collectors[index].requests.is_empty()).collect();
+        if senders.is_empty() {
+            return Ok(());
+        }
+        let sender = senders[random.below(senders.len())];
+        let requests = &mut self.collectors[sender].requests;
+        let index = random.below(requests.len());
+        let flight = requests.swap_remove(index);
+        let performed = self.serve(Some(sender), &flight, fault)?;
+        self.return_to(sender, &flight, performed);
+        Ok(())
+    }
+
+    fn return_to(&mut self, sender: usize, flight: &Flight, performed: Performed) {
+        let Performed { found, outcome } = performed;
+        self.collectors[sender].returns.push(Return { found, effect: flight.effect.id, outcome });
+    }
+
+    fn answer_some(&mut self, salt: u64) {
+        let mut random = Random::new(salt);
+        let Some(index) = self.moving(&mut random) else { return };
+        let collector = &mut self.collectors[index];
+        if collector.returns.is_empty() {
+            return;
+        }
+        let answer = collector.returns.swap_remove(random.below(collector.returns.len()));
+        self.report.digest ^= answer.effect.0;
+        collector.take_return(answer, &self.server);
+    }
+
+    fn keep_house(&mut self) {
+        self.server.maintain();
+        clients::end_pods(&self.server, &self.truth);
+        self.absorb_others();
+    }
+
+    fn define(&mut self, salt: u64) {
+        let custom: Vec<usize> = (0..KINDS.len()).filter(|&index| KINDS[index].custom).collect();
+        let mut random = Random::new(salt);
+        let kind = &KINDS[custom[random.below(custom.len())]];
+        if self.server.serves(kind) {
+            self.server.undefine(kind);
+            self.note(|| format!("the definition of {} is deleted", kind.resource));
+        } else {
+            self.server.define(kind);
+            self.note(|| format!("the definition of {} is made again", kind.resource));
+        }
+        self.happened("definitions changed");
+        self.keep_house();
+    }
+
+    fn restore(&mut self, salt: u64) {
+        let back = 1 + Random::new(salt).below(RESTORED_BACK);
+        let newest = self.server.restore(back);
+        self.truth.restored(&self.server);
+        self.oracle.restored();
+        self.adrift.clear();
+        for collector in &mut self.collectors {
+            collector.disconnect(&self.server);
+        }
+        self.happened("stores restored");
+        self.note(|| format!("the store is put back to revision {newest}"));
+    }
+
+    /// What a collector that is no more had sent may still arrive.
+    fn set_adrift(&mut self, collector: Collector, random: &mut Random) {
+        self.report.events += collector.events;
+        for flight in collector.requests {
+            if random.chance(500) {
+                self.adrift.push(flight);
+            }
+        }
+    }
+
+    fn crash(&mut self, salt: u64) {
+        let mut random = Random::new(salt);
+        let Some(index) = self.moving(&mut random) else { return };
+        let collector = self.collectors.remove(index);
+        self.happened("crashes");
+        self.note(|| format!("  collector {} dies, another starts", collector.number));
+        self.set_adrift(collector, &mut random);
+        self.begin_collector();
+    }
+
+    fn retire(&mut self) {
+        if self.collectors.len() > 1 {
+            let collector = self.collectors.remove(0);
+            self.note(|| format!("  collector {} retires", collector.number));
+            self.set_adrift(collector, &mut Random::new(self.story.seed));
+        }
+    }
+
+    // ---- requests ----
+
+    /// Changes that no collector made.
+    fn absorb_others(&mut self) {
+        for change in self.server.changes() {
+            let Some(change) = Truth::read(&change) else { continue };
+            for side in [&change.before, &change.after].into_iter().flatten() {
+                self.oracle.excuse(&side.object.uid);
+            }
+            self.truth.apply(&change, Actor::Others);
+        }
+    }
+
+    fn serve(
+        &mut self,
+        sender: Option<usize>,
+        flight: &Flight,
+        fault: Option<RequestFault>,
+    ) -> Result<Performed, Violation> {
+        let Some(kind) = flight.kind else { return Ok(Outcome::NotServed.into()) };
+        if let Some(fault) = fault {
+            self.happened("requests failed");
+            if let Some(outcome) = self.fail(fault, kind, flight) {
+                self.note(|| format!("  {} fails: {fault:?}", show_kind(kind, &flight.effect.request)));
+                self.oracle.count(flight, &outcome, self.born)?;
+                return Ok(outcome.into());
+            }
+        }
+        let honest = Saboteur::default();
+        let performed = {
+            let collector = sender.map(|sender| &self.collectors[sender]);
+            let saboteur = collector.map_or(&honest, Collector::saboteur);
+            let delivered = match (&flight.effect.request, collector) {
+                (Request::Barrier { resource, .. }, Some(collector)) => collector.delivered(*resource),
+                _ => None,
+            };
+            let performer = Performer { server: &self.server, kind: &KINDS[kind], saboteur };
+            performer.perform(&flight.effect.request, delivered)
+        };
+        self.report.requests += 1;
+        self.note(|| {
+            let outcome = show_outcome(&performed.outcome);
+            format!("  {} -> {outcome}", show_kind(kind, &flight.effect.request))
+        });
+        self.judge(flight)?;
+        self.oracle.count(flight, &performed.outcome, self.born)?;
+        if fault == Some(RequestFault::LostAfter) {
+            self.note(|| "    the answer is lost".to_owned());
+            if !matches!(performed.outcome, Outcome::Failed { .. }) {
+                self.oracle.count_lost(flight);
+            }
+            return Ok(failed("timeout", None).into());
+        }
+        Ok(performed)
+    }
+
+    /// What a fault before the request leads to; `None` if the request arrives all the same.
+    fn fail(&mut self, fault: RequestFault, kind: usize, flight: &Flight) -> Option<Outcome> {
+        match fault {
+            RequestFault::LostBefore => Some(failed("timeout", None)),
+            RequestFault::LostAfter => None,
+            RequestFault::Conflict => {
+                if let Some(key) = key_of(&flight.effect.request)
+                    && let Some(target) = self.truth.at(kind, &key.namespace, &key.name)
+                {
+                    let what = clients::touch(&self.server, target, flight.effect.id.0);
+                    self.note(|| format!("{what} (just before a request)"));
+                    self.absorb_others();
+                }
+                None
+            }
+            RequestFault::TooMany => Some(failed("too many requests", Some(1_000))),
+            RequestFault::Internal => Some(failed("internal error", None)),
+            RequestFault::Forbidden => Some(Outcome::Refused { code: 403, message: "forbidden".to_owned() }),
+            RequestFault::PlainNotFound => Some(Outcome::NotServed),
+        }
+    }
+
+    /// Judges what a request changed, from the store's log.
+    fn judge(&mut self, flight: &Flight) -> Result<(), Violation> {
+        let mut judged = false;
+        for change in self.server.changes() {
+            let Some(change) = Truth::read(&change) else { continue };
+            let known_kinds = self.known_kinds.get(&flight.collector).map(Vec::as_slice).unwrap_or_default();
+            let scene = Scene { truth: &self.truth, flight, uid_only: self.story.uid_only, known_kinds };
+            // A pod without a node is marked and removed by one request: the first change is the decision.
+            if !std::mem::replace(&mut judged, true) {
+                self.oracle.judge(&scene, &change)?;
+            }
+            if matches!(flight.effect.request, Request::Delete { .. }) {
+                self.report.collected += 1;
+            }
+            self.truth.apply(&change, Actor::Collector(flight.collector));
+        }
+        Ok(())
+    }
+
+    // ---- rest ----
+
+    /// Faults have stopped: everything arrives, and time passes until nothing more happens.
+    fn rest(&mut self) -> Result<(), Violation> {
+        while self.collectors.len() > 1 {
+            self.retire();
+        }
+        for flight in std::mem::take(&mut self.adrift) {
+            self.serve(None, &flight, None)?;
+        }
+        if let Some(collector) = self.collectors.first_mut() {
+            collector.paused = false;
+        }
+        for kind in KINDS.iter().filter(|kind| kind.custom) {
+            self.server.maintain();
+            self.server.define(kind);
+        }
+        self.keep_house();
+        let end = self.now + REST_MILLISECONDS;
+        for _ in 0..REST_ROUNDS {
+            if self.round()? {
+                continue;
+            }
+            self.keep_house();
+            let collector = &mut self.collectors[0];
+            collector.discover(&self.server, None, 0);
+            if self.round()? {
+                continue;
+            }
+            let collector = &self.collectors[0];
+            // A clock that went back has to get there first: until then the collector repeats the last time.
+            let due = collector.engine.next_wakeup().map(|due| due.0 - (self.now + collector.clock_error));
+            match due {
+                Some(wait) if self.now + wait.max(0) <= end => self.pass(wait.max(0)),
+                _ => return Ok(()),
+            }
+        }
+        let message = format!("no rest after {REST_ROUNDS} rounds");
+        Err(Violation { oracle: "liveness", message })
+    }
+
+    /// Everything that is on its way arrives. False if there was nothing.
+    fn round(&mut self) -> Result<bool, Violation> {
+        let mut any = false;
+        let collector = &mut self.collectors[0];
+        for position in 0..collector.watched() {
+            if let Some(id) = collector.resource_at(position) {
+                any |= collector.deliver(id, 64, &self.server);
+            }
+        }
+        for answer in std::mem::take(&mut collector.returns) {
+            collector.take_return(answer, &self.server);
+            any = true;
+        }
+        for flight in std::mem::take(&mut self.collectors[0].requests) {
+            let performed = self.serve(Some(0), &flight, None)?;
+            self.return_to(0, &flight, performed);
+            any = true;
+        }
+        let before = self.collectors[0].requests.len();
+        any |= self.collectors[0].take_effects(usize::MAX, &self.server) > 0;
+        self.note_decisions(0, before);
+        Ok(any)
+    }
+}
+
+fn failed(message: &str, retry_after_milliseconds: Option<u64>) -> Outcome {
+    Outcome::Failed { message: message.to_owned(), retry_after_milliseconds }
+}
+
+fn key_of(request: &Request) -> Option<&gc_types::ObjectKey> {
+    match request {
+        Request::Delete { key, .. }
+        | Request::SetOwners { key, .. }
+        | Request::RemoveFinalizer { key, .. }
+        | Request::Read { key } => Some(key),
+        Request::Barrier { .. } | Request::Note(_) => None,
+    }
+}
+
+fn show_request(collector: &Collector, request: &Request) -> String {
+    let resource = match request {
+        Request::Barrier { resource, .. } => Some(*resource),
+        other => key_of(other).map(|key| key.resource),
+    };
+    show_kind(resource.and_then(|resource| collector.kind_of(resource)).unwrap_or(0), request)
+}
+
+fn show_kind(kind: usize, request: &Request) -> String {
+    let place = |key: &gc_types::ObjectKey| show(kind, &key.namespace, &key.name);
+    match request {
+        Request::Delete { key, resource_version, policy, .. } => match resource_version {
+            Some(version) => format!("delete {} {policy:?} at {version}", place(key)),
+            None => format!("delete {} {policy:?} by uid", place(key)),
+        },
+        Request::SetOwners { key, resource_version, remaining, .. } => {
+            let mut names = String::new();
+            for owner in remaining {
+                // Writing to a string cannot fail.
+                let _ = write!(names, " {}/{}", owner.coordinates.kind, owner.coordinates.name);
+            }
+            format!("owners of {} at {resource_version}:{names}", place(key))
+        }
+        Request::RemoveFinalizer { key, finalizer, .. } => format!("take {finalizer} off {}", place(key)),
+        Request::Read { key } => format!("read {}", place(key)),
+        Request::Barrier { at_least, namespace, .. } => {
+            let namespace = namespace.as_deref().unwrap_or("*");
+            format!("barrier {} {namespace} at {at_least}", KINDS[kind].resource)
+        }
+        Request::Note(note) => format!("note {} {}", place(&note.about), note.reason),
+    }
+}
+
+fn show_outcome(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Applied(_) => "applied".to_owned(),
+        Outcome::Found(object) => format!("found {} at {}", object.uid, object.resource_version),
+        Outcome::Absent => "absent".to_owned(),
+        Outcome::Conflict => "conflict".to_owned(),
+        Outcome::NotServed => "not served".to_owned(),
+        Outcome::Refused { code, message } => format!("{code}: {message}"),
+        Outcome::Failed { message, .. } => format!("failed: {message}"),
+    }
+}
