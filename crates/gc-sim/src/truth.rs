@@ -221,6 +221,10 @@ impl Truth {
         let Some(after) = &change.after else {
             if let Some(before) = &change.before {
                 let uid = &before.object.uid;
+                let former = before.object.deletion;
+                if actor == Actor::Others && former.deleting && (former.foreground || former.orphan) {
+                    self.minds_changed.insert(uid.clone());
+                }
                 self.written.retain(|(dependent, _), _| dependent != uid);
                 self.blocks_since.retain(|(dependent, _), _| dependent != uid);
             }

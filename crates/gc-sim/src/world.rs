@@ -542,6 +542,12 @@ impl<'a> World<'a> {
                 continue;
             }
             self.keep_house();
+            // A definition that was still going could not be made again before.
+            for kind in KINDS.iter().filter(|kind| kind.custom) {
+                if !self.server.serves(kind) {
+                    self.server.define(kind);
+                }
+            }
             let collector = &mut self.collectors[0];
             collector.discover(&self.server, None, 0);
             if self.round()? {

@@ -176,7 +176,11 @@ impl Engine {
             // (Versions of one object can be compared also where those of different resources cannot.)
             let older = known_versions && version < present && source != Source::List;
             let relisted = source == Source::List && self.graph.has(node, Flag::GRANTED);
-            if older || (known_versions && version == present && !relisted) {
+            // The same version may mean something else only after a restored backup, which a list shows.
+            let differs = source == Source::List
+                && (self.graph.deletion(node) != object.deletion
+                    || !self.graph.owners_equal(node, &object.owners));
+            if older || (known_versions && version == present && !relisted && !differs) {
                 if source == Source::Watch && comparable && synced && !older {
                     self.progressed(resource, version);
                 }
@@ -224,6 +228,10 @@ impl Engine {
             self.first_seen(node);
         }
         self.after_unlink(&unlinked);
+        if new_version {
+            // What was granted shows in it, whoever told: the watch will bring nothing newer.
+            self.graph.set(node, Flag::GRANTED, false);
+        }
         if (new_version && source == Source::Watch) || source == Source::List {
             self.graph.set(node, Flag::GRANTED, false);
             // Whether its finalizer is off, after a removal of unknown fate, only a read tells.
