@@ -18,9 +18,6 @@ use crate::server::{Server, object_metadata, polled};
 use crate::story::{DiscoveryFault, StreamFault};
 use crate::truth::observed;
 
-/// How far back the list of [`StreamFault::StaleList`] is.
-const STALE_LIST_BY: u64 = 8;
-
 /// Where the watch of a resource is.
 enum Stream {
     Unlisted,
@@ -36,7 +33,6 @@ struct Watcher {
     delivered: u64,
     ever_synced: bool,
     announced_stale: bool,
-    stale_list: bool,
     relisted: bool,
 }
 
@@ -309,10 +305,6 @@ impl Collector {
             StreamFault::Cut | StreamFault::Stale if open => watcher.stream = Stream::Cut,
             StreamFault::Cut | StreamFault::Stale => {}
             StreamFault::Expired => watcher.stream = Stream::Unlisted,
-            StreamFault::StaleList => {
-                watcher.stream = Stream::Unlisted;
-                watcher.stale_list = true;
-            }
         }
         if fault != StreamFault::Cut && watcher.ever_synced && !watcher.announced_stale {
             watcher.announced_stale = true;
@@ -362,7 +354,6 @@ impl Watcher {
             delivered: 0,
             ever_synced: false,
             announced_stale: false,
-            stale_list: false,
             relisted: false,
         }
     }
@@ -405,18 +396,7 @@ impl Watcher {
     }
 
     fn begin_list(&mut self, id: ResourceId, server: &Server, events: &mut Vec<Event>) {
-        // A list from a cache that is behind, if the server keeps that much history.
-        let stale = std::mem::take(&mut self.stale_list)
-            .then(|| server.revision().saturating_sub(STALE_LIST_BY).max(1))
-            .and_then(|at| server.list(&KINDS[self.kind], "", Some(at)))
-            .and_then(Result::ok);
-        let list = match stale {
-            Some(list) => list,
-            None => match server.list(&KINDS[self.kind], "", None) {
-                Some(Ok(list)) => list,
-                _ => return,
-            },
-        };
+        let Some(Ok(list)) = server.list(&KINDS[self.kind], "", None) else { return };
         let items = list.items.iter().filter_map(|item| object_metadata(item).ok());
         let items = items.map(|metadata| Event::Observed(observed(metadata, id))).collect();
         self.stream = Stream::Listing { items, version: list.resource_version.parse().unwrap_or(0) };

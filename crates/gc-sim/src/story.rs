@@ -31,8 +31,6 @@ pub enum StreamFault {
     Stale,
     /// 410: the resource is listed anew; removals meanwhile are never told.
     Expired,
-    /// As `Expired`, and the list comes from a cache that is behind.
-    StaleList,
 }
 
 /// What goes wrong with one round of discovery.
@@ -98,12 +96,8 @@ pub const REQUEST_FAULTS: [(RequestFault, u32); 7] = [
 ];
 
 /// See [`REQUEST_FAULTS`].
-pub const STREAM_FAULTS: [(StreamFault, u32); 4] = [
-    (StreamFault::Cut, 10),
-    (StreamFault::Stale, 6),
-    (StreamFault::Expired, 12),
-    (StreamFault::StaleList, 8),
-];
+pub const STREAM_FAULTS: [(StreamFault, u32); 3] =
+    [(StreamFault::Cut, 10), (StreamFault::Stale, 8), (StreamFault::Expired, 16)];
 
 /// See [`REQUEST_FAULTS`].
 pub const DISCOVERY_FAULTS: [(DiscoveryFault, u32); 3] =

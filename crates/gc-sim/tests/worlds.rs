@@ -1,15 +1,13 @@
-//! Many worlds, judged by the oracles; small worlds, all of them; and proof that the oracles have teeth.
+//! Many worlds, judged by the oracles.
 
 use std::fmt::Write as _;
 
-use gc_sim::defects::DEFECTS;
-use gc_sim::runner::{hunt, run_seed, run_seeds, run_story, shrink};
-use gc_sim::small::explore;
+use gc_sim::runner::{run_seed, run_seeds, run_story, shrink};
 use gc_sim::story::Story;
 use gc_sim::world::Options;
 
 /// Worlds of one test; several tests run at a time.
-const SEEDS_PER_TEST: u64 = 2_500;
+const SEEDS_PER_TEST: u64 = 300;
 
 fn nothing_breaks(from: u64, count: u64) {
     let summary = run_seeds(from, count, 1, Options::default());
@@ -70,29 +68,4 @@ fn a_failure_becomes_a_short_story() {
     let again = run_story(&short, options).violation.map(|violation| violation.oracle);
     assert_eq!(again, Some(violation.oracle));
     assert!(short.steps.len() * 2 < story.steps.len(), "{} of {}", short.steps.len(), story.steps.len());
-}
-
-#[test]
-fn two_objects_in_every_order() {
-    let census = explore(2, 6, 1);
-    assert_eq!(census.violations, Vec::new());
-    assert_eq!(census.worlds, 16 * 2 * 3 * 2 * 3);
-}
-
-#[test]
-fn three_objects_in_every_graph() {
-    let census = explore(3, 2, 1);
-    assert_eq!(census.violations, Vec::new());
-    assert_eq!(census.worlds, 512 * 2 * 4 * 3 * 3);
-}
-
-#[test]
-fn planted_defects_are_noticed() {
-    let mut missed = Vec::new();
-    for (defect, name, _) in DEFECTS {
-        if hunt(defect, 1, 400).median().is_none() {
-            missed.push(name);
-        }
-    }
-    assert_eq!(missed, Vec::<&str>::new());
 }

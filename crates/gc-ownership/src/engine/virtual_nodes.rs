@@ -260,7 +260,10 @@ impl Engine {
     /// History went backwards: no proof of absence holds any more, every one is looked at again.
     pub(super) fn doubt_absence(&mut self) {
         self.absent.clear();
-        self.verifications.clear();
+        // Who waited for a look has to ask again, also where the owner is known at another place.
+        for identity in std::mem::take(&mut self.verifications).keys() {
+            self.enqueue_claimants(identity);
+        }
         for owner in self.graph.slots() {
             if self.graph.has(owner, Flag::GONE) {
                 self.graph.forget_place(owner);
