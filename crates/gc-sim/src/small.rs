@@ -245,7 +245,7 @@ impl State {
                     );
                 }
             }
-            Request::Read { .. } | Request::Barrier { .. } | Request::Note(_) => {}
+            Request::Read { .. } | Request::Barrier { .. } | Request::Note(_) | Request::Guarded { .. } => {}
         }
         Ok(())
     }

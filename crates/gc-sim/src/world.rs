@@ -600,7 +600,7 @@ fn key_of(request: &Request) -> Option<&gc_types::ObjectKey> {
         | Request::SetOwners { key, .. }
         | Request::RemoveFinalizer { key, .. }
         | Request::Read { key } => Some(key),
-        Request::Barrier { .. } | Request::Note(_) => None,
+        Request::Barrier { .. } | Request::Note(_) | Request::Guarded { .. } => None,
     }
 }
 
@@ -634,6 +634,7 @@ fn show_kind(kind: usize, request: &Request) -> String {
             format!("barrier {} {namespace} at {at_least}", KINDS[kind].resource)
         }
         Request::Note(note) => format!("note {} {}", place(&note.about), note.reason),
+        Request::Guarded { .. } => "a guarded request".to_owned(),
     }
 }
 
