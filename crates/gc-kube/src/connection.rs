@@ -35,7 +35,7 @@ pub const WATCHES_PER_CONNECTION: usize = 64;
 /// A short request is given up after this time.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The head of the answer to a list or watch must come within this time.
-pub const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+pub const LIST_TIMEOUT: Duration = Duration::from_mins(1);
 /// A body that is read whole may be so large (a page of a list).
 pub const MAX_BODY_BYTES: usize = 64 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -230,6 +230,7 @@ impl ApiClient {
 }
 
 /// Reads an answer whole, up to [`MAX_BODY_BYTES`].
+#[must_use]
 pub fn collect(response: Response<Body>) -> BoxFuture<'static, Result<Answer, RequestError>> {
     Box::pin(async move {
         let (head, mut body) = response.into_parts();

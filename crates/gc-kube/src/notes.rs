@@ -25,7 +25,7 @@ const REMEMBERED: usize = 4096;
 /// From so many different messages about one subject on …
 const MESSAGES_BEFORE_FOLDING: usize = 10;
 /// … within this time, they are folded into one Event.
-const FOLDING_INTERVAL: Duration = Duration::from_secs(600);
+const FOLDING_INTERVAL: Duration = Duration::from_mins(10);
 /// So many Events about one object at once …
 const BUCKET_SIZE: f64 = 25.0;
 /// … and one more per so many seconds.
@@ -317,7 +317,7 @@ mod tests {
         let written =
             (0..40).filter(|_| correlator.correlate(subject("a"), REASON, "m".into(), now).is_some());
         assert_eq!(written.count(), 25);
-        let later = now + Duration::from_secs(300);
+        let later = now + Duration::from_mins(5);
         assert!(correlator.correlate(subject("a"), REASON, "m".into(), later).is_some());
         assert!(correlator.correlate(subject("a"), REASON, "m".into(), later).is_none());
     }

@@ -182,7 +182,7 @@ fn d26_to_d34_which_gc_finalizers_are_set() {
                 object["spec"] = json!({"selector": {"a": "b"}, "template": template});
             }
             "v1/events" => {
-                object["involvedObject"] = json!({"kind": "Pod", "name": "p", "namespace": "default"})
+                object["involvedObject"] = json!({"kind": "Pod", "name": "p", "namespace": "default"});
             }
             _ => {}
         }

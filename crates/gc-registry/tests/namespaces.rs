@@ -12,6 +12,7 @@ const NS: &str = "v1/namespaces";
 const CRD: &str = "apiextensions.k8s.io/v1/customresourcedefinitions";
 const WIDGETS: &str = "example.com/v1/widgets";
 
+#[allow(clippy::needless_pass_by_value, reason = "a document written in place reads best")]
 fn create(world: &World, name: &str, metadata: Value) -> Value {
     let mut object = json!({"metadata": {"name": name}});
     for (key, value) in metadata.as_object().into_iter().flatten() {

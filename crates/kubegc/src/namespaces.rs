@@ -25,9 +25,9 @@ const CONCURRENT_NAMESPACES: usize = 10;
 /// Resources of one namespace that are emptied at a time.
 const CONCURRENT_RESOURCES: usize = 8;
 /// All namespaces are looked through this often (`--namespace-sync-period`).
-const SYNC_PERIOD: Duration = Duration::from_secs(300);
+const SYNC_PERIOD: Duration = Duration::from_mins(5);
 const FIRST_RETRY: Duration = Duration::from_millis(5);
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
+const LONGEST_RETRY: Duration = Duration::from_mins(1);
 /// Names that wait to be taken; more are found by the next look through all namespaces.
 const QUEUED_NAMES: usize = 10_000;
 /// Tries to write a status or the finalizers over conflicts.

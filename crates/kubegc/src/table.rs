@@ -29,11 +29,11 @@ impl Table {
         };
         let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
         for row in &self.rows {
-            let mut line = String::new();
+            let mut line = Vec::new();
             for (cell, width) in row.iter().zip(&widths) {
-                line.push_str(&format!("{cell:<width$}   "));
+                write!(line, "{cell:<width$}   ")?;
             }
-            writeln!(out, "{}", line.trim_end())?;
+            writeln!(out, "{}", String::from_utf8_lossy(&line).trim_end())?;
         }
         Ok(())
     }

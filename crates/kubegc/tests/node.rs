@@ -114,7 +114,7 @@ fn what_is_wrong_is_said_in_one_line() {
     fake.state().api = "runtime.v1.";
     fake.state().ready = false;
     fake.state().images = vec![image(1, 1)];
-    let (exit, text) = said(&mut agent(&fake, &ALL).args(["--minimum-image-ttl-duration", "0s"]));
+    let (exit, text) = said(agent(&fake, &ALL).args(["--minimum-image-ttl-duration", "0s"]));
     assert_eq!((exit, error(&text).contains("says that it is not ready")), (Some(1), true), "T150: {text}");
     assert_eq!(fake.state().images.len(), 1);
     fake.state().ready = true;

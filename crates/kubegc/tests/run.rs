@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use support::Kubegc;
 
 /// Nothing here takes so long, unless it never happens.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kubegc-garbage-collector";
 

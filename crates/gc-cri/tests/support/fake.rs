@@ -127,7 +127,7 @@ impl State {
             "ListImages" => Answer::one(&cri::ListImagesResponse { images: self.images.clone() }),
             "StreamImages" => {
                 let images = self.images.clone();
-                self.stream(images, |images| cri::ListImagesResponse { images }.encode_to_vec())
+                self.stream(&images, |images| cri::ListImagesResponse { images }.encode_to_vec())
             }
             "ImageStatus" => {
                 let image = self.images.iter().find(|image| image.id == named).cloned();
@@ -148,7 +148,7 @@ impl State {
             }
             "StreamContainers" => {
                 let containers = self.filtered_containers(body);
-                self.stream(containers, |containers| {
+                self.stream(&containers, |containers| {
                     cri::ListContainersResponse { containers }.encode_to_vec()
                 })
             }
@@ -157,7 +157,7 @@ impl State {
             }
             "StreamPodSandboxes" => {
                 let items = self.filtered_sandboxes(body);
-                self.stream(items, |items| cri::ListPodSandboxResponse { items }.encode_to_vec())
+                self.stream(&items, |items| cri::ListPodSandboxResponse { items }.encode_to_vec())
             }
             "ContainerStatus" => self.container_status(named),
             "StopContainer" | "StopPodSandbox" => Answer::one(&cri::Empty {}),
@@ -175,7 +175,7 @@ impl State {
         }
     }
 
-    fn stream<T: Clone>(&self, items: Vec<T>, encode: impl Fn(Vec<T>) -> Vec<u8>) -> Answer {
+    fn stream<T: Clone>(&self, items: &[T], encode: impl Fn(Vec<T>) -> Vec<u8>) -> Answer {
         match self.stream_chunk {
             Some(chunk) => Answer::Messages(items.chunks(chunk).map(|part| encode(part.to_vec())).collect()),
             None => Answer::failure(code::UNIMPLEMENTED, "unknown method"),

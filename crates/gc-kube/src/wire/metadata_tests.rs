@@ -5,10 +5,10 @@ use serde_json::json;
 
 fn varint(mut number: u64, into: &mut Vec<u8>) {
     while number >= 0x80 {
-        into.push((number & 0x7f) as u8 | 0x80);
+        into.push(u8::try_from(number & 0x7f).unwrap() | 0x80);
         number >>= 7;
     }
-    into.push(number as u8);
+    into.push(u8::try_from(number).unwrap());
 }
 
 fn bytes_field(number: u64, content: &[u8], into: &mut Vec<u8>) {

@@ -26,7 +26,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 /// How long a cascade may take for each thousand dependents, and in all at least.
 const PATIENCE_PER_THOUSAND: Duration = Duration::from_secs(10);
-const PATIENCE_AT_LEAST: Duration = Duration::from_secs(60);
+const PATIENCE_AT_LEAST: Duration = Duration::from_mins(1);
 
 /// Measures a collector from outside.
 #[derive(Debug, Parser)]

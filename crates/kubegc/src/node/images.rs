@@ -239,7 +239,9 @@ impl Remover<'_> {
                 Step::Met => return Ok(true),
                 Step::Remove(batch) if !self.stop.is_requested() => {
                     let done = self.remove_batch(batch, observation, report).await?;
-                    done.iter().for_each(|(removal, outcome)| run.report(removal, *outcome));
+                    for (removal, outcome) in &done {
+                        run.report(removal, *outcome);
+                    }
                 }
                 Step::Remove(_) => return Ok(false),
                 Step::Exhausted => {

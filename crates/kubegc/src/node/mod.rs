@@ -107,7 +107,9 @@ pub(crate) fn run(options: NodeOptions) -> Result<()> {
         None => Value::Null,
     };
     let (config, notices) = config::resolve(&file, &options.flags).map_err(crate::UsageError::new)?;
-    notices.iter().for_each(|notice| info!("{notice}"));
+    for notice in &notices {
+        info!("{notice}");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -220,8 +220,8 @@ pub(super) fn write_images(
     let mut values = Vec::new();
     for image in &observation.images {
         let record = history.get(&image.id);
-        let used = record.and_then(|record| record.last_used());
-        let first_seen = record.map(|record| record.first_seen());
+        let used = record.and_then(gc_retention::images::history::ImageRecord::last_used);
+        let first_seen = record.map(gc_retention::images::history::ImageRecord::first_seen);
         let shared = unique.get(&image.id).map(|unique| image.size_bytes.saturating_sub(*unique));
         let verdict = verdicts.get(&image.id).cloned().unwrap_or_default();
         let id = image.id.as_str();

@@ -154,7 +154,12 @@ mod tests {
             layers: vec![],
         };
         let mut history = ImageHistory::default();
-        history.observe(&[image.clone()], &[image.id].into(), UnixNanoseconds(5), UnixNanoseconds(7));
+        history.observe(
+            std::slice::from_ref(&image),
+            &[image.id.clone()].into(),
+            UnixNanoseconds(5),
+            UnixNanoseconds(7),
+        );
         history
     }
 

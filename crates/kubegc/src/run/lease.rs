@@ -63,7 +63,7 @@ impl Leadership {
     /// Without an election: always.
     pub(super) fn always() -> Self {
         // Far beyond the life of a process, and far within what a clock can hold.
-        let until = Instant::now() + Duration::from_secs(100 * 365 * 86_400);
+        let until = Instant::now() + Duration::from_hours(876_000);
         Self { until: Arc::new(Mutex::new(Some(until))), held: watch::Sender::new(false) }
     }
 
@@ -167,7 +167,7 @@ impl Candidate {
                 }
                 Tried::HeldByOther => {}
                 Tried::Failed(why) => {
-                    tracing::warn!(lease = %self.title(), why, "the lease cannot be had yet")
+                    tracing::warn!(lease = %self.title(), why, "the lease cannot be had yet");
                 }
             }
             tokio::time::sleep(self.options.retry_period.mul_f64(spread())).await;

@@ -21,7 +21,7 @@ use tonic_prost::ProstCodec;
 use crate::messages as cri;
 
 /// How long anything may take before the test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 /// Static, so that an image needs nothing else.
 const BUSYBOX: &str = "/bin/busybox";
 /// CRI's namespace option for "of the node".
@@ -472,7 +472,11 @@ fn random_layer(seed: u64, bytes: usize) -> Vec<u8> {
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::new();
+    for byte in bytes {
+        text += &format!("{byte:02x}");
+    }
+    text
 }
 
 fn digest(bytes: &[u8]) -> String {

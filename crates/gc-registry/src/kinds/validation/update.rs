@@ -73,10 +73,10 @@ fn main(target: Target<'_>, new: &Value, old: &Value, report: &mut Report) {
         ("discovery.k8s.io", "endpointslices") => report.immutable(new, old, &["addressType"]),
         ("networking.k8s.io", "ingressclasses") => report.immutable(new, old, &["spec", "controller"]),
         ("node.k8s.io", "runtimeclasses") => report.immutable(new, old, &["handler"]),
-        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
-            if at(new, &["roleRef"]) != at(old, &["roleRef"]) {
-                report.invalid("roleRef", at(new, &["roleRef"]), "cannot change roleRef");
-            }
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings")
+            if at(new, &["roleRef"]) != at(old, &["roleRef"]) =>
+        {
+            report.invalid("roleRef", at(new, &["roleRef"]), "cannot change roleRef");
         }
         ("scheduling.k8s.io", "priorityclasses") => {
             if at(new, &["value"]) != at(old, &["value"]) {
@@ -202,7 +202,7 @@ fn active_deadline(new: &Value, old: &Value, report: &mut Report) {
             }
         }
         (None, Some(_)) => {
-            report.invalid(field, None, "must not update from a positive integer to nil value")
+            report.invalid(field, None, "must not update from a positive integer to nil value");
         }
         (None, None) => {}
     }

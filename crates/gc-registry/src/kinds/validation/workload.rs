@@ -104,7 +104,7 @@ pub(super) fn deployment(object: &Value, report: &mut Report) {
         }
         "RollingUpdate" => match update {
             None => {
-                report.required("spec.strategy.rollingUpdate", "this should be defaulted and never be nil")
+                report.required("spec.strategy.rollingUpdate", "this should be defaulted and never be nil");
             }
             Some(update) => rolling_update(update, "spec.strategy.rollingUpdate", report),
         },
