@@ -78,7 +78,7 @@ fn references(truth: &Truth, random: &mut Random, own: Option<&ObservedObject>) 
         match random.below(30) {
             0 => reference["name"] = random.pick(&NAMES).into(),
             1 => {
-                (reference["apiVersion"], reference["kind"]) = (UNKNOWN_KIND.0.into(), UNKNOWN_KIND.1.into())
+                (reference["apiVersion"], reference["kind"]) = (UNKNOWN_KIND.0.into(), UNKNOWN_KIND.1.into());
             }
             2 => (reference["apiVersion"], reference["kind"]) = ("v1".into(), "Secret".into()),
             3 => {

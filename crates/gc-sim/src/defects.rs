@@ -138,10 +138,10 @@ impl Saboteur {
                     *uid = now.clone();
                 }
             }
-            (Event::Removed { uid, .. }, Defect::RemovedLost) => {
-                if uid.as_uuid().is_some_and(|bytes| bytes[0] % 3 == 0) {
-                    return None;
-                }
+            (Event::Removed { uid, .. }, Defect::RemovedLost)
+                if uid.as_uuid().is_some_and(|bytes| bytes[0] % 3 == 0) =>
+            {
+                return None;
             }
             (
                 Event::Synced { resource, resource_version },
@@ -157,15 +157,13 @@ impl Saboteur {
                     *resource_version = ResourceVersion(newest);
                 }
             }
-            (Event::ListStarted(resource), Defect::RelistAdds) => {
-                if self.synced.insert(*resource, 1).is_some() {
-                    return None;
-                }
+            (Event::ListStarted(resource), Defect::RelistAdds)
+                if self.synced.insert(*resource, 1).is_some() =>
+            {
+                return None;
             }
-            (Event::ResourceServed(info), Defect::WrongScope) => {
-                if &*info.kind == "ClusterRole" {
-                    info.scope = Scope::Namespaced;
-                }
+            (Event::ResourceServed(info), Defect::WrongScope) if &*info.kind == "ClusterRole" => {
+                info.scope = Scope::Namespaced;
             }
             (Event::Done(_, outcome), _) => {
                 if defect == Defect::OutcomeLost && self.told.is_multiple_of(5) {
@@ -249,7 +247,7 @@ impl Saboteur {
                 *resource_version = None;
             }
             (Request::Delete { policy, .. }, Defect::AlwaysBackground) => {
-                *policy = PropagationPolicy::Background
+                *policy = PropagationPolicy::Background;
             }
             (Request::SetOwners { remaining, .. }, Defect::AllOwnersTaken) => remaining.clear(),
             (Request::SetOwners { remaining, .. }, Defect::LiveOwnerTaken) if !remaining.is_empty() => {
@@ -264,11 +262,11 @@ impl Saboteur {
 
 fn outcome_instead(outcome: &mut Outcome, defect: Defect) {
     let instead = match (&*outcome, defect) {
-        (Outcome::Conflict, Defect::ConflictIsSuccess) => Outcome::Applied(None),
+        (Outcome::Conflict, Defect::ConflictIsSuccess)
+        | (Outcome::Failed { .. }, Defect::FailureIsSuccess) => Outcome::Applied(None),
         (Outcome::NotServed, Defect::UnservedIsAbsent)
         | (Outcome::Failed { .. }, Defect::TimeoutIsAbsent)
         | (Outcome::Refused { code: 403, .. }, Defect::ForbiddenIsAbsent) => Outcome::Absent,
-        (Outcome::Failed { .. }, Defect::FailureIsSuccess) => Outcome::Applied(None),
         _ => return,
     };
     *outcome = instead;

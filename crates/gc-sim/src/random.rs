@@ -12,6 +12,7 @@ impl Random {
     }
 
     /// The next number.
+    #[allow(clippy::should_implement_trait, reason = "an endless sequence has no end to say")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
