@@ -68,6 +68,8 @@ enum Timer {
     StartUp,
     /// An item is tried again.
     Item(NodeId),
+    /// An owner has waited long enough for resources that lag behind.
+    GiveUp(NodeId),
     /// A claim is looked at.
     Look(Identity),
     /// A resource is asked to catch up again.
@@ -83,8 +85,9 @@ struct Counters {
 
 /// The engine. See the crate's documentation.
 ///
-/// Bounds: an object is in the queue at most once and has at most one request in flight; looks and barriers are
-/// shared by all that need them; effects in flight are limited by [`Config::effects_in_flight`].
+/// Bounds: an object is in the queue at most once, has at most one request in flight and at most one timer for its
+/// next try; looks and barriers are shared by all that need them, one under way for each claim and each part of a
+/// resource; effects in flight are limited by [`Config::effects_in_flight`].
 #[derive(Clone, Debug)]
 pub struct Engine {
     config: Config,
@@ -184,8 +187,8 @@ impl Engine {
             let Some((_, timer)) = self.timers.pop_first() else { return };
             match timer {
                 Timer::StartUp => {}
-                Timer::Item(node) => self.enqueue(node),
-                Timer::Look(identity) => self.look_queue.push_back(identity),
+                Timer::Item(node) | Timer::GiveUp(node) => self.enqueue(node),
+                Timer::Look(identity) => self.look_due(identity),
                 Timer::Barrier(key) => self.barrier_queue.push_back(key),
             }
         }
@@ -300,7 +303,7 @@ impl Engine {
                     .get(identity)
                     .is_none_or(|claim| claim.is_settled(self.config.failures_before_undecidable)),
                 Timer::StartUp => true,
-                Timer::Item(_) | Timer::Barrier(_) => false,
+                Timer::Item(_) | Timer::GiveUp(_) | Timer::Barrier(_) => false,
             })
     }
 

@@ -251,14 +251,14 @@ impl Engine {
             }
         }
         if owners_changed || deletion_changed || placed || new_version || source == Source::List {
-            if let Some(retry) = self.retries.get_mut(&node)
-                && (owners_changed || deletion_changed)
-            {
-                retry.conflicts = 0;
-                retry.due = self.now;
+            if owners_changed || deletion_changed {
+                self.retry_now(node);
             }
             if self.needs_turn(node) {
                 self.enqueue(node);
+            } else {
+                // Nothing is wanted any more: what failed before is history.
+                self.forget_retry(node);
             }
         }
     }
@@ -319,7 +319,7 @@ impl Engine {
     /// An object is not there any more.
     pub(super) fn depart(&mut self, node: NodeId, how: Departure) {
         self.end_waiting(node);
-        self.retries.remove(&node);
+        self.forget_retry(node);
         let unlinked = self.graph.depart(node, how);
         self.uncount(&unlinked);
         self.after_unlink(&unlinked);

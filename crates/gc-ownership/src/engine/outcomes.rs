@@ -49,7 +49,7 @@ impl Engine {
                 if action == Action::Delete {
                     self.counters.deletions += 1;
                 }
-                self.retries.remove(&node);
+                self.forget_retry(node);
                 self.graph.set(node, Flag::UNCLEAR, false);
                 self.graph.set(node, Flag::FRESH, false);
                 if let Some(object) = answer.filter(|object| object.uid == *uid) {

@@ -51,11 +51,29 @@ impl Engine {
         })
     }
 
-    /// An item gets its next turn so many milliseconds from now.
+    /// An item gets its next turn so many milliseconds from now, and none that it was put off to before.
     pub(super) fn put_off(&mut self, item: NodeId, delay: i64) {
         let due = self.now.after(delay);
-        self.retry_mut(item).due = due;
+        let former = std::mem::replace(&mut self.retry_mut(item).due, due);
+        self.timers.remove(&(former, Timer::Item(item)));
         self.timers.insert((due, Timer::Item(item)));
+    }
+
+    /// What failed before is history.
+    pub(super) fn forget_retry(&mut self, item: NodeId) {
+        if let Some(retry) = self.retries.remove(&item) {
+            self.timers.remove(&(retry.due, Timer::Item(item)));
+        }
+    }
+
+    /// The object changed: whatever failed may work now.
+    pub(super) fn retry_now(&mut self, item: NodeId) {
+        let now = self.now;
+        if let Some(retry) = self.retries.get_mut(&item) {
+            retry.conflicts = 0;
+            let former = std::mem::replace(&mut retry.due, now);
+            self.timers.remove(&(former, Timer::Item(item)));
+        }
     }
 
     /// The delay that the shared rate of retries asks for.

@@ -63,7 +63,7 @@ impl Engine {
         }
         if !self.graph.has(node, Flag::IN_FLIGHT) {
             // Nothing is wanted any more: what failed before is history.
-            self.retries.remove(&node);
+            self.forget_retry(node);
         }
     }
 
@@ -132,7 +132,7 @@ impl Engine {
 
     /// What a reference to where its owner is, or was, amounts to; `None` if it leads elsewhere.
     pub(super) fn seen_class(&self, edge: EdgeId) -> Option<Class> {
-        if !self.graph.matches(edge) {
+        if !self.graph.matches(edge) && !self.graph.matched_before_its_kind_went(edge) {
             return None;
         }
         let owner = self.graph.owner(edge);

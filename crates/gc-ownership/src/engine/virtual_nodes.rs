@@ -37,7 +37,19 @@ pub(crate) struct Verification {
     pub(crate) failures: u32,
     /// Looks that found the owner there.
     looks: u32,
-    asked: bool,
+    next: NextLook,
+}
+
+/// How far the next look is. A claim has one at most, so its timer goes with it, and an answer that comes for a
+/// claim which was dropped and made again starts no second row of looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NextLook {
+    /// None is to come.
+    Never,
+    /// A timer runs until then.
+    At(Timestamp),
+    Queued,
+    InFlight,
 }
 
 impl Verification {
@@ -54,13 +66,15 @@ impl Engine {
         if !self.verifications.contains_key(&identity) {
             let known = self.absent.recall(&self.claim(&identity));
             let finding = known.map_or(Finding::Nothing, |at| Finding::Absent { at });
-            let asked = finding == Finding::Nothing;
-            if asked {
+            let next = if finding == Finding::Nothing {
                 let due = self.now.after(self.config.verify_patience_milliseconds);
                 self.timers.insert((due, Timer::Look(identity.clone())));
-            }
+                NextLook::At(due)
+            } else {
+                NextLook::Never
+            };
             self.verifications
-                .insert(identity.clone(), Verification { finding, failures: 0, looks: 0, asked });
+                .insert(identity.clone(), Verification { finding, failures: 0, looks: 0, next });
         }
         &self.verifications[&identity]
     }
@@ -101,10 +115,18 @@ impl Engine {
         }
     }
 
+    /// The timer of a look ran out.
+    pub(super) fn look_due(&mut self, identity: Identity) {
+        let Some(verification) = self.verifications.get_mut(&identity) else { return };
+        verification.next = NextLook::Queued;
+        self.look_queue.push_back(identity);
+    }
+
     /// It is time to look: if anybody still claims it and the owner was not seen there meanwhile.
     pub(super) fn look(&mut self, identity: Identity) {
-        let Some(verification) = self.verifications.get_mut(&identity) else { return };
-        verification.asked = false;
+        if self.verifications.get(&identity).is_none_or(|claim| claim.next != NextLook::Queued) {
+            return;
+        }
         let used = self.graph.dependents_of(identity.owner).any(|edge| {
             self.makes_claim(edge, &identity)
                 && !(self.graph.has(identity.owner, Flag::OBSERVED) && self.graph.matches(edge))
@@ -114,7 +136,7 @@ impl Engine {
             return;
         }
         if let Some(verification) = self.verifications.get_mut(&identity) {
-            verification.asked = true;
+            verification.next = NextLook::InFlight;
         }
         let uid = self.graph.uid(identity.owner);
         let key = ObjectKey {
@@ -145,8 +167,12 @@ impl Engine {
             return;
         }
         let now = self.now;
-        let Some(verification) = self.verifications.get_mut(identity) else { return };
-        verification.asked = false;
+        let Some(verification) =
+            self.verifications.get_mut(identity).filter(|claim| claim.next == NextLook::InFlight)
+        else {
+            return;
+        };
+        verification.next = NextLook::Never;
         let former = verification.finding.clone();
         let mut again = None;
         let mut newly_undecidable = false;
@@ -185,7 +211,7 @@ impl Engine {
         }
         let changed = verification.finding != former || newly_undecidable;
         if let Some(delay) = again {
-            verification.asked = true;
+            verification.next = NextLook::At(now.after(delay));
             self.timers.insert((now.after(delay), Timer::Look(identity.clone())));
         }
         if changed {
@@ -217,7 +243,13 @@ impl Engine {
             namespace: self.graph.namespace_text(self.graph.namespace(owner)),
             name: self.graph.name(owner).into(),
         };
-        self.verifications.remove(&identity);
+        self.forget_claim(&identity);
+    }
+
+    fn forget_claim(&mut self, identity: &Identity) {
+        if let Some(Verification { next: NextLook::At(due), .. }) = self.verifications.remove(identity) {
+            self.timers.remove(&(due, Timer::Look(identity.clone())));
+        }
     }
 
     /// Nobody refers to this owner any more, and it is not there: it goes, and what proved it absent is remembered.
@@ -253,13 +285,14 @@ impl Engine {
                 let claim = self.claim(&identity);
                 self.absent.remember(claim, at);
             }
-            self.verifications.remove(&identity);
+            self.forget_claim(&identity);
         }
     }
 
     /// History went backwards: no proof of absence holds any more, every one is looked at again.
     pub(super) fn doubt_absence(&mut self) {
         self.absent.clear();
+        self.timers.retain(|(_, timer)| !matches!(timer, Timer::Look(_)));
         // Who waited for a look has to ask again, also where the owner is known at another place.
         for identity in std::mem::take(&mut self.verifications).keys() {
             self.enqueue_claimants(identity);

@@ -87,6 +87,10 @@ impl Engine {
         if let Some(resource) = waiting.held_by {
             self.held.remove(&(resource, waiting.mark, node));
         }
+        if let Some(ready_since) = waiting.ready_since {
+            let give_up = ready_since.after(self.config.gap_wait_milliseconds);
+            self.timers.remove(&(give_up, Timer::GiveUp(node)));
+        }
         self.graph.set(node, Flag::WAITING, false);
         let mut cursor = self.graph.first_dependent(node);
         while cursor != NONE {
@@ -173,9 +177,14 @@ impl Engine {
 
     /// Whether a reference of another object leads to this owner.
     fn has_other_dependents(&self, owner: NodeId) -> bool {
+        self.other_dependents(owner).next().is_some()
+    }
+
+    /// The references of other objects that lead to this owner.
+    pub(crate) fn other_dependents(&self, owner: NodeId) -> impl Iterator<Item = EdgeId> {
         self.graph
             .dependents_of(owner)
-            .any(|edge| self.graph.dependent(edge) != owner && self.graph.matches(edge))
+            .filter(move |&edge| self.graph.dependent(edge) != owner && self.graph.matches(edge))
     }
 
     /// A waiting owner's turn: is it done?
@@ -289,7 +298,7 @@ impl Engine {
             self.held.remove(&(former, mark, node));
         }
         self.held.insert((first, mark, node));
-        self.timers.insert((give_up, Timer::Item(node)));
+        self.timers.insert((give_up, Timer::GiveUp(node)));
         for resource in lagging {
             let key = self.barrier_key(node, resource);
             self.ask_barrier(key);
@@ -315,6 +324,11 @@ impl Engine {
 
     /// Turns an asked barrier into an effect.
     pub(super) fn make_barrier(&mut self, key: BarrierKey) {
+        if self.waiting.is_empty() {
+            // Nobody waits for it any more.
+            self.barriers.remove(&key);
+            return;
+        }
         // The answer counts for every owner that waits now, so it must be far enough for all of them.
         let all_comparable = self.waiting.keys().all(|&node| self.is_comparable(node, key.0));
         let highest = self.waiting.values().map(|waiting| waiting.mark).max();

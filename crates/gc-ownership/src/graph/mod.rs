@@ -662,6 +662,25 @@ impl Graph {
             && self.target(edge) == Target::Place(owner.resource, owner.namespace)
     }
 
+    /// Whether a reference led to where its owner was seen to go, and the owner's kind went after it: that the kind
+    /// is not served any more takes nothing from the proof (a definition goes right after its last object).
+    pub(crate) fn matched_before_its_kind_went(&self, edge: EdgeId) -> bool {
+        let stored = self.edges.get(edge);
+        let owner = self.nodes.get(stored.owner);
+        if owner.flags & Flag::GONE.0 == 0
+            || stored.flags & EdgeFlag::NAME_DIFFERS != 0
+            || self.target(edge) != Target::UnknownKind
+            || (owner.namespace != CLUSTER && owner.namespace != self.nodes.get(stored.dependent).namespace)
+        {
+            return false;
+        }
+        let (Some(resource), Some(text)) = (self.resources.get(owner.resource), self.kinds.get(stored.kind))
+        else {
+            return false;
+        };
+        resource.info.kind == text.kind && resource.info.served_api_versions.contains(&text.api_version)
+    }
+
     /// Looks all kinds up anew. Returns whether any reference leads elsewhere now.
     pub(crate) fn resolve_kinds(&mut self) -> bool {
         let mut changed = false;

@@ -175,11 +175,14 @@ impl Engine {
             Presence::Unseen
         };
         let resource = graph.resources.get(graph.resource(node));
-        let (api_version, kind): (Arc<str>, Arc<str>) = match resource {
-            Some(state) => (api_version(&state.info).into(), state.info.kind.clone()),
+        // What was never seen is shown as the newest reference to it spells it.
+        let (api_version, kind, name): (Arc<str>, Arc<str>, Arc<str>) = match resource {
+            Some(state) => {
+                (api_version(&state.info).into(), state.info.kind.clone(), graph.name(node).into())
+            }
             None => graph.dependents_of(node).next().map_or_else(Default::default, |edge| {
                 let coordinates = graph.coordinates(edge);
-                (coordinates.api_version, coordinates.kind)
+                (coordinates.api_version, coordinates.kind, coordinates.name)
             }),
         };
         NodeView {
@@ -187,7 +190,7 @@ impl Engine {
             key: resource.map(|_| graph.key(node)),
             api_version,
             kind,
-            name: graph.name(node).into(),
+            name,
             presence,
             resource_version: graph.version(node),
             deletion: graph.deletion(node),
@@ -302,8 +305,9 @@ impl Engine {
     pub fn stuck(&self, limit: usize) -> Vec<Stuck> {
         let mut found: Vec<Stuck> = Vec::new();
         for (&node, waiting) in &self.waiting {
-            let cause = if waiting.orphan && self.graph.has_dependents(node) {
-                StuckCause::Orphaning { remaining: self.graph.dependents_of(node).count() }
+            let remaining = if waiting.orphan { self.other_dependents(node).count() } else { 0 };
+            let cause = if remaining > 0 {
+                StuckCause::Orphaning { remaining }
             } else if waiting.blocking > 0 {
                 let by = self
                     .graph
@@ -314,7 +318,12 @@ impl Engine {
                     .collect();
                 StuckCause::Blocked { by, total: waiting.blocking }
             } else {
-                StuckCause::Lagging(self.lagging_resources(node))
+                let lagging = self.lagging_resources(node);
+                if lagging.is_empty() {
+                    // Its finalizer is being removed; if that fails, it is listed for that.
+                    continue;
+                }
+                StuckCause::Lagging(lagging)
             };
             let age_milliseconds = Some(self.now().since(waiting.since));
             found.push(Stuck { object: self.view(node), age_milliseconds, cause });

@@ -114,8 +114,8 @@ struct Rehearsal {
     engine: Engine,
     model: Model,
     steps: Vec<PlanStep>,
-    /// What is known of owners outside, by where they are said to be.
-    outside: BTreeMap<(ObjectKey, Uid), bool>,
+    /// What is known of owners outside, by where they are said to be: who is there, if any of them is.
+    outside: BTreeMap<ObjectKey, Option<Uid>>,
     assumed: BTreeSet<Uid>,
 }
 
@@ -156,7 +156,10 @@ impl Rehearsal {
                         namespace: real.graph.namespace_text(namespace),
                         name: real.graph.edge_name(edge).into(),
                     };
-                    rehearsal.outside.insert((key, real.graph.uid(owner)), lives);
+                    let there = rehearsal.outside.entry(key).or_default();
+                    if lives {
+                        *there = Some(real.graph.uid(owner));
+                    }
                 }
             }
         }
@@ -211,22 +214,15 @@ impl Rehearsal {
         if self.model.get(key).is_some() {
             return self.model.answer(request);
         }
-        let said: Vec<(&Uid, bool)> = self
-            .outside
-            .iter()
-            .filter(|((at, _), _)| at == key)
-            .map(|((_, uid), &lives)| (uid, lives))
-            .collect();
-        let known = said.iter().find(|(_, lives)| *lives).map(|&(uid, _)| uid.clone());
-        let outcome = match known {
-            Some(uid) => Outcome::Found(ObservedObject {
+        let outcome = match self.outside.get(key).cloned() {
+            Some(Some(uid)) => Outcome::Found(ObservedObject {
                 key: key.clone(),
                 uid,
                 resource_version: ResourceVersion::UNKNOWN,
                 owners: smallvec::SmallVec::new(),
                 deletion: gc_types::DeletionState::default(),
             }),
-            None if !said.is_empty() => Outcome::Absent,
+            Some(None) => Outcome::Absent,
             None => Outcome::Failed {
                 message: "not known to this plan".to_owned(),
                 retry_after_milliseconds: None,

@@ -341,3 +341,72 @@ impl Bench {
         std::mem::take(&mut self.log)
     }
 }
+
+pub struct Scenario {
+    pub name: &'static str,
+    pub run: fn(&mut Bench),
+    pub log: &'static [&'static str],
+    pub world: &'static [&'static str],
+}
+
+pub fn failed() -> Outcome {
+    Outcome::Failed { message: "timeout".to_owned(), retry_after_milliseconds: None }
+}
+
+pub fn refused() -> Outcome {
+    Outcome::Refused { code: 403, message: "forbidden".to_owned() }
+}
+
+/// Longer than every wait, milliseconds.
+pub const LONG: i64 = 2_000_000;
+
+/// A change of the object's version that leaves references alone, as a busy status writer makes.
+pub fn touch(bench: &mut Bench, request: &str, object: &'static str, times: usize) {
+    for _ in 0..times {
+        bench.before.entry(request.to_owned()).or_default().push_back(Box::new(move |model| {
+            let copy = model.get(&key(object)).unwrap().clone();
+            vec![model.put(copy)]
+        }));
+    }
+}
+
+/// Runs every scenario on a bench of its own and compares what was asked and what is left.
+pub fn run_all(scenarios: &[Scenario]) {
+    let mut wrong = Vec::new();
+    for scenario in scenarios {
+        let mut bench = Bench::new();
+        (scenario.run)(&mut bench);
+        if bench.log != scenario.log || bench.world() != scenario.world {
+            wrong.push(format!(
+                "{}\n  asked {:#?}\n  expected {:#?}\n  left {:?}\n  expected {:?}",
+                scenario.name,
+                bench.log,
+                scenario.log,
+                bench.world(),
+                scenario.world
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Pushes the graph to the log: nodes (`?` unseen, `+` gone), and references from dependent to owner.
+pub fn log_graph(bench: &mut Bench) {
+    let dump = bench.engine.dump(&[]);
+    let nodes: Vec<String> = dump
+        .nodes
+        .iter()
+        .map(|node| {
+            let state = if node.is_virtual {
+                "?"
+            } else if node.missing {
+                "+"
+            } else {
+                ""
+            };
+            format!("{}{state}", node.uid)
+        })
+        .collect();
+    let edges: Vec<String> = dump.edges.iter().map(|edge| format!("{}>{}", edge.from, edge.to)).collect();
+    bench.log.push(format!("graph {} | {}", nodes.join(" "), edges.join(" ")));
+}
