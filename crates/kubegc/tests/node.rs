@@ -383,7 +383,7 @@ fn the_daemon_serves_waits_and_ends() {
     std::thread::sleep(Duration::from_secs(2).saturating_sub(began.elapsed()));
     let metrics = get("/metrics");
     assert!(metrics.contains("kubelet_image_garbage_collected_total{reason=\"space\"} 2"), "{metrics}");
-    assert!(metrics.contains("kubegc_node_known{collector=\"images\"} 3"), "{metrics}");
+    assert!(metrics.contains("kubegc_node_known{collector=\"images\"} 1"), "{metrics}");
     assert!(get("/healthz").contains("200 OK") && get("/else").contains("404"));
     assert!(fake.state().called("GetContainerEvents").len() <= 4, "no storm of questions for events");
     assert_eq!(fake.state().images[0].id, image_id(2), "what is in use stays");

@@ -435,6 +435,8 @@ impl Agent {
         report.freed_bytes = available(&after).saturating_sub(available(before));
         self.metrics.freed_bytes.inc_by(report.freed_bytes);
         self.tally.freed_bytes += report.freed_bytes;
+        let left = i64::try_from(self.memory.history.len()).unwrap_or(i64::MAX);
+        self.metrics.known.get_or_create(&CollectorLabel { collector: "images" }).set(left);
         let mut failures = Vec::new();
         for (removal, outcome) in &report.removals {
             let reason = match removal.reason {
