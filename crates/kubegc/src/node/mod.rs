@@ -82,7 +82,7 @@ pub(crate) struct NodeOptions {
     #[arg(long, value_name = "DIR")]
     pod_manifest_path: Option<PathBuf>,
     /// Address of /metrics, /healthz, /livez and /readyz
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10256")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10358")]
     listen: SocketAddr,
     /// The kubelet's configuration, to find out whether it collects as well
     #[arg(long, value_name = "FILE", default_value = "/var/lib/kubelet/config.yaml")]

@@ -1,0 +1,196 @@
+//! What a pass of `kubegc node` costs on a real containerd, and what planning costs without one.
+//!
+//! `cargo bench -p kubegc --bench node` (root and containerd needed for the second part). Sizes by environment:
+//! `NODE_BENCH_IMAGES` (default 1000) and `NODE_BENCH_CONTAINERS` (default 2000). Passes with eight removals at a time
+//! are measured against passes with one at a time in the same run, on equal contents.
+#![allow(clippy::unwrap_used, missing_docs)] // a broken assumption should stop the measurement
+
+#[path = "../../gc-cri/tests/support/messages.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests")]
+mod messages;
+#[path = "../tests/support/containerd.rs"]
+mod runtime;
+
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gc_retention::containers::pods::PodView;
+use gc_retention::containers::{self, Container, ContainerId, ContainerState, PodUid, plan::ContainerPolicy};
+use gc_retention::images::history::ImageHistory;
+use gc_retention::images::plan::{AgePolicy, Snapshot, plan};
+use gc_retention::images::protection::ProtectionList;
+use gc_retention::images::usage::{ContainerImages, ImageIndex, usage};
+use gc_retention::images::{Image, ImageId};
+use gc_types::{GoDuration, UnixNanoseconds};
+use runtime::{Containerd, Pod, TestImage, unavailable};
+
+/// Clock ticks of `/proc/PID/stat` in a second (fixed on Linux).
+const TICKS: f64 = 100.0;
+/// Calls that fill the runtime, at once.
+const FILLERS: u32 = 4;
+
+fn main() {
+    planning();
+    if unavailable().is_none() {
+        passes();
+    }
+}
+
+fn size(name: &str, default: u32) -> u32 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[derive(Debug)]
+#[allow(dead_code, reason = "printed by Debug")]
+struct Cost {
+    wall: Duration,
+    cpu_seconds: f64,
+    peak_rss_kib: u64,
+}
+
+/// Runs the agent and samples what the kernel counts of it.
+fn measure(mut command: Command) -> Cost {
+    let began = Instant::now();
+    let mut agent = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut cost = Cost { wall: Duration::ZERO, cpu_seconds: 0.0, peak_rss_kib: 0 };
+    while agent.try_wait().unwrap().is_none() {
+        let read =
+            |name: &str| std::fs::read_to_string(format!("/proc/{}/{name}", agent.id())).unwrap_or_default();
+        let stat = read("stat");
+        let times = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+        let ticks: f64 = times.filter_map(|field| field.parse::<f64>().ok()).sum();
+        cost.cpu_seconds = cost.cpu_seconds.max(ticks / TICKS);
+        let peak = read("status").lines().find_map(|line| {
+            line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok()
+        });
+        cost.peak_rss_kib = cost.peak_rss_kib.max(peak.unwrap_or(0));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    cost.wall = began.elapsed();
+    cost
+}
+
+fn passes() {
+    let (images, containers) = (size("NODE_BENCH_IMAGES", 1000), size("NODE_BENCH_CONTAINERS", 2000));
+    let containerd = Containerd::start(2048);
+    containerd.import(&[TestImage::with_busybox("localhost/app:1", 1, 1 << 10, &["/bin/busybox", "true"])]);
+    let pods: Vec<(Pod, String)> = (0..4)
+        .map(|number| {
+            let pod = Pod::new(&format!("pod-{number}"));
+            let sandbox = containerd.run_sandbox(&pod);
+            (pod, sandbox)
+        })
+        .collect();
+    let mut found = Vec::new();
+    for (round, parallel) in [(0, "1"), (1, "8")] {
+        fill(&containerd, &pods, images, containers, round);
+        let before = (containerd.images().len(), containerd.containers().len());
+        let common = ["--once", "--parallel-removals", parallel, "--collect"];
+        let mut agent = containerd.agent(&common);
+        agent.arg("containers");
+        let of_containers = measure(agent);
+        let mut agent = containerd.agent(&common);
+        agent.args(["images", "--minimum-image-ttl-duration=0s"]);
+        agent.args(["--image-gc-high-threshold=1", "--image-gc-low-threshold=0"]);
+        let of_images = measure(agent);
+        let after = (containerd.images().len(), containerd.containers().len());
+        println!("{parallel} at a time: {} containers, {of_containers:?}", before.1 - after.1);
+        println!("{parallel} at a time: {} images, {of_images:?}", before.0 - after.0);
+        found.push((of_containers.wall.as_secs_f64(), of_images.wall.as_secs_f64()));
+    }
+    let (one, many) = (found[0], found[1]);
+    println!(
+        "eight at a time: containers {:.1} times as fast, images {:.1} times, both {:.1} times",
+        one.0 / many.0,
+        one.1 / many.1,
+        (one.0 + one.1) / (many.0 + many.1)
+    );
+}
+
+/// Containers that were created and never started are as dead to a collector as ended ones, and made in a tenth of the
+/// time.
+fn fill(containerd: &Containerd, pods: &[(Pod, String)], images: u32, containers: u32, round: u32) {
+    let written: Vec<_> = (0..images)
+        .map(|number| {
+            let seed = u64::from(round * images + number + 1);
+            TestImage::unique(&format!("localhost/image-{round}:{number}"), seed, 4 << 10)
+        })
+        .collect();
+    containerd.import(&written);
+    std::thread::scope(|scope| {
+        for filler in 0..FILLERS {
+            scope.spawn(move || {
+                for number in (0..containers).filter(|number| number % FILLERS == filler) {
+                    let (pod, sandbox) = &pods[number as usize % pods.len()];
+                    let attempt = round * containers + number;
+                    let command = ["/bin/busybox", "true"];
+                    containerd.create(pod, sandbox, "main", attempt, "localhost/app:1", &command);
+                }
+            });
+        }
+    });
+}
+
+/// 10 000 images and 100 000 containers, as a pass would see them.
+fn planning() {
+    let now = UnixNanoseconds(1_000_000_000_000);
+    let images: Vec<Image> = (0..10_000_u64)
+        .map(|number| Image {
+            id: ImageId::new(&format!("sha256:{number:064x}")).unwrap(),
+            repo_tags: vec![format!("registry.example/team/image-{number}:v1").into()],
+            repo_digests: vec![
+                format!("registry.example/team/image-{number}@sha256:{:064x}", number << 20).into(),
+            ],
+            size_bytes: number * 1_000,
+            pinned: false,
+            runtime_handler: "".into(),
+            layers: (0..6).map(|layer| Arc::from(format!("layer-{layer}-{}", number >> layer))).collect(),
+        })
+        .collect();
+    let listed: Vec<Container> = (0..100_000_i64)
+        .map(|number| Container {
+            id: ContainerId::new(&format!("{number:064x}")).unwrap(),
+            sandbox: None,
+            pod: PodUid::new(&format!("pod-{}", number % 5_000)),
+            name: Some(format!("c{}", number % 3).into()),
+            state: if number % 10 == 0 { ContainerState::Running } else { ContainerState::Exited },
+            created_at: UnixNanoseconds(number * 7_919 % 1_000_003),
+            managed: true,
+        })
+        .collect();
+    let uses: Vec<ContainerImages> = (0..100_000_u64)
+        .map(|number| ContainerImages {
+            container: format!("{number:064x}").into(),
+            references: vec![format!("sha256:{:064x}", number % 5_000).into()],
+            volumes: Vec::new(),
+        })
+        .collect();
+    let mut history = ImageHistory::default();
+    history.observe(&images, &BTreeSet::new(), UnixNanoseconds(0), UnixNanoseconds(1));
+    let protection = ProtectionList::new(["registry.k8s.io/pause", "*/pause"]).unwrap();
+    let ages = AgePolicy { minimum_age: GoDuration::from_seconds(120), maximum_age: None };
+    let limits = ContainerPolicy { maximum_containers: Some(1_000), ..ContainerPolicy::default() };
+    let mut best = [Duration::MAX; 3];
+    for _ in 0..10 {
+        let began = Instant::now();
+        let in_use = usage(&ImageIndex::new(&images), &uses, &[]);
+        let used = began.elapsed();
+        let snapshot = Snapshot { images: &images, history: &history, usage: &in_use, protection: &protection };
+        let planned = plan(snapshot, ages, now).unwrap();
+        assert_eq!(planned.by_space.len(), 5_000);
+        let with_images = began.elapsed();
+        let planned = containers::plan::plan(&listed, &[], &PodView::standalone(), limits, false, now);
+        assert!(!planned.removals.is_empty());
+        let all = began.elapsed();
+        for (best, found) in best.iter_mut().zip([used, with_images - used, all - with_images]) {
+            *best = found.min(*best);
+        }
+    }
+    let [used, of_images, of_containers] = best;
+    println!(
+        "planning for 10000 images and 100000 containers: {:?} (what is in use {used:?}, images {of_images:?}, containers {of_containers:?}; best of 10)",
+        used + of_images + of_containers
+    );
+}
