@@ -63,10 +63,11 @@ impl Route {
     }
 }
 
-/// Names are path segments; what a URI cannot hold is percent-encoded.
+/// Names and tokens as path segments or values in a query: what would mean something else in either (a plus is a
+/// blank in a query) is percent-encoded.
 pub(crate) fn push_segment(path: &mut String, text: &str) {
     for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte) {
+        if byte.is_ascii_alphanumeric() || b"-._~:@!$'()*,;".contains(&byte) {
             path.push(char::from(byte));
         } else {
             let _ = write!(path, "%{byte:02X}"); // writing to a String cannot fail

@@ -62,9 +62,9 @@ fn measure(mut command: Command) -> Cost {
         let times = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
         let ticks: f64 = times.filter_map(|field| field.parse::<f64>().ok()).sum();
         cost.cpu_seconds = cost.cpu_seconds.max(ticks / TICKS);
-        let peak = read("status").lines().find_map(|line| {
-            line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok()
-        });
+        let peak = read("status")
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
         cost.peak_rss_kib = cost.peak_rss_kib.max(peak.unwrap_or(0));
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -177,14 +177,17 @@ fn planning() {
         let began = Instant::now();
         let in_use = usage(&ImageIndex::new(&images), &uses, &[]);
         let used = began.elapsed();
-        let snapshot = Snapshot { images: &images, history: &history, usage: &in_use, protection: &protection };
+        let snapshot =
+            Snapshot { images: &images, history: &history, usage: &in_use, protection: &protection };
         let planned = plan(snapshot, ages, now).unwrap();
         assert_eq!(planned.by_space.len(), 5_000);
         let with_images = began.elapsed();
         let planned = containers::plan::plan(&listed, &[], &PodView::standalone(), limits, false, now);
         assert!(!planned.removals.is_empty());
         let all = began.elapsed();
-        for (best, found) in best.iter_mut().zip([used, with_images - used, all - with_images]) {
+        for (best, found) in
+            best.iter_mut().zip([used, with_images.saturating_sub(used), all.saturating_sub(with_images)])
+        {
             *best = found.min(*best);
         }
     }

@@ -472,9 +472,10 @@ fn random_layer(seed: u64, bytes: usize) -> Vec<u8> {
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
     let mut text = String::new();
     for byte in bytes {
-        text += &format!("{byte:02x}");
+        let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
     }
     text
 }
