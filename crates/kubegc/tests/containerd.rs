@@ -9,6 +9,7 @@
 mod messages;
 #[path = "support/containerd.rs"]
 mod runtime;
+mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -284,4 +285,94 @@ fn what_comes_into_use_or_dies_during_a_pass_does_no_harm() {
     let expected: BTreeSet<String> =
         [runtime::PAUSE, "localhost/image:5", &last].into_iter().map(String::from).collect();
     assert_eq!(left, expected, "the image that came into use stays, all others went");
+}
+
+/// What the API server says of pods decides what they leave behind: here the embedded server, with pods of every kind.
+#[test]
+fn leftovers_go_with_their_pods() {
+    if unavailable().is_some() {
+        return;
+    }
+    let server = support::Kubegc::start("apiserver");
+    let kubectl = |arguments: &[&str]| -> String {
+        let mut command = Command::new("kubectl");
+        let output =
+            command.arg("--kubeconfig").arg(&server.kubeconfig).args(arguments).output().expect("kubectl");
+        assert!(
+            output.status.success(),
+            "kubectl {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let containerd = Containerd::start(64);
+    let image = "localhost/app:1";
+    containerd.import(&[TestImage::with_busybox(image, 1, 1 << 10, &["/bin/busybox", "true"])]);
+    containerd.import(&numbered("pending", 1, 1 << 10));
+    let hash = "0123456789abcdef0123456789abcdef";
+    for (name, annotation, wanted) in [
+        ("live", "x", image),
+        ("evicted", "x", image),
+        ("static", hash, image),
+        ("waiting", "x", "localhost/pending:0"),
+    ] {
+        let pod = serde_json::json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default", "annotations": {"kubernetes.io/config.hash": annotation}},
+            "spec": {"nodeName": "node-1", "containers": [{"name": "main", "image": wanted}]},
+        });
+        let file = server.folder.path().join("pod.json");
+        std::fs::write(&file, pod.to_string()).unwrap();
+        kubectl(&["create", "--validate=false", "-f", file.to_str().unwrap()]);
+    }
+    let status = r#"{"status":{"phase":"Failed","reason":"Evicted"}}"#;
+    kubectl(&["patch", "pod", "evicted", "--subresource=status", "--type=merge", "-p", status]);
+    let uid = |name: &str| kubectl(&["get", "pod", name, "-o", "jsonpath={.metadata.uid}"]);
+    let pods = [
+        Pod { uid: Some(uid("live")), ..Pod::new("live") },
+        Pod { uid: Some(uid("evicted")), ..Pod::new("evicted") },
+        Pod { uid: Some(hash.into()), ..Pod::new("static") },
+        Pod::new("deleted"),
+    ];
+    let mut dead = Vec::new();
+    for pod in &pods {
+        let sandbox = containerd.run_sandbox(pod);
+        dead.push(containerd.run_to_end(pod, &sandbox, "main", 0, image));
+        containerd.stop_sandbox(&sandbox);
+    }
+    let leftover = containerd.pod_logs().join("default_old_aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee");
+    std::fs::create_dir(&leftover).unwrap();
+    let exists = |id: &String| containerd.containers().iter().any(|one| one.id == *id);
+
+    let kubeconfig = server.kubeconfig.to_str().unwrap();
+    let mut command = containerd.agent(&[
+        "--kubeconfig",
+        kubeconfig,
+        "--node-name",
+        "node-1",
+        "--minimum-image-ttl-duration=0s",
+    ]);
+    command.args(["--image-gc-high-threshold=1", "--image-gc-low-threshold=0"]);
+    let mut agent = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("the containers of the evicted pod to go", || (!exists(&dead[1])).then_some(()));
+    assert!([0, 2, 3].iter().all(|pod| exists(&dead[*pod])), "a pod is not gone as soon as it is unknown");
+    // It must have been unknown for a minute, and passes are a minute apart.
+    runtime::wait_within(
+        std::time::Duration::from_secs(150),
+        "the containers of the deleted pod to go",
+        || (!exists(&dead[3])).then_some(()),
+    );
+    wait_for("the logs of pods that are gone to go", || {
+        (!containerd.log_directory(&pods[3]).exists() && !leftover.exists()).then_some(())
+    });
+    let left: BTreeSet<String> =
+        containerd.sandboxes().into_iter().map(|one| one.metadata.unwrap().name).collect();
+    assert_eq!(left, ["live", "static"].map(String::from).into());
+    assert!(exists(&dead[0]) && exists(&dead[2]) && containerd.log_directory(&pods[0]).exists());
+    assert!(
+        containerd.images().contains_key("localhost/pending:0"),
+        "an image that a bound pod waits for stays"
+    );
+    kill_process(Pid::from_child(&agent), Signal::TERM).unwrap();
+    assert!(agent.wait().unwrap().success());
 }

@@ -280,7 +280,9 @@ impl Agent {
         self.require_ready_runtime().await?;
         self.pods.refresh().await;
         let observation = containers::observe(&self.client).await?;
-        self.pods.view.note_unknown(&observation.pods(), observation.at);
+        let mut pods = observation.pods();
+        pods.extend(containers::pods_with_logs(&self.config.pod_logs_dir));
+        self.pods.view.note_unknown(&pods, observation.at);
         let known = i64::try_from(observation.containers.len()).unwrap_or(i64::MAX);
         self.metrics.known.get_or_create(&CollectorLabel { collector: "containers" }).set(known);
         let collector = Collector { client: &self.client, config: &self.config, pods: &self.pods.view, stop };

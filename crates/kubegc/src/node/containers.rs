@@ -10,6 +10,7 @@ use futures::{StreamExt, stream};
 use gc_cri::{CriClient, ListedContainer, Names};
 use gc_retention::containers::logs::{
     LogEntry, Lookup, container_of_link, dead_link_goes, files_of_log, link_name, plan_directories,
+    pod_of_log_directory,
 };
 use gc_retention::containers::plan::{ContainerPlan, ContainerRemoval};
 use gc_retention::containers::pods::{PodView, Running};
@@ -90,6 +91,13 @@ impl Observation {
             self.plain().into_iter().filter(|container| !gone.contains(&container.id)).collect();
         sandboxes::plan(&self.sandboxes, &left, pods, MINIMUM_LEFTOVER_AGE, pressure, self.at)
     }
+}
+
+/// The pods that log directories belong to: what the runtime has forgotten may still have logs.
+pub(super) fn pods_with_logs(root: &Path) -> BTreeSet<PodUid> {
+    // A root that cannot be read fails the step that would remove from it, and is told there.
+    let entries = fs::read_dir(root).into_iter().flatten();
+    entries.filter_map(|entry| pod_of_log_directory(entry.ok()?.file_name().to_str()?)).collect()
 }
 
 /// Carries a pass out.

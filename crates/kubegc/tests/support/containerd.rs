@@ -55,13 +55,18 @@ pub fn unavailable() -> Option<String> {
 }
 
 /// Waits until something holds; fails with what was waited for.
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    wait_within(PATIENCE, what, look)
+}
+
+/// As [`wait_for`], with a patience of its own.
+pub fn wait_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(began.elapsed() < PATIENCE, "waited too long for {what}");
+        assert!(began.elapsed() < patience, "waited too long for {what}");
         std::thread::sleep(Duration::from_millis(25));
     }
 }
@@ -344,7 +349,10 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
     /// The agent, with this containerd and a state directory of its own.
     pub fn agent(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
-        command.args(["node", "--container-runtime-endpoint", &self.endpoint(), "--kubeconfig", ""]);
+        command.args(["node", "--container-runtime-endpoint", &self.endpoint()]);
+        if !arguments.contains(&"--kubeconfig") {
+            command.args(["--kubeconfig", ""]);
+        }
         command.arg("--state-dir").arg(self.state_directory()).arg("--pod-logs-dir").arg(self.pod_logs());
         command.arg("--container-log-links-dir").arg(self.folder.join("links"));
         command.args(["--kubelet-config", "/nonexistent", "--listen", "127.0.0.1:0"]).args(arguments);
@@ -405,15 +413,20 @@ pub struct Pod {
     pub name: String,
     pub attempt: u32,
     pub of_kubelet: bool,
+    /// Its UID, if not one made of its name.
+    pub uid: Option<String>,
 }
 
 impl Pod {
     pub fn new(name: &str) -> Self {
-        Self { name: name.into(), attempt: 0, of_kubelet: true }
+        Self { name: name.into(), attempt: 0, of_kubelet: true, uid: None }
     }
 
-    /// A UID made of its name.
+    /// Its UID.
     pub fn uid(&self) -> String {
+        if let Some(uid) = &self.uid {
+            return uid.clone();
+        }
         let digest = hexadecimal(&Sha256::digest(self.name.as_bytes()));
         format!(
             "{}-{}-4{}-8{}-{}",
