@@ -1,0 +1,474 @@
+//! The life of the server's process: starts, ends of every kind, and what must be there afterwards.
+#![allow(clippy::unwrap_used)] // a broken assumption should stop the test
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use support::etcd::EtcdServer;
+use support::{Kubegc, Signal, TOKEN};
+
+/// How long anything may take on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a server may take to end when it is told to.
+const END: Duration = Duration::from_secs(2);
+
+fn on_disk(subcommand: &str, folder: &Path) -> Kubegc {
+    Kubegc::start_with(subcommand, ["--data-dir".into(), folder.as_os_str().to_owned()])
+}
+
+async fn config_maps(server: &Kubegc) -> Api<ConfigMap> {
+    Api::default_namespaced(server.client().await)
+}
+
+fn config_map(name: &str, owner: Option<&ConfigMap>) -> ConfigMap {
+    let owners = owner.map(|owner| {
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": owner.name_any(), "uid": owner.uid().unwrap()}])
+    });
+    serde_json::from_value(json!({"metadata": {"name": name, "ownerReferences": owners}})).unwrap()
+}
+
+async fn create(maps: &Api<ConfigMap>, name: &str) -> ConfigMap {
+    maps.create(&PostParams::default(), &config_map(name, None)).await.unwrap()
+}
+
+/// Name to uid and version of everything in the namespace.
+async fn held(maps: &Api<ConfigMap>) -> BTreeMap<String, (String, String)> {
+    let list = maps.list(&ListParams::default()).await.unwrap();
+    list.iter().map(|map| (map.name_any(), (map.uid().unwrap(), map.resource_version().unwrap()))).collect()
+}
+
+/// Runs the binary to its end, which must be soon.
+fn run(arguments: &[&str]) -> Output {
+    Command::new("timeout")
+        .args(["20", env!("CARGO_BIN_EXE_kubegc")])
+        .args(arguments)
+        .env("NO_COLOR", "1")
+        .output()
+        .unwrap()
+}
+
+/// The last line on the error output of a start that failed, with the exit code.
+fn refused(arguments: &[&str]) -> (i32, String) {
+    let output = run(arguments);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(!text.contains("panicked"), "{text}");
+    (output.status.code().unwrap(), text.trim_end().lines().last().unwrap_or_default().to_owned())
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_server_that_is_told_to_end_does_so_cleanly() {
+    for (subcommand, signal) in
+        [("up", Signal::TERM), ("up", Signal::INT), ("apiserver", Signal::TERM), ("apiserver", Signal::INT)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let server = on_disk(subcommand, folder.path());
+        let (status, after) = server.end(signal);
+        assert!(status.success(), "{subcommand} {signal:?}: {status}");
+        assert!(after < END, "{subcommand} {signal:?}: {after:?}");
+    }
+}
+
+/// Idle watches, open connections and requests under way do not hold up the end.
+#[tokio::test]
+async fn clients_do_not_hold_up_the_end() {
+    let server = Kubegc::start("up");
+    let maps = config_maps(&server).await;
+    let mut watches = Vec::new();
+    for _ in 0..50 {
+        watches.push(Box::pin(maps.watch(&WatchParams::default(), "0").await.unwrap()));
+    }
+    let (status, after) = tokio::task::spawn_blocking(move || server.end(Signal::TERM)).await.unwrap();
+    assert!(status.success() && after < END, "{status} {after:?}");
+    // And every watch has ended, rather than hung.
+    for mut watch in watches {
+        let rest = async { while let Ok(Some(_)) = watch.try_next().await {} };
+        tokio::time::timeout(PATIENCE, rest).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn objects_keys_and_tokens_outlive_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = on_disk("apiserver", folder.path());
+    let authority = std::fs::read(&server.ca).unwrap();
+    let maps = config_maps(&server).await;
+    create(&maps, "a").await;
+    let gone = create(&maps, "gone").await;
+    maps.delete("gone", &DeleteParams::default()).await.unwrap();
+    let before = held(&maps).await;
+    drop(server);
+
+    let server = on_disk("apiserver", folder.path());
+    assert_eq!(std::fs::read(&server.ca).unwrap(), authority, "clients go on trusting the server");
+    let maps = config_maps(&server).await;
+    assert_eq!(held(&maps).await, before);
+    let next: u64 = create(&maps, "next").await.resource_version().unwrap().parse().unwrap();
+    let last: u64 = gone.resource_version().unwrap().parse().unwrap();
+    assert!(next > last + 1, "versions go on after the deletion at {}: {next}", last + 1);
+}
+
+#[test]
+fn keys_are_the_owners_alone_and_no_secret_is_logged() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("new/folder");
+    let server = on_disk("apiserver", &data);
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&data), 0o700);
+    let mut private = 0;
+    for file in files(&data).iter().chain([&server.kubeconfig]) {
+        let content = std::fs::read(file).unwrap();
+        let secret = |needle: &str| content.windows(needle.len()).any(|part| part == needle.as_bytes());
+        if secret("PRIVATE KEY") || secret("client-key-data") || secret(TOKEN) {
+            assert_eq!(mode(file), 0o600, "{}", file.display());
+            private += 1;
+        }
+    }
+    assert!(private >= 3, "the key of the authority, that of the server and the kubeconfig: {private}");
+    drop(server);
+
+    // With all that can be logged, no token is.
+    let output = Command::new("timeout")
+        .args(["--signal=TERM", "1", env!("CARGO_BIN_EXE_kubegc"), "up", "--ephemeral"])
+        .args(["--listen", "127.0.0.1:0", "--token", "hunter2-is-secret"])
+        .env("RUST_LOG", "trace")
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(text.contains("ready on"), "{text}");
+    assert!(!text.contains("hunter2-is-secret") && !text.contains("PRIVATE KEY"), "a secret was logged");
+}
+
+#[test]
+fn one_data_directory_has_one_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = on_disk("up", folder.path());
+    let path = folder.path().to_str().unwrap();
+    for subcommand in ["up", "apiserver"] {
+        let (code, line) = refused(&[subcommand, "--listen", "127.0.0.1:0", "--data-dir", path]);
+        assert_eq!(code, 1, "{line}");
+        assert!(line.contains(path) && line.contains("another"), "{line}");
+    }
+    let (status, _) = first.end(Signal::KILL);
+    assert!(!status.success());
+    // A lock goes with the process that held it, however that ended.
+    drop(on_disk("up", folder.path()));
+}
+
+/// Killed in the middle of many writes, again and again: what was acknowledged is there, as it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
+    const ROUNDS: usize = 8;
+    const WRITERS: usize = 16;
+    let folder = tempfile::tempdir().unwrap();
+    let mut acknowledged = BTreeMap::new();
+    let mut writes = 0;
+    for round in 0..ROUNDS {
+        let server = on_disk("apiserver", folder.path());
+        let maps = config_maps(&server).await;
+        for (name, version) in held(&maps).await {
+            // What was under way when the server was killed may have happened; what was answered has.
+            if let Some(known) = acknowledged.get(&name) {
+                assert_eq!(&version, known, "{name} in round {round}");
+            }
+            acknowledged.insert(name, version);
+        }
+        let there = held(&maps).await;
+        let lost: Vec<_> = acknowledged.keys().filter(|name| !there.contains_key(*name)).collect();
+        assert_eq!(lost, Vec::<&String>::new(), "in round {round}");
+
+        let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (maps, send) = (maps.clone(), send.clone());
+                tokio::spawn(async move {
+                    for number in 0.. {
+                        let name = format!("r{round}-w{writer}-{number}");
+                        let made = maps.create(&PostParams::default(), &config_map(&name, None)).await;
+                        let Ok(made) = made else { break };
+                        let _ = send.send((name, (made.uid().unwrap(), made.resource_version().unwrap())));
+                    }
+                })
+            })
+            .collect();
+        drop(send);
+        // The moment of the end is that of an answer, a different one in each round.
+        let mut server = Some(server);
+        let mut answers = 0;
+        while let Some((name, version)) = receive.recv().await {
+            acknowledged.insert(name, version);
+            answers += 1;
+            if answers == 50 + 7 * round
+                && let Some(server) = server.take()
+            {
+                server.end(Signal::KILL);
+            }
+        }
+        writes += answers;
+        for writer in writers {
+            writer.await.unwrap();
+        }
+    }
+    assert!(writes >= ROUNDS * 50, "the rounds wrote something: {writes}");
+}
+
+#[tokio::test]
+async fn a_cascade_that_a_kill_interrupts_is_finished_by_the_next_start() {
+    const DEPENDENTS: usize = 400;
+    let folder = tempfile::tempdir().unwrap();
+    let server = on_disk("up", folder.path());
+    let maps = config_maps(&server).await;
+    let owner = create(&maps, "owner").await;
+    let kept = create(&maps, "kept").await;
+    let work = (0..DEPENDENTS).map(|number| {
+        let map = config_map(&format!("d{number}"), Some(&owner));
+        let maps = &maps;
+        async move { maps.create(&PostParams::default(), &map).await.unwrap() }
+    });
+    futures::stream::iter(work).buffer_unordered(16).count().await;
+    let mut events =
+        Box::pin(maps.watch(&WatchParams::default(), &kept.resource_version().unwrap()).await.unwrap());
+    maps.delete("owner", &DeleteParams::background()).await.unwrap();
+    let mut deleted = 0;
+    while deleted < DEPENDENTS / 4 {
+        if let Some(WatchEvent::Deleted(_)) = events.try_next().await.unwrap() {
+            deleted += 1;
+        }
+    }
+    server.end(Signal::KILL);
+
+    let server = on_disk("up", folder.path());
+    let maps = config_maps(&server).await;
+    let list = maps.list(&ListParams::default()).await.unwrap();
+    let mut left: Vec<_> = list.iter().map(kube::ResourceExt::name_any).collect();
+    let mut events = Box::pin(
+        maps.watch(&WatchParams::default(), &list.metadata.resource_version.unwrap()).await.unwrap(),
+    );
+    let rest = async {
+        while left.len() > 1 {
+            if let Some(WatchEvent::Deleted(object)) = events.try_next().await.unwrap() {
+                left.retain(|name| *name != object.name_any());
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, rest).await.unwrap();
+    assert_eq!(left, ["kept"]);
+}
+
+#[test]
+fn a_damaged_data_file_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(on_disk("apiserver", folder.path()));
+    let file =
+        files(folder.path()).into_iter().find(|file| file.extension().is_some_and(|e| e == "redb")).unwrap();
+    let whole = std::fs::read(&file).unwrap();
+    let garbage: Vec<u8> = (0..=250).cycle().take(whole.len()).collect();
+    for (what, content) in [
+        ("empty", Vec::new()),
+        ("cut off", whole[..whole.len() / 2].to_vec()),
+        ("only its head", whole[..100].to_vec()),
+        ("garbage", garbage),
+        ("something else", b"SQLite format 3\0".to_vec()),
+    ] {
+        std::fs::write(&file, &content).unwrap();
+        let path = folder.path().to_str().unwrap();
+        let (code, line) = refused(&["apiserver", "--listen", "127.0.0.1:0", "--data-dir", path]);
+        assert_eq!(code, 1, "{what}: {line}");
+        assert!(line.contains(file.to_str().unwrap()), "{what}: {line}");
+        assert_eq!(std::fs::read(&file).unwrap(), content, "{what}: nothing is mended behind one's back");
+    }
+    std::fs::write(&file, whole).unwrap();
+    drop(on_disk("apiserver", folder.path()));
+}
+
+#[test]
+fn what_cannot_be_started_says_why_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let (file, below) = (file.to_str().unwrap(), file.join("below"));
+    let below = below.to_str().unwrap();
+    let table: [(&[&str], i32, &str); 8] = [
+        (&["up", "--ephemeral", "--listen", &taken], 1, &taken),
+        (&["up", "--listen", "127.0.0.1:0", "--data-dir", file], 1, file),
+        (&["up", "--ephemeral", "--listen", "127.0.0.1:0", "--token-auth-file", "/nowhere"], 1, "/nowhere"),
+        (&["up", "--ephemeral", "--listen", "127.0.0.1:0", "--write-kubeconfig", below], 1, below),
+        (
+            &["apiserver", "--ephemeral", "--storage", "etcd", "--etcd-endpoints", "http://127.0.0.1:1"],
+            1,
+            "127.0.0.1:1",
+        ),
+        (&["up", "--ephemeral", "--data-dir", "x"], 2, ""),
+        (&["up", "--listen", "everywhere"], 2, ""),
+        (&["up", "--storage", "floppy"], 2, ""),
+    ];
+    for (arguments, want, part) in table {
+        let output = run(arguments);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(want), "{arguments:?}: {text}");
+        assert!(text.contains(part) && !text.contains("panicked"), "{arguments:?}: {text}");
+        if want == 1 {
+            assert_eq!(text.trim_end().lines().count(), 1, "{arguments:?}: {text}");
+        }
+    }
+}
+
+/// A filesystem that is full refuses writes, keeps what it has, and takes writes again when there is space.
+#[tokio::test]
+async fn a_full_disk_refuses_writes_and_loses_nothing() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let data = disk.folder.path().join("data");
+    let server = on_disk("apiserver", &data);
+    let maps = config_maps(&server).await;
+    let mut acknowledged = BTreeMap::new();
+    let large = |name: &str| {
+        let mut map = config_map(name, None);
+        map.data = Some(BTreeMap::from([("k".to_owned(), "x".repeat(200_000))]));
+        map
+    };
+    let refusal = loop {
+        let name = format!("m{}", acknowledged.len());
+        match maps.create(&PostParams::default(), &large(&name)).await {
+            Ok(made) => {
+                acknowledged.insert(name, (made.uid().unwrap(), made.resource_version().unwrap()));
+                assert!(acknowledged.len() < 1_000, "the disk is small");
+            }
+            Err(kube::Error::Api(status)) => break status,
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert_eq!(refusal.code, 500, "{refusal:?}");
+    assert!(acknowledged.len() > 3, "{acknowledged:?}");
+    assert_eq!(held(&maps).await, acknowledged, "reads go on");
+
+    // After a restart too, and with space again writes go on.
+    server.end(Signal::KILL);
+    disk.grow();
+    let server = on_disk("apiserver", &data);
+    let maps = config_maps(&server).await;
+    let there = held(&maps).await;
+    for (name, version) in &acknowledged {
+        assert_eq!(there.get(name), Some(version), "{name}");
+    }
+    create(&maps, "after").await;
+}
+
+/// A filesystem of a few megabytes in memory, unmounted when dropped.
+struct SmallDisk {
+    folder: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Self { folder };
+        if disk.call(&["-t", "tmpfs", "-o", "size=6m", "tmpfs"]) {
+            return Some(disk);
+        }
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot mount a tmpfs; run as root");
+        eprintln!("SKIPPED: cannot mount a tmpfs; run as root");
+        None
+    }
+
+    fn call(&self, arguments: &[&str]) -> bool {
+        let output = Command::new("mount").args(arguments).arg(self.folder.path()).output();
+        output.is_ok_and(|output| output.status.success())
+    }
+
+    fn grow(&self) {
+        assert!(self.call(&["-o", "remount,size=64m"]));
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: the server of a failed test may still have a file open.
+        drop(Command::new("umount").arg("--lazy").arg(self.folder.path()).output());
+    }
+}
+
+fn on_etcd(etcd: &EtcdServer) -> Kubegc {
+    Kubegc::start_with(
+        "apiserver",
+        ["--ephemeral", "--storage", "etcd", "--etcd-endpoints", &etcd.endpoint()],
+    )
+}
+
+/// Two servers over one etcd are one cluster: each sees at once what the other did, and they conflict properly.
+#[tokio::test]
+async fn two_servers_share_one_etcd() {
+    let Some(mut etcd) = EtcdServer::start() else { return };
+    let (one, two) = (on_etcd(&etcd), on_etcd(&etcd));
+    let (first, second) = (config_maps(&one).await, config_maps(&two).await);
+    let made = create(&first, "shared").await;
+    // No stale reads: what was acknowledged by one is there at the other.
+    let seen = second.get("shared").await.unwrap();
+    assert_eq!(seen.metadata, made.metadata);
+
+    let mut events =
+        Box::pin(second.watch(&WatchParams::default(), &made.resource_version().unwrap()).await.unwrap());
+    let patch = Patch::Merge(json!({"data": {"by": "first"}}));
+    let changed = first.patch("shared", &PatchParams::default(), &patch).await.unwrap();
+    let event = tokio::time::timeout(PATIENCE, events.try_next()).await.unwrap().unwrap();
+    assert!(
+        matches!(&event, Some(WatchEvent::Modified(map)) if map.metadata == changed.metadata),
+        "{event:?}"
+    );
+
+    // An update on what was read before the other's change is a conflict; two creations of one name are one.
+    let stale = second.replace("shared", &PostParams::default(), &seen).await;
+    assert!(matches!(&stale, Err(kube::Error::Api(status)) if status.code == 409), "{stale:?}");
+    let (post, map) = (PostParams::default(), config_map("raced", None));
+    let raced = futures::join!(first.create(&post, &map), second.create(&post, &map));
+    assert!(raced.0.is_ok() != raced.1.is_ok(), "{raced:?}");
+
+    // A finalizer set through one holds the deletion through the other.
+    let finalizers = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/held"]}}));
+    first.patch("shared", &PatchParams::default(), &finalizers).await.unwrap();
+    let deleting = second.delete("shared", &DeleteParams::default()).await.unwrap().left().unwrap();
+    assert!(deleting.metadata.deletion_timestamp.is_some());
+    let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    first.patch("shared", &PatchParams::default(), &none).await.unwrap();
+    assert_eq!(second.get_opt("shared").await.unwrap(), None);
+
+    // Without etcd nothing is acknowledged; with it again, everything goes on without a restart.
+    etcd.kill();
+    let lost = config_map("lost", None);
+    let refused = tokio::time::timeout(PATIENCE, first.create(&post, &lost)).await.unwrap();
+    assert!(refused.is_err());
+    etcd.restart();
+    let back = async {
+        while first.create(&PostParams::default(), &config_map("back", None)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, back).await.unwrap();
+    let found = async {
+        while second.get_opt("back").await.ok().flatten().is_none() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, found).await.unwrap();
+}

@@ -1,0 +1,29 @@
+//! The official Python client against `kubegc up`: see `python_client.py` beside this file.
+#![allow(clippy::unwrap_used)] // a broken assumption should stop the test
+
+mod support;
+
+use std::process::Command;
+
+use support::{Kubegc, repository};
+
+#[test]
+fn the_official_python_client_works() {
+    let python = repository().join("target/python/bin/python");
+    let usable = Command::new(&python)
+        .args(["-c", "import kubernetes"])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !usable {
+        let message = format!("{} has no kubernetes package; run scripts/setup", python.display());
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{message}");
+        eprintln!("SKIPPED: {message}");
+        return;
+    }
+    let server = Kubegc::start("up");
+    let script = repository().join("crates/kubegc/tests/python_client.py");
+    let output = Command::new(python).arg(script).arg(&server.kubeconfig).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.ends_with("0 failed\n"), "{text}");
+}
