@@ -314,7 +314,7 @@ fn what_cannot_be_started_says_why_in_one_line() {
         (&["up", "--ephemeral", "--listen", &taken], 1, &taken),
         (&["up", "--listen", "127.0.0.1:0", "--data-dir", file], 1, file),
         (&["up", "--ephemeral", "--listen", "127.0.0.1:0", "--token-auth-file", "/nowhere"], 1, "/nowhere"),
-        (&["up", "--ephemeral", "--listen", "127.0.0.1:0", "--write-kubeconfig", below], 1, below),
+        (&["up", "--ephemeral", "--listen", "127.0.0.1:0", "--write-kubeconfig", below], 1, file),
         (
             &["apiserver", "--ephemeral", "--storage", "etcd", "--etcd-endpoints", "http://127.0.0.1:1"],
             1,

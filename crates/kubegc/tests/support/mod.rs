@@ -77,6 +77,11 @@ impl Kubegc {
         kube::Client::try_from(config).unwrap()
     }
 
+    /// The id of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal, waits until the process has ended, and says how and how soon.
     pub fn end(mut self, signal: Signal) -> (ExitStatus, Duration) {
         let begun = Instant::now();
