@@ -17,6 +17,7 @@ mod list;
 mod metrics;
 mod negotiate;
 mod openapi;
+mod openapi_protobuf;
 mod path;
 mod pki;
 mod protobuf;

@@ -11,13 +11,14 @@ use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, LOCA
 use http::{Method, StatusCode};
 
 use crate::negotiate::media_ranges;
+use crate::openapi_protobuf;
 use crate::service::{Answer, ApiRequest, method_not_allowed, page_not_found, text_answer};
 use crate::state::State;
 use crate::work::{self, Weight};
 
 const JSON: &str = "application/json";
 
-/// Written documents of the present catalog. Bounded by what is served: one of version 2, an index, and one
+/// Written documents of the present catalog. Bounded by what is served: two of version 2, an index, and one
 /// per group and version.
 #[derive(Default)]
 pub(crate) struct OpenApi {
@@ -34,6 +35,8 @@ struct Kept {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Which {
     Two,
+    /// The same as protobuf.
+    TwoProtobuf,
     Index,
     Three(String, String),
 }
@@ -56,9 +59,13 @@ impl Which {
         }
     }
 
+    fn content_type(&self) -> &'static str {
+        if *self == Self::TwoProtobuf { openapi_protobuf::CONTENT_TYPE } else { JSON }
+    }
+
     fn hash(&self, catalog: &Catalog) -> Option<String> {
         match self {
-            Self::Two | Self::Index => Some(openapi::v2_hash(catalog)),
+            Self::Two | Self::TwoProtobuf | Self::Index => Some(openapi::v2_hash(catalog)),
             Self::Three(group, version) => openapi::v3_hash(catalog, group, version),
         }
     }
@@ -66,6 +73,9 @@ impl Which {
     fn build(&self, catalog: &Catalog) -> Option<Bytes> {
         let value = match self {
             Self::Two => openapi::v2_document(catalog),
+            Self::TwoProtobuf => {
+                return Some(openapi_protobuf::encode(&openapi::v2_document(catalog)).into());
+            }
             Self::Index => openapi::v3_index(catalog),
             Self::Three(group, version) => openapi::v3_document(catalog, group, version)?,
         };
@@ -112,13 +122,7 @@ pub(crate) async fn answer(
         return Err(method_not_allowed());
     }
     let accept = request.header(&ACCEPT).unwrap_or("*/*");
-    if !media_ranges(accept).iter().any(|range| range.takes(JSON)) {
-        return Err(ApiError::new(
-            406,
-            "NotAcceptable",
-            "only the following media types are accepted: application/json",
-        ));
-    }
+    let which = negotiated(which, accept)?;
     let wanted = which.clone();
     let found = work::perform(state, Weight::ReadMany, move |state| {
         Ok(state.openapi.document(&state.registry.catalog(), &wanted))
@@ -133,21 +137,35 @@ pub(crate) async fn answer(
             }
             return Ok(Some(answer));
         }
-        let mut answer = tagged(request, document);
+        let mut answer = tagged(request, document, which.content_type());
         answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
         return Ok(Some(answer));
     }
-    Ok(Some(tagged(request, document)))
+    Ok(Some(tagged(request, document, which.content_type())))
 }
 
-fn tagged(request: &ApiRequest, document: Document) -> Answer {
+/// The document in the first form that the client takes.
+fn negotiated(which: Which, accept: &str) -> Result<Which, ApiError> {
+    for range in media_ranges(accept) {
+        if range.takes(JSON) {
+            return Ok(which);
+        }
+        if which == Which::Two && openapi_protobuf::ACCEPTED.iter().any(|name| range.takes(name)) {
+            return Ok(Which::TwoProtobuf);
+        }
+    }
+    let message = "only the following media types are accepted: application/json";
+    Err(ApiError::new(406, "NotAcceptable", message))
+}
+
+fn tagged(request: &ApiRequest, document: Document, content_type: &'static str) -> Answer {
     let tag = format!("\"{}\"", document.hash);
     let known =
         request.header(&IF_NONE_MATCH).is_some_and(|tags| tags.split(',').any(|one| one.trim() == tag));
     let mut answer = if known {
-        text_answer(StatusCode::NOT_MODIFIED, JSON, Bytes::new())
+        text_answer(StatusCode::NOT_MODIFIED, content_type, Bytes::new())
     } else {
-        request.document(document.bytes, JSON)
+        request.document(document.bytes, content_type)
     };
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         answer.headers_mut().insert(ETAG, tag);

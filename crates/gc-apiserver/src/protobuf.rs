@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 pub(crate) const MAGIC: &[u8; 4] = b"k8s\0";
 
 /// Writes protobuf fields to the end of a buffer.
-struct Writer<'a>(&'a mut Vec<u8>);
+pub(crate) struct Writer<'a>(pub(crate) &'a mut Vec<u8>);
 
 impl Writer<'_> {
     fn varint(&mut self, mut value: u64) {
@@ -24,19 +24,24 @@ impl Writer<'_> {
         self.0.push(value.to_le_bytes()[0]);
     }
 
-    fn number(&mut self, field: u32, value: i64) {
+    pub(crate) fn number(&mut self, field: u32, value: i64) {
         self.varint(u64::from(field) << 3);
         self.varint(value.cast_unsigned());
     }
 
-    fn bytes(&mut self, field: u32, bytes: &[u8]) {
+    pub(crate) fn double(&mut self, field: u32, value: f64) {
+        self.varint(u64::from(field) << 3 | 1);
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(crate) fn bytes(&mut self, field: u32, bytes: &[u8]) {
         self.varint(u64::from(field) << 3 | 2);
         self.varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
 
     /// A text; left out if empty, which reads back the same.
-    fn text(&mut self, field: u32, text: &str) {
+    pub(crate) fn text(&mut self, field: u32, text: &str) {
         if !text.is_empty() {
             self.bytes(field, text.as_bytes());
         }
@@ -44,7 +49,7 @@ impl Writer<'_> {
 
     /// A nested message: written in place behind room for a length of one byte, which is what nearly all
     /// need; longer ones are moved.
-    fn message(&mut self, field: u32, write: impl FnOnce(&mut Writer<'_>)) {
+    pub(crate) fn message(&mut self, field: u32, write: impl FnOnce(&mut Writer<'_>)) {
         self.varint(u64::from(field) << 3 | 2);
         let at = self.0.len();
         self.0.push(0);

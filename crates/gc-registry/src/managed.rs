@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use crate::api::{FieldValidation, WriteOptions};
+use crate::api::WriteOptions;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::patch::managed_fields::{self, ManagerRequest, ResetFields};
-use crate::rules::{self, Strictness};
+use crate::rules;
 
 /// How a write came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,18 +99,4 @@ fn same_entries(new: &Value, live: Option<&Value>) -> bool {
         members.filter(|(key, _)| *key != "time").map(|(key, value)| (key.clone(), value.clone())).collect()
     };
     new.len() == live.len() && new.iter().zip(live).all(|(a, b)| a == b || fields(a) == fields(b))
-}
-
-/// Brings an applied configuration into the form of its type without filling in defaults, which would make the
-/// manager own them.
-pub(crate) fn decode_configuration(
-    call: &Call<'_>,
-    configuration: &mut Value,
-    duplicates: &[String],
-    validation: FieldValidation,
-) -> Result<Vec<String>, Strictness> {
-    let mut checked = configuration.clone();
-    let warnings = call.rules().decode(&mut checked, duplicates, validation)?;
-    call.rules().drop_unknown(configuration);
-    Ok(warnings)
 }

@@ -116,16 +116,6 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Drops what the schema does not know, and nothing else.
-    pub(crate) fn drop_unknown(&self, object: &mut Value) {
-        if let Some(custom) = &self.resource.custom {
-            custom.prune(object);
-        } else {
-            let schema = schema(self.resource);
-            schema::drop_unknown(&schema, object);
-        }
-    }
-
     fn check_metadata(&self, schema: &Schema, metadata: &Value) -> Result<(), Strictness> {
         if !metadata.is_object() && !metadata.is_null() {
             return Err(self.undecodable("json: cannot unmarshal metadata: it is not an object"));

@@ -100,15 +100,17 @@ impl Call<'_> {
             meta::metadata_mut(&mut object).insert("name".into(), self.target.name.as_str().into());
         }
         self.check_name(&object)?;
-        match managed::decode_configuration(self, &mut object, &body.duplicates, options.field_validation) {
-            Ok(warnings) => self.warnings.extend(warnings),
-            Err(Strictness::Undecodable(error)) => return Err(error),
-            Err(Strictness::Strict(problems)) => {
+        // Fields that the type has not and values that do not fit are told by the merge, which types them;
+        // defaults are not filled in, or the manager would own them.
+        match options.field_validation {
+            FieldValidation::Strict if !body.duplicates.is_empty() => {
                 return Err(ApiError::bad_request(format!(
                     "failed to create manager for existing fields: strict decoding error: {}",
-                    problems.join(", ")
+                    body.duplicates.join(", ")
                 )));
             }
+            FieldValidation::Warn => self.warnings.extend(body.duplicates),
+            _ => {}
         }
         Ok(Change::Apply(object))
     }

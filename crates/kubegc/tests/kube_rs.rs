@@ -197,6 +197,13 @@ async fn server_side_apply_tells_whose_fields_conflict() {
     // `one` gives up all that it alone has.
     let left = maps.patch("shared", &one, &applied(json!({}))).await.unwrap();
     assert_eq!(typed::<Value>(json!(left.data)), json!({"a": "2", "c": "2"}));
+    // What the type has not is no mere typing error in the end: nothing is applied without it.
+    let unknown = Patch::Apply(
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shared"}, "colour": "red"}),
+    );
+    let Err(kube::Error::Api(status)) = maps.patch("shared", &one, &unknown).await else { panic!() };
+    let why = "failed to create typed patch object (/shared; /v1, Kind=ConfigMap): .colour: field not declared in schema";
+    assert_eq!((status.code, status.message.as_str()), (500, why));
     // Without changes, the object stays at its version.
     let again = maps.patch("shared", &one, &applied(json!({}))).await.unwrap();
     assert_eq!(again.resource_version(), left.resource_version());
