@@ -3,16 +3,17 @@
 //! One task owns the engine. It takes events, asks for effects, and has requests sent by other tasks, as many
 //! at a time as the pacing allows; what becomes of them comes back as events. Nothing here decides anything.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use gc_types::{Effect, Event, Outcome, Request, Timestamp};
+use gc_types::{Effect, Event, HeldBy, Outcome, Request, ResourceId, Timestamp};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::barrier::{self, Barriers, Place};
+use crate::breaker::{Admission, SharedBreaker, Trip, is_inferred};
 use crate::connection::ApiClient;
 use crate::notes::Notes;
 use crate::pacing::{Pacer, PacingOptions, PacingState, Signal};
@@ -39,6 +40,10 @@ pub trait Engine: Send + 'static {
     fn poll_effect(&mut self) -> Option<Effect>;
     /// When it wants to be told the time again, if at all.
     fn next_wakeup(&self) -> Option<Timestamp>;
+    /// How many objects of a resource are known, if that is counted.
+    fn objects_of(&self, _resource: ResourceId) -> Option<usize> {
+        None
+    }
 }
 
 /// Is told what is decided and what becomes of it: the journal, the metrics, the demonstration. Called on the
@@ -50,6 +55,8 @@ pub trait Observer: Send + Sync + 'static {
     fn decided(&self, _effect: &Effect) {}
     /// An effect has an outcome, after so many requests and so long.
     fn finished(&self, _effect: &Effect, _outcome: &Outcome, _round_trips: u32, _took: Duration) {}
+    /// The breaker has stopped the collection of a resource.
+    fn tripped(&self, _trip: &Trip) {}
 }
 
 /// Observes nothing.
@@ -92,6 +99,8 @@ pub struct Collector {
     board: StatusBoard,
     pacing: watch::Sender<PacingState>,
     held: watch::Receiver<bool>,
+    holding: watch::Receiver<Option<HeldBy>>,
+    breaker: Option<SharedBreaker>,
 }
 
 impl Collector {
@@ -100,7 +109,23 @@ impl Collector {
     pub fn new(client: ApiClient, options: CollectorOptions) -> Self {
         let pacing = watch::Sender::new(Pacer::new(options.pacing).state());
         let (table, board) = (ResourceTable::default(), StatusBoard::default());
-        Self { client, options, table, board, pacing, held: watch::channel(false).1 }
+        let holding = watch::channel(options.dry_run.then_some(HeldBy::DryRun)).1;
+        Self { client, options, table, board, pacing, held: watch::channel(false).1, holding, breaker: None }
+    }
+
+    /// Reads for real and holds every write while `holding` says for what; when it says `None` again, what was held
+    /// is decided anew.
+    #[must_use]
+    pub fn holding_writes(mut self, holding: watch::Receiver<Option<HeldBy>>) -> Self {
+        self.holding = holding;
+        self
+    }
+
+    /// Asks this breaker before each deletion.
+    #[must_use]
+    pub fn guarded_by(mut self, breaker: SharedBreaker) -> Self {
+        self.breaker = Some(breaker);
+        self
     }
 
     /// Takes in everything and does nothing while `held` says true: a standby with a warm graph.
@@ -160,7 +185,10 @@ impl Collector {
             pacer: Pacer::new(self.options.pacing),
             pacing: self.pacing,
             held: self.held,
-            dry_run: self.options.dry_run,
+            holding: self.holding,
+            stopped: self.breaker.as_ref().map_or_else(BTreeSet::new, |breaker| breaker.lock().stopped()),
+            breaker_changes: self.breaker.as_ref().map(SharedBreaker::changes),
+            breaker: self.breaker,
             notes,
             rediscover,
             pending: VecDeque::new(),
@@ -170,6 +198,7 @@ impl Collector {
             list_sink,
             barriers: Barriers::default(),
             asked: HashMap::new(),
+            clock: Clock::started(),
             now: Timestamp::default(),
         };
         driver.run(events, listed, shutdown).await;
@@ -177,6 +206,37 @@ impl Collector {
         background.abort_all();
         driver.engine
     }
+}
+
+/// The time of engines: the wall clock as it was at the start, carried on by a clock that nobody sets. A wall clock
+/// that is set forward or back moves no timer.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    wall: Timestamp,
+    started: Instant,
+}
+
+impl Clock {
+    fn started() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall = Timestamp(i64::try_from(wall.as_millis()).unwrap_or(i64::MAX));
+        Self { wall, started: Instant::now() }
+    }
+
+    fn at(&self, now: Instant) -> Timestamp {
+        let passed = now.saturating_duration_since(self.started).as_millis();
+        self.wall.after(i64::try_from(passed).unwrap_or(i64::MAX))
+    }
+}
+
+/// Ready when the limits or what is stopped have changed; never without a breaker.
+async fn changed(changes: &mut Option<watch::Receiver<u64>>) {
+    if let Some(changes) = changes
+        && changes.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending::<()>().await;
 }
 
 /// An effect whose outcome is awaited.
@@ -194,7 +254,11 @@ struct Driver<E> {
     pacer: Pacer,
     pacing: watch::Sender<PacingState>,
     held: watch::Receiver<bool>,
-    dry_run: bool,
+    holding: watch::Receiver<Option<HeldBy>>,
+    breaker: Option<SharedBreaker>,
+    breaker_changes: Option<watch::Receiver<u64>>,
+    /// The resources that the breaker stops, as last heard.
+    stopped: BTreeSet<Arc<str>>,
     notes: Notes,
     rediscover: Arc<Notify>,
     /// Effects that wait for a place. The engine bounds how many it has in flight.
@@ -206,6 +270,7 @@ struct Driver<E> {
     barriers: Barriers,
     /// The barriers that were asked for.
     asked: HashMap<gc_types::EffectId, Flying>,
+    clock: Clock,
     now: Timestamp,
 }
 
@@ -224,6 +289,8 @@ impl<E: Engine> Driver<E> {
                 biased;
                 () = &mut shutdown => return,
                 Ok(()) = self.held.changed() => self.tick(),
+                Ok(()) = self.holding.changed() => self.release_writes(),
+                () = changed(&mut self.breaker_changes) => self.release_resumed(),
                 Some(done) = self.requests.join_next_with_id() => self.take_done(done),
                 Some(batch) = listed.recv() => self.take_found(batch),
                 Some(done) = self.lists.join_next() => {
@@ -245,10 +312,27 @@ impl<E: Engine> Driver<E> {
     }
 
     fn tick(&mut self) {
-        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let milliseconds = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);
-        self.now = self.now.max(Timestamp(milliseconds));
+        self.now = self.clock.at(Instant::now());
         self.engine.handle(Event::Tick(self.now));
+    }
+
+    fn release_writes(&mut self) {
+        self.tick();
+        if self.holding.borrow_and_update().is_none() {
+            self.engine.handle(Event::Released(None));
+        }
+    }
+
+    /// What was held of resources that may go on is decided anew.
+    fn release_resumed(&mut self) {
+        self.tick();
+        let Some(breaker) = &self.breaker else { return };
+        let stopped = breaker.lock().stopped();
+        let resumed: BTreeSet<Arc<str>> = self.stopped.difference(&stopped).cloned().collect();
+        self.stopped = stopped;
+        for route in self.table.all().into_iter().filter(|route| resumed.contains(&route.name)) {
+            self.engine.handle(Event::Released(Some(route.info.id)));
+        }
     }
 
     fn tell(&mut self, event: Event) {
@@ -308,6 +392,14 @@ impl<E: Engine> Driver<E> {
         if performed.outcome == Outcome::NotServed {
             self.rediscover.notify_one();
         }
+        if let (Request::Delete { key, .. }, Some(breaker)) = (&effect.request, &self.breaker)
+            && !matches!(performed.outcome, Outcome::Applied(_))
+            && let Some(route) = self.table.get(key.resource)
+        {
+            // Of unknown fate or not: what was deleted after all is not asked for again, and what was not is counted
+            // when it is.
+            breaker.lock().refund(&route.name, is_inferred(&effect.reason));
+        }
         self.observer.finished(&effect, &performed.outcome, performed.round_trips, took);
         self.engine.handle(Event::Done(effect.id, performed.outcome));
     }
@@ -360,9 +452,9 @@ impl<E: Engine> Driver<E> {
 
     fn accept(&mut self, effect: Effect) {
         let is_write = !matches!(effect.request, Request::Read { .. } | Request::Barrier { .. });
-        if self.dry_run && is_write {
-            let message = "not sent: this is a dry run".into();
-            self.answer_at_once(&effect, Outcome::Refused { code: 0, message });
+        let holding = *self.holding.borrow();
+        if let Some(by) = holding.filter(|_| is_write).or_else(|| self.stopped_by_breaker(&effect)) {
+            self.answer_at_once(&effect, Outcome::Held(by));
             return;
         }
         match &effect.request {
@@ -376,6 +468,27 @@ impl<E: Engine> Driver<E> {
                 self.asked.insert(effect.id, Flying { effect, begun: std::time::Instant::now() });
             }
             _ => self.pending.push_back(effect),
+        }
+    }
+
+    /// Asks the breaker for a deletion; answers what holds it, if anything does.
+    fn stopped_by_breaker(&mut self, effect: &Effect) -> Option<HeldBy> {
+        let Request::Delete { key, .. } = &effect.request else { return None };
+        let breaker = self.breaker.as_ref()?;
+        let route = self.table.get(key.resource)?;
+        // Without a count there is no share.
+        let objects = self.engine.objects_of(key.resource).unwrap_or(usize::MAX);
+        let admission = breaker.lock().admit(&route.name, is_inferred(&effect.reason), objects, self.now);
+        match admission {
+            Admission::Admitted => None,
+            Admission::Held(by) => Some(by),
+            Admission::Tripped(trip) => {
+                tracing::error!(resource = %trip.resource, "{trip}; `kubegc resume` continues");
+                self.stopped.insert(Arc::clone(&trip.resource));
+                breaker.change(|_| ());
+                self.observer.tripped(&trip);
+                Some(HeldBy::Breaker)
+            }
         }
     }
 
@@ -423,5 +536,27 @@ impl<E: Engine> Driver<E> {
             self.take_done(done);
         }
         self.requests.abort_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Timers follow a clock that only runs forward, whatever is done to the wall clock after the start.
+    #[test]
+    fn time_is_carried_on_from_the_start() {
+        let started = Instant::now();
+        let clock = Clock { wall: Timestamp(1_790_000_000_000), started };
+        for (passed, expected) in [
+            (Duration::ZERO, 1_790_000_000_000),
+            (Duration::from_micros(999), 1_790_000_000_000),
+            (Duration::from_millis(1), 1_790_000_000_001),
+            (Duration::from_hours(24), 1_790_086_400_000),
+        ] {
+            assert_eq!(clock.at(started + passed), Timestamp(expected), "{passed:?}");
+        }
+        let before = started.checked_sub(Duration::from_secs(1)).unwrap_or(started);
+        assert_eq!(clock.at(before), Timestamp(1_790_000_000_000));
     }
 }

@@ -5,8 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt as _;
 use gc_types::Scope;
 use http::header::ACCEPT;
 use http::{Method, Request, StatusCode};
@@ -18,6 +20,13 @@ use crate::connection::{ApiClient, RequestError};
 const JSON_ACCEPT: &str = "application/json";
 const AGGREGATED_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+
+/// Stands for every group but the core group, where none of them could be seen.
+pub const ALL_NAMED_GROUPS: &str = "*";
+/// One group's answer is waited for so long. A dead aggregated API holds up nothing but itself.
+pub const GROUP_TIMEOUT: Duration = Duration::from_secs(5);
+/// So many groups are asked at a time.
+const GROUPS_AT_ONCE: usize = 16;
 
 /// Why nothing was discovered.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +47,12 @@ pub enum DiscoveryError {
         /// HTTP status code.
         code: u16,
         /// What the server says.
+        message: String,
+    },
+    /// No group could be seen.
+    #[error("nothing could be discovered: {message}")]
+    Nothing {
+        /// Why the core group could not.
         message: String,
     },
     /// An answer that is not a discovery document.
@@ -103,7 +118,10 @@ impl Discovered {
     /// Whether nothing can be concluded from the absence of a resource of this group.
     #[must_use]
     pub fn is_unclear(&self, group: &str) -> bool {
-        self.failed.iter().any(|failed| failed.group == group)
+        let covers = |failed: &FailedGroup| {
+            failed.group == group || (failed.group == ALL_NAMED_GROUPS && !group.is_empty())
+        };
+        self.failed.iter().any(covers)
     }
 }
 
@@ -111,14 +129,34 @@ impl Discovered {
 pub async fn discover(client: &ApiClient) -> Result<Discovered, DiscoveryError> {
     let mut versions = Vec::new();
     let mut failed = Vec::new();
-    for path in ["/api", "/apis"] {
+    let read = async |path: &'static str| {
         let document = get(client, path, AGGREGATED_ACCEPT).await?;
+        let (mut versions, mut failed) = (Vec::new(), Vec::new());
         match parse_aggregated(path, &document)? {
             Some(groups) => add_aggregated(groups, &mut versions, &mut failed),
             None => add_legacy(client, path, &document, &mut versions, &mut failed).await?,
         }
+        Ok::<_, DiscoveryError>((versions, failed))
+    };
+    let (core, named, aggregated) = futures::join!(read("/api"), read("/apis"), aggregated_apis(client));
+    for (group, result) in [("", core), (ALL_NAMED_GROUPS, named)] {
+        match result {
+            Ok((more, missing)) => {
+                versions.extend(more);
+                failed.extend(missing);
+            }
+            // One half of what is served is better than nothing; without both there is nothing to conclude from.
+            Err(error) if group.is_empty() || !versions.is_empty() => {
+                failed.push(FailedGroup { group: group.into(), version: None, message: error.to_string() });
+            }
+            Err(error) => return Err(error),
+        }
     }
-    let aggregated = aggregated_apis(client).await;
+    if versions.is_empty()
+        && let Some(nothing) = failed.iter().find(|failed| failed.group.is_empty())
+    {
+        return Err(DiscoveryError::Nothing { message: nothing.message.clone() });
+    }
     Ok(Discovered { resources: choose(versions, &aggregated), failed })
 }
 
@@ -328,11 +366,20 @@ async fn add_legacy(
         }
         wanted.extend(versions.into_iter().map(|version| (group.name.clone(), version)));
     }
-    for (group, version) in wanted {
+    let asked = futures::stream::iter(wanted).map(async |(group, version)| {
         let path =
             if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-        let resources =
-            get(client, &path, JSON_ACCEPT).await.and_then(|body| parse::<LegacyResources>(&path, &body));
+        let answer = tokio::time::timeout(GROUP_TIMEOUT, get(client, &path, JSON_ACCEPT)).await;
+        let answer = answer.unwrap_or_else(|_| {
+            let source = RequestError::Timeout(GROUP_TIMEOUT);
+            Err(DiscoveryError::Request { path: path.clone(), source })
+        });
+        let resources = answer.and_then(|body| parse::<LegacyResources>(&path, &body));
+        (group, version, resources)
+    });
+    // In the order of preference, whoever answers first.
+    let answers: Vec<_> = asked.buffered(GROUPS_AT_ONCE).collect().await;
+    for (group, version, resources) in answers {
         match resources {
             Ok(resources) => {
                 let known = resources.resources.into_iter().filter(|resource| !resource.name.contains('/'));

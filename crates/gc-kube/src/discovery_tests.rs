@@ -151,3 +151,51 @@ async fn a_server_that_says_nothing_usable_is_an_error() {
         assert!(discover(&client).await.is_err(), "{code}");
     }
 }
+
+/// Half of what is served is known although the other half cannot be seen; nothing is concluded about that one.
+#[tokio::test]
+async fn one_half_that_fails_leaves_the_other() {
+    let group = |name: &str, resource_name: &str| {
+        aggregated(
+            &json!([{"metadata": {"name": name}, "versions": [{"version": "v1", "freshness": "Current",
+            "resources": [resource(resource_name, "Kind", "Namespaced", ALL)]}]}]),
+        )
+    };
+    let away = || json!({"kind": "Status", "message": "away"});
+    for (core, named, seen, unclear) in [
+        ((503, away()), (200, group("apps", "deployments")), "apps", [true, false]),
+        ((200, group("", "pods")), (503, away()), "", [false, true]),
+    ] {
+        let client = server(vec![("/api", core.0, core.1), ("/apis", named.0, named.1)]);
+        let discovered = discover(&client).await.unwrap();
+        assert_eq!(discovered.resources.keys().map(|(group, _)| &**group).collect::<Vec<_>>(), [seen]);
+        assert_eq!(["", "apps"].map(|group| discovered.is_unclear(group)), unclear);
+    }
+}
+
+/// A dead aggregated API, in the older form of discovery, is waited for a little, and holds up nobody else.
+#[tokio::test]
+async fn a_group_that_does_not_answer_fails_alone() {
+    let client = ApiClient::in_process(|request| async move {
+        let group = |name: &str| json!({"name": name, "versions": [{"version": "v1"}]});
+        let body = match request.uri().path() {
+            "/api" => json!({"kind": "APIVersions", "versions": ["v1"]}),
+            "/apis" => {
+                json!({"kind": "APIGroupList", "groups": [group("dead"), group("far"), group("alive")]})
+            }
+            "/apis/dead/v1" | "/apis/far/v1" => std::future::pending().await,
+            "/api/v1" | "/apis/alive/v1" => {
+                json!({"resources": [{"name": "things", "kind": "Thing", "namespaced": true, "verbs": ALL}]})
+            }
+            _ => Value::Null,
+        };
+        Response::new(Full::new(Bytes::from(body.to_string())))
+    });
+    let begun = std::time::Instant::now();
+    let discovered = discover(&client).await.unwrap();
+    // Both at once, not one after the other.
+    assert!(begun.elapsed() < 2 * GROUP_TIMEOUT, "{:?}", begun.elapsed());
+    let failed: Vec<_> = discovered.failed.iter().map(|failed| &*failed.group).collect();
+    assert_eq!(failed, ["dead", "far"]);
+    assert_eq!(discovered.resources.keys().map(|(group, _)| &**group).collect::<Vec<_>>(), ["", "alive"]);
+}

@@ -14,6 +14,7 @@
 
 mod backoff;
 mod barrier;
+pub mod breaker;
 mod collector;
 pub mod connection;
 pub mod discovery;
@@ -35,6 +36,6 @@ pub use collector::{
 pub use connection::ApiClient;
 pub use resources::{ResourceTable, Route};
 pub use retention::RetentionCollector;
-pub use status::{ResourceStatus, StatusBoard, SyncState};
+pub use status::{DiscoveryStatus, ResourceStatus, StatusBoard, SyncState};
 pub use supervisor::{DISCOVERY_PAUSE, DISCOVERY_PERIOD, VANISHED_PATIENCE};
 pub use watcher::{BATCH_EVENTS, PAGE_SIZE};

@@ -13,6 +13,8 @@ pub struct Route {
     pub info: ResourceInfo,
     /// `group/version`, or `version` for the core group.
     pub api_version: Arc<str>,
+    /// `resource.group`, or `resource` for the core group: as people write it.
+    pub name: Arc<str>,
     base: String,
 }
 
@@ -26,7 +28,12 @@ impl Route {
         } else {
             (format!("{group}/{version}").into(), format!("/apis/{group}/{version}"))
         };
-        Self { info, api_version, base }
+        let name = if group.is_empty() {
+            Arc::clone(&info.gvr.resource)
+        } else {
+            format!("{}.{group}", info.gvr.resource).into()
+        };
+        Self { info, api_version, name, base }
     }
 
     /// Path of the collection, in one namespace or (with an empty one) in all.
@@ -51,15 +58,10 @@ impl Route {
         path
     }
 
-    /// `resource.group`, or `resource` for the core group: as people write it.
+    /// [`Route::name`] as text.
     #[must_use]
     pub fn display_name(&self) -> String {
-        let gvr = &self.info.gvr;
-        if gvr.group.is_empty() {
-            gvr.resource.to_string()
-        } else {
-            format!("{}.{}", gvr.resource, gvr.group)
-        }
+        self.name.to_string()
     }
 }
 

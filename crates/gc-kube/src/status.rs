@@ -32,10 +32,23 @@ pub struct ResourceStatus {
     pub why: String,
 }
 
+/// How discovery is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiscoveryStatus {
+    /// Whether a round has succeeded, at least in part.
+    pub ever_done: bool,
+    /// Why the last round brought nothing, and since when none has; `None` if it brought something.
+    pub failing: Option<(SystemTime, String)>,
+    /// The groups (`group/version`, or `group`) that the last round could not see, and why. What they serve is
+    /// unknown: it is neither watched anew nor forgotten.
+    pub failed_groups: BTreeMap<String, String>,
+}
+
 /// The states of all watched resources. Shared by everyone who writes or shows them.
 #[derive(Clone, Debug, Default)]
 pub struct StatusBoard {
     states: Arc<Mutex<BTreeMap<ResourceId, ResourceStatus>>>,
+    discovery: Arc<Mutex<DiscoveryStatus>>,
 }
 
 impl StatusBoard {
@@ -50,6 +63,27 @@ impl StatusBoard {
     pub fn is_synced(&self) -> bool {
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         !states.is_empty() && states.values().all(|status| status.state == SyncState::Synced)
+    }
+
+    /// How discovery is doing.
+    #[must_use]
+    pub fn discovery(&self) -> DiscoveryStatus {
+        self.discovery.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes note of a round of discovery. Answers whether it says anything new.
+    pub(crate) fn discovered(&self, failed_groups: BTreeMap<String, String>) -> bool {
+        let mut status = self.discovery.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = status.failing.is_some() || status.failed_groups != failed_groups;
+        *status = DiscoveryStatus { ever_done: true, failing: None, failed_groups };
+        is_new
+    }
+
+    /// Takes note of a round of discovery that brought nothing.
+    pub(crate) fn discovery_failed(&self, why: &str) {
+        let mut status = self.discovery.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = status.failing.take().map_or_else(SystemTime::now, |(since, _)| since);
+        status.failing = Some((since, why.to_owned()));
     }
 
     pub(crate) fn set(&self, id: ResourceId, name: &str, state: SyncState, why: &str) {

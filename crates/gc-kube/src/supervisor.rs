@@ -9,7 +9,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
-use crate::discovery::{Discovered, ServedResource, discover};
+use crate::discovery::{Discovered, FailedGroup, ServedResource, discover};
 use crate::resources::{ResourceTable, Route};
 use crate::watcher::{WatchContext, Watcher};
 
@@ -21,9 +21,17 @@ pub const VANISHED_PATIENCE: Duration = Duration::from_millis(700);
 /// Discovery is read at most so often.
 pub const DISCOVERY_PAUSE: Duration = Duration::from_millis(100);
 /// After a sign that what is served has changed, discovery is read again after each of these delays: servers
-/// take a moment to serve what has just been defined.
-const SETTLING: [Duration; 4] =
-    [Duration::ZERO, Duration::from_millis(250), Duration::from_millis(800), Duration::from_secs(2)];
+/// take a moment to serve what has just been defined, and it is to be watched within a second of that.
+const SETTLING: [Duration; 8] = [
+    Duration::ZERO,
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_millis(750),
+    Duration::from_millis(750),
+    Duration::from_millis(750),
+    Duration::from_millis(750),
+    Duration::from_millis(750),
+];
 
 /// The resources that are known, and their watches.
 pub(crate) struct Supervisor {
@@ -68,10 +76,7 @@ impl Supervisor {
             let wait = match discover(&self.context.client).await {
                 Ok(discovered) => {
                     backoff.reset();
-                    for failed in &discovered.failed {
-                        tracing::warn!(group = %failed.group, version = ?failed.version,
-                            "discovery of a group failed: {}", failed.message);
-                    }
+                    self.show(&discovered);
                     if self.apply(&discovered).await.is_err() {
                         return;
                     }
@@ -79,6 +84,7 @@ impl Supervisor {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "discovery failed; what is known stays watched");
+                    self.context.board.discovery_failed(&error.to_string());
                     backoff.next_delay()
                 }
             };
@@ -101,6 +107,20 @@ impl Supervisor {
                     tokio::time::sleep(DISCOVERY_PAUSE).await;
                 }
                 () = self.context.sink.closed() => return,
+            }
+        }
+    }
+
+    /// What could not be seen is known to be a gap, and told once.
+    fn show(&self, discovered: &Discovered) {
+        let title = |failed: &FailedGroup| match &failed.version {
+            Some(version) => format!("{}/{version}", failed.group),
+            None => failed.group.clone(),
+        };
+        let failed = discovered.failed.iter().map(|failed| (title(failed), failed.message.clone()));
+        if self.context.board.discovered(failed.collect()) {
+            for failed in &discovered.failed {
+                tracing::warn!(group = %title(failed), "discovery of a group failed: {}", failed.message);
             }
         }
     }

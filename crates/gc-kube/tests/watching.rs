@@ -1,6 +1,11 @@
 //! Lists and watches against a scripted server: what the engine is told, and what was asked for.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
+#[path = "cases/driver.rs"]
+mod driver;
+#[path = "cases/serving.rs"]
+mod serving;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

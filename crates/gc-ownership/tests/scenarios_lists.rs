@@ -5,7 +5,7 @@ mod support;
 
 use gc_ownership::Config;
 use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
-use gc_types::{Event, ResourceVersion, Uid};
+use gc_types::{Event, HeldBy, Outcome, ResourceVersion, Uid};
 use support::{Bench, LONG, failed, info, key, object, refused, resource};
 
 #[test]
@@ -162,6 +162,51 @@ fn g115_requests_in_flight_are_bounded_and_a_small_cascade_is_not_starved() {
     }
     assert_eq!(flight.len(), 8);
     assert_eq!(flight.iter().filter(|line| line.contains("Pod/small")).count(), 2, "{flight:#?}");
+}
+
+/// What is held (a dry run, a breaker) rests without polling, and is asked for again when it changes or is released.
+#[test]
+fn what_is_held_rests_until_it_changes_or_is_released() {
+    let held = || Outcome::Held(HeldBy::Breaker);
+    for (name, released, expected) in [
+        ("of its resource", Some(resource("Pod")), vec!["delete Pod/p@n Background"]),
+        ("of all", None, vec!["delete Pod/p@n Background"]),
+        ("of another resource", Some(resource("ConfigMap")), vec![]),
+    ] {
+        let mut bench = Bench::new();
+        bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+        bench.script("delete Pod/p@n Background", &[held(), held()]);
+        bench.delete("Secret/a@n", Background).run_for(LONG);
+        assert_eq!(bench.take_log(), ["delete Pod/p@n Background"], "{name}: asked once");
+        assert_eq!((bench.engine.stats().held, bench.engine.stats().retrying), (1, 0), "{name}");
+        // It is asked for again when what it was judged by changes …
+        bench.set_owners("Pod/p@n", &["Secret/a", "Secret/b"]).run_for(LONG);
+        assert_eq!(bench.take_log().last().map(String::as_str), Some("delete Pod/p@n Background"), "{name}");
+        // … and when it is released.
+        bench.engine.handle(Event::Released(released));
+        bench.run_for(LONG);
+        assert_eq!(bench.take_log(), expected, "{name}");
+        let left = usize::from(expected.is_empty());
+        assert_eq!((bench.engine.stats().held, bench.engine.stats().objects), (left, left), "{name}");
+        assert_eq!(bench.engine.objects_of(resource("Pod")), left, "{name}");
+    }
+}
+
+/// A finalizer whose removal was held is still on: its dependents go on being judged by it.
+#[test]
+fn a_held_finalizer_leaves_its_owner_waiting() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).drain();
+    let removal = "unfinalize Secret/a@n foregroundDeletion";
+    bench.script(removal, &[Outcome::Held(HeldBy::Observe)]);
+    bench.delete("Secret/a@n", Foreground).run_for(LONG);
+    assert_eq!(bench.take_log(), [removal]);
+    bench.add("Pod/late@n", &["Secret/a!"]).run_for(LONG);
+    assert_eq!(bench.take_log(), ["delete Pod/late@n Background"]);
+    bench.engine.handle(Event::Released(None));
+    bench.run_for(LONG);
+    assert_eq!(bench.take_log(), [removal]);
+    assert_eq!(bench.world(), Vec::<String>::new());
 }
 
 #[test]

@@ -283,7 +283,7 @@ impl<J: Judge> Engine<J> {
                 self.counts.errors += 1;
                 Some(retry_after_milliseconds.unwrap_or_default())
             }
-            Outcome::NotServed | Outcome::Refused { .. } => {
+            Outcome::NotServed | Outcome::Refused { .. } | Outcome::Held(_) => {
                 self.counts.errors += 1;
                 Some(0)
             }

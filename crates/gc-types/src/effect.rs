@@ -315,9 +315,25 @@ impl fmt::Display for Reason {
     }
 }
 
+/// Why an effect was not sent although it could have been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HeldBy {
+    /// Nothing is performed, everything is reported.
+    DryRun,
+    /// Nothing is performed, everything is compared with what somebody else does.
+    Observe,
+    /// Too much of the resource was deleted lately; somebody has to look first.
+    Breaker,
+    /// The configuration keeps every object of the resource.
+    Configuration,
+}
+
 /// What became of an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
+    /// Not sent, so that nothing happened. It is wanted again when the object changes, or after
+    /// `Event::Released`; not before.
+    Held(HeldBy),
     /// Done; the object as the server returned it, if it did (for a DELETE only if the object still exists).
     Applied(Option<ObservedObject>),
     /// Answer to a read.

@@ -112,6 +112,8 @@ pub enum Event {
     },
     /// What became of an effect.
     Done(EffectId, Outcome),
+    /// What was held ([`Outcome::Held`]) of one resource, or of all, may be asked for again.
+    Released(Option<ResourceId>),
     /// Time passes. Never goes backwards; an adapter whose clock does, repeats the last value.
     Tick(Timestamp),
 }

@@ -13,7 +13,7 @@ mod quantity;
 
 pub use duration::{GoDuration, GoDurationError, UnixNanoseconds};
 pub use effect::{
-    Change, Effect, EffectId, EventNote, Evidence, FinalizerName, Outcome, PropagationPolicy, Reason,
+    Change, Effect, EffectId, EventNote, Evidence, FinalizerName, HeldBy, Outcome, PropagationPolicy, Reason,
     Request, Verdict,
 };
 pub use event::{DeletionState, Event, ObservedObject, ResourceInfo, Scope};

@@ -69,6 +69,8 @@ pub struct Stats {
     pub in_flight: usize,
     /// Items that wait for a retry.
     pub retrying: usize,
+    /// Items that were held and rest until they change or are released.
+    pub held: usize,
     /// Owners waiting in foreground deletion or for their dependents to be orphaned.
     pub waiting_owners: usize,
     /// Age of the oldest of them, milliseconds.

@@ -13,7 +13,7 @@ mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use gc_types::{Effect, EffectId, Event, Reason, Request, ResourceVersion, Timestamp, Uid};
+use gc_types::{Effect, EffectId, Event, Reason, Request, ResourceId, ResourceVersion, Timestamp, Uid};
 
 use crate::graph::{EdgeFlag, Flag, Graph, NONE, NodeId, ResourceIndex};
 use absent::AbsentOwners;
@@ -114,6 +114,8 @@ pub struct Engine {
     /// Waiting owners by the resource that holds them up, in the order of their marks.
     held: BTreeSet<(ResourceIndex, ResourceVersion, NodeId)>,
     barriers: BTreeMap<BarrierKey, Barrier>,
+    /// Items that were held ([`gc_types::Outcome::Held`]) and rest until they change or are released.
+    held_back: BTreeSet<NodeId>,
     pub(crate) retries: BTreeMap<NodeId, Retry>,
     /// Until when the shared rate of retries is reserved, milliseconds.
     retry_reserved_until: i64,
@@ -146,6 +148,7 @@ impl Engine {
             finishing: BTreeSet::new(),
             held: BTreeSet::new(),
             barriers: BTreeMap::new(),
+            held_back: BTreeSet::new(),
             retries: BTreeMap::new(),
             retry_reserved_until: 0,
             timers: BTreeSet::new(),
@@ -174,6 +177,7 @@ impl Engine {
             Event::Found(object) => self.found(&object),
             Event::Removed { key, uid, resource_version } => self.removed(&key, &uid, resource_version),
             Event::Done(effect, outcome) => self.done(effect, outcome),
+            Event::Released(resource) => self.released(resource),
             Event::Tick(now) => self.tick(now),
         }
     }
@@ -323,7 +327,8 @@ impl Engine {
             references: self.graph.references(),
             queued: self.lanes.queued(),
             in_flight: self.in_flight.len(),
-            retrying: self.retries.len(),
+            retrying: self.retries.len().saturating_sub(self.held_back.len()),
+            held: self.held_back.len(),
             waiting_owners: self.waiting.len(),
             oldest_waiting_milliseconds: oldest.unwrap_or(0),
             unsynced_resources: self
@@ -337,6 +342,13 @@ impl Engine {
             deletions: self.counters.deletions,
             retries: self.counters.retries,
         }
+    }
+
+    /// How many objects of a resource are known.
+    #[must_use]
+    pub fn objects_of(&self, resource: ResourceId) -> usize {
+        let index = self.graph.resources.index(resource);
+        index.and_then(|index| self.graph.resources.get(index)).map_or(0, |state| state.objects)
     }
 
     /// The settings.
@@ -375,6 +387,9 @@ impl Engine {
                 None if !should => {}
                 _ => broken.push(format!("node {node}: the table of waiting owners is wrong about it")),
             }
+        }
+        for node in self.held_back.iter().filter(|node| !self.retries.contains_key(node)) {
+            broken.push(format!("node {node} is held and not in the table of what is put off"));
         }
         for node in self.waiting.keys().chain(self.retries.keys()) {
             if !self.graph.has(*node, Flag::OBSERVED) {

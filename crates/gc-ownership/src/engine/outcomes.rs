@@ -1,10 +1,10 @@
 //! What became of the effects.
 
-use gc_types::{EffectId, Outcome, ResourceVersion, Uid};
+use gc_types::{EffectId, Outcome, ResourceId, ResourceVersion, Timestamp, Uid};
 
 use super::observe::Source;
 use super::retry::backoff;
-use super::{Action, Context, Engine};
+use super::{Action, Context, Engine, Timer};
 use crate::graph::{Departure, Flag, NodeId};
 
 /// How long after a granted request an object of opaque versions is looked at.
@@ -38,6 +38,13 @@ impl Engine {
         let dirty = self.graph.has(node, Flag::DIRTY);
         self.graph.set(node, Flag::DIRTY, false);
         if !self.graph.has(node, Flag::OBSERVED) {
+            return;
+        }
+        if let Outcome::Held(_) = outcome {
+            self.hold(node);
+            if dirty {
+                self.enqueue(node);
+            }
             return;
         }
         if action == Action::Finalizer && !matches!(outcome, Outcome::Applied(_)) {
@@ -85,13 +92,38 @@ impl Engine {
             }
             Outcome::Conflict if action == Action::Finalizer => self.retry(node, "conflict", None),
             Outcome::Conflict => self.conflicted(node),
-            Outcome::NotServed => self.retry(node, "the path is not served", None),
+            Outcome::NotServed | Outcome::Held(_) => self.retry(node, "the path is not served", None),
             Outcome::Refused { code, message } => self.retry(node, &format!("{code}: {message}"), None),
             Outcome::Failed { message, retry_after_milliseconds } => {
                 self.retry(node, &message, retry_after_milliseconds);
             }
         }
         if dirty {
+            self.enqueue(node);
+        }
+    }
+
+    /// Nothing was sent: the item rests until it changes or is released.
+    fn hold(&mut self, node: NodeId) {
+        // It still waits, as nobody has asked to end that.
+        if self.finishing.remove(&node) {
+            self.enqueue_dependents(node);
+        }
+        let retry = self.retry_mut(node);
+        retry.message = "held, until it is released".into();
+        let former = std::mem::replace(&mut retry.due, Timestamp(i64::MAX));
+        self.timers.remove(&(former, Timer::Item(node)));
+        self.held_back.insert(node);
+    }
+
+    /// What was held of one resource, or of all, gets its turn.
+    pub(super) fn released(&mut self, resource: Option<ResourceId>) {
+        let concerned = |node: &NodeId| {
+            resource.is_none_or(|id| self.graph.resource_id(self.graph.resource(*node)) == id)
+        };
+        let nodes: Vec<NodeId> = self.held_back.iter().copied().filter(concerned).collect();
+        for node in nodes {
+            self.retry_now(node);
             self.enqueue(node);
         }
     }

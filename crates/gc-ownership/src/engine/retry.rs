@@ -61,6 +61,7 @@ impl Engine {
 
     /// What failed before is history.
     pub(super) fn forget_retry(&mut self, item: NodeId) {
+        self.held_back.remove(&item);
         if let Some(retry) = self.retries.remove(&item) {
             self.timers.remove(&(retry.due, Timer::Item(item)));
         }
@@ -69,6 +70,7 @@ impl Engine {
     /// The object changed: whatever failed may work now.
     pub(super) fn retry_now(&mut self, item: NodeId) {
         let now = self.now;
+        self.held_back.remove(&item);
         if let Some(retry) = self.retries.get_mut(&item) {
             retry.conflicts = 0;
             let former = std::mem::replace(&mut retry.due, now);

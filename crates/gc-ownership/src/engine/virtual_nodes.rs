@@ -192,6 +192,7 @@ impl Engine {
                 verification.finding = Finding::Absent { at: now };
             }
             Outcome::NotServed
+            | Outcome::Held(_)
             | Outcome::Refused { .. }
             | Outcome::Failed { .. }
             | Outcome::Conflict

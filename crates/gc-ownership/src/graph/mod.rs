@@ -359,15 +359,24 @@ impl Graph {
         let namespace = self.namespaces.intern(&*key.namespace);
         let former = self.nodes.get(id).namespace;
         self.release_namespace(former);
-        if !seen {
+        if seen {
+            self.count_object(self.nodes.get(id).resource, false);
+        } else {
             self.observed += 1;
         }
+        self.count_object(resource, true);
         let node = self.nodes.get_mut(id);
         node.namespace = namespace;
         node.resource = resource;
         node.flags |= Flag::OBSERVED.0;
         node.flags &= !(Flag::GONE.0 | Flag::GONE_BY_READ.0);
         (id, true)
+    }
+
+    fn count_object(&mut self, resource: ResourceIndex, more: bool) {
+        if let Some(state) = self.resources.get_mut(resource) {
+            state.objects = if more { state.objects + 1 } else { state.objects.saturating_sub(1) };
+        }
     }
 
     /// The empty namespace is never given back.
@@ -518,6 +527,7 @@ impl Graph {
         let unlinked = self.unlink_all(id);
         if self.has(id, Flag::OBSERVED) {
             self.observed -= 1;
+            self.count_object(self.nodes.get(id).resource, false);
         }
         let node = self.nodes.get_mut(id);
         node.flags &= Flag::TEXT_UID.0 | Flag::QUEUED.0 | Flag::IN_FLIGHT.0 | Flag::DIRTY.0;

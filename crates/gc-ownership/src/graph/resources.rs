@@ -28,6 +28,8 @@ pub(crate) struct Resource {
     pub(crate) parity: bool,
     /// Every change up to here was delivered.
     pub(crate) progress: ResourceVersion,
+    /// So many of its objects are known.
+    pub(crate) objects: usize,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -58,6 +60,7 @@ impl Resources {
                 listing: false,
                 parity: false,
                 progress: ResourceVersion::UNKNOWN,
+                objects: 0,
             });
             index
         };

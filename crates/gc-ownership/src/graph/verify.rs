@@ -63,6 +63,10 @@ impl Graph {
         if observed != self.observed {
             broken.push(format!("{observed} objects seen, {} counted", self.observed));
         }
+        let by_resource: usize = self.resources.iter().map(|(_, state)| state.objects).sum();
+        if observed != by_resource {
+            broken.push(format!("{observed} objects seen, {by_resource} counted by resource"));
+        }
         if nodes != self.nodes.len() || nodes != self.index.len() {
             broken.push(format!("{nodes} nodes, {} stored, {} indexed", self.nodes.len(), self.index.len()));
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use gc_kube::{Observer, ResourceTable};
-use gc_types::{Change, Effect, FinalizerName, ObjectKey, Outcome, PropagationPolicy, Request};
+use gc_types::{Change, Effect, FinalizerName, HeldBy, ObjectKey, Outcome, PropagationPolicy, Request};
 use serde_json::{Map, Value, json};
 
 /// So many entries wait for the disk at most; further ones are dropped and counted.
@@ -166,7 +166,10 @@ pub(super) fn word(outcome: &Outcome) -> &'static str {
         Outcome::Absent => "absent",
         Outcome::Conflict => "conflict",
         Outcome::NotServed => "not-served",
-        Outcome::Refused { code: 0, .. } => "dry-run",
+        Outcome::Held(HeldBy::DryRun) => "dry-run",
+        Outcome::Held(HeldBy::Observe) => "observed",
+        Outcome::Held(HeldBy::Breaker) => "held-by-breaker",
+        Outcome::Held(HeldBy::Configuration) => "held-by-configuration",
         Outcome::Refused { .. } => "refused",
         Outcome::Failed { .. } => "failed",
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use gc_kube::pacing::PacingState;
 use gc_kube::{Observer, StatusBoard, SyncState};
-use gc_types::{Effect, Event, Outcome, Request, Timestamp, Uid};
+use gc_types::{Effect, Event, Outcome, Request, ResourceId, Timestamp, Uid};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -46,6 +46,10 @@ impl gc_kube::Engine for SharedEngine {
 
     fn next_wakeup(&self) -> Option<Timestamp> {
         self.lock().next_wakeup()
+    }
+
+    fn objects_of(&self, resource: ResourceId) -> Option<usize> {
+        Some(self.lock().objects_of(resource))
     }
 }
 

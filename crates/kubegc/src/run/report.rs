@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use gc_kube::{Observer, ResourceTable};
-use gc_types::{Effect, Event, Outcome, Request};
+use gc_types::{Effect, Event, HeldBy, Outcome, Request};
 
 use super::journal::{subject, verb, word};
 
@@ -78,7 +78,7 @@ impl DryRunReport {
 
 impl Observer for DryRunReport {
     fn finished(&self, effect: &Effect, outcome: &Outcome, _round_trips: u32, _took: Duration) {
-        if !matches!(outcome, Outcome::Refused { code: 0, .. }) {
+        if !matches!(outcome, Outcome::Held(HeldBy::DryRun)) {
             return;
         }
         let (verb, object) = (verb(&effect.request), object(&effect.request, &self.table));

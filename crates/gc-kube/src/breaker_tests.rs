@@ -1,0 +1,190 @@
+//! What the breaker lets through, and when it stops.
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+
+use gc_types::{Uid, Verdict};
+use proptest::prelude::*;
+
+use super::*;
+
+const MINUTE: i64 = 60_000;
+
+fn pods() -> Arc<str> {
+    "pods".into()
+}
+
+fn options(number: Option<u64>, share: Option<f64>, floor: u64) -> BreakerOptions {
+    BreakerOptions {
+        window: Duration::from_mins(10),
+        largest_number: number,
+        largest_share: share,
+        share_floor: floor,
+    }
+}
+
+/// How many of so many deletions are admitted when nothing is put back and `objects` shrink with them.
+fn admitted(breaker: &mut Breaker, wanted: usize, inferred: bool, objects: usize, at: i64) -> usize {
+    (0..wanted)
+        .take_while(|done| {
+            let left = objects.saturating_sub(*done);
+            breaker.admit(&pods(), inferred, left, Timestamp(at)) == Admission::Admitted
+        })
+        .count()
+}
+
+#[test]
+fn limits_hold_and_normal_cascades_pass() {
+    let default = BreakerOptions::default();
+    // limits, wanted, inferred, objects, admitted
+    let cases = [
+        ("a cascade over all of a resource", default, 10_000, false, 10_000, 10_000),
+        ("the largest cascade of the benchmarks", default, 200_000, false, 200_000, 200_000),
+        ("every pod of the largest supported cluster", default, 150_000, false, 150_000, 150_000),
+        ("no limit of any kind", options(None, None, 0), 400_000, true, 400_000, 400_000),
+        ("beyond the number", default, 400_000, false, 1_000_000, 300_000),
+        ("a small resource, owners found missing", default, 1_000, true, 1_000, 1_000),
+        ("garbage of a quarter at the first start", default, 5_000, true, 20_000, 5_000),
+        ("owners of everything found missing", default, 20_000, true, 20_000, 10_000),
+        ("owners of 1,500 of 2,000 found missing", default, 1_500, true, 2_000, 1_000),
+        ("a number of its own", options(Some(5), None, 0), 9, false, 100, 5),
+        ("a share of its own", options(None, Some(0.25), 0), 100, true, 100, 25),
+        ("a share, and the owners were seen to go", options(None, Some(0.25), 0), 100, false, 100, 100),
+        ("the whole share", options(None, Some(1.0), 0), 100, true, 100, 100),
+        ("zero deletions allowed", options(Some(0), None, 0), 3, false, 100, 0),
+    ];
+    for (name, options, wanted, inferred, objects, expected) in cases {
+        let mut breaker = Breaker::new(options);
+        assert_eq!(admitted(&mut breaker, wanted, inferred, objects, MINUTE), expected, "{name}");
+        assert_eq!(breaker.tripped().len(), usize::from(expected < wanted), "{name}");
+    }
+}
+
+#[test]
+fn what_tripped_stays_stopped_alone_until_it_is_resumed() {
+    let mut breaker = Breaker::new(options(Some(2), None, 0));
+    let ask = |breaker: &mut Breaker, resource: &str, at| {
+        breaker.admit(&resource.into(), false, 100, Timestamp(at))
+    };
+    let trip = Trip {
+        resource: pods(),
+        since: Timestamp(3),
+        why: "2 deletions within 600 s, the limit of one window".into(),
+    };
+    assert_eq!(ask(&mut breaker, "pods", 1), Admission::Admitted);
+    assert_eq!(ask(&mut breaker, "pods", 2), Admission::Admitted);
+    assert_eq!(ask(&mut breaker, "pods", 3), Admission::Tripped(trip.clone()));
+    assert_eq!(
+        trip.to_string(),
+        "collection of pods has stopped: 2 deletions within 600 s, the limit of one window"
+    );
+    assert_eq!(ask(&mut breaker, "pods", 4), Admission::Held(HeldBy::Breaker));
+    // Also when the window is long over.
+    assert_eq!(ask(&mut breaker, "pods", 100 * MINUTE), Admission::Held(HeldBy::Breaker));
+    assert_eq!(ask(&mut breaker, "secrets", 5), Admission::Admitted);
+    assert_eq!((breaker.tripped(), breaker.trips()), (vec![trip.clone()], 1));
+    assert!(!breaker.resume("secrets"));
+    assert!(breaker.resume("pods"));
+    assert_eq!(ask(&mut breaker, "pods", 6), Admission::Admitted);
+    assert_eq!(breaker.tripped(), []);
+    // Found stopped by a process before this one.
+    breaker.stop(trip.clone());
+    assert_eq!(ask(&mut breaker, "pods", 7), Admission::Held(HeldBy::Breaker));
+    assert_eq!((breaker.tripped(), breaker.trips()), (vec![trip], 1));
+}
+
+#[test]
+fn the_window_slides() {
+    let mut breaker = Breaker::new(options(Some(10), None, 0));
+    assert_eq!(admitted(&mut breaker, 6, false, 100, 0), 6);
+    assert_eq!(admitted(&mut breaker, 4, false, 100, 5 * MINUTE), 4);
+    // The first six are out of the window, the four are not.
+    assert_eq!(admitted(&mut breaker, 6, false, 100, 10 * MINUTE), 6);
+    assert_eq!(admitted(&mut breaker, 1, false, 100, 14 * MINUTE), 0);
+}
+
+#[test]
+fn the_share_is_of_what_there_was_when_the_window_began() {
+    let mut breaker = Breaker::new(options(None, Some(0.5), 0));
+    assert_eq!(admitted(&mut breaker, 30, true, 100, 0), 30);
+    // 70 are left, 20 more make half of the hundred that there were.
+    assert_eq!(admitted(&mut breaker, 30, true, 70, 5 * MINUTE), 20);
+}
+
+#[test]
+fn what_came_to_nothing_is_not_counted() {
+    let mut breaker = Breaker::new(options(Some(3), None, 0));
+    for round in 0..50 {
+        assert_eq!(breaker.admit(&pods(), round % 2 == 0, 9, Timestamp(round)), Admission::Admitted);
+        breaker.refund("pods", round % 2 == 0);
+    }
+    breaker.refund("pods", true);
+    breaker.refund("never heard of", true);
+    assert_eq!(admitted(&mut breaker, 9, false, 9, 60), 3);
+}
+
+#[test]
+fn kept_resources_are_never_deleted_and_new_limits_count_at_once() {
+    let mut breaker = Breaker::new(options(Some(5), None, 0));
+    breaker.keep(BTreeSet::from([pods()]));
+    assert_eq!(breaker.admit(&pods(), false, 9, Timestamp(0)), Admission::Held(HeldBy::Configuration));
+    assert_eq!((breaker.tripped(), breaker.stopped()), (vec![], BTreeSet::from([pods()])));
+    breaker.keep(BTreeSet::new());
+    assert_eq!(admitted(&mut breaker, 2, false, 9, 0), 2);
+    breaker.set_options(options(Some(3), None, 0));
+    assert_eq!(admitted(&mut breaker, 2, false, 9, 0), 1);
+}
+
+#[test]
+fn an_owner_that_was_seen_to_go_makes_a_cascade() {
+    let owner = || Uid::new("o");
+    let seen = ResourceVersion(7);
+    for (evidence, inferred) in [
+        (vec![], true),
+        (vec![Evidence::ReadAbsent { owner: owner(), at: Timestamp(1) }], true),
+        (vec![Evidence::RemovalSeen { owner: owner(), resource_version: ResourceVersion::UNKNOWN }], true),
+        (vec![Evidence::RemovalSeen { owner: owner(), resource_version: seen }], false),
+        (vec![Evidence::Waiting { owner: owner(), resource_version: seen }], false),
+        (vec![Evidence::Orphaning { owner: owner(), resource_version: seen }], false),
+        (
+            vec![
+                Evidence::ObservedAt { resource_version: seen },
+                Evidence::ReadAbsent { owner: owner(), at: Timestamp(1) },
+                Evidence::RemovalSeen { owner: owner(), resource_version: seen },
+            ],
+            false,
+        ),
+    ] {
+        let reason = Reason { verdict: Verdict::OwnersAbsent, owners: vec![], evidence };
+        assert_eq!(is_inferred(&reason), inferred, "{reason}");
+    }
+}
+
+proptest! {
+    /// Whatever is asked for when, no span of nine tenths of a window sees more than the limit, and once it has
+    /// tripped, nothing passes.
+    #[test]
+    fn never_more_than_the_limit_in_a_window(
+        limit in 1_u64..20,
+        steps in proptest::collection::vec((0_i64..3 * MINUTE, 1_usize..8, any::<bool>()), 1..60),
+    ) {
+        let mut breaker = Breaker::new(options(Some(limit), None, 0));
+        let mut passed: Vec<i64> = Vec::new();
+        let (mut now, mut tripped) = (0, false);
+        for (pause, number, refunded) in steps {
+            now += pause;
+            for _ in 0..number {
+                let admission = breaker.admit(&pods(), false, 1_000, Timestamp(now));
+                prop_assert!(!tripped || admission == Admission::Held(HeldBy::Breaker));
+                match admission {
+                    Admission::Admitted if refunded => breaker.refund("pods", false),
+                    Admission::Admitted => passed.push(now),
+                    _ => tripped = true,
+                }
+            }
+        }
+        for &end in &passed {
+            let within = passed.iter().filter(|&&at| at <= end && at > end - 9 * MINUTE).count() as u64;
+            prop_assert!(within <= limit, "{within} within nine minutes of {end}");
+        }
+        prop_assert!(breaker.resources.values().all(|counted| counted.slots.len() <= 10));
+    }
+}
