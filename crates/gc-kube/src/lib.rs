@@ -34,7 +34,7 @@ pub use collector::{
     Collector, CollectorOptions, Engine, NoObserver, Observer, QUEUED_BATCHES, SHUTDOWN_GRACE,
 };
 pub use connection::ApiClient;
-pub use resources::{ResourceTable, Route};
+pub use resources::{ResourceTable, Route, push_segment};
 pub use retention::RetentionCollector;
 pub use status::{DiscoveryStatus, ResourceStatus, StatusBoard, SyncState};
 pub use supervisor::{DISCOVERY_PAUSE, DISCOVERY_PERIOD, VANISHED_PATIENCE};
