@@ -90,11 +90,7 @@ fn protobuf_list(
         continue_token: &list.continue_token,
         remaining_item_count: list.remaining_item_count,
     };
-    crate::protobuf::metadata_list(
-        representation.meta_version(),
-        &meta,
-        list.items.iter().map(|item| item.metadata().cloned()),
-    )
+    crate::protobuf::metadata_list(representation.meta_version(), &meta, &list.items)
 }
 
 fn write_list(

@@ -32,6 +32,7 @@ mod server;
 mod service;
 mod stall;
 mod state;
+mod stored_metadata;
 mod table;
 mod token_request;
 mod tokens;
