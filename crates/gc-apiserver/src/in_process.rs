@@ -11,8 +11,8 @@ use crate::authentication::CertificateIdentity;
 use crate::service;
 use crate::state::State;
 
-/// Calls the server's HTTP service as a member of `system:masters`. Cheap to clone; what it was asked for goes
-/// through the same stations as any other request.
+/// Calls the server's HTTP service under one identity. Cheap to clone; what it was asked for goes through the same
+/// stations as any other request.
 #[derive(Clone)]
 pub struct InProcess {
     state: Arc<State>,
@@ -27,7 +27,12 @@ impl std::fmt::Debug for InProcess {
 
 impl InProcess {
     pub(crate) fn new(state: Arc<State>, user: &str) -> Self {
-        Self { state, identity: Arc::new((user.to_owned(), vec!["system:masters".to_owned()])) }
+        Self::with_groups(state, user, &["system:masters"])
+    }
+
+    pub(crate) fn with_groups(state: Arc<State>, user: &str, groups: &[&str]) -> Self {
+        let groups = groups.iter().map(ToString::to_string).collect();
+        Self { state, identity: Arc::new((user.to_owned(), groups)) }
     }
 
     /// Answers a request.

@@ -193,6 +193,13 @@ impl RunningServer {
         InProcess::new(Arc::clone(&self.state), user)
     }
 
+    /// The same for somebody who is no administrator: what is not allowed to the user, or to one of these groups, is
+    /// forbidden.
+    #[must_use]
+    pub fn in_process_as(&self, user: &str, groups: &[&str]) -> InProcess {
+        InProcess::with_groups(Arc::clone(&self.state), user, groups)
+    }
+
     /// Stops: no new connections, watches end, requests have a moment to finish. Takes at most two seconds.
     pub async fn shutdown(mut self) {
         if let Some(stop) = self.stop.take() {

@@ -7,6 +7,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use gc_retention::engine::Standing;
+use gc_retention::measures::Measurement;
 use gc_types::{Effect, Event, HeldBy, Outcome, Request, ResourceId, Timestamp};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
@@ -15,7 +17,7 @@ use tokio::time::Instant;
 use crate::barrier::{self, Barriers, Place};
 use crate::breaker::{Admission, SharedBreaker, Trip, is_inferred};
 use crate::connection::ApiClient;
-use crate::notes::Notes;
+use crate::notes::{EVENT_SOURCE, Notes};
 use crate::pacing::{Pacer, PacingOptions, PacingState, Signal};
 use crate::requests::{Performed, Performer};
 use crate::resources::ResourceTable;
@@ -57,6 +59,10 @@ pub trait Observer: Send + Sync + 'static {
     fn finished(&self, _effect: &Effect, _outcome: &Outcome, _round_trips: u32, _took: Duration) {}
     /// The breaker has stopped the collection of a resource.
     fn tripped(&self, _trip: &Trip) {}
+    /// A retention collector has measured something.
+    fn measured(&self, _measurement: &Measurement) {}
+    /// How a retention collector stands; told about once a second.
+    fn standing(&self, _standing: &Standing) {}
 }
 
 /// Observes nothing.
@@ -171,7 +177,7 @@ impl Collector {
             streamed_lists: self.options.streamed_lists,
         };
         let supervisor = Supervisor::new(context, self.table.clone(), self.options.ignored_resources.clone());
-        let (notes, writer) = Notes::new(self.client.clone(), self.table.clone());
+        let (notes, writer) = Notes::new(self.client.clone(), self.table.clone(), EVENT_SOURCE);
         let mut background = JoinSet::new();
         background.spawn(supervisor.run());
         background.spawn(writer);

@@ -34,8 +34,10 @@ pub use collector::{
     Collector, CollectorOptions, Engine, NoObserver, Observer, QUEUED_BATCHES, SHUTDOWN_GRACE,
 };
 pub use connection::ApiClient;
-pub use resources::{ResourceTable, Route, push_segment};
-pub use retention::RetentionCollector;
+pub use resources::{ResourceTable, Route};
+pub use retention::{
+    Clock, NothingOutside, Outside, OutsideAnswer, RetentionCollector, retention_table, system_clock,
+};
 pub use status::{DiscoveryStatus, ResourceStatus, StatusBoard, SyncState};
 pub use supervisor::{DISCOVERY_PAUSE, DISCOVERY_PERIOD, VANISHED_PATIENCE};
 pub use watcher::{BATCH_EVENTS, PAGE_SIZE};

@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use gc_types::EventNote;
+use gc_types::{EventNote, Severity};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::connection::{Answer, ApiClient, RequestError};
 use crate::resources::{ResourceTable, push_segment};
 
-/// The component that Events name as their source.
+/// The component that Events of the owner-reference collector name as their source.
 pub const EVENT_SOURCE: &str = "garbage-collector-controller";
 /// So many Events wait at most; further ones are dropped.
 pub const QUEUED_EVENTS: usize = 1000;
@@ -48,6 +48,7 @@ struct Subject {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Write {
     subject: Subject,
+    severity: Severity,
     reason: &'static str,
     message: String,
     /// Name of the Event that exists, and its count with this one.
@@ -75,7 +76,7 @@ impl Correlator {
     fn correlate(
         &mut self,
         subject: Subject,
-        reason: &'static str,
+        (severity, reason): (Severity, &'static str),
         message: String,
         now: Instant,
     ) -> Option<Write> {
@@ -102,7 +103,7 @@ impl Correlator {
             *count += 1;
             (name.clone(), *count)
         });
-        Some(Write { subject, reason, message, raised })
+        Some(Write { subject, severity, reason, message, raised })
     }
 
     fn wrote(&mut self, write: &Write, name: String) {
@@ -136,9 +137,13 @@ pub(crate) struct Notes {
 
 impl Notes {
     /// The writer runs until every clone of this has been dropped.
-    pub(crate) fn new(client: ApiClient, table: ResourceTable) -> (Self, impl Future<Output = ()>) {
+    pub(crate) fn new(
+        client: ApiClient,
+        table: ResourceTable,
+        source: &'static str,
+    ) -> (Self, impl Future<Output = ()>) {
         let (queue, notes) = mpsc::channel(QUEUED_EVENTS);
-        let writer = Writer { client, table, notes, correlator: Correlator::default() };
+        let writer = Writer { client, table, notes, source, correlator: Correlator::default() };
         (Self { queue }, writer.run())
     }
 
@@ -152,6 +157,7 @@ impl Notes {
 struct Writer {
     client: ApiClient,
     table: ResourceTable,
+    source: &'static str,
     notes: mpsc::Receiver<EventNote>,
     correlator: Correlator,
 }
@@ -167,8 +173,8 @@ impl Writer {
                 name: note.about.name.to_string(),
                 uid: note.uid.to_string(),
             };
-            if let Some(write) = self.correlator.correlate(subject, note.reason, note.message, Instant::now())
-            {
+            let kind = (note.severity, note.reason);
+            if let Some(write) = self.correlator.correlate(subject, kind, note.message, Instant::now()) {
                 self.write(write).await;
             }
         }
@@ -189,7 +195,7 @@ impl Writer {
             self.correlator.forget(&write);
         }
         let name = format!("{}.{:x}", write.subject.name, now.as_nanosecond());
-        let event = event_value(&write, &name, now);
+        let event = event_value(&write, self.source, &name, now);
         let path = event_path(&write.subject, None);
         let answer = self.send(Method::POST, &path, "application/json", &event).await;
         match answer {
@@ -244,7 +250,7 @@ fn event_path(subject: &Subject, name: Option<&str>) -> String {
     path
 }
 
-fn event_value(write: &Write, name: &str, now: jiff::Timestamp) -> Value {
+fn event_value(write: &Write, source: &str, name: &str, now: jiff::Timestamp) -> Value {
     let subject = &write.subject;
     let mut involved = json!({
         "kind": subject.kind, "apiVersion": subject.api_version, "name": subject.name, "uid": subject.uid,
@@ -255,9 +261,9 @@ fn event_value(write: &Write, name: &str, now: jiff::Timestamp) -> Value {
     json!({
         "kind": "Event", "apiVersion": "v1",
         "metadata": {"name": name, "namespace": event_namespace(subject)},
-        "involvedObject": involved, "reason": write.reason, "message": write.message, "type": "Warning",
-        "source": {"component": EVENT_SOURCE},
-        "reportingComponent": EVENT_SOURCE, "reportingInstance": "",
+        "involvedObject": involved, "reason": write.reason, "message": write.message,
+        "type": write.severity.to_string(), "source": {"component": source},
+        "reportingComponent": source, "reportingInstance": "",
         "firstTimestamp": seconds(now), "lastTimestamp": seconds(now), "count": 1, "eventTime": null,
     })
 }
@@ -272,7 +278,7 @@ mod tests {
     #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
     use super::*;
 
-    const REASON: &str = "OwnerRefInvalidNamespace";
+    const REASON: (Severity, &str) = (Severity::Warning, "OwnerRefInvalidNamespace");
 
     fn subject(name: &str) -> Subject {
         Subject {
@@ -324,17 +330,18 @@ mod tests {
 
     #[test]
     fn an_event_is_written_as_upstream_writes_it() {
-        let write = Write { subject: subject("web-1"), reason: REASON, message: "m".into(), raised: None };
+        let (severity, reason) = REASON;
+        let write = Write { subject: subject("web-1"), severity, reason, message: "m".into(), raised: None };
         let now = jiff::Timestamp::from_second(1_790_000_000).unwrap();
         assert_eq!(
-            event_value(&write, "web-1.18", now),
+            event_value(&write, EVENT_SOURCE, "web-1.18", now),
             json!({
                 "kind": "Event", "apiVersion": "v1",
                 "metadata": {"name": "web-1.18", "namespace": "shop"},
                 "involvedObject": {
                     "kind": "Pod", "apiVersion": "v1", "namespace": "shop", "name": "web-1", "uid": "u",
                 },
-                "reason": REASON, "message": "m", "type": "Warning",
+                "reason": reason, "message": "m", "type": "Warning",
                 "source": {"component": "garbage-collector-controller"},
                 "reportingComponent": "garbage-collector-controller", "reportingInstance": "",
                 "firstTimestamp": "2026-09-21T14:13:20Z", "lastTimestamp": "2026-09-21T14:13:20Z",

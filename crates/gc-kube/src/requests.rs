@@ -61,8 +61,8 @@ impl Performer {
         Self { client, table }
     }
 
-    /// Performs a request about one object. Barriers and notes are not requests of this kind: they are answered
-    /// elsewhere, and come back as failed from here.
+    /// Performs a request about one object. Barriers, notes and calls outside are not requests of this kind: they
+    /// are answered elsewhere, and come back as failed from here.
     pub async fn perform(&self, request: &Request) -> Performed {
         let key = match request {
             Request::Delete { key, .. }
@@ -70,7 +70,7 @@ impl Performer {
             | Request::RemoveFinalizer { key, .. }
             | Request::Guarded { key, .. }
             | Request::Read { key } => key,
-            Request::Barrier { .. } | Request::Note(_) => {
+            Request::Barrier { .. } | Request::Note(_) | Request::Outside { .. } => {
                 return answered(failed("not a request about one object"), 0);
             }
         };
@@ -192,6 +192,15 @@ impl Performer {
                     "uid": uid_text, "resourceVersion": version, "finalizers": finalizers,
                 }});
                 self.send(route, key, Method::PATCH, Some((MERGE_PATCH, patch))).await
+            }
+            Change::Merge(patch) => {
+                let Ok(Value::Object(mut patch)) = serde_json::from_str::<Value>(patch) else {
+                    return answered(failed("the patch to be sent is not a JSON object"), 0);
+                };
+                let metadata = patch.entry("metadata").or_insert_with(|| json!({}));
+                metadata["uid"] = uid_text.into();
+                metadata["resourceVersion"] = version.into();
+                self.send(route, key, Method::PATCH, Some((MERGE_PATCH, patch.into()))).await
             }
             Change::Status(status) => {
                 let Ok(status) = serde_json::from_str::<Value>(status) else {

@@ -4,9 +4,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use gc_retention::engine::{Collecting, Counts, Observation};
-use gc_retention::objects::{Facts, Kind};
-use gc_types::{Effect, Outcome, Request, Timestamp};
+use futures::future::BoxFuture;
+use gc_retention::engine::{Collecting, Counts, MachineState, Observation, StorageFailure};
+use gc_retention::objects::Kind;
+use gc_types::{Effect, HeldBy, ObjectKey, Outcome, OutsideCall, Request, ResourceVersion, Timestamp, Uid};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -14,6 +15,7 @@ use tokio::time::Instant;
 use crate::collector::{Observer, QUEUED_BATCHES, SHUTDOWN_GRACE};
 use crate::connection::ApiClient;
 use crate::facts::{FactsWatcher, list_live};
+use crate::notes::{EVENT_SOURCE, Notes};
 use crate::pacing::{Pacer, PacingOptions, Signal};
 use crate::requests::{Performed, Performer};
 use crate::resources::{ResourceTable, Route};
@@ -21,19 +23,94 @@ use crate::resources::{ResourceTable, Route};
 /// The collector is told the time at least so often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
+/// How things stand is told so often.
+const STANDING_PERIOD: Duration = Duration::from_secs(1);
+
+/// What tells the time.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// The clock of this machine.
+#[must_use]
+pub fn system_clock() -> Clock {
+    Arc::new(|| {
+        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX))
+    })
+}
+
+/// Systems other than the API server: storage, machines.
+pub trait Outside: Send + Sync + 'static {
+    /// Does or asks something on behalf of an object, which is known to be as it was judged. Must end by itself within
+    /// a bounded time.
+    fn call(&self, key: ObjectKey, call: OutsideCall) -> BoxFuture<'static, OutsideAnswer>;
+}
+
+/// What comes back from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutsideAnswer {
+    /// To a deletion of storage: what else is to be said, and whether it was done.
+    Storage(Option<String>, Result<(), StorageFailure>),
+    /// To a question about a machine: what it is, or why nobody says.
+    Machine(Result<MachineState, String>),
+}
+
+/// There is nothing but the API server.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NothingOutside;
+
+impl Outside for NothingOutside {
+    fn call(&self, _key: ObjectKey, call: OutsideCall) -> BoxFuture<'static, OutsideAnswer> {
+        let message = "nothing outside the API server is configured".to_owned();
+        Box::pin(async move {
+            match call {
+                OutsideCall::DeleteStorage(_) => {
+                    OutsideAnswer::Storage(None, Err(StorageFailure { in_use: false, message }))
+                }
+                OutsideCall::LookUpMachine { .. } => OutsideAnswer::Machine(Err(message)),
+            }
+        })
+    }
+}
+
+/// Where the resources are that retention collectors deal with; their effects name resources by it.
+#[must_use]
+pub fn retention_table() -> ResourceTable {
+    let table = ResourceTable::default();
+    for kind in Kind::ALL {
+        table.insert(Arc::new(Route::new(kind.info())));
+    }
+    table
+}
+
 /// A retention collector over one API server.
-#[derive(Debug)]
 pub struct RetentionCollector<C> {
     client: ApiClient,
     collecting: C,
     pacing: PacingOptions,
     dry_run: bool,
+    source: &'static str,
+    clock: Clock,
+    outside: Arc<dyn Outside>,
+}
+
+impl<C> std::fmt::Debug for RetentionCollector<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RetentionCollector").field("source", &self.source).finish_non_exhaustive()
+    }
 }
 
 /// What a request came to, and what a live list found.
 struct Done {
     performed: Performed,
-    found: Vec<Facts>,
+    found: Vec<Observation>,
+    /// How long the API server took of it, where others took part.
+    server_took: Option<Duration>,
+}
+
+impl Done {
+    fn of(performed: Performed) -> Self {
+        Self { performed, found: Vec::new(), server_took: None }
+    }
 }
 
 struct Flying {
@@ -46,8 +123,12 @@ struct Driver<C> {
     client: ApiClient,
     performer: Performer,
     observer: Arc<dyn Observer>,
+    outside: Arc<dyn Outside>,
+    notes: Notes,
     pacer: Pacer,
     dry_run: bool,
+    clock: Clock,
+    told_standing: Option<Instant>,
     /// Effects that wait for a place; the collector bounds how many it has in flight.
     pending: VecDeque<Effect>,
     flying: HashMap<tokio::task::Id, Flying>,
@@ -59,7 +140,33 @@ impl<C: Collecting> RetentionCollector<C> {
     /// Nothing is sent before [`RetentionCollector::run`]; with `dry_run` nothing is changed at all.
     #[must_use]
     pub fn new(client: ApiClient, collecting: C, pacing: PacingOptions, dry_run: bool) -> Self {
-        Self { client, collecting, pacing, dry_run }
+        Self {
+            client,
+            collecting,
+            pacing,
+            dry_run,
+            source: EVENT_SOURCE,
+            clock: system_clock(),
+            outside: Arc::new(NothingOutside),
+        }
+    }
+
+    /// Its Events name this component as their source.
+    #[must_use]
+    pub fn named(self, source: &'static str) -> Self {
+        Self { source, ..self }
+    }
+
+    /// It goes by this clock.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Its calls outside go here.
+    #[must_use]
+    pub fn with_outside(self, outside: Arc<dyn Outside>) -> Self {
+        Self { outside, ..self }
     }
 
     /// Runs until `shutdown` is ready; then sends nothing further, gives what is in flight [`SHUTDOWN_GRACE`],
@@ -71,17 +178,20 @@ impl<C: Collecting> RetentionCollector<C> {
             watches.spawn(FactsWatcher::new(self.client.clone(), *kind, sink.clone()).run());
         }
         drop(sink);
-        let table = ResourceTable::default();
-        for kind in Kind::ALL {
-            table.insert(Arc::new(Route::new(kind.info())));
-        }
+        let table = retention_table();
+        let (notes, writer) = Notes::new(self.client.clone(), table.clone(), self.source);
+        watches.spawn(writer);
         let mut driver = Driver {
             collecting: self.collecting,
             performer: Performer::new(self.client.clone(), table),
             client: self.client,
             observer,
+            outside: self.outside,
+            notes,
             pacer: Pacer::new(self.pacing),
             dry_run: self.dry_run,
+            clock: self.clock,
+            told_standing: None,
             pending: VecDeque::new(),
             flying: HashMap::new(),
             requests: JoinSet::new(),
@@ -104,6 +214,7 @@ impl<C: Collecting> Driver<C> {
         self.tick();
         loop {
             let paused_until = self.act();
+            self.tell();
             let wake = self.next_wake(paused_until);
             tokio::select! {
                 biased;
@@ -122,9 +233,7 @@ impl<C: Collecting> Driver<C> {
     }
 
     fn tick(&mut self) {
-        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let milliseconds = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);
-        self.now = self.now.max(Timestamp(milliseconds));
+        self.now = self.now.max((self.clock)());
         self.collecting.tick(self.now);
     }
 
@@ -132,9 +241,15 @@ impl<C: Collecting> Driver<C> {
     fn act(&mut self) -> Option<std::time::Instant> {
         while let Some(effect) = self.collecting.poll_effect() {
             self.observer.decided(&effect);
-            if self.dry_run && matches!(effect.request, Request::Delete { .. } | Request::Guarded { .. }) {
-                // Taken as done, so that it is decided once and not again and again.
-                self.observer.finished(&effect, &Outcome::Applied(None), 0, Duration::ZERO);
+            if self.dry_run && changes(&effect.request) {
+                let outcome = Outcome::Held(HeldBy::DryRun);
+                self.observer.finished(&effect, &outcome, 0, Duration::ZERO);
+                self.collecting.skip(effect.id);
+                continue;
+            }
+            if let Request::Note(note) = &effect.request {
+                self.notes.take(note.clone());
+                self.observer.finished(&effect, &Outcome::Applied(None), 1, Duration::ZERO);
                 self.collecting.finish(effect.id, &Outcome::Applied(None));
                 continue;
             }
@@ -147,8 +262,9 @@ impl<C: Collecting> Driver<C> {
                 return until;
             }
             let (client, performer) = (self.client.clone(), self.performer.clone());
-            let request = effect.request.clone();
-            let task = self.requests.spawn(async move { perform(&client, &performer, &request).await });
+            let (request, outside) = (effect.request.clone(), Arc::clone(&self.outside));
+            let task =
+                self.requests.spawn(async move { perform(&client, &performer, &*outside, &request).await });
             self.flying.insert(task.id(), Flying { effect, begun: now });
         }
         None
@@ -159,19 +275,32 @@ impl<C: Collecting> Driver<C> {
         let (id, done) = match done {
             Ok(answer) => answer,
             // A request that died without an answer: its fate is unknown.
-            Err(error) => (error.id(), Done { performed: unknown(error.to_string()), found: Vec::new() }),
+            Err(error) => (error.id(), Done::of(unknown(error.to_string()))),
         };
         let Some(Flying { effect, begun }) = self.flying.remove(&id) else { return };
         let now = std::time::Instant::now();
         let took = now.saturating_duration_since(begun);
         let Performed { outcome, signal, round_trips } = done.performed;
-        let request_begun = now.checked_sub(took / round_trips.max(1)).unwrap_or(begun);
-        self.pacer.finish(request_begun, now, signal);
-        for facts in done.found {
-            self.collecting.observe(Observation::Found(facts));
+        // How long others took says nothing about the API server.
+        let request_took = done.server_took.unwrap_or(took) / round_trips.max(1);
+        self.pacer.finish(now.checked_sub(request_took).unwrap_or(begun), now, signal);
+        for observation in done.found {
+            self.collecting.observe(observation);
         }
         self.observer.finished(&effect, &outcome, round_trips, took);
         self.collecting.finish(effect.id, &outcome);
+    }
+
+    /// Tells what was measured, and from time to time how things stand.
+    fn tell(&mut self) {
+        while let Some(measurement) = self.collecting.take_measurement() {
+            self.observer.measured(&measurement);
+        }
+        let now = Instant::now();
+        if self.told_standing.is_none_or(|told| now.saturating_duration_since(told) >= STANDING_PERIOD) {
+            self.told_standing = Some(now);
+            self.observer.standing(&self.collecting.standing());
+        }
     }
 
     fn next_wake(&self, paused_until: Option<std::time::Instant>) -> Instant {
@@ -198,20 +327,83 @@ impl<C: Collecting> Driver<C> {
     }
 }
 
-async fn perform(client: &ApiClient, performer: &Performer, request: &Request) -> Done {
+/// Whether a request changes anything anywhere.
+fn changes(request: &Request) -> bool {
+    match request {
+        Request::Read { .. }
+        | Request::Barrier { .. }
+        | Request::Outside { call: OutsideCall::LookUpMachine { .. }, .. } => false,
+        Request::Delete { .. }
+        | Request::SetOwners { .. }
+        | Request::RemoveFinalizer { .. }
+        | Request::Guarded { .. }
+        | Request::Note(_)
+        | Request::Outside { call: OutsideCall::DeleteStorage(_), .. } => true,
+    }
+}
+
+async fn perform(
+    client: &ApiClient,
+    performer: &Performer,
+    outside: &dyn Outside,
+    request: &Request,
+) -> Done {
+    if let Request::Outside { key, uid, resource_version, call } = request {
+        return call_outside(performer, outside, (key, uid, *resource_version), call).await;
+    }
     let Request::Barrier { resource, namespace, .. } = request else {
-        return Done { performed: performer.perform(request).await, found: Vec::new() };
+        return Done::of(performer.perform(request).await);
     };
     let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.resource() == *resource) else {
-        return Done { performed: unknown("no such resource is watched".to_owned()), found: Vec::new() };
+        return Done::of(unknown("no such resource is watched".to_owned()));
     };
     match list_live(client, kind, namespace.as_deref().unwrap_or_default()).await {
         Ok(found) => {
+            let found = found.into_iter().map(Observation::Found).collect();
             let outcome = Outcome::Applied(None);
-            Done { performed: Performed { outcome, signal: Signal::Answered, round_trips: 1 }, found }
+            let performed = Performed { outcome, signal: Signal::Answered, round_trips: 1 };
+            Done { found, ..Done::of(performed) }
         }
-        Err(error) => Done { performed: unknown(error.to_string()), found: Vec::new() },
+        Err(error) => Done::of(unknown(error.to_string())),
     }
+}
+
+/// What other systems do cannot be guarded by preconditions: the object is read, from the store, immediately before.
+async fn call_outside(
+    performer: &Performer,
+    outside: &dyn Outside,
+    (key, uid, version): (&ObjectKey, &Uid, ResourceVersion),
+    call: &OutsideCall,
+) -> Done {
+    let begun = std::time::Instant::now();
+    let read = performer.perform(&Request::Read { key: key.clone() }).await;
+    let outcome = match &read.outcome {
+        Outcome::Found(found) if found.uid != *uid => Some(Outcome::Absent),
+        Outcome::Found(found) if version == ResourceVersion::UNKNOWN || found.resource_version != version => {
+            Some(Outcome::Conflict)
+        }
+        Outcome::Found(_) => None,
+        other => Some(other.clone()),
+    };
+    if let Some(outcome) = outcome {
+        return Done::of(Performed { outcome, ..read });
+    }
+    let server_took = Some(begun.elapsed());
+    let failed =
+        |message: &String| Outcome::Failed { message: message.clone(), retry_after_milliseconds: None };
+    let (key, uid) = (key.clone(), uid.clone());
+    let (failure, found) = match outside.call(key.clone(), call.clone()).await {
+        OutsideAnswer::Storage(remark, result) => {
+            let failure = result.as_ref().err().map(|failure| failed(&failure.message));
+            (failure, Observation::StorageDeletion { volume: key, uid, remark, result })
+        }
+        OutsideAnswer::Machine(state) => {
+            let failure = state.as_ref().err().map(failed);
+            (failure, Observation::Machine { node: key, uid, state })
+        }
+    };
+    let outcome = failure.unwrap_or(Outcome::Applied(None));
+    Done { performed: Performed { outcome, ..read }, found: vec![found], server_took }
 }
 
 fn unknown(message: String) -> Performed {

@@ -178,7 +178,7 @@ impl Model {
             },
             Request::Note(_) => Answer::plain(Outcome::Applied(None)),
             // Retention modules make these; the model keeps owners only.
-            Request::Guarded { .. } => Answer::plain(Outcome::NotServed),
+            Request::Guarded { .. } | Request::Outside { .. } => Answer::plain(Outcome::NotServed),
         }
     }
 

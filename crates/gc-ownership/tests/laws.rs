@@ -337,7 +337,11 @@ impl World {
                     }
                 }
             }
-            Request::Read { .. } | Request::Barrier { .. } | Request::Note(_) | Request::Guarded { .. } => {}
+            Request::Read { .. }
+            | Request::Barrier { .. }
+            | Request::Note(_)
+            | Request::Guarded { .. }
+            | Request::Outside { .. } => {}
         }
     }
 

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gc_types::{
-    Effect, EffectId, Evidence, ObjectKey, Outcome, Reason, Request, ResourceVersion, Timestamp, Verdict,
+    Effect, EffectId, Evidence, ObjectKey, Outcome, Reason, Request, ResourceVersion, Timestamp, Uid, Verdict,
 };
 
+use crate::measures::{Measurement, Outbox};
 use crate::objects::{Facts, Kind};
 
 /// Requests of one collector that are in flight at a time.
@@ -32,6 +33,46 @@ pub enum Observation {
     Removed(ObjectKey),
     /// An object as the list of a barrier found it.
     Found(Facts),
+    /// What was found of the machine of a node that was looked up.
+    Machine {
+        /// The node.
+        node: ObjectKey,
+        /// Its UID.
+        uid: Uid,
+        /// What its machine is said to be, or why nobody says.
+        state: Result<MachineState, String>,
+    },
+    /// The storage of a volume was to be destroyed.
+    StorageDeletion {
+        /// The volume.
+        volume: ObjectKey,
+        /// Its UID.
+        uid: Uid,
+        /// What else is to be said about it.
+        remark: Option<String>,
+        /// Whether it was.
+        result: Result<(), StorageFailure>,
+    },
+}
+
+/// Why storage was not destroyed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageFailure {
+    /// It is still in use.
+    pub in_use: bool,
+    /// In the words of who was asked.
+    pub message: String,
+}
+
+/// What has become of a machine, by whom the machines belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MachineState {
+    /// It exists and is not shut down.
+    Running,
+    /// It exists and is shut down.
+    Shutdown,
+    /// It does not exist.
+    Absent,
 }
 
 /// What is to be done about an object.
@@ -63,6 +104,14 @@ pub trait Judge {
         _dirty: &mut Vec<ObjectKey>,
     ) {
     }
+    /// Hears of a request that is not going to be made.
+    fn skipped(&mut self, _key: &ObjectKey, _request: &Request) {}
+    /// Where its Events and measurements wait, if it has any.
+    fn outbox(&mut self) -> Option<&mut Outbox> {
+        None
+    }
+    /// How its gauges stand. Called once in a while: what is read must be kept up to date, not counted here.
+    fn gauges(&self, _into: &mut Vec<Measurement>) {}
 }
 
 /// A judge with its schedule, whichever it is.
@@ -81,6 +130,27 @@ pub trait Collecting: Send + 'static {
     fn next_wakeup(&self) -> Option<Timestamp>;
     /// What has been counted since the start.
     fn counts(&self) -> Counts;
+    /// An effect is not going to be performed, and is not to be asked for again before its object changes.
+    fn skip(&mut self, id: EffectId);
+    /// The next thing that was measured.
+    fn take_measurement(&mut self) -> Option<Measurement>;
+    /// How things stand.
+    fn standing(&self) -> Standing;
+}
+
+/// How a collector stands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Standing {
+    /// What has been counted since the start.
+    pub counts: Counts,
+    /// Objects that are to be judged, now or later.
+    pub waiting: usize,
+    /// For how long the one that has waited longest should have been judged, milliseconds.
+    pub overdue_milliseconds: i64,
+    /// Whether all that it watches has been listed.
+    pub synced: bool,
+    /// Gauges of its own.
+    pub gauges: Vec<Measurement>,
 }
 
 impl<J: Judge + Send + 'static> Collecting for Engine<J> {
@@ -111,6 +181,18 @@ impl<J: Judge + Send + 'static> Collecting for Engine<J> {
     fn counts(&self) -> Counts {
         Self::counts(self)
     }
+
+    fn skip(&mut self, id: EffectId) {
+        Self::skip(self, id);
+    }
+
+    fn take_measurement(&mut self) -> Option<Measurement> {
+        self.judge.outbox()?.take_measurement()
+    }
+
+    fn standing(&self) -> Standing {
+        Self::standing(self)
+    }
 }
 
 /// What has been counted since the start.
@@ -140,6 +222,8 @@ pub struct Engine<J> {
     failures: BTreeMap<ObjectKey, u32>,
     /// What was done last, until the watch shows it: not to be done again.
     done: BTreeMap<ObjectKey, Request>,
+    /// What was decided on, while what is to be said about it is handed out.
+    ready: Option<Effect>,
     counts: Counts,
 }
 
@@ -158,6 +242,7 @@ impl<J: Judge> Engine<J> {
             busy: BTreeSet::new(),
             failures: BTreeMap::new(),
             done: BTreeMap::new(),
+            ready: None,
             counts: Counts::default(),
         }
     }
@@ -229,9 +314,48 @@ impl<J: Judge> Engine<J> {
         self.due.first().map(|(time, _)| *time)
     }
 
+    /// How it stands.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        let mut gauges = Vec::new();
+        self.judge.gauges(&mut gauges);
+        let first = self.due.first().map_or(self.now, |(time, _)| *time);
+        Standing {
+            counts: self.counts,
+            waiting: self.due.len(),
+            overdue_milliseconds: self.now.since(first).max(0),
+            synced: self.unsynced.is_empty(),
+            gauges,
+        }
+    }
+
+    /// An effect is not going to be performed (a dry run), and is not asked for again before its object changes.
+    pub fn skip(&mut self, id: EffectId) {
+        if let Some((key, request)) = self.flying.remove(&id) {
+            self.busy.remove(&key);
+            self.judge.skipped(&key, &request);
+            self.done.insert(key, request);
+        }
+    }
+
+    fn next_id(&mut self) -> EffectId {
+        let id = EffectId(self.next_effect);
+        self.next_effect += 1;
+        id
+    }
+
     /// The next thing to do, or `None` if there is nothing to do now.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        while self.unsynced.is_empty() && self.flying.len() < IN_FLIGHT {
+        loop {
+            if let Some((note, reason)) = self.judge.outbox().and_then(Outbox::take_note) {
+                return Some(Effect { id: self.next_id(), request: Request::Note(note), reason });
+            }
+            if let Some(effect) = self.ready.take() {
+                return Some(effect);
+            }
+            if !self.unsynced.is_empty() || self.flying.len() >= IN_FLIGHT {
+                return None;
+            }
             let (time, _) = self.due.first()?;
             if *time > self.now {
                 return None;
@@ -254,15 +378,14 @@ impl<J: Judge> Engine<J> {
                 Judgement::Later(time) => self.schedule(key, time.max(self.now.after(1))),
                 Judgement::Act(request, _) if self.done.get(&key) == Some(&request) => {}
                 Judgement::Act(request, reason) => {
-                    let id = EffectId(self.next_effect);
-                    self.next_effect += 1;
+                    let id = self.next_id();
                     self.busy.insert(key.clone());
                     self.flying.insert(id, (key, request.clone()));
-                    return Some(Effect { id, request, reason });
+                    // What is to be said about it is said before.
+                    self.ready = Some(Effect { id, request, reason });
                 }
             }
         }
-        None
     }
 
     /// Hears what became of an effect.

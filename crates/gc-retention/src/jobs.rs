@@ -1,10 +1,13 @@
 //! The TTL-after-finished controller (spec `cluster-collectors.md`, section 3): a finished Job goes so many
 //! seconds after it finished.
 
-use gc_types::{ObjectKey, PropagationPolicy, Request, Timestamp};
+use std::collections::BTreeMap;
+
+use gc_types::{ObjectKey, Outcome, PropagationPolicy, Request, Timestamp};
 use serde::Deserialize;
 
 use crate::engine::{Judge, Judgement, Observation, reason};
+use crate::measures::{JOB_DELETION_LATENESS, Outbox};
 use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireCondition, WireMeta, parse_time, time_text};
 
 /// What verdicts need of a Job.
@@ -105,11 +108,14 @@ pub fn verdict(job: &Job, now: Timestamp) -> Judgement {
 #[derive(Debug)]
 pub struct JobCollector {
     jobs: Shelf<Job>,
+    /// When the Jobs expired whose deletion is under way: they may be gone before the answer comes.
+    expired: BTreeMap<ObjectKey, Timestamp>,
+    outbox: Outbox,
 }
 
 impl Default for JobCollector {
     fn default() -> Self {
-        Self { jobs: Shelf::new(Kind::Job) }
+        Self { jobs: Shelf::new(Kind::Job), expired: BTreeMap::new(), outbox: Outbox::default() }
     }
 }
 
@@ -140,7 +146,31 @@ impl Judge for JobCollector {
     }
 
     fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
-        self.jobs.get(key).map_or(Judgement::Leave, |job| verdict(job, now))
+        let Some(job) = self.jobs.get(key) else { return Judgement::Leave };
+        let judgement = verdict(job, now);
+        if let (Judgement::Act(..), Some(expires)) = (&judgement, job.expires()) {
+            self.expired.insert(key.clone(), expires);
+        }
+        judgement
+    }
+
+    fn finished(
+        &mut self,
+        key: &ObjectKey,
+        _request: &Request,
+        outcome: &Outcome,
+        now: Timestamp,
+        _dirty: &mut Vec<ObjectKey>,
+    ) {
+        let expired = self.expired.remove(key);
+        if let (Outcome::Applied(_), Some(expires)) = (outcome, expired) {
+            let late = u32::try_from(now.since(expires).max(0)).unwrap_or(u32::MAX);
+            self.outbox.observe(&JOB_DELETION_LATENESS, Vec::new(), f64::from(late) / 1000.0);
+        }
+    }
+
+    fn outbox(&mut self) -> Option<&mut Outbox> {
+        Some(&mut self.outbox)
     }
 }
 

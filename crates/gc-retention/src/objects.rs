@@ -13,6 +13,7 @@ use crate::jobs::Job;
 use crate::leases::Lease;
 use crate::pods::{Node, Pod};
 use crate::volumes::{Claim, Volume};
+use crate::volumes_reclaim::Attachment;
 
 /// A kind that some collector watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,12 +32,22 @@ pub enum Kind {
     Claim,
     /// `coordination.k8s.io/v1` Lease
     Lease,
+    /// `storage.k8s.io/v1` VolumeAttachment
+    Attachment,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 7] =
-        [Self::Pod, Self::Node, Self::Job, Self::SigningRequest, Self::Volume, Self::Claim, Self::Lease];
+    pub const ALL: [Self; 8] = [
+        Self::Pod,
+        Self::Node,
+        Self::Job,
+        Self::SigningRequest,
+        Self::Volume,
+        Self::Claim,
+        Self::Lease,
+        Self::Attachment,
+    ];
 
     /// The number under which requests name the kind's resource.
     #[must_use]
@@ -60,6 +71,7 @@ impl Kind {
             Self::Volume => ("", "persistentvolumes", "PersistentVolume", Scope::Cluster),
             Self::Claim => ("", "persistentvolumeclaims", "PersistentVolumeClaim", Scope::Namespaced),
             Self::Lease => ("coordination.k8s.io", "leases", "Lease", Scope::Namespaced),
+            Self::Attachment => ("storage.k8s.io", "volumeattachments", "VolumeAttachment", Scope::Cluster),
         };
         let api_version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
         ResourceInfo {
@@ -114,6 +126,8 @@ pub enum Facts {
     Claim(Claim),
     /// Of a lease.
     Lease(Lease),
+    /// Of the attachment of a volume to a node.
+    Attachment(Attachment),
 }
 
 /// Why facts could not be read.
@@ -135,6 +149,7 @@ impl Facts {
             Kind::Volume => Self::Volume(serde_json::from_slice(json)?),
             Kind::Claim => Self::Claim(serde_json::from_slice(json)?),
             Kind::Lease => Self::Lease(serde_json::from_slice(json)?),
+            Kind::Attachment => Self::Attachment(serde_json::from_slice(json)?),
         })
     }
 
@@ -149,6 +164,7 @@ impl Facts {
             Self::Volume(volume) => &volume.meta,
             Self::Claim(claim) => &claim.meta,
             Self::Lease(lease) => &lease.meta,
+            Self::Attachment(attachment) => &attachment.meta,
         }
     }
 
@@ -163,6 +179,7 @@ impl Facts {
             Self::Volume(_) => Kind::Volume,
             Self::Claim(_) => Kind::Claim,
             Self::Lease(_) => Kind::Lease,
+            Self::Attachment(_) => Kind::Attachment,
         }
     }
 
@@ -196,6 +213,7 @@ impl FactsPage {
             Kind::Volume => page(json, Facts::Volume),
             Kind::Claim => page(json, Facts::Claim),
             Kind::Lease => page(json, Facts::Lease),
+            Kind::Attachment => page(json, Facts::Attachment),
         }
     }
 }
@@ -231,6 +249,7 @@ impl FactsEvent {
             Kind::Volume => event(json, Facts::Volume),
             Kind::Claim => event(json, Facts::Claim),
             Kind::Lease => event(json, Facts::Lease),
+            Kind::Attachment => event(json, Facts::Attachment),
         }
     }
 }
@@ -333,6 +352,10 @@ impl<F: HasMeta> Shelf<F> {
         self.objects.keys()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.objects.len()
+    }
+
     pub(crate) fn list_started(&mut self) {
         self.round += 1;
     }
@@ -364,6 +387,21 @@ pub(crate) struct WireMeta {
     pub(crate) finalizers: Option<Vec<String>>,
     pub(crate) owner_references: Option<Vec<WireOwner>>,
     pub(crate) labels: Option<WireLabels>,
+    pub(crate) annotations: Option<WireAnnotations>,
+}
+
+/// The annotations that verdicts depend on.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct WireAnnotations {
+    #[serde(rename = "pv.kubernetes.io/provisioned-by")]
+    pub(crate) provisioned_by: Option<String>,
+    #[serde(rename = "pv.kubernetes.io/migrated-to")]
+    pub(crate) migrated_to: Option<String>,
+    #[serde(rename = "volume.kubernetes.io/provisioner-deletion-secret-name")]
+    pub(crate) secret_name: Option<String>,
+    #[serde(rename = "volume.kubernetes.io/provisioner-deletion-secret-namespace")]
+    pub(crate) secret_namespace: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

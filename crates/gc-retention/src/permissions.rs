@@ -21,6 +21,10 @@ pub enum Controller {
     VolumeProtection,
     /// [`crate::leases`]
     StaleLease,
+    /// [`crate::volumes_reclaim`]
+    VolumeReclaim,
+    /// [`crate::nodes`]
+    NodeLifecycle,
 }
 
 /// Verbs on a resource; a rule of a ClusterRole.
@@ -38,6 +42,7 @@ const fn rule(group: &'static str, resource: &'static str, verbs: &'static [&'st
     Rule { group, resource, verbs }
 }
 
+const WRITE_EVENTS: Rule = rule("", "events", &["create", "patch"]);
 const WATCH: &[&str] = &["list", "watch"];
 const WATCH_DELETE: &[&str] = &["list", "watch", "delete"];
 /// A patch that is refused is followed by a read, which tells whether the object has been replaced.
@@ -45,7 +50,7 @@ const WATCH_PATCH: &[&str] = &["get", "list", "watch", "patch"];
 
 impl Controller {
     /// Every one, in the order in which they are printed.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::GarbageCollector,
         Self::Namespace,
         Self::PodGarbageCollector,
@@ -54,6 +59,8 @@ impl Controller {
         Self::ClaimProtection,
         Self::VolumeProtection,
         Self::StaleLease,
+        Self::VolumeReclaim,
+        Self::NodeLifecycle,
     ];
 
     /// The name in `--controllers`: upstream's, where upstream has it.
@@ -68,6 +75,8 @@ impl Controller {
             Self::ClaimProtection => "persistentvolumeclaim-protection-controller",
             Self::VolumeProtection => "persistentvolume-protection-controller",
             Self::StaleLease => "stale-lease-controller",
+            Self::VolumeReclaim => "persistentvolume-binder-controller",
+            Self::NodeLifecycle => "cloud-node-lifecycle-controller",
         }
     }
 
@@ -83,6 +92,8 @@ impl Controller {
             Self::ClaimProtection => Some("pvc-protection"),
             Self::VolumeProtection => Some("pv-protection"),
             Self::StaleLease => None,
+            Self::VolumeReclaim => Some("persistentvolume-binder"),
+            Self::NodeLifecycle => Some("cloud-node-lifecycle"),
         }
     }
 
@@ -98,16 +109,25 @@ impl Controller {
             Self::ClaimProtection => "pvc-protection-controller",
             Self::VolumeProtection => "pv-protection-controller",
             Self::StaleLease => "stale-lease-controller",
+            Self::VolumeReclaim => "persistent-volume-binder",
+            Self::NodeLifecycle => "node-controller",
+        }
+    }
+
+    /// What its Events name as their source: upstream's component, where upstream writes Events.
+    #[must_use]
+    pub const fn event_source(self) -> &'static str {
+        match self {
+            Self::VolumeReclaim => "persistentvolume-controller",
+            other => other.name(),
         }
     }
 
     /// All that it needs to be allowed, and no more.
     #[must_use]
     pub const fn rules(self) -> &'static [Rule] {
-        const GARBAGE: &[Rule] = &[
-            rule("*", "*", &["get", "list", "watch", "patch", "delete"]),
-            rule("", "events", &["create", "patch"]),
-        ];
+        const GARBAGE: &[Rule] =
+            &[rule("*", "*", &["get", "list", "watch", "patch", "delete"]), WRITE_EVENTS];
         const NAMESPACE: &[Rule] = &[
             rule("", "namespaces", &["get", "list", "watch"]),
             rule("", "namespaces/finalize", &["update"]),
@@ -127,6 +147,18 @@ impl Controller {
             rule("coordination.k8s.io", "leases", WATCH_DELETE),
             rule("", "nodes", &["get", "list", "watch"]),
         ];
+        const RECLAIM: &[Rule] = &[
+            rule("", "persistentvolumes", &["get", "list", "watch", "patch", "delete"]),
+            rule("", "persistentvolumes/status", &["patch"]),
+            rule("", "persistentvolumeclaims", &["get", "list", "watch"]),
+            rule("storage.k8s.io", "volumeattachments", WATCH),
+            rule("storage.k8s.io", "storageclasses", &["get"]),
+            // Those that drivers want with a deletion: by name, and never listed.
+            rule("", "secrets", &["get"]),
+            WRITE_EVENTS,
+        ];
+        const NODES: &[Rule] =
+            &[rule("", "nodes", &["get", "list", "watch", "patch", "delete"]), WRITE_EVENTS];
         match self {
             Self::GarbageCollector => GARBAGE,
             Self::Namespace => NAMESPACE,
@@ -136,6 +168,8 @@ impl Controller {
             Self::ClaimProtection => CLAIMS,
             Self::VolumeProtection => VOLUMES,
             Self::StaleLease => LEASES,
+            Self::VolumeReclaim => RECLAIM,
+            Self::NodeLifecycle => NODES,
         }
     }
 

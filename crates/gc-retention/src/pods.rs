@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_types::{Change, ObjectKey, Outcome, Reason, Request, Timestamp};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::engine::{Judge, Judgement, Observation, reason};
+use crate::measures::{Measurement, Outbox, POD_DELETION_ERRORS, POD_DELETIONS, PODS_HELD, reading};
 use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireCondition, WireMeta, parse_time, time_text};
 
 /// `--terminated-pod-gc-threshold`: so many finished pods are kept.
@@ -102,6 +103,26 @@ pub struct Node {
     pub ready: bool,
     /// It has the out-of-service taint.
     pub out_of_service: bool,
+    /// `spec.providerID`; empty if it has none.
+    pub provider_id: Arc<str>,
+    /// Its taints, in order.
+    pub taints: Vec<Taint>,
+}
+
+/// A taint, whole: the list is written as one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Taint {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Its effect.
+    pub effect: String,
+    /// When it was added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_added: Option<String>,
 }
 
 impl HasMeta for Node {
@@ -190,13 +211,9 @@ struct WireNode {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WireNodeSpec {
-    taints: Option<Vec<WireTaint>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireTaint {
-    key: String,
+    #[serde(rename = "providerID")]
+    provider_id: String,
+    taints: Option<Vec<Taint>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -216,6 +233,8 @@ impl From<WireNode> for Node {
                 .flatten()
                 .any(|condition| condition.r#type == "Ready" && condition.status == "True"),
             out_of_service: wire.spec.taints.iter().flatten().any(|taint| taint.key == OUT_OF_SERVICE_TAINT),
+            provider_id: wire.spec.provider_id.into(),
+            taints: wire.spec.taints.unwrap_or_default(),
         }
     }
 }
@@ -368,6 +387,11 @@ pub struct PodCollector {
     by_node: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
     finished: Finished,
     missing: BTreeMap<Arc<str>, Missing>,
+    /// Pods of which nothing is left to remove but what a finalizer holds.
+    held: BTreeSet<ObjectKey>,
+    /// What is being removed, and why.
+    removing: BTreeMap<ObjectKey, Sweep>,
+    outbox: Outbox,
 }
 
 impl PodCollector {
@@ -380,6 +404,9 @@ impl PodCollector {
             by_node: BTreeMap::new(),
             finished: Finished::new(terminated_pod_threshold),
             missing: BTreeMap::new(),
+            held: BTreeSet::new(),
+            removing: BTreeMap::new(),
+            outbox: Outbox::default(),
         }
     }
 
@@ -433,6 +460,7 @@ impl PodCollector {
         if let Some(pod) = self.pods.remove(key) {
             self.drop_from_indexes(key, &pod, None, None);
         }
+        self.held.remove(key);
     }
 
     fn put_node(&mut self, node: Node, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
@@ -486,6 +514,22 @@ impl PodCollector {
 
     fn terminated(&self, pod: &Pod) -> Option<Sweep> {
         (pod.phase.finished() && self.finished.going.contains(&turn(pod))).then_some(Sweep::Terminated)
+    }
+
+    /// One attempt per pod: the deletion, or the patch before it that failed. That the pod is gone, or is another
+    /// one by now, is no error.
+    fn count(&mut self, key: &ObjectKey, request: &Request, outcome: &Outcome) {
+        let Some(sweep) = self.removing.remove(key) else { return };
+        let failed = matches!(outcome, Outcome::Failed { .. } | Outcome::Refused { .. } | Outcome::NotServed);
+        let deletion = matches!(request, Request::Guarded { change: Change::ForceDelete, .. });
+        if !deletion && !failed {
+            return;
+        }
+        let labels = || vec![Arc::clone(&key.namespace), sweep.name().into()];
+        self.outbox.count(&POD_DELETIONS, labels());
+        if failed {
+            self.outbox.count(&POD_DELETION_ERRORS, labels());
+        }
     }
 
     fn judge_node(&self, key: &ObjectKey, now: Timestamp) -> Judgement {
@@ -558,11 +602,28 @@ impl Judge for PodCollector {
             return self.judge_node(key, now);
         }
         let Some(pod) = self.pods.get(key) else { return Judgement::Leave };
-        let Some(sweep) = self.sweep(pod, now, dirty) else { return Judgement::Leave };
+        let Some(sweep) = self.sweep(pod, now, dirty) else {
+            self.held.remove(key);
+            return Judgement::Leave;
+        };
         match removal(pod, sweep, now) {
-            Some((request, reason)) => Judgement::Act(request, reason),
-            None => Judgement::Leave,
+            Some((request, reason)) => {
+                self.removing.insert(key.clone(), sweep);
+                Judgement::Act(request, reason)
+            }
+            None => {
+                self.held.insert(key.clone());
+                Judgement::Leave
+            }
         }
+    }
+
+    fn outbox(&mut self) -> Option<&mut Outbox> {
+        Some(&mut self.outbox)
+    }
+
+    fn gauges(&self, into: &mut Vec<Measurement>) {
+        into.push(reading(&PODS_HELD, self.held.len()));
     }
 
     fn finished(
@@ -573,7 +634,7 @@ impl Judge for PodCollector {
         now: Timestamp,
         dirty: &mut Vec<ObjectKey>,
     ) {
-        let Request::Read { .. } = request else { return };
+        let Request::Read { .. } = request else { return self.count(key, request, outcome) };
         let Some(missing) = self.missing.get_mut(&key.name) else { return };
         match outcome {
             Outcome::Absent => {

@@ -8,7 +8,7 @@ use gc_types::{Change, ObjectKey, Outcome, Request, Timestamp, Uid};
 use serde::Deserialize;
 
 use crate::engine::{Judge, Judgement, Observation, reason};
-use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireMeta};
+use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireAnnotations, WireMeta};
 use crate::pods::Pod;
 
 /// The finalizer of claims.
@@ -26,8 +26,64 @@ pub struct Volume {
     pub meta: Meta,
     /// Its finalizers, in order.
     pub finalizers: Vec<Arc<str>>,
-    /// `status.phase` is `Bound`.
-    pub bound: bool,
+    /// `status.phase`
+    pub phase: Arc<str>,
+    /// `status.message`
+    pub message: Arc<str>,
+    /// `spec.persistentVolumeReclaimPolicy`
+    pub policy: Arc<str>,
+    /// `spec.claimRef`
+    pub claim: Option<ClaimReference>,
+    /// The annotation `pv.kubernetes.io/provisioned-by`.
+    pub provisioned_by: Option<Arc<str>>,
+    /// The annotation `pv.kubernetes.io/migrated-to`.
+    pub migrated_to: Option<Arc<str>>,
+    /// Where its data is.
+    pub source: Source,
+    /// `spec.storageClassName`
+    pub class: Arc<str>,
+    /// `spec.volumeMode`
+    pub mode: Arc<str>,
+    /// The annotations `volume.kubernetes.io/provisioner-deletion-secret-name` and `-namespace`.
+    pub secret: (Option<Arc<str>>, Option<Arc<str>>),
+}
+
+/// The claim that a volume is bound to, or was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimReference {
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+    /// UID; `None` if the volume is only reserved for it.
+    pub uid: Option<Uid>,
+}
+
+/// Where the data of a volume is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// With a CSI driver.
+    Csi {
+        /// The driver.
+        driver: Arc<str>,
+        /// The driver's name of the volume.
+        handle: Arc<str>,
+    },
+    /// In a folder of a machine.
+    HostPath {
+        /// The folder.
+        path: Arc<str>,
+    },
+    /// Anywhere else.
+    Other,
+}
+
+impl Volume {
+    /// Whether its phase is `Bound`.
+    #[must_use]
+    pub fn bound(&self) -> bool {
+        *self.phase == *"Bound"
+    }
 }
 
 impl HasMeta for Volume {
@@ -46,6 +102,14 @@ pub struct Claim {
     pub finalizers: Vec<Arc<str>>,
     /// The owner that is its controller, if any.
     pub controller: Option<Uid>,
+    /// `spec.volumeName`
+    pub volume: Arc<str>,
+    /// `status.phase` is `Bound`.
+    pub bound: bool,
+    /// `spec.storageClassName`
+    pub class: Arc<str>,
+    /// `spec.volumeAttributesClassName`
+    pub attributes_class: Arc<str>,
 }
 
 impl HasMeta for Claim {
@@ -58,26 +122,93 @@ impl HasMeta for Claim {
 #[serde(default)]
 struct WireVolume {
     metadata: WireMeta,
-    status: WireVolumeStatus,
+    spec: WireVolumeSpec,
+    status: WireStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireVolumeSpec {
+    persistent_volume_reclaim_policy: String,
+    claim_ref: Option<WireClaimReference>,
+    csi: Option<WireCsi>,
+    host_path: Option<WireHostPath>,
+    storage_class_name: String,
+    volume_mode: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireVolumeStatus {
+struct WireClaimReference {
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireCsi {
+    driver: String,
+    volume_handle: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireHostPath {
+    path: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireStatus {
     phase: String,
+    message: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WireClaim {
     metadata: WireMeta,
+    spec: WireClaimSpec,
+    status: WireStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireClaimSpec {
+    volume_name: String,
+    storage_class_name: Option<String>,
+    volume_attributes_class_name: Option<String>,
 }
 
 impl From<WireVolume> for Volume {
     fn from(wire: WireVolume) -> Self {
+        let spec = wire.spec;
+        let source = match (spec.csi, spec.host_path) {
+            (Some(csi), _) => Source::Csi { driver: csi.driver.into(), handle: csi.volume_handle.into() },
+            (None, Some(host)) => Source::HostPath { path: host.path.into() },
+            (None, None) => Source::Other,
+        };
+        let annotations = wire.metadata.annotations.as_ref();
+        let annotation = |of: fn(&WireAnnotations) -> &Option<String>| {
+            annotations.and_then(|all| of(all).as_deref()).map(Arc::from)
+        };
         Self {
             finalizers: wire.metadata.finalizers(),
-            bound: wire.status.phase == "Bound",
+            phase: wire.status.phase.into(),
+            message: wire.status.message.into(),
+            policy: spec.persistent_volume_reclaim_policy.into(),
+            claim: spec.claim_ref.map(|claim| ClaimReference {
+                namespace: claim.namespace.into(),
+                name: claim.name.into(),
+                uid: (!claim.uid.is_empty()).then(|| Uid::new(&claim.uid)),
+            }),
+            provisioned_by: annotation(|all| &all.provisioned_by),
+            migrated_to: annotation(|all| &all.migrated_to),
+            source,
+            class: spec.storage_class_name.into(),
+            mode: spec.volume_mode.map_or_else(|| "Filesystem".into(), Into::into),
+            secret: (annotation(|all| &all.secret_name), annotation(|all| &all.secret_namespace)),
             meta: Meta::from(&wire.metadata),
         }
     }
@@ -89,6 +220,10 @@ impl From<WireClaim> for Claim {
         Self {
             finalizers: wire.metadata.finalizers(),
             controller: owners.find(|owner| owner.controller == Some(true)).map(|owner| Uid::new(&owner.uid)),
+            volume: wire.spec.volume_name.into(),
+            bound: wire.status.phase == "Bound",
+            class: wire.spec.storage_class_name.unwrap_or_default().into(),
+            attributes_class: wire.spec.volume_attributes_class_name.unwrap_or_default().into(),
             meta: Meta::from(&wire.metadata),
         }
     }
@@ -141,7 +276,7 @@ fn change(kind: Kind, meta: &Meta, finalizers: &[Arc<str>], finalizer: &str, add
 pub fn volume_verdict(volume: &Volume) -> Judgement {
     match protection(&volume.meta, &volume.finalizers, VOLUME_FINALIZER) {
         Protection::Missing => change(Kind::Volume, &volume.meta, &volume.finalizers, VOLUME_FINALIZER, true),
-        Protection::Holding if !volume.bound => {
+        Protection::Holding if !volume.bound() => {
             change(Kind::Volume, &volume.meta, &volume.finalizers, VOLUME_FINALIZER, false)
         }
         Protection::Holding | Protection::Settled => Judgement::Leave,

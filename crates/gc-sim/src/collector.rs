@@ -183,7 +183,7 @@ impl Collector {
             | Request::RemoveFinalizer { key, .. }
             | Request::Read { key } => Some(key.resource),
             Request::Barrier { resource, .. } => Some(*resource),
-            Request::Note(_) | Request::Guarded { .. } => None,
+            Request::Note(_) | Request::Guarded { .. } | Request::Outside { .. } => None,
         };
         let kind = resource.and_then(|resource| self.kind_of(resource));
         let (bewildered, collector) = (self.bewildered, self.number);

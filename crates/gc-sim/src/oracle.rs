@@ -116,9 +116,11 @@ impl Oracle {
                 same_object(before, uid)?;
                 self.judge_finalizer(scene, before, change.after.as_ref(), *finalizer)
             }
-            Request::Read { .. } | Request::Barrier { .. } | Request::Note(_) | Request::Guarded { .. } => {
-                broken("scope", format!("a read changed {}", before.show()))
-            }
+            Request::Read { .. }
+            | Request::Barrier { .. }
+            | Request::Note(_)
+            | Request::Guarded { .. }
+            | Request::Outside { .. } => broken("scope", format!("a read changed {}", before.show())),
         }
     }
 

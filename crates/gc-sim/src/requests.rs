@@ -116,7 +116,7 @@ impl Performer<'_> {
                 }
             }
             // Only retention makes guarded requests; it is not part of this world.
-            Request::Guarded { .. } => Outcome::NotServed.into(),
+            Request::Guarded { .. } | Request::Outside { .. } => Outcome::NotServed.into(),
             Request::Note(_) => Outcome::Applied(None).into(),
         }
     }

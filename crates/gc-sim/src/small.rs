@@ -245,7 +245,11 @@ impl State {
                     );
                 }
             }
-            Request::Read { .. } | Request::Barrier { .. } | Request::Note(_) | Request::Guarded { .. } => {}
+            Request::Read { .. }
+            | Request::Barrier { .. }
+            | Request::Note(_)
+            | Request::Guarded { .. }
+            | Request::Outside { .. } => {}
         }
         Ok(())
     }

@@ -600,7 +600,9 @@ fn key_of(request: &Request) -> Option<&gc_types::ObjectKey> {
         | Request::SetOwners { key, .. }
         | Request::RemoveFinalizer { key, .. }
         | Request::Read { key } => Some(key),
-        Request::Barrier { .. } | Request::Note(_) | Request::Guarded { .. } => None,
+        Request::Barrier { .. } | Request::Note(_) | Request::Guarded { .. } | Request::Outside { .. } => {
+            None
+        }
     }
 }
 
@@ -635,6 +637,7 @@ fn show_kind(kind: usize, request: &Request) -> String {
         }
         Request::Note(note) => format!("note {} {}", place(&note.about), note.reason),
         Request::Guarded { .. } => "a guarded request".to_owned(),
+        Request::Outside { .. } => "a call outside".to_owned(),
     }
 }
 

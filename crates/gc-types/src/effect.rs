@@ -107,6 +107,62 @@ pub enum Request {
         /// Which.
         change: Change,
     },
+    /// Something to be done, or asked, outside the API server on behalf of an object. The adapter reads the object
+    /// first: [`Outcome::Absent`] if another one has the name now, [`Outcome::Conflict`] if it has changed since.
+    Outside {
+        /// On behalf of what.
+        key: ObjectKey,
+        /// Guard.
+        uid: Uid,
+        /// Guard.
+        resource_version: ResourceVersion,
+        /// What.
+        call: OutsideCall,
+    },
+}
+
+/// What is done or asked outside the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutsideCall {
+    /// Destroys the storage of a PersistentVolume. It is repeated when its answer was lost, so it must be idempotent.
+    DeleteStorage(Box<Storage>),
+    /// Asks what has become of the machine of a node; what is found comes back as an observation.
+    LookUpMachine {
+        /// `spec.providerID`; empty if the node has none.
+        provider_id: Arc<str>,
+    },
+}
+
+/// The storage behind a PersistentVolume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// Of a CSI driver.
+    Csi {
+        /// The driver's name.
+        driver: Arc<str>,
+        /// `spec.csi.volumeHandle`
+        handle: Arc<str>,
+        /// Where the secrets of the deletion are.
+        secret: DeletionSecret,
+    },
+    /// A folder of this machine.
+    HostPath {
+        /// Its path.
+        path: Arc<str>,
+    },
+}
+
+/// What leads to the secrets that a deletion of storage is made with (spec `cluster-collectors.md`, 9.7).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeletionSecret {
+    /// The annotation `volume.kubernetes.io/provisioner-deletion-secret-name`.
+    pub name: Option<Arc<str>>,
+    /// The annotation `volume.kubernetes.io/provisioner-deletion-secret-namespace`.
+    pub namespace: Option<Arc<str>>,
+    /// The storage class, where the annotations do not say it.
+    pub class: Option<Arc<str>>,
+    /// Namespace and name of the claim that the volume belonged to.
+    pub claim: Option<(Arc<str>, Arc<str>)>,
 }
 
 /// A change of one object beyond ownership and deletion by policy.
@@ -118,9 +174,29 @@ pub enum Change {
     Finalizers(Vec<Arc<str>>),
     /// Strategic merge patch of the `status` subresource: the value of `status`, as JSON text.
     Status(Arc<str>),
+    /// JSON merge patch of the object, as JSON text; the guards are added to its metadata.
+    Merge(Arc<str>),
 }
 
-/// A Kubernetes Event (type `Warning`) to be written about an object; for a cluster-scoped object it goes to the
+/// The `type` of a Kubernetes Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Severity {
+    /// `Normal`
+    Normal,
+    /// `Warning`
+    Warning,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        })
+    }
+}
+
+/// A Kubernetes Event to be written about an object; for a cluster-scoped object it goes to the
 /// namespace `default`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventNote {
@@ -128,6 +204,8 @@ pub struct EventNote {
     pub about: ObjectKey,
     /// Its UID.
     pub uid: Uid,
+    /// Its `type`.
+    pub severity: Severity,
     /// Event reason, such as `OwnerRefInvalidNamespace`.
     pub reason: &'static str,
     /// Event message.

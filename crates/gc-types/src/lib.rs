@@ -13,8 +13,8 @@ mod quantity;
 
 pub use duration::{GoDuration, GoDurationError, UnixNanoseconds};
 pub use effect::{
-    Change, Effect, EffectId, EventNote, Evidence, FinalizerName, HeldBy, Outcome, PropagationPolicy, Reason,
-    Request, Verdict,
+    Change, DeletionSecret, Effect, EffectId, EventNote, Evidence, FinalizerName, HeldBy, Outcome,
+    OutsideCall, PropagationPolicy, Reason, Request, Severity, Storage, Verdict,
 };
 pub use event::{DeletionState, Event, ObservedObject, ResourceInfo, Scope};
 pub use identity::{

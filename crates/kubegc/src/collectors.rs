@@ -3,17 +3,25 @@
 use std::sync::Arc;
 
 use clap::Args;
-use gc_kube::{ApiClient, Collector, CollectorOptions, Observer, RetentionCollector};
+use gc_kube::{
+    ApiClient, Clock, Collector, CollectorOptions, NothingOutside, Observer, Outside, RetentionCollector,
+    system_clock,
+};
 use gc_retention::certificates::CertificateCollector;
-use gc_retention::engine::{Counts, Engine, Judge};
+use gc_retention::engine::{Counts, Engine, Judge, Standing};
 use gc_retention::jobs::JobCollector;
 use gc_retention::leases::LeaseCollector;
+use gc_retention::measures::Measurement;
+use gc_retention::nodes::NodeLifecycle;
 use gc_retention::permissions::{self, Controller};
 use gc_retention::pods::{PodCollector, TERMINATED_POD_THRESHOLD};
 use gc_retention::volumes::{ClaimProtection, VolumeProtection};
+use gc_retention::volumes_reclaim::VolumeReclaim;
 use gc_types::{Effect, Event, Outcome, Timestamp};
 
+use crate::collector_metrics::CollectorMetrics;
 use crate::namespaces::{NamespaceController, NamespaceFeed};
+use crate::outside::{MachinesOutside, OutsideOptions, StorageOutside};
 
 /// Which collectors run, and with which settings.
 #[derive(Clone, Debug, Args)]
@@ -27,6 +35,8 @@ pub(crate) struct ControllerOptions {
     /// Also delete node leases without an owner that were not renewed for a day and whose node is gone
     #[arg(long)]
     pub(crate) ownerless_node_leases: bool,
+    #[command(flatten)]
+    pub(crate) outside: OutsideOptions,
 }
 
 impl Default for ControllerOptions {
@@ -35,6 +45,7 @@ impl Default for ControllerOptions {
             controllers: vec!["*".to_owned()],
             terminated_pod_gc_threshold: TERMINATED_POD_THRESHOLD,
             ownerless_node_leases: false,
+            outside: OutsideOptions::default(),
         }
     }
 }
@@ -42,8 +53,22 @@ impl Default for ControllerOptions {
 impl ControllerOptions {
     /// The collectors that are on.
     pub(crate) fn enabled(&self) -> Result<Vec<Controller>, crate::UsageError> {
-        permissions::enabled(&self.controllers)
-            .map_err(|error| crate::UsageError::new(format!("--controllers: {error}")))
+        let mut enabled = permissions::enabled(&self.controllers)
+            .map_err(|error| crate::UsageError::new(format!("--controllers: {error}")))?;
+        // Whether a provider can be used is said before anything starts.
+        self.outside.provider()?;
+        if !self.outside.has_provider() && enabled.contains(&Controller::NodeLifecycle) {
+            let nodes = Controller::NodeLifecycle;
+            let named = |word: &String| word == nodes.name() || Some(word.as_str()) == nodes.alias();
+            if self.controllers.iter().any(named) {
+                return Err(crate::UsageError::new(format!(
+                    "--controllers: {nodes} has to be told who knows machines: --cloud-inventory, --cloud-webhook \
+                     or --cloud-exec"
+                )));
+            }
+            enabled.retain(|controller| *controller != nodes);
+        }
+        Ok(enabled)
     }
 }
 
@@ -85,6 +110,18 @@ impl Observer for Observers {
             observer.finished(effect, outcome, round_trips, took);
         }
     }
+
+    fn measured(&self, measurement: &Measurement) {
+        for observer in &self.0 {
+            observer.measured(measurement);
+        }
+    }
+
+    fn standing(&self, standing: &Standing) {
+        for observer in &self.0 {
+            observer.standing(standing);
+        }
+    }
 }
 
 /// One line per decision at debug, one per failure at warn.
@@ -102,6 +139,21 @@ impl Observer for LogObserver {
             }
             _ => tracing::debug!(effect = effect.id.0, ?outcome, ?took, "done"),
         }
+    }
+}
+
+/// What retention collectors are started with.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    /// What they go by.
+    pub(crate) clock: Clock,
+    /// Where their metrics are, if they are shown.
+    pub(crate) metrics: Option<CollectorMetrics>,
+}
+
+impl Default for Surroundings {
+    fn default() -> Self {
+        Self { clock: system_clock(), metrics: None }
     }
 }
 
@@ -123,6 +175,7 @@ impl RunningCollectors {
         options: &CollectorOptions,
         settle: std::time::Duration,
         observer: Option<Arc<dyn Observer>>,
+        surroundings: &Surroundings,
     ) -> Self {
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let (feed, terminating) = NamespaceFeed::new();
@@ -133,6 +186,15 @@ impl RunningCollectors {
         // they are found by the periodic look through all namespaces.
         for &controller in enabled {
             let client = client_of(controller);
+            let mut retain = Retain {
+                controller,
+                client: client.clone(),
+                options,
+                surroundings,
+                outside: Arc::new(NothingOutside),
+                stopped: stopped.clone(),
+                running: &mut running.retention,
+            };
             match controller {
                 Controller::GarbageCollector => {
                     let collector = Collector::new(client, options.clone());
@@ -144,25 +206,26 @@ impl RunningCollectors {
                 }
                 Controller::Namespace => {}
                 Controller::PodGarbageCollector => {
-                    let judge = PodCollector::new(settings.terminated_pod_gc_threshold);
-                    running.retain(controller, client, judge, options, &stopped);
+                    retain.start(PodCollector::new(settings.terminated_pod_gc_threshold));
                 }
-                Controller::TtlAfterFinished => {
-                    running.retain(controller, client, JobCollector::default(), options, &stopped);
+                Controller::TtlAfterFinished => retain.start(JobCollector::default()),
+                Controller::CertificateCleaner => retain.start(CertificateCollector::default()),
+                Controller::ClaimProtection => retain.start(ClaimProtection::default()),
+                Controller::VolumeProtection => retain.start(VolumeProtection::default()),
+                Controller::StaleLease => retain.start(LeaseCollector::new(settings.ownerless_node_leases)),
+                Controller::VolumeReclaim => {
+                    let storage = StorageOutside::new(retain.client.clone(), &settings.outside);
+                    retain.outside = Arc::new(storage);
+                    retain.start(VolumeReclaim::new(settings.outside.deleters()));
                 }
-                Controller::CertificateCleaner => {
-                    running.retain(controller, client, CertificateCollector::default(), options, &stopped);
-                }
-                Controller::ClaimProtection => {
-                    running.retain(controller, client, ClaimProtection::default(), options, &stopped);
-                }
-                Controller::VolumeProtection => {
-                    running.retain(controller, client, VolumeProtection::default(), options, &stopped);
-                }
-                Controller::StaleLease => {
-                    let judge = LeaseCollector::new(settings.ownerless_node_leases);
-                    running.retain(controller, client, judge, options, &stopped);
-                }
+                Controller::NodeLifecycle => match settings.outside.provider() {
+                    Ok(Some(provider)) => {
+                        retain.outside = Arc::new(MachinesOutside(provider));
+                        retain.start(NodeLifecycle::new(settings.outside.node_policy()));
+                    }
+                    Ok(None) => {}
+                    Err(error) => tracing::error!(%controller, %error, "the collector does not run"),
+                },
             }
         }
         if enabled.contains(&Controller::Namespace) {
@@ -170,20 +233,6 @@ impl RunningCollectors {
             running.namespaces = Some(tokio::spawn(controller.run(terminating, until(stopped))));
         }
         running
-    }
-
-    fn retain<J: Judge + Send + 'static>(
-        &mut self,
-        controller: Controller,
-        client: ApiClient,
-        judge: J,
-        options: &CollectorOptions,
-        stopped: &tokio::sync::watch::Receiver<bool>,
-    ) {
-        let collector = RetentionCollector::new(client, Engine::new(judge), options.pacing, options.dry_run);
-        let shutdown = until(stopped.clone());
-        let run = async move { collector.run(Arc::new(LogObserver), shutdown).await };
-        self.retention.push((controller, tokio::spawn(run)));
     }
 
     /// Nothing further is sent; what is in flight gets a moment.
@@ -204,6 +253,33 @@ impl RunningCollectors {
                 Err(error) => tracing::error!(%controller, %error, "the collector ended by a panic"),
             }
         }
+    }
+}
+
+/// How one retention collector is started.
+struct Retain<'a> {
+    controller: Controller,
+    client: ApiClient,
+    options: &'a CollectorOptions,
+    surroundings: &'a Surroundings,
+    outside: Arc<dyn Outside>,
+    stopped: tokio::sync::watch::Receiver<bool>,
+    running: &'a mut Vec<(Controller, tokio::task::JoinHandle<Counts>)>,
+}
+
+impl Retain<'_> {
+    fn start<J: Judge + Send + 'static>(self, judge: J) {
+        let (controller, options) = (self.controller, self.options);
+        let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::new(LogObserver)];
+        observers.extend(self.surroundings.metrics.as_ref().map(|metrics| metrics.observer(controller)));
+        let collector =
+            RetentionCollector::new(self.client, Engine::new(judge), options.pacing, options.dry_run)
+                .named(controller.event_source())
+                .with_clock(Arc::clone(&self.surroundings.clock))
+                .with_outside(self.outside);
+        let shutdown = until(self.stopped);
+        let run = async move { collector.run(Arc::new(Observers(observers)), shutdown).await };
+        self.running.push((controller, tokio::spawn(run)));
     }
 }
 

@@ -5,12 +5,15 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 mod apiserver;
+mod clock;
+mod collector_metrics;
 mod collectors;
 mod demo;
 mod logging;
 mod namespaces;
 mod node;
 mod operations;
+mod outside;
 mod questions;
 mod run;
 mod table;
@@ -31,7 +34,7 @@ enum Command {
     /// Image and container collection on this node, over a CRI socket
     Node(Box<node::NodeOptions>),
     /// The embedded API server with all cluster collectors, in one process
-    Up(up::Options),
+    Up(Box<up::Options>),
     /// The owner-reference collector on any cluster, in place of kube-controller-manager's
     Run(Box<run::Options>),
     /// What hangs on an object, as a tree

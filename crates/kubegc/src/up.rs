@@ -1,16 +1,23 @@
 //! `kubegc up`: the embedded API server and every collector of a cluster, in one process.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
 use gc_kube::{ApiClient, CollectorOptions, Observer};
 use gc_retention::permissions::Controller;
+use prometheus_client::registry::Registry;
 
 use crate::apiserver::{self, ServerOptions, StartedServer};
-use crate::collectors::{ControllerOptions, RunningCollectors};
+use crate::clock::collector_clock;
+use crate::collector_metrics::CollectorMetrics;
+use crate::collectors::{ControllerOptions, RunningCollectors, Surroundings};
 use crate::logging::{self, LogOptions};
+use crate::operations::{self, Shown};
 
 /// The embedded server knows at once that a namespace terminates, so nothing has to settle first.
 const NAMESPACE_SETTLE: Duration = Duration::ZERO;
@@ -22,6 +29,13 @@ pub(crate) struct Options {
     server: ServerOptions,
     #[command(flatten)]
     controllers: ControllerOptions,
+    /// Where to serve the metrics of the collectors [default: nowhere]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    bind_address: Option<SocketAddr>,
+    /// A file with a duration, such as 36h, by which the clock of the collectors is ahead; it is read again as it
+    /// changes, so that a test need not wait
+    #[arg(long, value_name = "FILE")]
+    collector_clock_offset: Option<PathBuf>,
     #[command(flatten)]
     log: LogOptions,
 }
@@ -39,6 +53,7 @@ impl Up {
         options: &ServerOptions,
         settings: &ControllerOptions,
         observer: Option<Arc<dyn Observer>>,
+        surroundings: &Surroundings,
     ) -> anyhow::Result<Self> {
         let enabled = settings.enabled()?;
         let started = apiserver::start(options).await?;
@@ -54,6 +69,7 @@ impl Up {
             &CollectorOptions::default(),
             NAMESPACE_SETTLE,
             observer,
+            surroundings,
         );
         Ok(Self { started, collectors })
     }
@@ -72,7 +88,18 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         let mut ended = apiserver::stop_signals()?;
-        let up = Up::start(&options.server, &options.controllers, None).await?;
+        let mut registry = Registry::default();
+        let surroundings = Surroundings {
+            clock: collector_clock(options.collector_clock_offset.as_ref())?,
+            metrics: Some(CollectorMetrics::register(&mut registry)),
+        };
+        let up = Up::start(&options.server, &options.controllers, None, &surroundings).await?;
+        if let Some(address) = options.bind_address {
+            let ready = Arc::new(AtomicBool::new(true));
+            let shown = Shown { metrics: Arc::new(registry), ready, pages: None };
+            let address = operations::serve(address, shown).await?;
+            tracing::info!(%address, "metrics of the collectors");
+        }
         apiserver::print_kubeconfig(&up.started);
         ended.recv().await;
         up.shutdown().await;

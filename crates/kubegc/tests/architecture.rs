@@ -29,7 +29,7 @@ const FORBIDDEN: [&str; 16] = [
 ];
 
 /// Who may use whom among ours (ARCHITECTURE.md, "Rooms"); development dependencies are free.
-const MAY_USE: [(&str, &[&str]); 9] = [
+const MAY_USE: [(&str, &[&str]); 11] = [
     ("gc-types", &[]),
     ("gc-ownership", &["gc-types"]),
     ("gc-retention", &["gc-types"]),
@@ -38,6 +38,8 @@ const MAY_USE: [(&str, &[&str]); 9] = [
     ("gc-apiserver", &["gc-registry", "gc-types"]),
     ("gc-kube", &["gc-types", "gc-ownership", "gc-retention"]),
     ("gc-cri", &["gc-types", "gc-retention"]),
+    ("gc-csi", &[]),
+    ("gc-cloud", &["gc-retention"]),
     ("gc-sim", &["gc-types", "gc-ownership", "gc-retention", "gc-registry", "gc-store"]),
 ];
 

@@ -1,6 +1,11 @@
 //! kubectl, the real one, against the embedded server.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
+#[path = "kubectl/collectors.rs"]
+mod collectors;
+#[path = "../../gc-csi/tests/support/driver.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-csi")]
+mod driver;
 mod support;
 
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -1,8 +1,8 @@
 //! What is to be done with one object (sections 4.3 and 4.4).
 
 use gc_types::{
-    EventNote, Evidence, OwnerReference, PropagationPolicy, Reason, Request, ResourceVersion, Timestamp,
-    Verdict,
+    EventNote, Evidence, OwnerReference, PropagationPolicy, Reason, Request, ResourceVersion, Severity,
+    Timestamp, Verdict,
 };
 use smallvec::SmallVec;
 
@@ -310,8 +310,8 @@ impl Engine {
             }
             let Some((verdict, reason, message)) = self.complaint(node, edge, owner) else { continue };
             self.graph.set_edge(edge, EdgeFlag::NOTED, true);
-            let complaint =
-                EventNote { about: self.graph.key(node), uid: self.graph.uid(node), reason, message };
+            let (about, uid) = (self.graph.key(node), self.graph.uid(node));
+            let complaint = EventNote { about, uid, severity: Severity::Warning, reason, message };
             self.ready.push_back(Wanted {
                 request: Request::Note(complaint),
                 reason: Reason {

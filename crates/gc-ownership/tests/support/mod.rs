@@ -125,6 +125,7 @@ pub fn show_request(request: &Request) -> String {
         }
         Request::Note(note) => format!("note {} {}: {}", show(&note.about), note.reason, note.message),
         Request::Guarded { key, change, .. } => format!("change {} {change:?}", show(key)),
+        Request::Outside { key, call, .. } => format!("outside {} {call:?}", show(key)),
     }
 }
 

@@ -19,7 +19,7 @@ use http_body_util::Full;
 use serde_json::{Value, json};
 
 use crate::apiserver::ServerOptions;
-use crate::collectors::ControllerOptions;
+use crate::collectors::{ControllerOptions, Surroundings};
 use crate::logging::{self, LogFormat, LogOptions};
 use crate::up::{self, Up};
 use shop::{ACTS, Act, Item, ORDERS};
@@ -45,7 +45,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let begun = Instant::now();
         let witness = Arc::new(Witness::default());
         let server = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        let up = Up::start(&server, &ControllerOptions::default(), Some(witness.clone())).await?;
+        let up = Up::start(
+            &server,
+            &ControllerOptions::default(),
+            Some(witness.clone()),
+            &Surroundings::default(),
+        )
+        .await?;
         let service = up.started.server.in_process("kubegc-demo");
         let client = ApiClient::in_process(move |request| service.call(request));
         let mut stage = Stage {

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use gc_kube::{Observer, ResourceTable};
-use gc_types::{Change, Effect, FinalizerName, HeldBy, ObjectKey, Outcome, PropagationPolicy, Request};
+use gc_types::{
+    Change, Effect, FinalizerName, HeldBy, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Request,
+};
 use serde_json::{Map, Value, json};
 
 /// So many entries wait for the disk at most; further ones are dropped and counted.
@@ -144,7 +146,7 @@ impl RotatedFile {
 }
 
 /// `delete`, `set-owners`, …: what an effect asks for, in one word.
-pub(super) fn verb(request: &Request) -> &'static str {
+pub(crate) fn verb(request: &Request) -> &'static str {
     match request {
         Request::Delete { .. } => "delete",
         Request::SetOwners { .. } => "set-owners",
@@ -155,11 +157,14 @@ pub(super) fn verb(request: &Request) -> &'static str {
         Request::Guarded { change: Change::ForceDelete, .. } => "force-delete",
         Request::Guarded { change: Change::Finalizers(_), .. } => "set-finalizers",
         Request::Guarded { change: Change::Status(_), .. } => "set-status",
+        Request::Guarded { change: Change::Merge(_), .. } => "patch",
+        Request::Outside { call: OutsideCall::DeleteStorage(_), .. } => "delete-storage",
+        Request::Outside { call: OutsideCall::LookUpMachine { .. }, .. } => "look-up-machine",
     }
 }
 
 /// What became of it, in one word.
-pub(super) fn word(outcome: &Outcome) -> &'static str {
+pub(crate) fn word(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Applied(_) => "applied",
         Outcome::Found(_) => "found",
@@ -182,6 +187,7 @@ pub(super) fn subject(request: &Request) -> Option<&ObjectKey> {
         | Request::SetOwners { key, .. }
         | Request::RemoveFinalizer { key, .. }
         | Request::Guarded { key, .. }
+        | Request::Outside { key, .. }
         | Request::Read { key } => Some(key),
         Request::Note(note) => Some(&note.about),
         Request::Barrier { .. } => None,
@@ -234,7 +240,7 @@ pub(crate) fn request_value(request: &Request, table: &ResourceTable) -> Map<Str
             set("eventReason", note.reason.into());
             set("message", note.message.clone().into());
         }
-        Request::Guarded { uid, resource_version, .. } => {
+        Request::Guarded { uid, resource_version, .. } | Request::Outside { uid, resource_version, .. } => {
             set("uid", uid.to_string().into());
             set("resourceVersion", resource_version.to_string().into());
         }

@@ -1,0 +1,59 @@
+//! Asks whoever the machines belong to what has become of them: an inventory in a file, a webhook, or a command.
+//!
+//! An answer is one of three states or an error, and never a guess: what is late, too large, malformed, or about
+//! another machine is an error. The formats are described in docs/nodes.md.
+
+mod exec;
+mod inventory;
+mod protocol;
+mod webhook;
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use gc_retention::engine::MachineState;
+
+pub use exec::{Exec, ExecError};
+pub use inventory::{Inventory, InventoryError};
+pub use protocol::{API_VERSION, AnswerError};
+pub use webhook::{Webhook, WebhookError, WebhookOptions};
+
+/// Largest answer that is read, bytes.
+pub const MAX_ANSWER_BYTES: usize = 64 << 10;
+/// An answer must come within this time, unless options say otherwise.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The machine that is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Name of its node.
+    pub node: String,
+    /// `spec.providerID` of its node; empty if it has none.
+    pub provider_id: String,
+}
+
+/// Why nothing is known of a machine.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// The inventory cannot be used.
+    #[error(transparent)]
+    Inventory(#[from] InventoryError),
+    /// The webhook did not answer as it must.
+    #[error(transparent)]
+    Webhook(#[from] WebhookError),
+    /// The command did not answer as it must.
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+}
+
+/// Whoever the machines belong to.
+pub trait Provider: Send + Sync + 'static {
+    /// What has become of a machine. Ends within a bounded time.
+    fn look_up(&self, machine: Machine) -> BoxFuture<'_, Result<MachineState, ProviderError>>;
+}
+
+/// The beginning of what somebody else said, on one line.
+fn shortened(text: &str) -> String {
+    const LONGEST: usize = 200;
+    text.lines().next().unwrap_or_default().chars().filter(|one| !one.is_control()).take(LONGEST).collect()
+}

@@ -1,0 +1,246 @@
+//! A webhook that knows the machines: one POST per question.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use gc_retention::engine::MachineState;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderValue, Method, Request, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::pem::PemObject as _;
+use tokio::sync::Semaphore;
+
+use crate::protocol::{self, AnswerError};
+use crate::{ANSWER_TIMEOUT, MAX_ANSWER_BYTES, Machine, Provider, ProviderError, shortened};
+
+/// Questions at a time.
+const QUESTIONS_AT_A_TIME: usize = 16;
+const AGENT: &str = concat!("kubegc/", env!("CARGO_PKG_VERSION"));
+
+/// Why a webhook gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    /// Not a URL that may be asked.
+    #[error(
+        "webhook {0:?}: expected https://HOST/PATH; http:// is taken for this machine (127.0.0.1, ::1) only"
+    )]
+    Url(String),
+    /// The certificate authorities cannot be used.
+    #[error("certificate authorities {path}: {why}")]
+    Authorities {
+        /// Which file; empty for those of this machine.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The token cannot be read.
+    #[error("token {path}: {why}")]
+    Token {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// No connection, or it broke.
+    #[error("webhook {url}: {why}")]
+    Connection {
+        /// Where.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// No answer in time.
+    #[error("webhook {url}: no answer within {limit:?}")]
+    Timeout {
+        /// Where.
+        url: String,
+        /// The limit.
+        limit: Duration,
+    },
+    /// Another status than 200; redirects are not followed.
+    #[error("webhook {url}: it answered {code}: {text}")]
+    Status {
+        /// Where.
+        url: String,
+        /// The status.
+        code: u16,
+        /// The beginning of what it said.
+        text: String,
+    },
+    /// An answer that is larger than any, or that broke off.
+    #[error("webhook {url}: the answer could not be read, or is larger than {} KiB: {why}", MAX_ANSWER_BYTES >> 10)]
+    Body {
+        /// Where.
+        url: String,
+        /// What went wrong.
+        why: String,
+    },
+    /// Not an answer to what was asked.
+    #[error("webhook {url}: {error}")]
+    Answer {
+        /// Where.
+        url: String,
+        /// What is wrong with it.
+        error: AnswerError,
+    },
+}
+
+/// How to reach a webhook.
+#[derive(Clone, Debug)]
+pub struct WebhookOptions {
+    /// Where it is.
+    pub url: String,
+    /// PEM certificates of the authorities that may vouch for it; those of this machine if `None`.
+    pub authorities: Option<PathBuf>,
+    /// A file whose content is sent as bearer token; read anew for every question.
+    pub token: Option<PathBuf>,
+    /// An answer must come within this time.
+    pub timeout: Duration,
+}
+
+impl WebhookOptions {
+    /// A webhook at this place.
+    #[must_use]
+    pub fn new(url: &str) -> Self {
+        Self { url: url.to_owned(), authorities: None, token: None, timeout: ANSWER_TIMEOUT }
+    }
+}
+
+/// A client of a webhook.
+#[derive(Debug)]
+pub struct Webhook {
+    url: Uri,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    options: WebhookOptions,
+    places: Arc<Semaphore>,
+}
+
+fn allowed(uri: &Uri) -> bool {
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let here = || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    match uri.scheme_str() {
+        Some("https") => !host.is_empty(),
+        Some("http") => here(),
+        _ => false,
+    }
+}
+
+fn tls(options: &WebhookOptions) -> Result<rustls::ClientConfig, WebhookError> {
+    let failed = |why: String| WebhookError::Authorities {
+        path: options.authorities.clone().unwrap_or_default(),
+        why,
+    };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| failed(error.to_string()))?;
+    let mut roots = rustls::RootCertStore::empty();
+    match &options.authorities {
+        Some(path) => {
+            let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+            for certificate in rustls::pki_types::CertificateDer::pem_slice_iter(&text) {
+                let certificate = certificate.map_err(|error| failed(error.to_string()))?;
+                roots.add(certificate).map_err(|error| failed(error.to_string()))?;
+            }
+        }
+        None => {
+            for certificate in rustls_native_certs::load_native_certs().certs {
+                // One that this library cannot read vouches for nobody.
+                let _ = roots.add(certificate);
+            }
+        }
+    }
+    if roots.is_empty() && !options.url.starts_with("http://") {
+        return Err(failed("there is no certificate in it".to_owned()));
+    }
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+impl Webhook {
+    /// A client of the webhook at this place. Connects with the first question.
+    pub fn new(options: WebhookOptions) -> Result<Self, WebhookError> {
+        let malformed = || WebhookError::Url(options.url.clone());
+        let url: Uri = options.url.parse().map_err(|_| malformed())?;
+        if !allowed(&url) {
+            return Err(malformed());
+        }
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_connect_timeout(Some(options.timeout));
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(tls(&options)?)
+            .https_or_http()
+            .enable_http1()
+            .enable_http2()
+            .wrap_connector(http);
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        Ok(Self { url, client, options, places: Arc::new(Semaphore::new(QUESTIONS_AT_A_TIME)) })
+    }
+
+    fn token(&self) -> Result<Option<HeaderValue>, WebhookError> {
+        let Some(path) = &self.options.token else { return Ok(None) };
+        let failed = |why: String| WebhookError::Token { path: path.clone(), why };
+        let token = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim()))
+            .map_err(|_| failed("it is no token: it has characters that no header can have".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+
+    async fn ask(&self, machine: &Machine) -> Result<MachineState, WebhookError> {
+        let url = || self.options.url.clone();
+        let connection = |why: String| WebhookError::Connection { url: url(), why };
+        let mut request = Request::builder()
+            .method(Method::POST)
+            .uri(self.url.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json")
+            .header(USER_AGENT, AGENT)
+            .body(Full::new(Bytes::from(protocol::question(machine))))
+            .map_err(|error| connection(error.to_string()))?;
+        if let Some(token) = self.token()? {
+            request.headers_mut().insert(AUTHORIZATION, token);
+        }
+        let response = self.client.request(request).await.map_err(|error| connection(innermost(&error)))?;
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
+        let body =
+            body.map_err(|error| WebhookError::Body { url: url(), why: error.to_string() })?.to_bytes();
+        if head.status != http::StatusCode::OK {
+            let text = shortened(&String::from_utf8_lossy(&body));
+            return Err(WebhookError::Status { url: url(), code: head.status.as_u16(), text });
+        }
+        protocol::answer(machine, &body).map_err(|error| WebhookError::Answer { url: url(), error })
+    }
+}
+
+/// The cause at the bottom says what it is about.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text = next.to_string();
+        cause = next.source();
+    }
+    text
+}
+
+impl Provider for Webhook {
+    fn look_up(&self, machine: Machine) -> BoxFuture<'_, Result<MachineState, ProviderError>> {
+        Box::pin(async move {
+            // It is never closed.
+            let _place = self.places.acquire().await;
+            let limit = self.options.timeout;
+            let answer = tokio::time::timeout(limit, self.ask(&machine)).await;
+            Ok(answer
+                .unwrap_or_else(|_| Err(WebhookError::Timeout { url: self.options.url.clone(), limit }))?)
+        })
+    }
+}

@@ -1,0 +1,553 @@
+//! Each retention collector against the embedded server, by a clock of the test's own, allowed exactly what
+//! `gc_retention::permissions` says. It does its work, is never forbidden anything, and needs all that it has.
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+#![allow(clippy::needless_pass_by_value)] // literals read better without references
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use gc_apiserver::{RunningServer, Server, ServerConfig};
+use gc_kube::pacing::PacingOptions;
+use gc_kube::{
+    ApiClient, NothingOutside, Observer, Outside, OutsideAnswer, RetentionCollector, system_clock,
+};
+use gc_registry::{Config, Registry};
+use gc_retention::certificates::CertificateCollector;
+use gc_retention::engine::{Engine, Judge, MachineState, StorageFailure};
+use gc_retention::jobs::JobCollector;
+use gc_retention::leases::LeaseCollector;
+use gc_retention::measures::Measurement;
+use gc_retention::nodes::{NodeLifecycle, NodePolicy};
+use gc_retention::permissions::Controller;
+use gc_retention::pods::PodCollector;
+use gc_retention::volumes::{ClaimProtection, VolumeProtection};
+use gc_retention::volumes_reclaim::{Deleters, VolumeReclaim};
+use gc_store::MemoryStorage;
+use gc_types::{Effect, ObjectKey, Outcome, OutsideCall, Timestamp};
+use http::{Method, Request};
+use http_body_util::Full;
+use serde_json::{Value, json};
+
+/// Nothing here takes so long, unless it never happens.
+const PATIENCE: Duration = Duration::from_mins(1);
+const HOUR: i64 = 3_600_000;
+const EVENTS: &str = "/api/v1/namespaces/default/events";
+const NODES: &str = "/api/v1/nodes";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const VOLUMES: &str = "/api/v1/persistentvolumes";
+const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+
+/// `get nodes`, `patch pods/status`, `list leases.coordination.k8s.io`: what a request asks for.
+fn asked(request: &Request<Full<Bytes>>) -> String {
+    let segments: Vec<&str> = request.uri().path().split('/').filter(|part| !part.is_empty()).collect();
+    let (group, mut rest) = match segments.as_slice() {
+        ["api", _, rest @ ..] => ("", rest),
+        ["apis", group, _, rest @ ..] => (*group, rest),
+        other => panic!("{other:?}"),
+    };
+    if let ["namespaces", _, behind @ ..] = rest
+        && !behind.is_empty()
+    {
+        rest = behind;
+    }
+    let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+    let verb = match (request.method(), rest.len()) {
+        (&Method::GET, 1) if watches => "watch",
+        (&Method::GET, 1) => "list",
+        (&Method::GET, _) => "get",
+        (&Method::POST, _) => "create",
+        (&Method::PATCH, _) => "patch",
+        (&Method::DELETE, _) => "delete",
+        other => panic!("{other:?}"),
+    };
+    let subresource = rest.get(2).map_or(String::new(), |name| format!("/{name}"));
+    let dot = if group.is_empty() { "" } else { "." };
+    format!("{verb} {}{subresource}{dot}{group}", rest[0])
+}
+
+/// All that the rules of a collector allow, in the same words.
+fn granted(controller: Controller) -> BTreeSet<String> {
+    let rules = controller.rules().iter();
+    let words = rules.flat_map(|rule| {
+        let dot = if rule.group.is_empty() { "" } else { "." };
+        rule.verbs.iter().map(move |verb| format!("{verb} {}{dot}{}", rule.resource, rule.group))
+    });
+    words.collect()
+}
+
+/// What a collector measured and how its effects ended.
+#[derive(Default)]
+struct Recorder {
+    measured: Mutex<BTreeSet<String>>,
+    failed: Mutex<Vec<String>>,
+}
+
+impl Observer for Recorder {
+    fn finished(&self, effect: &Effect, outcome: &Outcome, _round_trips: u32, _took: Duration) {
+        if matches!(outcome, Outcome::Refused { .. } | Outcome::NotServed) {
+            self.failed.lock().unwrap().push(format!("{:?}: {outcome:?}", effect.request));
+        }
+    }
+
+    fn measured(&self, measurement: &Measurement) {
+        let line = format!("{}{{{}}}", measurement.metric.name, measurement.labels.join(","));
+        self.measured.lock().unwrap().insert(line);
+    }
+}
+
+/// Storage and machines that answer as they are told.
+#[derive(Clone)]
+struct Answers {
+    storage: Arc<Mutex<Result<(), StorageFailure>>>,
+    /// The machine of every node whose name begins with `off` is shut down, all others are gone.
+    calls: Arc<Mutex<Vec<String>>>,
+}
+
+impl Outside for Answers {
+    fn call(&self, key: ObjectKey, call: OutsideCall) -> BoxFuture<'static, OutsideAnswer> {
+        self.calls.lock().unwrap().push(format!("{} {call:?}", key.name));
+        let storage = self.storage.lock().unwrap().clone();
+        Box::pin(async move {
+            match call {
+                OutsideCall::DeleteStorage(_) => OutsideAnswer::Storage(None, storage),
+                OutsideCall::LookUpMachine { .. } if key.name.starts_with("off") => {
+                    OutsideAnswer::Machine(Ok(MachineState::Shutdown))
+                }
+                OutsideCall::LookUpMachine { .. } => OutsideAnswer::Machine(Ok(MachineState::Absent)),
+            }
+        })
+    }
+}
+
+fn answers() -> Answers {
+    Answers { storage: Arc::new(Mutex::new(Ok(()))), calls: Arc::default() }
+}
+
+/// A server, its administrator, and the collectors' time.
+struct World {
+    server: RunningServer,
+    admin: ApiClient,
+    ahead: Arc<AtomicI64>,
+}
+
+/// A collector at work.
+struct Running {
+    controller: Controller,
+    asked: Arc<Mutex<BTreeSet<String>>>,
+    forbidden: Arc<Mutex<Vec<String>>>,
+    recorder: Arc<Recorder>,
+    stop: tokio::sync::oneshot::Sender<()>,
+    work: tokio::task::JoinHandle<()>,
+}
+
+impl World {
+    async fn start() -> Self {
+        let registry = Registry::open(Arc::new(MemoryStorage::default()), Config::default()).unwrap();
+        let config = ServerConfig {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            data_dir: None,
+            admin_token: None,
+            token_auth_file: None,
+            hosts: Vec::new(),
+        };
+        let server = Server::start(config, Arc::new(registry)).await.unwrap();
+        let way = server.in_process("admin");
+        let admin = ApiClient::in_process(move |request| way.call(request));
+        Self { server, admin, ahead: Arc::default() }
+    }
+
+    async fn send(&self, method: Method, path: &str, kind: &str, body: &Value) -> (u16, Value) {
+        let text = if body.is_null() { String::new() } else { body.to_string() };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", kind)
+            .header("accept", "application/json")
+            .body(Full::new(Bytes::from(text)))
+            .unwrap();
+        let answer = self.admin.call(request).await.unwrap();
+        (answer.head.status.as_u16(), serde_json::from_slice(&answer.body).unwrap_or_default())
+    }
+
+    async fn create(&self, path: &str, object: Value) -> Value {
+        let (code, made) = self.send(Method::POST, path, "application/json", &object).await;
+        assert_eq!(code, 201, "{made}");
+        made
+    }
+
+    async fn patch(&self, path: &str, patch: Value) {
+        let (code, answer) = self.send(Method::PATCH, path, "application/merge-patch+json", &patch).await;
+        assert_eq!(code, 200, "{answer}");
+    }
+
+    async fn delete(&self, path: &str) {
+        let (code, answer) = self.send(Method::DELETE, path, "application/json", &Value::Null).await;
+        assert!(code < 300, "{answer}");
+    }
+
+    async fn get(&self, path: &str) -> (u16, Value) {
+        self.send(Method::GET, path, "application/json", &Value::Null).await
+    }
+
+    /// Waits until an object is, or is not, as it should be.
+    async fn until(&self, what: &str, path: &str, holds: impl Fn(u16, &Value) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (code, object) = self.get(path).await;
+            if holds(code, &object) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{what} did not come about: {object}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn until_gone(&self, path: &str) {
+        self.until(&format!("the end of {path}"), path, |code, _| code == 404).await;
+    }
+
+    /// The collectors' clock is so much further on.
+    fn pass(&self, milliseconds: i64) {
+        self.ahead.fetch_add(milliseconds, Ordering::Relaxed);
+    }
+
+    /// Reasons, types and sources of the Events about one object.
+    async fn events_about(&self, name: &str) -> BTreeSet<String> {
+        let (_, events) = self.get(EVENTS).await;
+        let events = events["items"].as_array().unwrap().iter();
+        events
+            .filter(|event| event["involvedObject"]["name"] == name)
+            .map(|event| {
+                let part = |pointer: &str| event.pointer(pointer).unwrap().as_str().unwrap().to_owned();
+                format!("{} {} {}", part("/type"), part("/reason"), part("/source/component"))
+            })
+            .collect()
+    }
+
+    /// Gives the collector's account its rules and starts it under it.
+    async fn collect<J: Judge + Send + 'static>(
+        &self,
+        controller: Controller,
+        judge: J,
+        outside: impl Outside,
+    ) -> Running {
+        let account = format!("system:serviceaccount:kube-system:{}", controller.identity());
+        let name = format!("exactly-{}", controller.identity());
+        let rules: Vec<Value> = controller
+            .rules()
+            .iter()
+            .map(|rule| json!({"apiGroups": [rule.group], "resources": [rule.resource], "verbs": rule.verbs}))
+            .collect();
+        const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+        self.create(&format!("{RBAC}/clusterroles"), json!({"metadata": {"name": name}, "rules": rules}))
+            .await;
+        let binding = json!({"metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": account}]});
+        self.create(&format!("{RBAC}/clusterrolebindings"), binding).await;
+
+        let way = self.server.in_process_as(&account, &["system:serviceaccounts", "system:authenticated"]);
+        let (asked_for, forbidden) =
+            (Arc::<Mutex<BTreeSet<String>>>::default(), Arc::<Mutex<Vec<String>>>::default());
+        // The server learns of the binding by a watch of its own.
+        let deadline = Instant::now() + PATIENCE;
+        let rule = controller.rules().iter().find(|rule| rule.verbs.contains(&"list")).unwrap();
+        let prefix =
+            if rule.group.is_empty() { "/api/v1".into() } else { format!("/apis/{}/v1", rule.group) };
+        loop {
+            let probe =
+                Request::get(format!("{prefix}/{}", rule.resource)).body(Full::new(Bytes::new())).unwrap();
+            if way.call(probe).await.status() != 403 {
+                break;
+            }
+            assert!(Instant::now() < deadline, "the binding has no effect");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let (log, refusals) = (Arc::clone(&asked_for), Arc::clone(&forbidden));
+        let client = ApiClient::in_process(move |request: Request<Full<Bytes>>| {
+            let words = asked(&request);
+            log.lock().unwrap().insert(words.clone());
+            let (answer, refusals) = (way.call(request), Arc::clone(&refusals));
+            async move {
+                let answer = answer.await;
+                if answer.status() == 403 {
+                    refusals.lock().unwrap().push(words);
+                }
+                answer
+            }
+        });
+        let (system, ahead) = (system_clock(), Arc::clone(&self.ahead));
+        let clock = Arc::new(move || {
+            let Timestamp(now) = system();
+            Timestamp(now + ahead.load(Ordering::Relaxed))
+        });
+        let collector = RetentionCollector::new(client, Engine::new(judge), PacingOptions::default(), false)
+            .named(controller.event_source())
+            .with_clock(clock)
+            .with_outside(Arc::new(outside));
+        let recorder = Arc::<Recorder>::default();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let observer: Arc<dyn Observer> = Arc::<Recorder>::clone(&recorder);
+        let work = tokio::spawn(async move {
+            collector.run(observer, async { drop(stopped.await) }).await;
+        });
+        Running { controller, asked: asked_for, forbidden, recorder, stop, work }
+    }
+}
+
+impl Running {
+    /// Ends it. It was never forbidden anything, asked for nothing beyond its rules, and needed all of them but
+    /// `spared`, which only what did not happen here needs.
+    async fn end(self, spared: &[&str], measured: &[&str]) {
+        let _ = self.stop.send(());
+        self.work.await.unwrap();
+        assert_eq!(*self.forbidden.lock().unwrap(), Vec::<String>::new(), "{}", self.controller);
+        assert_eq!(*self.recorder.failed.lock().unwrap(), Vec::<String>::new(), "{}", self.controller);
+        let mut needed = self.asked.lock().unwrap().clone();
+        needed.extend(spared.iter().map(ToString::to_string));
+        assert_eq!(needed, granted(self.controller), "{}", self.controller);
+        let taken = self.recorder.measured.lock().unwrap();
+        let expected: BTreeSet<String> = measured.iter().map(ToString::to_string).collect();
+        assert_eq!(*taken, expected, "{}", self.controller);
+    }
+}
+
+fn pod(name: &str, node: &str) -> Value {
+    let containers = json!([{"name": "c", "image": "i"}]);
+    json!({"metadata": {"name": name}, "spec": {"nodeName": node, "containers": containers}})
+}
+
+/// X-T01: a node goes, and what was on it goes 40 s later; with a finished pod over the threshold, and one that never
+/// had a node.
+#[tokio::test]
+async fn pods() {
+    let world = World::start().await;
+    world.create(NODES, json!({"metadata": {"name": "n"}})).await;
+    for (name, node) in [("lost", "n"), ("old", "n"), ("done", "n")] {
+        world.create(PODS, pod(name, node)).await;
+    }
+    world.patch(&format!("{PODS}/lost/status"), json!({"status": {"phase": "Running"}})).await;
+    world
+        .patch(&format!("{PODS}/old/status"), json!({"status": {"phase": "Failed", "reason": "Evicted"}}))
+        .await;
+    world.patch(&format!("{PODS}/done/status"), json!({"status": {"phase": "Succeeded"}})).await;
+    world.patch(&format!("{PODS}/lost"), json!({"metadata": {"finalizers": ["example.com/keep"]}})).await;
+    let running = world.collect(Controller::PodGarbageCollector, PodCollector::new(1), NothingOutside).await;
+    world.until_gone(&format!("{PODS}/old")).await;
+    world.delete(&format!("{NODES}/n")).await;
+    // The quarantine begins when the watch tells of it.
+    let lost = format!("{PODS}/lost");
+    let deadline = Instant::now() + PATIENCE;
+    while world.get(&lost).await.1["metadata"]["deletionTimestamp"].is_null() {
+        assert!(Instant::now() < deadline, "the lost pod stays");
+        world.pass(10_000);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let (_, found) = world.get(&lost).await;
+    assert_eq!(found["status"]["phase"], "Failed");
+    assert_eq!(found["status"]["conditions"][0]["reason"], "DeletionByPodGC");
+    world.until_gone(&format!("{PODS}/done")).await;
+    let of = |reason: &str| format!("pod_gc_collector_force_delete_pods{{default,{reason}}}");
+    // A patch that is refused is followed by a read, and none was.
+    running.end(&["get pods"], &[&of("terminated"), &of("orphaned")]).await;
+}
+
+#[tokio::test]
+async fn jobs() {
+    let world = World::start().await;
+    const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    world
+        .create(JOBS, json!({"metadata": {"name": "j"}, "spec": {"ttlSecondsAfterFinished": 7200, "template": template}}))
+        .await;
+    let now = json!("2026-01-01T00:00:00Z");
+    let condition =
+        |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now, "lastProbeTime": now});
+    let finished = json!({"status": {"startTime": now, "completionTime": now,
+        "conditions": [condition("SuccessCriteriaMet"), condition("Complete")]}});
+    world.patch(&format!("{JOBS}/j/status"), finished).await;
+    let running = world.collect(Controller::TtlAfterFinished, JobCollector::default(), NothingOutside).await;
+    world
+        .until("the deletion", &format!("{JOBS}/j"), |code, job| {
+            code == 404 || !job["metadata"]["deletionTimestamp"].is_null()
+        })
+        .await;
+    running.end(&[], &["ttl_after_finished_controller_job_deletion_duration_seconds{}"]).await;
+}
+
+/// A request for a certificate that no one will answer.
+const SIGNING_REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----\nMIHgMIGHAgEAMCUxFTATBgNVBAoMDHN5c3RlbTpub2RlczEMMAoGA1UEAwwDbm9k\n-----END CERTIFICATE REQUEST-----\n";
+
+#[tokio::test]
+async fn certificates() {
+    let world = World::start().await;
+    const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    use base64::Engine as _;
+    let request = base64::engine::general_purpose::STANDARD.encode(SIGNING_REQUEST);
+    let spec = json!({"signerName": "example.com/signer", "usages": ["client auth"], "request": request});
+    world.create(REQUESTS, json!({"metadata": {"name": "r"}, "spec": spec})).await;
+    let running =
+        world.collect(Controller::CertificateCleaner, CertificateCollector::default(), NothingOutside).await;
+    world.pass(25 * HOUR);
+    world.until_gone(&format!("{REQUESTS}/r")).await;
+    running.end(&[], &[]).await;
+}
+
+fn claim(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}})
+}
+
+fn volume(name: &str, policy: &str, claim_uid: &str) -> Value {
+    json!({"metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": "disk.example.com"}},
+        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
+            "persistentVolumeReclaimPolicy": policy, "csi": {"driver": "disk.example.com", "volumeHandle": name},
+            "claimRef": {"namespace": "default", "name": "data", "uid": claim_uid}}})
+}
+
+#[tokio::test]
+async fn protection() {
+    let world = World::start().await;
+    world.create(CLAIMS, claim("data")).await;
+    world.create(VOLUMES, volume("v", "Retain", "gone")).await;
+    let claims = world.collect(Controller::ClaimProtection, ClaimProtection::default(), NothingOutside).await;
+    let volumes =
+        world.collect(Controller::VolumeProtection, VolumeProtection::default(), NothingOutside).await;
+    for path in [format!("{CLAIMS}/data"), format!("{VOLUMES}/v")] {
+        world.delete(&path).await;
+        world.until_gone(&path).await;
+    }
+    claims.end(&["get persistentvolumeclaims"], &[]).await;
+    volumes.end(&["get persistentvolumes"], &[]).await;
+}
+
+#[tokio::test]
+async fn leases() {
+    let world = World::start().await;
+    let leases = |namespace: &str| format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+    let renewed = "2026-01-01T00:00:00.000000Z";
+    let spec = json!({"holderIdentity": "h", "leaseDurationSeconds": 40, "renewTime": renewed});
+    let labels = json!({"apiserver.kubernetes.io/identity": "kube-apiserver"});
+    let (identity, node) = (leases("kube-system"), leases("kube-node-lease"));
+    world
+        .create(&identity, json!({"metadata": {"name": "apiserver-x", "labels": labels}, "spec": spec}))
+        .await;
+    world.create(&node, json!({"metadata": {"name": "n"}, "spec": spec})).await;
+    let running = world.collect(Controller::StaleLease, LeaseCollector::new(true), NothingOutside).await;
+    world.until_gone(&format!("{node}/n")).await;
+    // Its own clock says so, and ours does only after it was seen for so long.
+    assert_eq!(world.get(&format!("{identity}/apiserver-x")).await.0, 200);
+    world.pass(41_000);
+    world.until_gone(&format!("{identity}/apiserver-x")).await;
+    running.end(&[], &[]).await;
+}
+
+#[tokio::test]
+async fn volumes() {
+    let world = World::start().await;
+    let made = world.create(CLAIMS, claim("data")).await;
+    let uid = made["metadata"]["uid"].as_str().unwrap();
+    world
+        .patch(
+            &format!("{CLAIMS}/data"),
+            json!({"metadata": {"finalizers": null}, "spec": {"volumeName": "v"}}),
+        )
+        .await;
+    world.create(VOLUMES, volume("v", "Delete", uid)).await;
+    world.create(VOLUMES, volume("kept", "Retain", "long gone")).await;
+    for name in ["v", "kept"] {
+        world.patch(&format!("{VOLUMES}/{name}/status"), json!({"status": {"phase": "Bound"}})).await;
+    }
+    // There is no collector of protection here.
+    world.patch(&format!("{VOLUMES}/v"), json!({"metadata": {"finalizers": null}})).await;
+    let outside = answers();
+    let failure = StorageFailure { in_use: false, message: "the disk is on fire".into() };
+    *outside.storage.lock().unwrap() = Err(failure);
+    let deleters = Deleters { drivers: ["disk.example.com".into()].into(), host_path: false };
+    let running =
+        world.collect(Controller::VolumeReclaim, VolumeReclaim::new(deleters), outside.clone()).await;
+    let path = format!("{VOLUMES}/v");
+    let finalizer = json!(["external-provisioner.volume.kubernetes.io/finalizer"]);
+    world.until("the finalizer", &path, |_, volume| volume["metadata"]["finalizers"] == finalizer).await;
+    world
+        .until("the release", &format!("{VOLUMES}/kept"), |_, volume| volume["status"]["phase"] == "Released")
+        .await;
+    assert_eq!(world.get(&path).await.1["status"]["phase"], "Bound");
+    world.delete(&format!("{CLAIMS}/data")).await;
+    world.until("the message", &path, |_, volume| volume["status"]["message"] == "the disk is on fire").await;
+    assert_eq!(world.get(&path).await.1["status"]["phase"], "Released");
+    *outside.storage.lock().unwrap() = Ok(());
+    world.pass(2_000);
+    world.until_gone(&path).await;
+    let expected = BTreeSet::from(["Warning VolumeFailedDelete persistentvolume-controller".to_owned()]);
+    let deadline = Instant::now() + PATIENCE;
+    while world.events_about("v").await != expected {
+        assert!(Instant::now() < deadline, "{:?}", world.events_about("v").await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(world.get(&format!("{VOLUMES}/kept")).await.0, 200);
+    let calls = outside.calls.lock().unwrap().clone();
+    assert!(
+        calls.iter().all(|call| call.starts_with("v DeleteStorage(Csi { driver: \"disk.example.com\"")),
+        "{calls:?}"
+    );
+    running
+        .end(
+            // Secrets and classes are read by whoever calls the driver; an Event that is repeated is patched.
+            &["get secrets", "get storageclasses.storage.k8s.io", "patch events"],
+            &[
+                "controller_persistentvolume_delete{fast}",
+                "controller_persistentvolume_delete_failed{fast}",
+                "controller_persistentvolume_delete_duration_seconds{fast}",
+                "volume_operation_errors{disk.example.com,delete}",
+                "volume_operation_total_seconds{disk.example.com,delete}",
+            ],
+        )
+        .await;
+}
+
+#[tokio::test]
+async fn nodes() {
+    let world = World::start().await;
+    for name in ["gone", "off", "fine"] {
+        world
+            .create(
+                NODES,
+                json!({"metadata": {"name": name}, "spec": {"providerID": format!("rack://{name}")}}),
+            )
+            .await;
+    }
+    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    world.patch(&format!("{NODES}/fine/status"), ready).await;
+    let outside = answers();
+    let running = world
+        .collect(Controller::NodeLifecycle, NodeLifecycle::new(NodePolicy::default()), outside.clone())
+        .await;
+    let taint = json!("node.cloudprovider.kubernetes.io/shutdown");
+    world
+        .until("the taint", &format!("{NODES}/off"), |_, node| {
+            node["spec"]["taints"].as_array().is_some_and(|all| all.iter().any(|one| one["key"] == taint))
+        })
+        .await;
+    // The collector looks at its clock once a second; each answer must be asked for again.
+    let deadline = Instant::now() + PATIENCE;
+    while world.get(&format!("{NODES}/gone")).await.0 != 404 {
+        assert!(Instant::now() < deadline, "the node stays");
+        world.pass(30_000);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(world.get(&format!("{NODES}/fine")).await.0, 200);
+    let expected = BTreeSet::from(["Normal DeletingNode cloud-node-lifecycle-controller".to_owned()]);
+    while world.events_about("gone").await != expected {
+        assert!(Instant::now() < deadline, "{:?}", world.events_about("gone").await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let lookups = outside.calls.lock().unwrap().iter().filter(|call| call.starts_with("gone")).count();
+    assert!(lookups >= 3, "{lookups}");
+    assert!(outside.calls.lock().unwrap().iter().all(|call| !call.starts_with("fine")));
+    running.end(&["patch events"], &["kubegc_node_lookups{absent}", "kubegc_node_lookups{shutdown}"]).await;
+}

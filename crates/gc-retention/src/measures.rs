@@ -1,0 +1,227 @@
+//! What the collectors measure, under upstream's metric names where it has them (spec `cluster-collectors.md`,
+//! 23.3). Metrics are data here; the binary registers and shows them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use gc_types::{EventNote, Reason};
+
+/// What a metric is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MetricKind {
+    /// Only grows; its name is written with `_total` behind it.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Seconds, in buckets with these upper bounds.
+    Histogram(&'static [f64]),
+}
+
+/// One metric.
+#[derive(Debug, PartialEq)]
+pub struct Metric {
+    /// Its name; that of a counter without `_total`.
+    pub name: &'static str,
+    /// What it says.
+    pub help: &'static str,
+    /// What it is.
+    pub kind: MetricKind,
+    /// Names of its labels.
+    pub labels: &'static [&'static str],
+}
+
+const OPERATION_BUCKETS: &[f64] =
+    &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
+const LATENESS_BUCKETS: &[f64] =
+    &[0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2];
+const CALL_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+macro_rules! metrics {
+    ($($(#[doc = $doc:literal])* $constant:ident: $kind:expr, $name:literal, $labels:expr, $help:literal;)*) => {
+        $($(#[doc = $doc])* pub static $constant: Metric =
+            Metric { name: $name, help: $help, kind: $kind, labels: $labels };)*
+        /// Every metric, in the order in which they are shown.
+        pub static ALL: &[&Metric] = &[$(&$constant),*];
+    };
+}
+
+metrics! {
+    /// Pods that were to be removed, whether that succeeded or not.
+    POD_DELETIONS: MetricKind::Counter, "pod_gc_collector_force_delete_pods", &["namespace", "reason"],
+        "Number of pods that are being forcefully deleted since the Pod GC Controller started.";
+    /// Those that could not be.
+    POD_DELETION_ERRORS: MetricKind::Counter, "pod_gc_collector_force_delete_pod_errors",
+        &["namespace", "reason"],
+        "Number of errors encountered when forcefully deleting the pods since the Pod GC Controller started.";
+    /// Terminating pods that only a finalizer holds (BEAT-POD-2).
+    PODS_HELD: MetricKind::Gauge, "kubegc_pods_held_by_finalizers", &[],
+        "Pods that the collector has removed as far as it can, and that finalizers hold";
+    /// From a Job's expiry to the answer of its deletion.
+    JOB_DELETION_LATENESS: MetricKind::Histogram(LATENESS_BUCKETS),
+        "ttl_after_finished_controller_job_deletion_duration_seconds", &[],
+        "The time it took to delete the job since it became eligible for deletion";
+    /// Volumes by plugin.
+    VOLUMES: MetricKind::Gauge, "pv_collector_total_pv_count", &["plugin_name", "volume_mode"],
+        "Gauge measuring total number of persistent volumes";
+    /// Volumes that are bound.
+    VOLUMES_BOUND: MetricKind::Gauge, "pv_collector_bound_pv_count", &["storage_class"],
+        "Gauge measuring number of persistent volume currently bound";
+    /// Volumes that are not.
+    VOLUMES_UNBOUND: MetricKind::Gauge, "pv_collector_unbound_pv_count", &["storage_class"],
+        "Gauge measuring number of persistent volume currently unbound";
+    /// Claims that are bound.
+    CLAIMS_BOUND: MetricKind::Gauge, "pv_collector_bound_pvc_count",
+        &["namespace", "storage_class", "volume_attributes_class"],
+        "Gauge measuring number of persistent volume claim currently bound";
+    /// Claims that are not.
+    CLAIMS_UNBOUND: MetricKind::Gauge, "pv_collector_unbound_pvc_count",
+        &["namespace", "storage_class", "volume_attributes_class"],
+        "Gauge measuring number of persistent volume claim currently unbound";
+    /// From the first attempt at a volume's reclaim until the volume is gone.
+    VOLUME_OPERATIONS: MetricKind::Histogram(OPERATION_BUCKETS), "volume_operation_total_seconds",
+        &["plugin_name", "operation_name"], "Total volume operation time";
+    /// Attempts at the storage of a volume that failed.
+    VOLUME_OPERATION_ERRORS: MetricKind::Counter, "volume_operation_errors", &["plugin_name", "operation_name"],
+        "Total volume operation errors";
+    /// Attempts at the storage of a CSI volume.
+    VOLUME_DELETIONS: MetricKind::Counter, "controller_persistentvolume_delete", &["class"],
+        "Total number of persistent volumes deleted. Broken down by storage class name.";
+    /// Those that failed.
+    VOLUME_DELETIONS_FAILED: MetricKind::Counter, "controller_persistentvolume_delete_failed", &["class"],
+        "Total number of persistent volume delete failed attempts. Broken down by storage class name.";
+    /// How long those took that succeeded.
+    VOLUME_DELETION_DURATION: MetricKind::Histogram(CALL_BUCKETS),
+        "controller_persistentvolume_delete_duration_seconds", &["class"],
+        "Latency in seconds to delete persistent volumes. Broken down by storage class name.";
+    /// Nodes by what was found of their machines.
+    NODES_LOOKED_UP: MetricKind::Counter, "kubegc_node_lookups", &["answer"],
+        "Machines of nodes looked up, by answer";
+    /// Nodes whose machine was not found, and that are not deleted yet.
+    NODES_MISSING: MetricKind::Gauge, "kubegc_nodes_missing", &[],
+        "Nodes that are not ready and whose machine was not found by the last answer";
+    /// Whether so many machines are missing that no node is deleted.
+    NODE_BREAKER: MetricKind::Gauge, "kubegc_node_breaker_open", &[],
+        "1 while so many machines are missing at once that no node is deleted";
+}
+
+/// A value for a metric: added to a counter or a histogram, or what a gauge stands at.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measurement {
+    /// Which.
+    pub metric: &'static Metric,
+    /// Values of its labels, in their order.
+    pub labels: Vec<Arc<str>>,
+    /// The value; seconds for a histogram.
+    pub value: f64,
+}
+
+/// So much waits in an outbox at most; what comes on top is dropped. It is emptied after every judgement.
+const OUTBOX_BOUND: usize = 4096;
+
+/// What a judge has to tell besides its judgements.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    notes: VecDeque<(EventNote, Reason)>,
+    measurements: VecDeque<Measurement>,
+}
+
+impl Outbox {
+    /// A Kubernetes Event.
+    pub fn note(&mut self, note: EventNote, reason: Reason) {
+        if self.notes.len() < OUTBOX_BOUND {
+            self.notes.push_back((note, reason));
+        }
+    }
+
+    /// One more.
+    pub fn count(&mut self, metric: &'static Metric, labels: Vec<Arc<str>>) {
+        self.observe(metric, labels, 1.0);
+    }
+
+    /// A value.
+    pub fn observe(&mut self, metric: &'static Metric, labels: Vec<Arc<str>>, value: f64) {
+        if self.measurements.len() < OUTBOX_BOUND {
+            self.measurements.push_back(Measurement { metric, labels, value });
+        }
+    }
+
+    pub(crate) fn take_note(&mut self) -> Option<(EventNote, Reason)> {
+        self.notes.pop_front()
+    }
+
+    pub(crate) fn take_measurement(&mut self) -> Option<Measurement> {
+        self.measurements.pop_front()
+    }
+}
+
+/// Objects counted by labels, kept up to date by each that comes and goes.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    metric: &'static Metric,
+    counts: BTreeMap<Vec<Arc<str>>, u32>,
+}
+
+impl Tally {
+    pub(crate) fn new(metric: &'static Metric) -> Self {
+        Self { metric, counts: BTreeMap::new() }
+    }
+
+    pub(crate) fn add(&mut self, labels: Vec<Arc<str>>) {
+        *self.counts.entry(labels).or_default() += 1;
+    }
+
+    pub(crate) fn remove(&mut self, labels: &Vec<Arc<str>>) {
+        if let Some(count) = self.counts.get_mut(labels) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(labels);
+            }
+        }
+    }
+
+    pub(crate) fn read(&self, into: &mut Vec<Measurement>) {
+        into.extend(self.counts.iter().map(|(labels, count)| Measurement {
+            metric: self.metric,
+            labels: labels.clone(),
+            value: f64::from(*count),
+        }));
+    }
+}
+
+/// The reading of a gauge without labels.
+pub(crate) fn reading(metric: &'static Metric, count: usize) -> Measurement {
+    let value = u32::try_from(count).unwrap_or(u32::MAX);
+    Measurement { metric, labels: Vec::new(), value: f64::from(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_distinct_and_counters_have_no_suffix() {
+        let mut names: Vec<_> = ALL.iter().map(|metric| metric.name).collect();
+        assert!(
+            ALL.iter().all(|metric| metric.kind != MetricKind::Counter || !metric.name.ends_with("_total"))
+        );
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn a_tally_forgets_what_is_gone() {
+        let labels = |class: &str| vec![Arc::from(class)];
+        let mut tally = Tally::new(&VOLUMES_BOUND);
+        tally.add(labels("fast"));
+        tally.add(labels("fast"));
+        tally.add(labels("slow"));
+        tally.remove(&labels("slow"));
+        tally.remove(&labels("fast"));
+        let mut read = Vec::new();
+        tally.read(&mut read);
+        let expected = Measurement { metric: &VOLUMES_BOUND, labels: labels("fast"), value: 1.0 };
+        assert_eq!(read, [expected]);
+    }
+}

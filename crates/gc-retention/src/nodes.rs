@@ -1,0 +1,376 @@
+//! Nodes whose machine is gone or shut down (spec `cluster-collectors.md`, section 10): cloud node lifecycle.
+//!
+//! Whoever the machines belong to is asked about nodes that are not ready. One answer never deletes a node: it takes
+//! several in a row, over a time, while only few machines are missing at once.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use gc_types::{
+    Change, EventNote, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Reason, Request, Severity,
+    Timestamp, Uid,
+};
+use serde_json::json;
+
+use crate::engine::{Judge, Judgement, MachineState, Observation, reason};
+use crate::measures::{self, Measurement, Outbox, reading};
+use crate::objects::{Facts, Kind, Shelf};
+use crate::pods::{Node, Taint};
+
+/// The taint of a node whose machine is shut down.
+pub const SHUTDOWN_TAINT: &str = "node.cloudprovider.kubernetes.io/shutdown";
+const NO_SCHEDULE: &str = "NoSchedule";
+/// Where answers fail, they are asked for after a growing time, at most so long, milliseconds.
+pub const LONGEST_PAUSE_MILLISECONDS: i64 = 300_000;
+/// A node that was deleted counts as missing for so long, milliseconds.
+pub const BREAKER_WINDOW_MILLISECONDS: i64 = 600_000;
+
+/// When a node is deleted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodePolicy {
+    /// Time between two questions about a node, milliseconds (`--node-monitor-period`).
+    pub period_milliseconds: i64,
+    /// So many answers in a row must say that the machine does not exist; at least two.
+    pub confirmations: u32,
+    /// The first and the last of them must be so far apart, and the node so old, milliseconds.
+    pub missing_milliseconds: i64,
+    /// While a greater part of all nodes is missing, none is deleted; one always may be.
+    pub breaker_fraction: f64,
+    /// Nodes are not deleted, only reported.
+    pub dry_run: bool,
+}
+
+impl Default for NodePolicy {
+    fn default() -> Self {
+        Self {
+            period_milliseconds: 5_000,
+            confirmations: 3,
+            missing_milliseconds: 60_000,
+            breaker_fraction: 0.2,
+            dry_run: false,
+        }
+    }
+}
+
+/// What is known of the machine of a node that is not ready.
+#[derive(Clone, Debug, Default)]
+struct Machine {
+    uid: Option<Uid>,
+    last: Option<MachineState>,
+    /// Answers in a row that say it does not exist, and when the first of them came.
+    negatives: u32,
+    first_negative: Timestamp,
+    next_look: Timestamp,
+    errors: u32,
+    /// What was last reported about it.
+    reported: Option<String>,
+}
+
+/// The collector.
+#[derive(Debug)]
+pub struct NodeLifecycle {
+    policy: NodePolicy,
+    nodes: Shelf<Node>,
+    machines: BTreeMap<ObjectKey, Machine>,
+    /// Nodes whose machine was not found by the last answer.
+    missing: BTreeSet<ObjectKey>,
+    /// When nodes were deleted, within the breaker's window.
+    deleted: VecDeque<Timestamp>,
+    outbox: Outbox,
+}
+
+impl NodeLifecycle {
+    /// A collector by this policy.
+    #[must_use]
+    pub fn new(policy: NodePolicy) -> Self {
+        Self {
+            policy,
+            nodes: Shelf::new(Kind::Node),
+            machines: BTreeMap::new(),
+            missing: BTreeSet::new(),
+            deleted: VecDeque::new(),
+            outbox: Outbox::default(),
+        }
+    }
+
+    fn forget(&mut self, key: &ObjectKey) {
+        self.machines.remove(key);
+        self.missing.remove(key);
+    }
+
+    /// How many nodes may be missing, and how many are.
+    fn breaker(&self) -> (usize, usize) {
+        let total = self.nodes.len() + self.deleted.len();
+        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        // a part of a number of nodes
+        let part = (total as f64 * self.policy.breaker_fraction) as usize;
+        (part.max(1), self.missing.len() + self.deleted.len())
+    }
+
+    fn judge_node(&mut self, key: &ObjectKey, node: &Node, now: Timestamp) -> Judgement {
+        let tainted = node.taints.iter().any(is_shutdown);
+        if node.meta.deleting {
+            self.forget(key);
+            return Judgement::Leave;
+        }
+        if node.ready {
+            self.forget(key);
+            return if tainted {
+                set_taint(node, false, "the node is ready", "its condition Ready is True")
+            } else {
+                Judgement::Leave
+            };
+        }
+        let machine = self.machines.entry(key.clone()).or_default();
+        if machine.uid.as_ref() != Some(&node.meta.uid) {
+            *machine = Machine { uid: Some(node.meta.uid.clone()), ..Machine::default() };
+            self.missing.remove(key);
+        }
+        if now >= machine.next_look {
+            // Should the answer get lost, it is asked for again after the period.
+            machine.next_look = now.after(self.policy.period_milliseconds);
+            return ask(node);
+        }
+        let next_look = machine.next_look;
+        match machine.last {
+            Some(MachineState::Shutdown) if !tainted => {
+                set_taint(node, true, "the node's machine is shut down", "its provider says so")
+            }
+            Some(MachineState::Running) if tainted => {
+                set_taint(node, false, "the node's machine runs again", "its provider says so")
+            }
+            Some(MachineState::Absent) => self.judge_missing(key, node, now),
+            _ => Judgement::Later(next_look),
+        }
+    }
+
+    /// A node whose machine was not found the last time.
+    fn judge_missing(&mut self, key: &ObjectKey, node: &Node, now: Timestamp) -> Judgement {
+        let Some(machine) = self.machines.get(key) else { return Judgement::Leave };
+        let NodePolicy { confirmations, missing_milliseconds, dry_run, .. } = self.policy;
+        let (negatives, next_look) = (machine.negatives, machine.next_look);
+        let missing_for = now.since(machine.first_negative);
+        let young = node.meta.created.is_none_or(|created| now.since(created) < missing_milliseconds);
+        if negatives < confirmations.max(2) || missing_for < missing_milliseconds || young {
+            return Judgement::Later(next_look);
+        }
+        let facts = [
+            format!(
+                "{negatives} answers in a row, over {} s, said that its machine does not exist",
+                missing_for / 1000
+            ),
+            "its condition Ready is not True".to_owned(),
+        ];
+        let why = reason("the node's machine does not exist", node.meta.resource_version, &facts);
+        while self.deleted.front().is_some_and(|at| now.since(*at) > BREAKER_WINDOW_MILLISECONDS) {
+            self.deleted.pop_front();
+        }
+        let (allowed, missing) = self.breaker();
+        if missing > allowed {
+            let message = format!(
+                "{missing} of {} machines are missing, more than the {allowed} that may be at once: no node is \
+                 deleted until somebody has looked",
+                self.nodes.len() + self.deleted.len()
+            );
+            self.report(key, node, (Severity::Warning, "NodeDeletionHalted"), &message, why);
+            return Judgement::Later(next_look);
+        }
+        if dry_run {
+            let message = format!("Node {} would be deleted: its machine does not exist", node.meta.name);
+            self.report(key, node, (Severity::Normal, "DeletingNodeDryRun"), &message, why);
+            return Judgement::Later(next_look);
+        }
+        let message =
+            format!("Deleting node {} because it does not exist in the cloud provider", node.meta.name);
+        self.report(key, node, (Severity::Normal, "DeletingNode"), &message, why.clone());
+        let request = Request::Delete {
+            key: key.clone(),
+            uid: node.meta.uid.clone(),
+            resource_version: Some(node.meta.resource_version),
+            policy: PropagationPolicy::Background,
+        };
+        Judgement::Act(request, why)
+    }
+
+    /// An Event, once for each text.
+    fn report(
+        &mut self,
+        key: &ObjectKey,
+        node: &Node,
+        event: (Severity, &'static str),
+        message: &str,
+        why: Reason,
+    ) {
+        let Some(machine) = self.machines.get_mut(key) else { return };
+        if machine.reported.as_deref() != Some(message) {
+            machine.reported = Some(message.to_owned());
+            self.note(node, event, message, why);
+        }
+    }
+
+    fn note(&mut self, node: &Node, (severity, event): (Severity, &'static str), message: &str, why: Reason) {
+        let note = EventNote {
+            about: Kind::Node.key(&node.meta.namespace, &node.meta.name),
+            uid: node.meta.uid.clone(),
+            severity,
+            reason: event,
+            message: message.to_owned(),
+        };
+        self.outbox.note(note, why);
+    }
+
+    fn answered(&mut self, key: &ObjectKey, uid: &Uid, state: Result<MachineState, String>, now: Timestamp) {
+        let period = self.policy.period_milliseconds;
+        let Some(machine) = self.machines.get_mut(key).filter(|known| known.uid.as_ref() == Some(uid)) else {
+            return;
+        };
+        let answer = match &state {
+            Ok(MachineState::Running) => "running",
+            Ok(MachineState::Shutdown) => "shutdown",
+            Ok(MachineState::Absent) => "absent",
+            Err(_) => "error",
+        };
+        self.outbox.count(&measures::NODES_LOOKED_UP, vec![Arc::from(answer)]);
+        machine.last = state.as_ref().ok().copied();
+        match state {
+            Ok(MachineState::Absent) => {
+                if machine.negatives == 0 {
+                    machine.first_negative = now;
+                }
+                machine.negatives = machine.negatives.saturating_add(1);
+                self.missing.insert(key.clone());
+            }
+            _ => {
+                // Whatever else is said, or not said: what was counted counts no more.
+                machine.negatives = 0;
+                self.missing.remove(key);
+            }
+        }
+        let Err(message) = state else {
+            machine.errors = 0;
+            machine.next_look = now.after(period);
+            return;
+        };
+        machine.next_look = now.after((period << machine.errors.min(20)).min(LONGEST_PAUSE_MILLISECONDS));
+        machine.errors = machine.errors.saturating_add(1);
+        if let Some(node) = self.nodes.get(key).cloned() {
+            let message = format!("cannot tell whether the machine exists: {message}");
+            let why = reason(
+                "whether the node's machine exists is not known",
+                node.meta.resource_version,
+                std::slice::from_ref(&message),
+            );
+            self.report(key, &node, (Severity::Warning, "NodeLookupFailed"), &message, why);
+        }
+    }
+}
+
+fn is_shutdown(taint: &Taint) -> bool {
+    taint.key == SHUTDOWN_TAINT && taint.effect == NO_SCHEDULE
+}
+
+fn ask(node: &Node) -> Judgement {
+    let meta = &node.meta;
+    let request = Request::Outside {
+        key: Kind::Node.key(&meta.namespace, &meta.name),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version,
+        call: OutsideCall::LookUpMachine { provider_id: Arc::clone(&node.provider_id) },
+    };
+    let fact = "its condition Ready is not True".to_owned();
+    let verdict = "whether the node's machine exists must be verified";
+    Judgement::Act(request, reason(verdict, meta.resource_version, &[fact]))
+}
+
+/// The whole list of taints with the one for shut-down machines, or without it.
+fn set_taint(node: &Node, present: bool, verdict: &'static str, fact: &str) -> Judgement {
+    let meta = &node.meta;
+    let mut taints: Vec<Taint> = node.taints.iter().filter(|taint| !is_shutdown(taint)).cloned().collect();
+    if present {
+        taints.push(Taint { key: SHUTDOWN_TAINT.into(), effect: NO_SCHEDULE.into(), ..Taint::default() });
+    }
+    let patch = json!({"spec": {"taints": taints}});
+    let request = Request::Guarded {
+        key: Kind::Node.key(&meta.namespace, &meta.name),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version,
+        change: Change::Merge(patch.to_string().into()),
+    };
+    Judgement::Act(request, reason(verdict, meta.resource_version, &[fact.to_owned()]))
+}
+
+impl Judge for NodeLifecycle {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Node]
+    }
+
+    fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        match observation {
+            Observation::ListStarted(Kind::Node) => self.nodes.list_started(),
+            Observation::Observed(Facts::Node(node)) => dirty.push(self.nodes.put(node).0),
+            Observation::Removed(key) => {
+                self.nodes.remove(&key);
+                self.forget(&key);
+            }
+            Observation::Synced(Kind::Node) => {
+                for key in self.nodes.list_ended() {
+                    self.nodes.remove(&key);
+                    self.forget(&key);
+                }
+                dirty.extend(self.nodes.keys().cloned());
+            }
+            Observation::Machine { node, uid, state } => self.answered(&node, &uid, state, now),
+            _ => {}
+        }
+    }
+
+    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
+        match self.nodes.get(key).cloned() {
+            Some(node) => self.judge_node(key, &node, now),
+            None => Judgement::Leave,
+        }
+    }
+
+    fn finished(
+        &mut self,
+        key: &ObjectKey,
+        request: &Request,
+        outcome: &Outcome,
+        now: Timestamp,
+        _dirty: &mut Vec<ObjectKey>,
+    ) {
+        let Request::Delete { .. } = request else { return };
+        match outcome {
+            Outcome::Applied(_) => {
+                self.deleted.push_back(now);
+                // It is counted as deleted from here on.
+                self.missing.remove(key);
+            }
+            Outcome::Refused { message, .. } | Outcome::Failed { message, .. } => {
+                let Some(node) = self.nodes.get(key).cloned() else { return };
+                let message = format!("Failed to delete node {}: {message}", node.meta.name);
+                let why = reason(
+                    "the node could not be deleted",
+                    node.meta.resource_version,
+                    std::slice::from_ref(&message),
+                );
+                self.note(&node, (Severity::Warning, "DeletingNodeFailed"), &message, why);
+            }
+            _ => {}
+        }
+    }
+
+    fn outbox(&mut self) -> Option<&mut Outbox> {
+        Some(&mut self.outbox)
+    }
+
+    fn gauges(&self, into: &mut Vec<Measurement>) {
+        into.push(reading(&measures::NODES_MISSING, self.missing.len()));
+        let (allowed, missing) = self.breaker();
+        into.push(reading(&measures::NODE_BREAKER, usize::from(missing > allowed)));
+    }
+}
+
+#[cfg(test)]
+#[path = "nodes_tests.rs"]
+mod tests;

@@ -1,0 +1,324 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use super::*;
+use crate::engine::Engine;
+use gc_types::{Effect, ResourceVersion};
+use serde_json::Value;
+
+type Answer = Result<MachineState, String>;
+
+const RUNNING: Answer = Ok(MachineState::Running);
+const SHUTDOWN: Answer = Ok(MachineState::Shutdown);
+const ABSENT: Answer = Ok(MachineState::Absent);
+
+fn failure() -> Answer {
+    Err("throttled".to_owned())
+}
+
+fn at(milliseconds: i64) -> Timestamp {
+    Timestamp(1_800_000_000_000 + milliseconds)
+}
+
+fn key(name: &str) -> ObjectKey {
+    Kind::Node.key(&"".into(), &name.into())
+}
+
+/// A node that was made long ago; `ready` is the status of its condition, if it has one.
+fn node(name: &str, version: u64, ready: Option<&str>, taints: &Value) -> Node {
+    let conditions: Vec<Value> =
+        ready.iter().map(|status| json!({"type": "Ready", "status": status})).collect();
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "uid": format!("u-{name}"), "resourceVersion": version.to_string(),
+            "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"taints": taints, "providerID": format!("cloud://{name}")},
+        "status": {"conditions": conditions},
+    }))
+    .unwrap()
+}
+
+fn broken(name: &str) -> Node {
+    node(name, 5, Some("False"), &Value::Null)
+}
+
+/// A collector and its cloud.
+struct World {
+    engine: Engine<NodeLifecycle>,
+    answers: BTreeMap<String, Answer>,
+    now: i64,
+    lookups: usize,
+    log: Vec<String>,
+}
+
+impl World {
+    fn new(policy: NodePolicy, nodes: Vec<Node>) -> Self {
+        let mut engine = Engine::new(NodeLifecycle::new(policy));
+        engine.tick(at(0));
+        engine.observe(Observation::ListStarted(Kind::Node));
+        for node in nodes {
+            engine.observe(Observation::Observed(Facts::Node(node)));
+        }
+        engine.observe(Observation::Synced(Kind::Node));
+        Self { engine, answers: BTreeMap::new(), now: 0, lookups: 0, log: Vec::new() }
+    }
+
+    fn answers(mut self, answers: &[(&str, Answer)]) -> Self {
+        self.answers = answers.iter().map(|(name, answer)| ((*name).to_owned(), answer.clone())).collect();
+        self
+    }
+
+    fn put(&mut self, node: Node) {
+        self.engine.observe(Observation::Observed(Facts::Node(node)));
+    }
+
+    fn perform(&mut self, effect: &Effect) -> Outcome {
+        match &effect.request {
+            Request::Outside { key, uid, call: OutsideCall::LookUpMachine { .. }, .. } => {
+                self.lookups += 1;
+                let state = self.answers.get(&*key.name).cloned().unwrap_or(RUNNING);
+                let outcome = match &state {
+                    Ok(_) => Outcome::Applied(None),
+                    Err(message) => {
+                        Outcome::Failed { message: message.clone(), retry_after_milliseconds: None }
+                    }
+                };
+                self.engine.observe(Observation::Machine { node: key.clone(), uid: uid.clone(), state });
+                outcome
+            }
+            Request::Delete { key, uid, resource_version, .. } => {
+                let version = resource_version.unwrap();
+                self.log.push(format!("delete {} {uid} at {version}", key.name));
+                Outcome::Applied(None)
+            }
+            Request::Guarded { key, change: Change::Merge(patch), .. } => {
+                self.log.push(format!("patch {} {patch}", key.name));
+                Outcome::Applied(None)
+            }
+            Request::Note(note) => {
+                self.log.push(format!("{} {} {}", note.severity, note.reason, note.message));
+                Outcome::Applied(None)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn run(&mut self) {
+        for _ in 0..10_000 {
+            let Some(effect) = self.engine.poll_effect() else { return };
+            let outcome = self.perform(&effect);
+            self.engine.finish(effect.id, &outcome);
+        }
+        panic!("it never rests: {:?}", self.log.iter().rev().take(4).collect::<Vec<_>>());
+    }
+
+    fn pass(&mut self, milliseconds: i64) {
+        let until = self.now + milliseconds;
+        while self.now < until {
+            self.now = (self.now + 1_000).min(until);
+            self.engine.tick(at(self.now));
+            self.run();
+        }
+    }
+
+    fn took(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.log)
+    }
+
+    fn deletions(&self) -> usize {
+        self.log.iter().filter(|line| line.starts_with("delete")).count()
+    }
+}
+
+const DELETED: [&str; 2] = [
+    "Normal DeletingNode Deleting node n because it does not exist in the cloud provider",
+    "delete n u-n at 5",
+];
+
+fn tainted() -> Value {
+    json!([{"key": "other", "value": "v", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
+        {"key": SHUTDOWN_TAINT, "effect": "NoSchedule"}])
+}
+
+#[test]
+fn the_scenarios_of_nodes() {
+    let taint =
+        format!(r#"patch n {{"spec":{{"taints":[{{"effect":"NoSchedule","key":"{SHUTDOWN_TAINT}"}}]}}}}"#);
+    let untaint = r#"patch n {"spec":{"taints":[{"effect":"NoExecute","key":"other","timeAdded":"2026-01-01T00:00:00Z","value":"v"}]}}"#;
+    let failed = "Warning NodeLookupFailed cannot tell whether the machine exists: throttled";
+    let (none, with) = (Value::Null, tainted());
+    for (scenario, node, answer, expected) in [
+        ("CNL-T01", node("n", 5, Some("False"), &none), ABSENT, &DELETED[..]),
+        ("CNL-T02", node("n", 5, Some("False"), &none), failure(), &[failed]),
+        ("CNL-T03", node("n", 5, Some("False"), &none), RUNNING, &[]),
+        ("CNL-T04", node("n", 5, Some("Unknown"), &none), ABSENT, &DELETED),
+        ("CNL-T05", node("n", 5, Some("Unknown"), &none), RUNNING, &[]),
+        ("CNL-T06", node("n", 5, Some("True"), &none), ABSENT, &[]),
+        ("CNL-T07", node("n", 5, Some("False"), &none), SHUTDOWN, &[taint.as_str()]),
+        ("CNL-T13", node("n", 5, Some("True"), &none), SHUTDOWN, &[]),
+        ("CNL-T14", node("n", 5, Some("Unknown"), &none), ABSENT, &DELETED),
+        ("CNL-T16", node("n", 5, Some("True"), &with), SHUTDOWN, &[untaint]),
+        ("CNL-T18", node("n", 5, None, &none), ABSENT, &DELETED),
+        ("shut down, and known to be", node("n", 5, Some("False"), &with), SHUTDOWN, &[]),
+        ("BEAT-CNL-5", node("n", 5, Some("False"), &with), RUNNING, &[untaint]),
+    ] {
+        let mut world = World::new(NodePolicy::default(), vec![node]).answers(&[("n", answer)]);
+        world.run();
+        world.pass(600_000);
+        assert_eq!(world.took(), expected, "{scenario}");
+    }
+}
+
+#[test]
+fn no_single_answer_deletes_a_node() {
+    let mut world = World::new(NodePolicy::default(), vec![broken("n")]).answers(&[("n", ABSENT)]);
+    world.run();
+    world.pass(59_000);
+    assert_eq!((world.deletions(), world.lookups), (0, 12));
+    // One that says otherwise, or says nothing, and all begins anew.
+    for other in [RUNNING, failure()] {
+        world.answers.insert("n".into(), other);
+        world.pass(6_000);
+        world.answers.insert("n".into(), ABSENT);
+        world.pass(60_000);
+        assert_eq!(world.deletions(), 0);
+    }
+    world.pass(10_000);
+    assert_eq!(world.deletions(), 1);
+    // Two at least, whatever is asked for.
+    let eager = NodePolicy { confirmations: 0, missing_milliseconds: 0, ..NodePolicy::default() };
+    let mut world = World::new(eager, vec![broken("n")]).answers(&[("n", ABSENT)]);
+    world.run();
+    assert_eq!((world.deletions(), world.lookups), (0, 1));
+    world.pass(5_000);
+    assert_eq!((world.deletions(), world.lookups), (1, 2));
+}
+
+#[test]
+fn a_young_node_is_given_time() {
+    let mut young = broken("n");
+    young.meta.created = Some(at(0));
+    let policy = NodePolicy { missing_milliseconds: 60_000, ..NodePolicy::default() };
+    let mut world = World::new(policy, vec![young]).answers(&[("n", ABSENT)]);
+    world.run();
+    world.pass(59_000);
+    assert_eq!(world.deletions(), 0);
+    world.pass(2_000);
+    assert_eq!(world.deletions(), 1);
+}
+
+/// CNL-T19, BEAT-CNL-6
+#[test]
+fn a_node_that_came_back_or_goes_already_is_left_alone() {
+    let mut world = World::new(NodePolicy::default(), vec![broken("n")]).answers(&[("n", ABSENT)]);
+    world.run();
+    world.pass(59_000);
+    // Registered anew under the same name: what was counted was another node's.
+    let mut other = broken("n");
+    other.meta.uid = Uid::new("other");
+    world.put(other);
+    world.pass(30_000);
+    assert_eq!(world.deletions(), 0);
+    world.put(node("n", 9, Some("True"), &Value::Null));
+    let before = world.lookups;
+    world.pass(600_000);
+    assert_eq!((world.took(), world.lookups), (vec![], before));
+
+    let mut deleting = broken("n");
+    deleting.meta.deleting = true;
+    let mut world = World::new(NodePolicy::default(), vec![deleting]).answers(&[("n", ABSENT)]);
+    world.run();
+    world.pass(600_000);
+    assert_eq!((world.took(), world.lookups), (vec![], 0));
+}
+
+/// CNL-T20
+#[test]
+fn many_at_once_trip_the_breaker() {
+    let names: Vec<String> = (0..10).map(|number| format!("n{number}")).collect();
+    let world = |missing: usize, policy: NodePolicy| {
+        let nodes = names.iter().map(|name| broken(name)).collect();
+        let answers: Vec<_> = names.iter().take(missing).map(|name| (name.as_str(), ABSENT)).collect();
+        World::new(policy, nodes).answers(&answers)
+    };
+    for (missing, fraction, deleted) in
+        [(10, 0.2, 0), (3, 0.2, 0), (2, 0.2, 2), (1, 0.0, 1), (2, 0.0, 0), (10, 1.0, 10)]
+    {
+        let policy = NodePolicy { breaker_fraction: fraction, ..NodePolicy::default() };
+        let mut world = world(missing, policy);
+        world.run();
+        world.pass(300_000);
+        assert_eq!(world.deletions(), deleted, "{missing} of 10 with {fraction}");
+        let open = world
+            .engine
+            .standing()
+            .gauges
+            .iter()
+            .any(|gauge| gauge.metric.name == "kubegc_node_breaker_open" && gauge.value > 0.0);
+        assert_eq!(open, deleted == 0, "{missing} of 10 with {fraction}");
+        let halted = world.log.iter().filter(|line| line.contains("NodeDeletionHalted")).count();
+        assert_eq!(halted, if open { missing } else { 0 }, "one Event per node");
+    }
+    // Machines come back, and it closes by itself; what was deleted counts for a while.
+    let mut world = world(3, NodePolicy::default());
+    world.run();
+    world.pass(120_000);
+    assert_eq!(world.deletions(), 0);
+    world.answers.insert("n0".into(), RUNNING);
+    world.pass(10_000);
+    assert_eq!(world.deletions(), 2);
+    world.answers.insert("n5".into(), ABSENT);
+    world.pass(120_000);
+    assert_eq!(world.deletions(), 2);
+    for name in ["n1", "n2"] {
+        world.engine.observe(Observation::Removed(key(name)));
+    }
+    world.pass(BREAKER_WINDOW_MILLISECONDS);
+    assert_eq!(world.deletions(), 3);
+}
+
+#[test]
+fn a_dry_run_says_what_it_would_do_once() {
+    let policy = NodePolicy { dry_run: true, ..NodePolicy::default() };
+    let mut world = World::new(policy, vec![broken("n")]).answers(&[("n", ABSENT)]);
+    world.run();
+    world.pass(600_000);
+    assert_eq!(
+        world.took(),
+        ["Normal DeletingNodeDryRun Node n would be deleted: its machine does not exist"]
+    );
+}
+
+#[test]
+fn failing_answers_are_asked_for_less_and_less() {
+    let mut world = World::new(NodePolicy::default(), vec![broken("n")]).answers(&[("n", failure())]);
+    world.run();
+    world.pass(3_600_000);
+    // After 5, 10, 20, 40, 80, 160 s, and then every 300 s.
+    assert_eq!(world.lookups, 1 + 6 + 10);
+    assert_eq!(world.took().len(), 1);
+}
+
+#[test]
+fn a_deletion_that_fails_is_said() {
+    let mut world = World::new(NodePolicy::default(), vec![broken("n")]).answers(&[("n", ABSENT)]);
+    world.run();
+    world.pass(59_000);
+    world.now += 1_000;
+    world.engine.tick(at(world.now));
+    let delete = loop {
+        let effect = world.engine.poll_effect().unwrap();
+        if matches!(effect.request, Request::Delete { .. }) {
+            break effect;
+        }
+        let outcome = world.perform(&effect);
+        world.engine.finish(effect.id, &outcome);
+    };
+    let Request::Delete { resource_version, .. } = &delete.request else { unreachable!() };
+    assert_eq!(*resource_version, Some(ResourceVersion(5)));
+    world.took();
+    let message = "forbidden".to_owned();
+    world.engine.finish(delete.id, &Outcome::Refused { code: 403, message });
+    world.run();
+    assert_eq!(world.took(), ["Warning DeletingNodeFailed Failed to delete node n: forbidden"]);
+    world.pass(10);
+    assert_eq!(world.deletions(), 1);
+}

@@ -1,0 +1,999 @@
+//! Reclaim of PersistentVolumes whose claim is gone (spec `cluster-collectors.md`, 6 and 9): what PV controller and
+//! CSI external-provisioner do with them upstream. Binding and provisioning are not ours, so the phases `Pending`
+//! and `Available` are never written.
+//!
+//! Storage is destroyed only when a live read has shown that the claim is gone, a live list that nothing is attached,
+//! no other volume has the same storage, and (by whoever performs it, immediately before) a live read that the volume
+//! is as it was judged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use gc_types::{
+    Change, DeletionSecret, EventNote, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Request,
+    ResourceVersion, Severity, Storage, Timestamp, Uid,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::engine::{Judge, Judgement, Observation, StorageFailure, reason};
+use crate::measures::{self, Measurement, Outbox, Tally};
+use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireMeta};
+use crate::volumes::{Claim, ClaimReference, Source, Volume};
+
+/// The finalizer by which a CSI volume says that its storage exists.
+pub const EXTERNAL_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+/// The finalizer by which any other volume says so.
+pub const IN_TREE_FINALIZER: &str = "kubernetes.io/pv-controller";
+/// What host-path volumes are provisioned by.
+pub const HOST_PATH_PLUGIN: &str = "kubernetes.io/host-path";
+/// Deletions that one CSI driver is asked for at a time: one that hangs must not hold up the others.
+pub const CALLS_PER_DRIVER: usize = 16;
+/// For so long a live list proves that a volume is not attached, milliseconds.
+const LIST_PROVES_MILLISECONDS: i64 = 20_000;
+/// What the watch has not told yet is waited for so long, milliseconds.
+const WATCH_PATIENCE_MILLISECONDS: i64 = 1_000;
+/// First and longest delay after a CSI driver failed, milliseconds (spec 9.2).
+const CSI_RETRY_MILLISECONDS: (i64, i64) = (1_000, 300_000);
+/// First and longest delay after anything else failed, milliseconds (spec 6.3).
+const IN_TREE_RETRY_MILLISECONDS: (i64, i64) = (500, 122_000);
+/// In-tree plugins that CSI drivers have taken over, and by which.
+const MIGRATED: [(&str, &str); 7] = [
+    ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
+    ("kubernetes.io/azure-disk", "disk.csi.azure.com"),
+    ("kubernetes.io/azure-file", "file.csi.azure.com"),
+    ("kubernetes.io/cinder", "cinder.csi.openstack.org"),
+    ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
+    ("kubernetes.io/portworx-volume", "pxd.portworx.com"),
+    ("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"),
+];
+
+/// What verdicts need of a VolumeAttachment.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "WireAttachment")]
+pub struct Attachment {
+    /// Its metadata.
+    pub meta: Meta,
+    /// The volume that is, is to be, or was attached; `None` for one written inline into a pod.
+    pub volume: Option<Arc<str>>,
+    /// The node.
+    pub node: Arc<str>,
+}
+
+impl HasMeta for Attachment {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireAttachment {
+    metadata: WireMeta,
+    spec: WireAttachmentSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireAttachmentSpec {
+    node_name: String,
+    source: WireAttachmentSource,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireAttachmentSource {
+    persistent_volume_name: Option<String>,
+}
+
+impl From<WireAttachment> for Attachment {
+    fn from(wire: WireAttachment) -> Self {
+        let volume = wire.spec.source.persistent_volume_name;
+        Self {
+            volume: volume.filter(|name| !name.is_empty()).map(Into::into),
+            node: wire.spec.node_name.into(),
+            meta: Meta::from(&wire.metadata),
+        }
+    }
+}
+
+/// What this process can destroy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deleters {
+    /// CSI drivers that are reachable from here, by name.
+    pub drivers: BTreeSet<Arc<str>>,
+    /// Whether folders of this machine are deleted.
+    pub host_path: bool,
+}
+
+/// Who destroys the storage of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Deleter {
+    /// We do.
+    Ours(Storage),
+    /// Somebody else: a volume in phase `Released` is all they wait for.
+    External,
+    /// Nobody can; says why.
+    Missing(String),
+}
+
+/// `kubernetes.io/aws-ebs` to `ebs.csi.aws.com`.
+fn migrated(plugin: &str) -> Option<&'static str> {
+    MIGRATED.iter().find(|(old, _)| *old == plugin).map(|(_, new)| *new)
+}
+
+impl Deleters {
+    /// Whether the volume belongs to a CSI driver of ours (spec 9.3).
+    fn csi(&self, volume: &Volume) -> bool {
+        let known = |name: &Option<Arc<str>>| name.as_ref().is_some_and(|name| self.drivers.contains(name));
+        match (&volume.provisioned_by, &volume.source) {
+            (Some(_), _) => known(&volume.provisioned_by) || known(&volume.migrated_to),
+            (None, Source::Csi { driver, .. }) => self.drivers.contains(driver),
+            (None, _) => known(&volume.migrated_to),
+        }
+    }
+
+    /// Whether this in-tree plugin is one that deletes here.
+    fn in_tree(&self, plugin: &str) -> bool {
+        plugin == HOST_PATH_PLUGIN && self.host_path
+    }
+
+    fn of(&self, volume: &Volume) -> Deleter {
+        if self.csi(volume) {
+            return self.of_csi(volume);
+        }
+        let missing = |why: &str| {
+            let name = &volume.meta.name;
+            Deleter::Missing(format!("error getting deleter volume plugin for volume \"{name}\": {why}"))
+        };
+        match &volume.provisioned_by {
+            _ if volume.migrated_to.as_ref().is_some_and(|driver| !driver.is_empty()) => Deleter::External,
+            Some(plugin) if !plugin.starts_with("kubernetes.io/") => Deleter::External,
+            Some(plugin) if **plugin != *HOST_PATH_PLUGIN => missing(&format!(
+                "no volume plugin matched name: {plugin}; remove its storage by hand, then the volume and its \
+                 finalizers"
+            )),
+            _ => match &volume.source {
+                Source::Csi { .. } => Deleter::External,
+                Source::HostPath { path } if self.host_path => {
+                    Deleter::Ours(Storage::HostPath { path: Arc::clone(path) })
+                }
+                Source::HostPath { .. } => {
+                    missing("host paths are deleted only with --enable-hostpath-provisioner")
+                }
+                Source::Other => missing("no deletable volume plugin matched"),
+            },
+        }
+    }
+
+    fn of_csi(&self, volume: &Volume) -> Deleter {
+        let name = &volume.meta.name;
+        let Source::Csi { driver, handle } = &volume.source else {
+            return Deleter::Missing(format!(
+                "volume \"{name}\" has no CSI source, and what its in-tree source is for the driver is not known; \
+                 remove its storage by hand"
+            ));
+        };
+        if !self.drivers.contains(driver) {
+            return Deleter::Missing(format!(
+                "volume \"{name}\" is said to be provisioned by another driver than {driver}, which it names as its \
+                 source"
+            ));
+        }
+        let claim = volume.claim.as_ref();
+        let (secret_name, secret_namespace) = volume.secret.clone();
+        let secret = DeletionSecret {
+            name: secret_name,
+            namespace: secret_namespace,
+            class: Some(Arc::clone(&volume.class)).filter(|class| !class.is_empty()),
+            claim: claim.map(|claim| (Arc::clone(&claim.namespace), Arc::clone(&claim.name))),
+        };
+        Deleter::Ours(Storage::Csi { driver: Arc::clone(driver), handle: Arc::clone(handle), secret })
+    }
+
+    /// The annotation `migrated-to` as it should be, if it is not (spec 6.4); null takes it off.
+    fn migration(volume: &Volume) -> Option<Value> {
+        let plugin = volume.provisioned_by.as_ref()?;
+        let wanted = migrated(plugin);
+        (volume.migrated_to.as_deref() != wanted).then(|| wanted.into())
+    }
+
+    /// The finalizers as they should be (spec 6.4 and 9.4).
+    fn finalizers(&self, volume: &Volume) -> Vec<Arc<str>> {
+        let mut left = volume.finalizers.clone();
+        let has = |list: &[Arc<str>], name: &str| list.iter().any(|present| **present == *name);
+        let deletes = *volume.policy == *"Delete";
+        let add = |list: &mut Vec<Arc<str>>, name: &str| {
+            // The server refuses to add one to what is being deleted (BEAT-PV-8).
+            if !volume.meta.deleting && !has(list, name) {
+                list.push(name.into());
+            }
+        };
+        let take = |list: &mut Vec<Arc<str>>, name: &str| list.retain(|present| **present != *name);
+        if let Some(plugin) = volume.provisioned_by.as_deref() {
+            if migrated(plugin).is_some() {
+                take(&mut left, IN_TREE_FINALIZER);
+            } else if plugin.starts_with("kubernetes.io/") {
+                take(&mut left, EXTERNAL_FINALIZER);
+                if !deletes {
+                    take(&mut left, IN_TREE_FINALIZER);
+                } else if self.in_tree(plugin) {
+                    add(&mut left, IN_TREE_FINALIZER);
+                }
+            }
+        }
+        if self.csi(volume) {
+            if !deletes {
+                take(&mut left, EXTERNAL_FINALIZER);
+            } else if volume.bound() {
+                add(&mut left, EXTERNAL_FINALIZER);
+            }
+        }
+        left
+    }
+}
+
+fn has_finalizer(volume: &Volume, name: &str) -> bool {
+    volume.finalizers.iter().any(|present| **present == *name)
+}
+
+/// Where the claim of a volume stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Holder {
+    /// There never was one.
+    None,
+    /// It lives, and the volume is its own, or may become so.
+    Lives {
+        /// It names this volume.
+        bound: bool,
+    },
+    /// It lives, and is bound to another volume.
+    Elsewhere,
+    /// It is gone, by a live read.
+    Gone,
+    /// Not observed: a live read has to say.
+    Unknown(ClaimReference),
+}
+
+/// A deletion of storage that failed.
+#[derive(Clone, Debug)]
+struct Failed {
+    uid: Uid,
+    message: String,
+    times: u32,
+    not_before: Timestamp,
+}
+
+/// A live list of attachments that is under way.
+#[derive(Debug)]
+struct LiveList {
+    begun: Timestamp,
+    /// Volumes that wait for it.
+    answers: BTreeSet<ObjectKey>,
+    /// Those of them that it found attached.
+    used: BTreeSet<ObjectKey>,
+}
+
+/// The reclaimer.
+#[derive(Debug)]
+pub struct VolumeReclaim {
+    deleters: Deleters,
+    volumes: Shelf<Volume>,
+    claims: Shelf<Claim>,
+    attachments: Shelf<Attachment>,
+    attached: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    /// Volumes by claim, to be judged when that changes.
+    by_claim: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// Volumes by their storage, so that shared storage is seen (BEAT-CSI-7).
+    by_storage: BTreeMap<(Arc<str>, Arc<str>), BTreeSet<ObjectKey>>,
+    /// Claims that a live read has found gone, by their volumes.
+    gone: BTreeMap<ObjectKey, Uid>,
+    /// Whose claim is being read, and by which UID.
+    asked: BTreeMap<ObjectKey, Uid>,
+    /// Claims that exist, and that the watch will tell of: when to look again if it does not.
+    look_again: BTreeMap<ObjectKey, Timestamp>,
+    /// Since when a live list has not found volumes attached.
+    unattached: BTreeMap<ObjectKey, Timestamp>,
+    list: Option<LiveList>,
+    /// After a list that failed, or that disagrees with the watch.
+    no_list_before: Timestamp,
+    /// Volumes for the next list.
+    waiting: BTreeSet<ObjectKey>,
+    /// Calls under way by driver, with their beginning.
+    calls: BTreeMap<Arc<str>, BTreeMap<ObjectKey, Timestamp>>,
+    /// Volumes that wait for a place at their driver.
+    queued: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    failed: BTreeMap<ObjectKey, Failed>,
+    /// Volumes whose storage is gone.
+    destroyed: BTreeMap<ObjectKey, Uid>,
+    /// When the reclaim of a volume began.
+    begun: BTreeMap<ObjectKey, (Uid, Timestamp, Arc<str>)>,
+    tallies: [Tally; 5],
+    outbox: Outbox,
+}
+
+const DRIVERLESS: &str = "";
+
+/// What a storage is known by: its driver (none for a folder) and its handle or path.
+fn storage_of(volume: &Volume) -> Option<(Arc<str>, Arc<str>)> {
+    match &volume.source {
+        Source::Csi { driver, handle } => Some((Arc::clone(driver), Arc::clone(handle))),
+        Source::HostPath { path } => {
+            let path = path.trim_end_matches('/');
+            Some((DRIVERLESS.into(), path.into()))
+        }
+        Source::Other => None,
+    }
+}
+
+/// The name in upstream's metrics.
+fn plugin_name(volume: &Volume) -> Arc<str> {
+    match &volume.source {
+        Source::Csi { driver, .. } => format!("kubernetes.io/csi:{driver}").into(),
+        Source::HostPath { .. } => HOST_PATH_PLUGIN.into(),
+        Source::Other => volume.provisioned_by.clone().unwrap_or_else(|| "N/A".into()),
+    }
+}
+
+impl VolumeReclaim {
+    /// A reclaimer that can destroy this.
+    #[must_use]
+    pub fn new(deleters: Deleters) -> Self {
+        Self {
+            deleters,
+            volumes: Shelf::new(Kind::Volume),
+            claims: Shelf::new(Kind::Claim),
+            attachments: Shelf::new(Kind::Attachment),
+            attached: BTreeMap::new(),
+            by_claim: BTreeMap::new(),
+            by_storage: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            look_again: BTreeMap::new(),
+            unattached: BTreeMap::new(),
+            list: None,
+            no_list_before: Timestamp::default(),
+            waiting: BTreeSet::new(),
+            calls: BTreeMap::new(),
+            queued: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            destroyed: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            tallies: [
+                Tally::new(&measures::VOLUMES),
+                Tally::new(&measures::VOLUMES_BOUND),
+                Tally::new(&measures::VOLUMES_UNBOUND),
+                Tally::new(&measures::CLAIMS_BOUND),
+                Tally::new(&measures::CLAIMS_UNBOUND),
+            ],
+            outbox: Outbox::default(),
+        }
+    }
+
+    fn tally_volume(&mut self, volume: &Volume, add: bool) {
+        let entries = [
+            (0, vec![plugin_name(volume), Arc::clone(&volume.mode)]),
+            (if volume.bound() { 1 } else { 2 }, vec![Arc::clone(&volume.class)]),
+        ];
+        for (index, labels) in entries {
+            if add { self.tallies[index].add(labels) } else { self.tallies[index].remove(&labels) }
+        }
+    }
+
+    fn tally_claim(&mut self, claim: &Claim, add: bool) {
+        let labels = vec![
+            Arc::clone(&claim.meta.namespace),
+            Arc::clone(&claim.class),
+            Arc::clone(&claim.attributes_class),
+        ];
+        let tally = &mut self.tallies[if claim.bound { 3 } else { 4 }];
+        if add { tally.add(labels) } else { tally.remove(&labels) }
+    }
+
+    fn claim_key(reference: &ClaimReference) -> ObjectKey {
+        Kind::Claim.key(&reference.namespace, &reference.name)
+    }
+
+    fn put_volume(&mut self, volume: Volume, dirty: &mut Vec<ObjectKey>) {
+        let claim = volume.claim.as_ref().map(Self::claim_key);
+        let storage = storage_of(&volume);
+        self.tally_volume(&volume, true);
+        let uid = volume.meta.uid.clone();
+        let (key, before) = self.volumes.put(volume);
+        if let Some(before) = before {
+            self.drop_from_indexes(&key, &before, dirty);
+            if before.meta.uid != uid {
+                self.forget(&key);
+            }
+        }
+        if let Some(claim) = claim {
+            self.by_claim.entry(claim).or_default().insert(key.clone());
+        }
+        if let Some(storage) = storage {
+            self.by_storage.entry(storage).or_default().insert(key.clone());
+        }
+        dirty.push(key);
+    }
+
+    fn drop_from_indexes(&mut self, key: &ObjectKey, volume: &Volume, dirty: &mut Vec<ObjectKey>) {
+        self.tally_volume(volume, false);
+        if let Some(claim) = volume.claim.as_ref().map(Self::claim_key) {
+            drop_from(&mut self.by_claim, &claim, key);
+        }
+        if let Some(storage) = storage_of(volume) {
+            drop_from(&mut self.by_storage, &storage, key);
+            // Whoever shared it may go now; a folder may have been within any other.
+            let shared = |other: &(Arc<str>, Arc<str>)| {
+                *other == storage || (*storage.0 == *DRIVERLESS && *other.0 == *DRIVERLESS)
+            };
+            let first =
+                if *storage.0 == *DRIVERLESS { (DRIVERLESS.into(), "".into()) } else { storage.clone() };
+            let sharing = self.by_storage.range(first..).take_while(|(other, _)| shared(other));
+            dirty.extend(sharing.flat_map(|(_, keys)| keys).cloned());
+        }
+    }
+
+    /// What was remembered of an object that is gone.
+    fn forget(&mut self, key: &ObjectKey) {
+        self.gone.remove(key);
+        self.look_again.remove(key);
+        self.unattached.remove(key);
+        self.failed.remove(key);
+        self.destroyed.remove(key);
+        self.begun.remove(key);
+    }
+
+    fn remove_volume(&mut self, key: &ObjectKey, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        if let Some(volume) = self.volumes.remove(key) {
+            self.drop_from_indexes(key, &volume, dirty);
+        }
+        if let Some((_, begun, plugin)) = self.begun.remove(key) {
+            let labels = vec![plugin, "delete".into()];
+            self.outbox.observe(&measures::VOLUME_OPERATIONS, labels, seconds(now.since(begun)));
+        }
+        self.forget(key);
+    }
+
+    fn put_claim(&mut self, claim: Claim, dirty: &mut Vec<ObjectKey>) {
+        self.tally_claim(&claim, true);
+        let (key, before) = self.claims.put(claim);
+        if let Some(before) = before {
+            self.tally_claim(&before, false);
+        }
+        dirty.extend(self.by_claim.get(&key).into_iter().flatten().cloned());
+    }
+
+    fn remove_claim(&mut self, key: &ObjectKey, dirty: &mut Vec<ObjectKey>) {
+        if let Some(claim) = self.claims.remove(key) {
+            self.tally_claim(&claim, false);
+        }
+        dirty.extend(self.by_claim.get(key).into_iter().flatten().cloned());
+    }
+
+    fn put_attachment(&mut self, attachment: Attachment, dirty: &mut Vec<ObjectKey>) {
+        let volume = attachment.volume.clone();
+        let (key, before) = self.attachments.put(attachment);
+        if let Some(old) = before.and_then(|before| before.volume) {
+            drop_from(&mut self.attached, &old, &key);
+            dirty.push(Kind::Volume.key(&"".into(), &old));
+        }
+        if let Some(volume) = volume {
+            self.attached.entry(Arc::clone(&volume)).or_default().insert(key);
+            let volume = Kind::Volume.key(&"".into(), &volume);
+            self.unattached.remove(&volume);
+            dirty.push(volume);
+        }
+    }
+
+    fn remove_attachment(&mut self, key: &ObjectKey, dirty: &mut Vec<ObjectKey>) {
+        let Some(volume) = self.attachments.remove(key).and_then(|gone| gone.volume) else { return };
+        drop_from(&mut self.attached, &volume, key);
+        dirty.push(Kind::Volume.key(&"".into(), &volume));
+    }
+
+    fn holder(&self, key: &ObjectKey, volume: &Volume) -> Holder {
+        let Some(reference) = &volume.claim else { return Holder::None };
+        let Some(uid) = &reference.uid else { return Holder::None };
+        match self.claims.get(&Self::claim_key(reference)) {
+            Some(claim) if claim.meta.uid == *uid => {
+                if claim.volume.is_empty() || claim.volume == volume.meta.name {
+                    Holder::Lives { bound: !claim.volume.is_empty() }
+                } else {
+                    Holder::Elsewhere
+                }
+            }
+            _ if self.gone.get(key) == Some(uid) => Holder::Gone,
+            _ => Holder::Unknown(reference.clone()),
+        }
+    }
+
+    fn judge_volume(&mut self, key: &ObjectKey, volume: &Volume, now: Timestamp) -> Judgement {
+        if let Some(judgement) = self.upkeep(volume) {
+            return judgement;
+        }
+        let (over, deletes) = (matches!(&*volume.phase, "Released" | "Failed"), *volume.policy == *"Delete");
+        let deleter = self.deleters.of(volume);
+        match self.holder(key, volume) {
+            Holder::None => return self.judge_unclaimed(key, volume, deleter, now),
+            Holder::Lives { bound: true } if over => {
+                let fact = "its claim exists, and is bound to it".to_owned();
+                return status(volume, "Bound", "", "the volume is bound", fact);
+            }
+            Holder::Lives { .. } => return Judgement::Leave,
+            Holder::Elsewhere if !(deletes && volume.provisioned_by.is_some()) => return Judgement::Leave,
+            // Nothing would be done about it.
+            Holder::Unknown(_) if over && (*volume.policy == *"Retain" || deleter == Deleter::External) => {
+                return Judgement::Leave;
+            }
+            Holder::Unknown(claim) => {
+                return match self.look_again.get(key) {
+                    Some(time) if now < *time => Judgement::Later(*time),
+                    _ => {
+                        self.asked.extend(claim.uid.clone().map(|uid| (key.clone(), uid)));
+                        ask_claim(volume, &claim)
+                    }
+                };
+            }
+            Holder::Elsewhere | Holder::Gone => {}
+        }
+        if !over {
+            let fact = "a live read found its claim gone, or bound to another volume".to_owned();
+            return status(volume, "Released", "", "the volume is released", fact);
+        }
+        match &*volume.policy {
+            "Retain" => Judgement::Leave,
+            "Delete" => self.judge_deletion(key, volume, deleter, now),
+            "Recycle" => self.report(
+                volume,
+                "Failed",
+                "No recycler plugin found for the volume!",
+                "VolumeFailedRecycle",
+            ),
+            _ => self.report(
+                volume,
+                "Failed",
+                "Volume has unrecognized PersistentVolumeReclaimPolicy",
+                "VolumeUnknownReclaimPolicy",
+            ),
+        }
+    }
+
+    /// A volume that no claim ever held is reclaimed only when somebody deletes it, for then nothing else would destroy
+    /// the storage that was made for it (BEAT-PV-7).
+    fn judge_unclaimed(
+        &mut self,
+        key: &ObjectKey,
+        volume: &Volume,
+        deleter: Deleter,
+        now: Timestamp,
+    ) -> Judgement {
+        let keeps_storage =
+            has_finalizer(volume, EXTERNAL_FINALIZER) || has_finalizer(volume, IN_TREE_FINALIZER);
+        let wanted = volume.meta.deleting
+            && keeps_storage
+            && *volume.policy == *"Delete"
+            && volume.provisioned_by.is_some();
+        if wanted { self.judge_deletion(key, volume, deleter, now) } else { Judgement::Leave }
+    }
+
+    /// Annotation and finalizers as they should be.
+    fn upkeep(&self, volume: &Volume) -> Option<Judgement> {
+        if let Some(wanted) = Deleters::migration(volume) {
+            let moved = if wanted.is_null() { "has not moved" } else { "has moved" };
+            let fact = format!("its plugin {moved} to CSI");
+            let patch = json!({"metadata": {"annotations": {"pv.kubernetes.io/migrated-to": wanted}}});
+            let change = Change::Merge(patch.to_string().into());
+            return Some(guarded(volume, change, "the volume's migration annotation is wrong", fact));
+        }
+        let wanted = self.deleters.finalizers(volume);
+        if wanted == volume.finalizers {
+            return None;
+        }
+        let fact = format!("its policy is {} and its phase {}", volume.policy, volume.phase);
+        let verdict = "the volume's finalizers do not tell whether its storage is to be destroyed";
+        Some(guarded(volume, Change::Finalizers(wanted), verdict, fact))
+    }
+
+    fn judge_deletion(
+        &mut self,
+        key: &ObjectKey,
+        volume: &Volume,
+        deleter: Deleter,
+        now: Timestamp,
+    ) -> Judgement {
+        let storage = match deleter {
+            Deleter::External => return Judgement::Leave,
+            Deleter::Missing(why) => {
+                let phase =
+                    if self.deleters.csi(volume) { Arc::clone(&volume.phase) } else { "Failed".into() };
+                return self.report(volume, &phase, &why, "VolumeFailedDelete");
+            }
+            Deleter::Ours(storage) => storage,
+        };
+        if self.destroyed.get(key) == Some(&volume.meta.uid) {
+            return finish(volume);
+        }
+        let driver = driver_of(&storage);
+        // What is being deleted without the finalizer has no storage any more (CSI-T04).
+        let stripped = volume.meta.deleting && !has_finalizer(volume, EXTERNAL_FINALIZER);
+        if stripped && *driver != *DRIVERLESS {
+            return Judgement::Leave;
+        }
+        if let Some(why) = self.obstacle(key, volume) {
+            return self.report(volume, &volume.phase, &why, "VolumeFailedDelete");
+        }
+        if let Some(failed) = self.failed.get(key).filter(|failed| failed.uid == volume.meta.uid) {
+            let (message, not_before) = (failed.message.clone(), failed.not_before);
+            if *volume.message != *message {
+                let phase = if *driver == *DRIVERLESS { "Failed".into() } else { Arc::clone(&volume.phase) };
+                return status(
+                    volume,
+                    &phase,
+                    &message,
+                    "the volume's storage was not destroyed",
+                    message.clone(),
+                );
+            }
+            if now < not_before {
+                return Judgement::Later(not_before);
+            }
+        }
+        let proven = self.unattached.get(key).is_some_and(|at| now.since(*at) <= LIST_PROVES_MILLISECONDS);
+        if !proven {
+            return self.ask_attachments(key, volume, now);
+        }
+        let calls = self.calls.entry(Arc::clone(&driver)).or_default();
+        if calls.len() >= CALLS_PER_DRIVER && !calls.contains_key(key) {
+            self.queued.entry(driver).or_default().insert(key.clone());
+            return Judgement::Leave;
+        }
+        calls.insert(key.clone(), now);
+        let plugin = if *driver == *DRIVERLESS { HOST_PATH_PLUGIN.into() } else { driver };
+        self.begun.entry(key.clone()).or_insert_with(|| (volume.meta.uid.clone(), now, plugin));
+        let request = Request::Outside {
+            key: key.clone(),
+            uid: volume.meta.uid.clone(),
+            resource_version: volume.meta.resource_version,
+            call: OutsideCall::DeleteStorage(Box::new(storage)),
+        };
+        let facts = [
+            "a live read found its claim gone, or bound to another volume".to_owned(),
+            "a live list found it attached to no node".to_owned(),
+        ];
+        let why = reason(
+            "the volume's claim is gone and its reclaim policy is Delete",
+            volume.meta.resource_version,
+            &facts,
+        );
+        Judgement::Act(request, why)
+    }
+
+    /// What forbids to destroy the storage, in words for the volume's status.
+    fn obstacle(&self, key: &ObjectKey, volume: &Volume) -> Option<String> {
+        let name = &volume.meta.name;
+        let attachment = self.attached.get(name).and_then(BTreeSet::first);
+        if let Some(attachment) = attachment.and_then(|first| self.attachments.get(first)) {
+            return Some(format!("persistentvolume {name} is still attached to node {}", attachment.node));
+        }
+        let (driver, handle) = storage_of(volume)?;
+        let sharing = if *driver == *DRIVERLESS {
+            // A folder within the folder is as good as the folder.
+            let below = |path: &str| path.strip_prefix(&*handle).is_some_and(|rest| rest.starts_with('/'));
+            let folders = self.by_storage.range((Arc::clone(&driver), Arc::clone(&handle))..);
+            folders
+                .take_while(|((other, path), _)| *other == driver && path.starts_with(&*handle))
+                .filter(|((_, path), _)| **path == *handle || below(path))
+                .flat_map(|(_, keys)| keys)
+                .find(|other| *other != key)
+        } else {
+            let keys = self.by_storage.get(&(driver, Arc::clone(&handle)));
+            keys.into_iter().flatten().find(|other| *other != key)
+        };
+        sharing
+            .map(|other| format!("persistentvolume {} has the same storage {handle:?} as {name}", other.name))
+    }
+
+    fn ask_attachments(&mut self, key: &ObjectKey, volume: &Volume, now: Timestamp) -> Judgement {
+        self.waiting.insert(key.clone());
+        if self.list.is_some() {
+            return Judgement::Leave;
+        }
+        if now < self.no_list_before {
+            return Judgement::Later(self.no_list_before);
+        }
+        let answers = std::mem::take(&mut self.waiting);
+        let fact = format!("{} volumes wait for the answer", answers.len());
+        self.list = Some(LiveList { begun: now, answers, used: BTreeSet::new() });
+        let request = Request::Barrier {
+            resource: Kind::Attachment.resource(),
+            namespace: None,
+            at_least: ResourceVersion::UNKNOWN,
+        };
+        let verdict = "whether the volume is attached must be verified";
+        Judgement::Act(request, reason(verdict, volume.meta.resource_version, &[fact]))
+    }
+
+    /// Shows a failure on the volume, once for each text.
+    fn report(&mut self, volume: &Volume, phase: &str, message: &str, event: &'static str) -> Judgement {
+        if *volume.phase == *phase && *volume.message == *message {
+            return Judgement::Leave;
+        }
+        self.note(volume, Severity::Warning, event, message);
+        status(volume, phase, message, "the volume cannot be reclaimed", message.to_owned())
+    }
+
+    fn note(&mut self, volume: &Volume, severity: Severity, event: &'static str, message: &str) {
+        let meta = &volume.meta;
+        let note = EventNote {
+            about: Kind::Volume.key(&meta.namespace, &meta.name),
+            uid: meta.uid.clone(),
+            severity,
+            reason: event,
+            message: message.to_owned(),
+        };
+        let why = reason("the volume's reclaim is reported", meta.resource_version, &[message.to_owned()]);
+        self.outbox.note(note, why);
+    }
+
+    /// A driver, or this machine, has answered.
+    fn answered(
+        &mut self,
+        (key, uid): (&ObjectKey, &Uid),
+        remark: Option<&str>,
+        result: Result<(), StorageFailure>,
+        now: Timestamp,
+    ) {
+        // Another one may have the name by now, and its storage was not meant.
+        let Some(volume) = self.volumes.get(key).filter(|volume| volume.meta.uid == *uid).cloned() else {
+            return;
+        };
+        if let Some(remark) = remark {
+            self.note(&volume, Severity::Warning, "VolumeDeletionSecret", remark);
+        }
+        let (driver, csi) = match &volume.source {
+            Source::Csi { driver, .. } => (Arc::clone(driver), true),
+            _ => (HOST_PATH_PLUGIN.into(), false),
+        };
+        let begun = self.calls.values().find_map(|calls| calls.get(key)).copied().unwrap_or(now);
+        let class = || vec![Arc::clone(&volume.class)];
+        if csi {
+            self.outbox.count(&measures::VOLUME_DELETIONS, class());
+        }
+        let failure = match result {
+            Ok(()) => {
+                if csi {
+                    let took = seconds(now.since(begun));
+                    self.outbox.observe(&measures::VOLUME_DELETION_DURATION, class(), took);
+                }
+                self.failed.remove(key);
+                self.destroyed.insert(key.clone(), volume.meta.uid);
+                return;
+            }
+            Err(failure) => failure,
+        };
+        if csi {
+            self.outbox.count(&measures::VOLUME_DELETIONS_FAILED, class());
+        }
+        self.outbox.count(&measures::VOLUME_OPERATION_ERRORS, vec![driver, "delete".into()]);
+        let (first, longest) = if csi { CSI_RETRY_MILLISECONDS } else { IN_TREE_RETRY_MILLISECONDS };
+        let times = self.failed.get(key).map_or(0, |failed| failed.times);
+        let not_before = now.after((first << times.min(20)).min(longest));
+        let in_use = failure.in_use && !csi;
+        let (severity, event) = if in_use {
+            (Severity::Normal, "VolumeDelete")
+        } else {
+            (Severity::Warning, "VolumeFailedDelete")
+        };
+        self.note(&volume, severity, event, &failure.message);
+        // What is in use keeps its phase and message (PV-T20).
+        let message = if in_use { volume.message.to_string() } else { failure.message };
+        let uid = volume.meta.uid;
+        self.failed.insert(key.clone(), Failed { uid, message, times: times.saturating_add(1), not_before });
+    }
+
+    /// A place at a driver is free.
+    fn call_ended(&mut self, key: &ObjectKey, storage: &Storage, dirty: &mut Vec<ObjectKey>) {
+        let driver = driver_of(storage);
+        if let Some(calls) = self.calls.get_mut(&driver) {
+            calls.remove(key);
+            if calls.is_empty() {
+                self.calls.remove(&driver);
+            }
+        }
+        if let Some(queued) = self.queued.get_mut(&driver) {
+            dirty.extend(queued.pop_first());
+            if queued.is_empty() {
+                self.queued.remove(&driver);
+            }
+        }
+    }
+
+    fn list_ended(&mut self, outcome: &Outcome, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        let Some(list) = self.list.take() else { return };
+        let complete = matches!(outcome, Outcome::Applied(_));
+        if complete {
+            for key in list.answers.difference(&list.used) {
+                self.unattached.insert(key.clone(), list.begun);
+            }
+        }
+        if !complete || list.answers.intersection(&list.used).next().is_some() {
+            self.no_list_before = now.after(WATCH_PATIENCE_MILLISECONDS);
+        }
+        dirty.extend(list.answers);
+        dirty.extend(self.waiting.iter().next().cloned());
+    }
+}
+
+fn drop_from<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ObjectKey>>, of: &K, key: &ObjectKey) {
+    if let Some(keys) = index.get_mut(of) {
+        keys.remove(key);
+        if keys.is_empty() {
+            index.remove(of);
+        }
+    }
+}
+
+fn driver_of(storage: &Storage) -> Arc<str> {
+    match storage {
+        Storage::Csi { driver, .. } => Arc::clone(driver),
+        Storage::HostPath { .. } => DRIVERLESS.into(),
+    }
+}
+
+fn seconds(milliseconds: i64) -> f64 {
+    f64::from(u32::try_from(milliseconds.max(0)).unwrap_or(u32::MAX)) / 1000.0
+}
+
+fn guarded(volume: &Volume, change: Change, verdict: &'static str, fact: String) -> Judgement {
+    let meta = &volume.meta;
+    let request = Request::Guarded {
+        key: Kind::Volume.key(&meta.namespace, &meta.name),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version,
+        change,
+    };
+    Judgement::Act(request, reason(verdict, meta.resource_version, &[fact]))
+}
+
+/// Phase and message; an empty message is taken off.
+fn status(volume: &Volume, phase: &str, message: &str, verdict: &'static str, fact: String) -> Judgement {
+    let message = (!message.is_empty()).then_some(message);
+    let status = json!({"phase": phase, "message": message});
+    guarded(volume, Change::Status(status.to_string().into()), verdict, fact)
+}
+
+fn ask_claim(volume: &Volume, claim: &ClaimReference) -> Judgement {
+    let fact = format!("no claim {}/{} with its UID was observed", claim.namespace, claim.name);
+    let why = reason("whether the claim exists must be verified", volume.meta.resource_version, &[fact]);
+    Judgement::Act(Request::Read { key: VolumeReclaim::claim_key(claim) }, why)
+}
+
+/// The storage is gone: the object goes, then the finalizers that spoke for the storage.
+fn finish(volume: &Volume) -> Judgement {
+    let meta = &volume.meta;
+    let fact = "its storage has been destroyed".to_owned();
+    let verdict = "the volume's storage is gone";
+    if !meta.deleting {
+        let request = Request::Delete {
+            key: Kind::Volume.key(&meta.namespace, &meta.name),
+            uid: meta.uid.clone(),
+            resource_version: Some(meta.resource_version),
+            policy: PropagationPolicy::Background,
+        };
+        return Judgement::Act(request, reason(verdict, meta.resource_version, &[fact]));
+    }
+    let ours = |name: &&Arc<str>| matches!(&***name, EXTERNAL_FINALIZER | IN_TREE_FINALIZER);
+    let left: Vec<Arc<str>> = volume.finalizers.iter().filter(|name| !ours(name)).cloned().collect();
+    if left == volume.finalizers {
+        return Judgement::Leave;
+    }
+    guarded(volume, Change::Finalizers(left), verdict, fact)
+}
+
+impl Judge for VolumeReclaim {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Volume, Kind::Claim, Kind::Attachment]
+    }
+
+    fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        match observation {
+            Observation::ListStarted(Kind::Volume) => self.volumes.list_started(),
+            Observation::ListStarted(Kind::Claim) => self.claims.list_started(),
+            Observation::ListStarted(Kind::Attachment) => self.attachments.list_started(),
+            Observation::Observed(Facts::Volume(volume)) => self.put_volume(volume, dirty),
+            Observation::Observed(Facts::Claim(claim)) => self.put_claim(claim, dirty),
+            Observation::Observed(Facts::Attachment(attachment)) => self.put_attachment(attachment, dirty),
+            // What a live list finds is there, whatever the watch has told so far.
+            Observation::Found(Facts::Attachment(attachment)) => {
+                if let (Some(list), Some(volume)) = (&mut self.list, &attachment.volume) {
+                    list.used.insert(Kind::Volume.key(&"".into(), volume));
+                }
+            }
+            Observation::Removed(key) if key.resource == Kind::Volume.resource() => {
+                self.remove_volume(&key, now, dirty);
+            }
+            Observation::Removed(key) if key.resource == Kind::Claim.resource() => {
+                self.remove_claim(&key, dirty);
+            }
+            Observation::Removed(key) => self.remove_attachment(&key, dirty),
+            Observation::Synced(Kind::Volume) => {
+                for key in self.volumes.list_ended() {
+                    self.remove_volume(&key, now, dirty);
+                }
+                dirty.extend(self.volumes.keys().cloned());
+            }
+            Observation::Synced(Kind::Claim) => {
+                for key in self.claims.list_ended() {
+                    self.remove_claim(&key, dirty);
+                }
+            }
+            Observation::Synced(Kind::Attachment) => {
+                for key in self.attachments.list_ended() {
+                    self.remove_attachment(&key, dirty);
+                }
+            }
+            Observation::StorageDeletion { volume, uid, remark, result } => {
+                self.answered((&volume, &uid), remark.as_deref(), result, now);
+            }
+            _ => {}
+        }
+    }
+
+    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
+        match self.volumes.get(key).cloned() {
+            Some(volume) => self.judge_volume(key, &volume, now),
+            None => Judgement::Leave,
+        }
+    }
+
+    fn finished(
+        &mut self,
+        key: &ObjectKey,
+        request: &Request,
+        outcome: &Outcome,
+        now: Timestamp,
+        dirty: &mut Vec<ObjectKey>,
+    ) {
+        match request {
+            Request::Barrier { .. } => self.list_ended(outcome, now, dirty),
+            Request::Outside { call: OutsideCall::DeleteStorage(storage), .. } => {
+                self.call_ended(key, storage, dirty);
+                // What went wrong is shown at once.
+                dirty.push(key.clone());
+            }
+            Request::Read { .. } => {
+                // The claim of which was asked, whichever it is by now.
+                let Some(uid) = self.asked.remove(key) else { return };
+                match outcome {
+                    Outcome::Found(found) if found.uid == uid => {
+                        self.look_again.insert(key.clone(), now.after(WATCH_PATIENCE_MILLISECONDS));
+                    }
+                    Outcome::Found(_) | Outcome::Absent => drop(self.gone.insert(key.clone(), uid)),
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn skipped(&mut self, key: &ObjectKey, request: &Request) {
+        if let Request::Outside { call: OutsideCall::DeleteStorage(storage), .. } = request {
+            // Nobody waits in a dry run: whoever is queued is judged with the next change.
+            self.call_ended(key, storage, &mut Vec::new());
+        }
+    }
+
+    fn outbox(&mut self) -> Option<&mut Outbox> {
+        Some(&mut self.outbox)
+    }
+
+    fn gauges(&self, into: &mut Vec<Measurement>) {
+        for tally in &self.tallies {
+            tally.read(into);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "volumes_reclaim_tests.rs"]
+mod tests;

@@ -1,0 +1,263 @@
+//! Metrics of the retention collectors: upstream's, which the collectors declare themselves, and ours.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use gc_kube::Observer;
+use gc_retention::engine::Standing;
+use gc_retention::measures::{self, Measurement, MetricKind};
+use gc_retention::permissions::Controller;
+use gc_types::{Effect, Outcome, Request};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::run::{verb, word};
+
+/// Names and values of labels.
+type Labels = Vec<(&'static str, String)>;
+type Real = Gauge<f64, AtomicU64>;
+
+#[derive(Clone, Copy, Debug)]
+struct Buckets(&'static [f64]);
+
+impl MetricConstructor<Histogram> for Buckets {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(self.0.iter().copied())
+    }
+}
+
+#[derive(Debug)]
+enum Declared {
+    Counter(Family<Labels, Counter>),
+    Gauge(Family<Labels, Gauge>),
+    Histogram(Family<Labels, Histogram, Buckets>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ControllerLabel {
+    controller: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ManagedLabels {
+    name: &'static str,
+    manager: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EffectLabels {
+    controller: &'static str,
+    verb: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EventLabels {
+    controller: &'static str,
+    reason: &'static str,
+    r#type: String,
+}
+
+/// All of them. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct CollectorMetrics {
+    declared: Arc<BTreeMap<&'static str, Declared>>,
+    running: Family<ManagedLabels, Gauge>,
+    effects: Family<EffectLabels, Counter>,
+    events: Family<EventLabels, Counter>,
+    judged: Family<ControllerLabel, Counter>,
+    waiting: Family<ControllerLabel, Gauge>,
+    overdue: Family<ControllerLabel, Real>,
+    synced: Family<ControllerLabel, Gauge>,
+}
+
+impl CollectorMetrics {
+    /// Registers them.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let mut declared = BTreeMap::new();
+        for metric in measures::ALL {
+            let (name, help) = (metric.name, metric.help);
+            declared.insert(
+                name,
+                match metric.kind {
+                    MetricKind::Counter => {
+                        let family = Family::default();
+                        registry.register(name, help, family.clone());
+                        Declared::Counter(family)
+                    }
+                    MetricKind::Gauge => {
+                        let family = Family::default();
+                        registry.register(name, help, family.clone());
+                        Declared::Gauge(family)
+                    }
+                    MetricKind::Histogram(buckets) => {
+                        let family = Family::new_with_constructor(Buckets(buckets));
+                        registry.register(name, help, family.clone());
+                        Declared::Histogram(family)
+                    }
+                },
+            );
+        }
+        let metrics = Self {
+            declared: Arc::new(declared),
+            running: Family::default(),
+            effects: Family::default(),
+            events: Family::default(),
+            judged: Family::default(),
+            waiting: Family::default(),
+            overdue: Family::default(),
+            synced: Family::default(),
+        };
+        let m = metrics.clone();
+        registry.register(
+            "running_managed_controllers",
+            "Indicates where instances of a controller are currently running",
+            m.running,
+        );
+        registry.register("kubegc_collector_effects", "Effects by what became of them", m.effects);
+        registry.register("kubegc_collector_events", "Kubernetes Events handed to be written", m.events);
+        registry.register("kubegc_collector_judged", "Judgements of objects", m.judged);
+        registry.register("kubegc_collector_waiting", "Objects to be judged, now or later", m.waiting);
+        registry.register(
+            "kubegc_collector_overdue_seconds",
+            "For how long the object that has waited longest should have been judged",
+            m.overdue,
+        );
+        registry.register(
+            "kubegc_collector_synced",
+            "1 once all that the collector watches has been listed",
+            m.synced,
+        );
+        metrics
+    }
+
+    /// What tells them of one collector.
+    pub(crate) fn observer(&self, controller: Controller) -> Arc<dyn Observer> {
+        let labels = ManagedLabels { name: controller.name(), manager: "kubegc" };
+        self.running.get_or_create(&labels).set(1);
+        Arc::new(ControllerObserver {
+            metrics: self.clone(),
+            name: controller.name(),
+            told: Mutex::default(),
+        })
+    }
+}
+
+/// What was told last.
+#[derive(Default)]
+struct Told {
+    judged: u64,
+    gauges: BTreeSet<(&'static str, Labels)>,
+}
+
+struct ControllerObserver {
+    metrics: CollectorMetrics,
+    name: &'static str,
+    told: Mutex<Told>,
+}
+
+fn labels_of(measurement: &Measurement) -> Labels {
+    let values = measurement.labels.iter().map(ToString::to_string);
+    measurement.metric.labels.iter().copied().zip(values).collect()
+}
+
+/// Counters and gauges count things.
+#[allow(clippy::cast_possible_truncation)] // far below 2^63
+fn whole(value: f64) -> i64 {
+    value.round() as i64
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+impl Observer for ControllerObserver {
+    fn finished(&self, effect: &Effect, outcome: &Outcome, _round_trips: u32, _took: Duration) {
+        if let Request::Note(note) = &effect.request {
+            let (reason, r#type) = (note.reason, note.severity.to_string());
+            let labels = EventLabels { controller: self.name, reason, r#type };
+            self.metrics.events.get_or_create(&labels).inc();
+        }
+        let (verb, outcome) = (verb(&effect.request), word(outcome));
+        let labels = EffectLabels { controller: self.name, verb, outcome };
+        self.metrics.effects.get_or_create(&labels).inc();
+    }
+
+    fn measured(&self, measurement: &Measurement) {
+        let labels = labels_of(measurement);
+        match self.metrics.declared.get(measurement.metric.name) {
+            Some(Declared::Counter(family)) => {
+                family.get_or_create(&labels).inc_by(whole(measurement.value).unsigned_abs());
+            }
+            Some(Declared::Histogram(family)) => family.get_or_create(&labels).observe(measurement.value),
+            Some(Declared::Gauge(_)) | None => {}
+        }
+    }
+
+    fn standing(&self, standing: &Standing) {
+        let label = ControllerLabel { controller: self.name };
+        self.metrics.waiting.get_or_create(&label).set(count(standing.waiting));
+        let overdue = u64::try_from(standing.overdue_milliseconds).unwrap_or_default();
+        self.metrics.overdue.get_or_create(&label).set(Duration::from_millis(overdue).as_secs_f64());
+        self.metrics.synced.get_or_create(&label).set(i64::from(standing.synced));
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let judged = standing.counts.judged;
+        self.metrics.judged.get_or_create(&label).inc_by(judged.saturating_sub(told.judged));
+        told.judged = judged;
+        let mut gauges = BTreeSet::new();
+        for reading in &standing.gauges {
+            let labels = labels_of(reading);
+            if let Some(Declared::Gauge(family)) = self.metrics.declared.get(reading.metric.name) {
+                family.get_or_create(&labels).set(whole(reading.value));
+                gauges.insert((reading.metric.name, labels));
+            }
+        }
+        // What is no longer read is no longer there.
+        for (name, labels) in told.gauges.difference(&gauges) {
+            if let Some(Declared::Gauge(family)) = self.metrics.declared.get(name) {
+                family.remove(labels);
+            }
+        }
+        told.gauges = gauges;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn what_is_measured_is_shown_under_its_name() {
+        let mut registry = Registry::default();
+        let observer = CollectorMetrics::register(&mut registry).observer(Controller::PodGarbageCollector);
+        let labels = || vec!["shop".into(), "terminated".into()];
+        let measurement = |metric, labels, value| Measurement { metric, labels, value };
+        observer.measured(&measurement(&measures::POD_DELETIONS, labels(), 1.0));
+        observer.measured(&measurement(&measures::POD_DELETIONS, labels(), 1.0));
+        observer.measured(&measurement(&measures::JOB_DELETION_LATENESS, Vec::new(), 0.3));
+        let standing = |gauges| Standing { waiting: 3, synced: true, gauges, ..Standing::default() };
+        let bound = |class: &str| measurement(&measures::VOLUMES_BOUND, vec![class.into()], 2.0);
+        observer.standing(&standing(vec![bound("fast"), bound("slow")]));
+        observer.standing(&standing(vec![bound("slow")]));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            "pod_gc_collector_force_delete_pods_total{namespace=\"shop\",reason=\"terminated\"} 2",
+            "ttl_after_finished_controller_job_deletion_duration_seconds_bucket{le=\"0.4\"} 1",
+            "pv_collector_bound_pv_count{storage_class=\"slow\"} 2",
+            "kubegc_collector_waiting{controller=\"pod-garbage-collector-controller\"} 3",
+            "running_managed_controllers{name=\"pod-garbage-collector-controller\",manager=\"kubegc\"} 1",
+        ] {
+            assert!(text.lines().any(|shown| shown.starts_with(line)), "{line}\n{text}");
+        }
+        assert!(!text.contains("fast"), "{text}");
+    }
+}

@@ -1,0 +1,332 @@
+//! The collectors of `kubegc up`, seen with kubectl: what they do, their Events and their metrics. Time is moved by the
+//! offset of the collectors' clock, not waited for.
+
+use std::io::Read as _;
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::driver::{Driver, Mood};
+
+/// Nothing here takes so long, unless it never happens.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A server with collectors whose clock the test moves.
+struct Up {
+    server: Kubegc,
+    offset: PathBuf,
+    ahead: Duration,
+    metrics: String,
+    folder: tempfile::TempDir,
+}
+
+impl Up {
+    /// `None`, said loudly, if there is no kubectl.
+    fn start(arguments: &[String]) -> Option<Self> {
+        super::server()?;
+        let folder = tempfile::tempdir().unwrap();
+        let offset = folder.path().join("offset");
+        std::fs::write(&offset, "0s").unwrap();
+        // A port that was free a moment ago.
+        let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let mut all = vec!["--ephemeral".to_owned(), "--bind-address".into(), metrics.clone()];
+        all.extend(["--collector-clock-offset".into(), offset.display().to_string()]);
+        all.extend_from_slice(arguments);
+        let server = Kubegc::start_with("up", all);
+        Some(Self { server, offset, ahead: Duration::ZERO, metrics, folder })
+    }
+
+    fn apply(&self, object: &Value) {
+        kubectl(&self.server, &["create", "-f", "-"], &object.to_string());
+    }
+
+    fn run(&self, arguments: &[&str]) -> String {
+        kubectl(&self.server, arguments, "")
+    }
+
+    fn status(&self, object: &str, status: &Value) {
+        let patch = json!({ "status": status }).to_string();
+        self.run(&["patch", object, "--subresource=status", "--type=merge", "-p", &patch]);
+    }
+
+    fn exists(&self, object: &str) -> bool {
+        super::run(&self.server, &["get", object], "").success
+    }
+
+    fn field(&self, object: &str, path: &str) -> String {
+        super::run(&self.server, &["get", object, "-o", &format!("jsonpath={{{path}}}")], "").out
+    }
+
+    /// The collectors' clock is so much further on.
+    fn pass(&mut self, duration: Duration) {
+        self.ahead += duration;
+        let fresh = self.folder.path().join("fresh");
+        std::fs::write(&fresh, format!("{}ms", self.ahead.as_millis())).unwrap();
+        std::fs::rename(fresh, &self.offset).unwrap();
+    }
+
+    fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < deadline, "{what} did not come about; metrics:\n{}", self.shown());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn until_gone(&self, object: &str) {
+        self.until(&format!("the end of {object}"), || !self.exists(object));
+    }
+
+    /// What `/metrics` shows.
+    fn shown(&self) -> String {
+        let mut stream = TcpStream::connect(&self.metrics).unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    fn until_metric(&self, line: &str) {
+        self.until(line, || self.shown().lines().any(|shown| shown == line));
+    }
+
+    /// An Event with this reason about this object, from this component.
+    fn until_event(&self, object: &str, severity: &str, reason: &str, source: &str) {
+        let selector = format!("involvedObject.name={object},reason={reason},type={severity}");
+        let arguments =
+            ["get", "events", "--field-selector", &selector, "-o", "jsonpath={.items[*].source.component}"];
+        self.until(&selector, || self.run(&arguments).split(' ').any(|component| component == source));
+    }
+}
+
+fn claim(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}})
+}
+
+/// A volume that is bound to a claim, which is made with it.
+fn bound(up: &Up, name: &str, policy: &str, source: &Value, annotations: &Value) {
+    let mut claim = claim(name);
+    claim["spec"]["volumeName"] = name.into();
+    up.apply(&claim);
+    let uid = up.field(&format!("pvc/{name}"), ".metadata.uid");
+    let mut volume = json!({"apiVersion": "v1", "kind": "PersistentVolume",
+        "metadata": {"name": name, "annotations": annotations}, "spec": {"capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "persistentVolumeReclaimPolicy": policy,
+            "claimRef": {"namespace": "default", "name": name, "uid": uid}}});
+    for (field, value) in source.as_object().unwrap() {
+        volume["spec"][field] = value.clone();
+    }
+    up.apply(&volume);
+    up.status(&format!("pv/{name}"), &json!({"phase": "Bound"}));
+}
+
+#[test]
+fn volumes_go_with_their_storage_and_stay_when_it_cannot_go() {
+    const SOURCE: &str = "persistentvolume-controller";
+    let mut driver = Driver::start("disk.example.com");
+    let host = tempfile::Builder::new().prefix("kubegc-host").tempdir_in("/tmp").unwrap();
+    let endpoint = driver.endpoint();
+    let arguments = ["--csi-endpoint", &endpoint, "--csi-timeout", "2s", "--enable-hostpath-provisioner"]
+        .map(str::to_owned);
+    let Some(mut up) = Up::start(&arguments) else { return };
+    up.run(&["create", "secret", "generic", "array", "--from-literal=user=me"]);
+    up.apply(&json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"},
+        "provisioner": "disk.example.com", "parameters": {"csi.storage.k8s.io/provisioner-secret-name": "array",
+            "csi.storage.k8s.io/provisioner-secret-namespace": "${pvc.namespace}"}}));
+    let annotations = json!({"pv.kubernetes.io/provisioned-by": "disk.example.com"});
+    for name in ["a", "kept"] {
+        driver.make_volume(name);
+        let policy = if name == "a" { "Delete" } else { "Retain" };
+        let source = json!({"csi": {"driver": "disk.example.com", "volumeHandle": name}});
+        bound(&up, name, policy, &source, &annotations);
+    }
+    let folder = host.path().join("data");
+    std::fs::create_dir(&folder).unwrap();
+    bound(&up, "host", "Delete", &json!({"hostPath": {"path": folder}}), &json!({}));
+    bound(&up, "outside", "Delete", &json!({"hostPath": {"path": "/etc"}}), &json!({}));
+    up.until("the finalizer", || {
+        up.field("pv/a", ".metadata.finalizers")
+            .contains("external-provisioner.volume.kubernetes.io/finalizer")
+    });
+
+    // The driver is away, hangs, fails, and is another one: each is shown, and nothing is removed.
+    driver.stop();
+    up.run(&["delete", "pvc", "a", "kept", "host", "outside", "--timeout=20s"]);
+    let message = |words: &str| up.field("pv/a", ".status.message").contains(words);
+    up.until("the outage", || message("cannot reach CSI driver disk.example.com"));
+    up.until_event("a", "Warning", "VolumeFailedDelete", SOURCE);
+    assert_eq!(up.field("pv/a", ".status.phase"), "Released");
+    driver.listen();
+    for (mood, words) in [
+        (Mood::Hangs, "DeadlineExceeded"),
+        (Mood::Garbage, "rpc error: code = Internal"),
+        (Mood::Named("other".into()), "calls itself"),
+        (Mood::Fails(14, "rebooting".into()), "rpc error: code = Unavailable desc = rebooting"),
+    ] {
+        driver.be(mood);
+        let deadline = Instant::now() + PATIENCE;
+        while !up.field("pv/a", ".status.message").contains(words) {
+            assert!(Instant::now() < deadline, "{words} is not shown: {}", up.field("pv/a", ".status"));
+            up.pass(Duration::from_mins(5));
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
+    assert!(driver.has_volume("a") && up.exists("pv/a"));
+    driver.be(Mood::Good);
+    up.pass(Duration::from_mins(5));
+    up.until_gone("pv/a");
+    assert!(!driver.has_volume("a") && driver.has_volume("kept"));
+    let (asked, secrets) = driver.state().deletions.last().cloned().unwrap();
+    assert_eq!((asked.as_str(), secrets.get("user").map(String::as_str)), ("a", Some("me")));
+
+    up.until_gone("pv/host");
+    assert!(!folder.exists() && host.path().exists());
+    let refused = "host_path deleter only supports /tmp/.+ but received provided /etc";
+    up.until("the refusal", || up.field("pv/outside", ".status.message") == refused);
+    assert_eq!(up.field("pv/outside", ".status.phase"), "Failed");
+    assert_eq!(up.field("pv/kept", ".status.phase"), "Released");
+
+    // Made anew, bound anew: it is nobody's to destroy.
+    driver.make_volume("again");
+    let source = json!({"csi": {"driver": "disk.example.com", "volumeHandle": "again"}});
+    bound(&up, "again", "Delete", &source, &annotations);
+    up.pass(Duration::from_hours(1));
+    up.until_metric("controller_persistentvolume_delete_duration_seconds_count{class=\"fast\"} 1");
+    up.until_metric(
+        "volume_operation_total_seconds_count{plugin_name=\"disk.example.com\",operation_name=\"delete\"} 1",
+    );
+    up.until_metric("pv_collector_bound_pv_count{storage_class=\"fast\"} 1");
+    up.until_metric(
+        "running_managed_controllers{name=\"persistentvolume-binder-controller\",manager=\"kubegc\"} 1",
+    );
+    let shown = up.shown();
+    assert!(shown.contains("controller_persistentvolume_delete_failed_total{class=\"fast\"}"), "{shown}");
+    assert!(driver.has_volume("again") && up.exists("pv/again"));
+}
+
+/// A machine goes, its node after it, and then what was on the node (spec 24.1); with Jobs, requests and leases.
+#[test]
+fn time_takes_nodes_pods_jobs_requests_and_leases() {
+    let folder = tempfile::tempdir().unwrap();
+    let inventory = folder.path().join("machines.yaml");
+    let write = |machines: &[&str]| {
+        let listed: Vec<String> = machines.iter().map(|name| format!("- {{name: {name}}}\n")).collect();
+        let text = format!(
+            "apiVersion: kubegc.io/v1alpha1\nkind: MachineInventory\ncount: {}\nmachines:\n{}",
+            machines.len(),
+            listed.concat()
+        );
+        std::fs::write(folder.path().join("fresh"), text).unwrap();
+        std::fs::rename(folder.path().join("fresh"), &inventory).unwrap();
+    };
+    write(&["one", "two", "three"]);
+    let arguments = [
+        "--cloud-inventory".to_owned(),
+        inventory.display().to_string(),
+        "--terminated-pod-gc-threshold=1".to_owned(),
+        "--ownerless-node-leases".to_owned(),
+    ];
+    let Some(mut up) = Up::start(&arguments) else { return };
+    for name in ["one", "two"] {
+        up.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
+        up.status(&format!("node/{name}"), &json!({"conditions": [{"type": "Ready", "status": "Unknown"}]}));
+    }
+    let pod = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"nodeName": "one", "containers": [{"name": "c", "image": "i"}]}})
+    };
+    for name in ["finished-1", "finished-2", "lost"] {
+        up.apply(&pod(name));
+    }
+    up.status("pod/lost", &json!({"phase": "Running"}));
+    up.status("pod/finished-1", &json!({"phase": "Succeeded"}));
+    up.status("pod/finished-2", &json!({"phase": "Succeeded"}));
+    up.until("one finished pod to go", || !up.exists("pod/finished-1") || !up.exists("pod/finished-2"));
+    up.until_metric(
+        "pod_gc_collector_force_delete_pods_total{namespace=\"default\",reason=\"terminated\"} 1",
+    );
+
+    up.pass(Duration::from_mins(10));
+    up.until("the machines to be asked about", || {
+        up.shown().contains("kubegc_node_lookups_total{answer=\"running\"}")
+    });
+    assert!(up.exists("node/one"));
+    write(&["two", "three"]);
+    let deadline = Instant::now() + PATIENCE;
+    while up.exists("node/one") {
+        assert!(Instant::now() < deadline, "the node stays:\n{}", up.shown());
+        up.pass(Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    up.until_event("one", "Normal", "DeletingNode", "cloud-node-lifecycle-controller");
+    assert!(up.exists("node/two"));
+    while up.exists("pod/lost") {
+        assert!(Instant::now() < deadline + PATIENCE, "the pod stays:\n{}", up.shown());
+        up.pass(Duration::from_secs(15));
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let orphaned = "pod_gc_collector_force_delete_pods_total{namespace=\"default\",reason=\"orphaned\"}";
+    up.until(orphaned, || up.shown().contains(orphaned));
+
+    // A broken inventory says nothing about any machine.
+    std::fs::write(&inventory, "machines: []").unwrap();
+    up.pass(Duration::from_mins(10));
+    up.until_event("two", "Warning", "NodeLookupFailed", "cloud-node-lifecycle-controller");
+    assert!(up.exists("node/two"));
+
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": {
+        "ttlSecondsAfterFinished": 100_000_000, "template": {"spec": {"restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "i"}]}}}});
+    up.apply(&job);
+    let time = "2026-01-01T00:00:00Z";
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": time, "lastProbeTime": time});
+    up.status(
+        "job/job",
+        &json!({"startTime": time, "completionTime": time,
+        "conditions": [condition("SuccessCriteriaMet"), condition("Complete")]}),
+    );
+    up.apply(&json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "nowhere", "namespace": "kube-node-lease"},
+        "spec": {"holderIdentity": "nowhere", "leaseDurationSeconds": 40}}));
+    assert!(up.exists("job/job"));
+    up.pass(Duration::from_secs(100_000_000));
+    up.until_gone("job/job");
+    up.until("the lease to go", || {
+        !super::run(&up.server, &["get", "lease", "-n", "kube-node-lease", "nowhere"], "").success
+    });
+    up.until_metric("ttl_after_finished_controller_job_deletion_duration_seconds_count 1");
+    for controller in
+        ["ttl-after-finished-controller", "stale-lease-controller", "pod-garbage-collector-controller"]
+    {
+        up.until_metric(&format!("kubegc_collector_synced{{controller=\"{controller}\"}} 1"));
+    }
+}
+
+#[test]
+fn switches_are_understood() {
+    let kubegc = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_kubegc")).arg("up").args(arguments).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (arguments, expected) in [
+        (&["--controllers", "nonsense"][..], "\"nonsense\" is not in the list of known controllers"),
+        (&["--controllers", "cloud-node-lifecycle"], "has to be told who knows machines"),
+        (&["--cloud-inventory", "/nonexistent"], "No such file"),
+        (&["--cloud-webhook", "http://example.com/"], "http:// is taken for this machine"),
+        (&["--cloud-exec", "relative"], "expected an absolute path"),
+        (&["--cloud-inventory", "/a", "--cloud-exec", "/b"], "cannot be used with"),
+        (&["--csi-endpoint", "disk.example.com"], "expected DRIVER=unix:///path/to/socket"),
+        (&["--csi-endpoint", "d=tcp://127.0.0.1:1"], "is not supported"),
+        (&["--node-missing-confirmations", "1"], "1 is not in 2.."),
+        (&["--node-breaker-fraction", "2"], "expected a number from 0 to 1"),
+        (&["--node-monitor-period", "0s"], "it must be more than 0"),
+        (&["--collector-clock-offset", "/nonexistent"], "No such file"),
+    ] {
+        let mut all = vec!["--ephemeral", "--listen", "127.0.0.1:0"];
+        all.extend_from_slice(arguments);
+        let (code, said) = kubegc(&all);
+        assert!(code == Some(2) && said.contains(expected), "{arguments:?}: {code:?} {said}");
+    }
+}
