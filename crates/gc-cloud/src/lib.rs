@@ -1,8 +1,10 @@
-//! Asks whoever the machines belong to what has become of them: an inventory in a file, a webhook, or a command.
+//! Asks whoever the machines belong to what has become of them: an inventory in a file, a webhook, a command, or EC2.
 //!
 //! An answer is one of three states or an error, and never a guess: what is late, too large, malformed, or about
 //! another machine is an error. The formats are described in docs/nodes.md.
 
+mod aws;
+mod client;
 mod exec;
 mod inventory;
 mod protocol;
@@ -13,6 +15,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use gc_retention::engine::MachineState;
 
+pub use aws::{Credentials, Ec2, Ec2Error, Ec2Options};
 pub use exec::{Exec, ExecError};
 pub use inventory::{Inventory, InventoryError};
 pub use protocol::{API_VERSION, AnswerError};
@@ -44,6 +47,9 @@ pub enum ProviderError {
     /// The command did not answer as it must.
     #[error(transparent)]
     Exec(#[from] ExecError),
+    /// EC2 did not answer as it must.
+    #[error(transparent)]
+    Ec2(#[from] Ec2Error),
 }
 
 /// Whoever the machines belong to.

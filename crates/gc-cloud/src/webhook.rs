@@ -9,14 +9,10 @@ use futures::future::BoxFuture;
 use gc_retention::engine::MachineState;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Method, Request, Uri};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
-use rustls::pki_types::pem::PemObject as _;
+use http_body_util::Full;
 use tokio::sync::Semaphore;
 
+use crate::client::{FetchError, Https, allowed, fetch, https};
 use crate::protocol::{self, AnswerError};
 use crate::{ANSWER_TIMEOUT, MAX_ANSWER_BYTES, Machine, Provider, ProviderError, shortened};
 
@@ -117,50 +113,9 @@ impl WebhookOptions {
 #[derive(Debug)]
 pub struct Webhook {
     url: Uri,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Https,
     options: WebhookOptions,
     places: Arc<Semaphore>,
-}
-
-fn allowed(uri: &Uri) -> bool {
-    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let here = || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-    match uri.scheme_str() {
-        Some("https") => !host.is_empty(),
-        Some("http") => here(),
-        _ => false,
-    }
-}
-
-fn tls(options: &WebhookOptions) -> Result<rustls::ClientConfig, WebhookError> {
-    let failed = |why: String| WebhookError::Authorities {
-        path: options.authorities.clone().unwrap_or_default(),
-        why,
-    };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| failed(error.to_string()))?;
-    let mut roots = rustls::RootCertStore::empty();
-    match &options.authorities {
-        Some(path) => {
-            let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
-            for certificate in rustls::pki_types::CertificateDer::pem_slice_iter(&text) {
-                let certificate = certificate.map_err(|error| failed(error.to_string()))?;
-                roots.add(certificate).map_err(|error| failed(error.to_string()))?;
-            }
-        }
-        None => {
-            for certificate in rustls_native_certs::load_native_certs().certs {
-                // One that this library cannot read vouches for nobody.
-                let _ = roots.add(certificate);
-            }
-        }
-    }
-    if roots.is_empty() && !options.url.starts_with("http://") {
-        return Err(failed("there is no certificate in it".to_owned()));
-    }
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
 impl Webhook {
@@ -171,16 +126,10 @@ impl Webhook {
         if !allowed(&url) {
             return Err(malformed());
         }
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_connect_timeout(Some(options.timeout));
-        let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(tls(&options)?)
-            .https_or_http()
-            .enable_http1()
-            .enable_http2()
-            .wrap_connector(http);
-        let client = Client::builder(TokioExecutor::new()).build(connector);
+        let secure = url.scheme_str() == Some("https");
+        let client = https(options.authorities.as_deref(), options.timeout, secure).map_err(|why| {
+            WebhookError::Authorities { path: options.authorities.clone().unwrap_or_default(), why }
+        })?;
         Ok(Self { url, client, options, places: Arc::new(Semaphore::new(QUESTIONS_AT_A_TIME)) })
     }
 
@@ -208,28 +157,17 @@ impl Webhook {
         if let Some(token) = self.token()? {
             request.headers_mut().insert(AUTHORIZATION, token);
         }
-        let response = self.client.request(request).await.map_err(|error| connection(innermost(&error)))?;
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
-        let body =
-            body.map_err(|error| WebhookError::Body { url: url(), why: error.to_string() })?.to_bytes();
-        if head.status != http::StatusCode::OK {
+        let (code, body) =
+            fetch(&self.client, request, MAX_ANSWER_BYTES).await.map_err(|error| match error {
+                FetchError::Connection(why) => connection(why),
+                FetchError::Body(why) => WebhookError::Body { url: url(), why },
+            })?;
+        if code != 200 {
             let text = shortened(&String::from_utf8_lossy(&body));
-            return Err(WebhookError::Status { url: url(), code: head.status.as_u16(), text });
+            return Err(WebhookError::Status { url: url(), code, text });
         }
         protocol::answer(machine, &body).map_err(|error| WebhookError::Answer { url: url(), error })
     }
-}
-
-/// The cause at the bottom says what it is about.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text = next.to_string();
-        cause = next.source();
-    }
-    text
 }
 
 impl Provider for Webhook {

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use gc_cloud::{ANSWER_TIMEOUT, Exec, Inventory, Machine, Provider, Webhook, WebhookOptions};
+use gc_cloud::{
+    ANSWER_TIMEOUT, Credentials, Ec2, Ec2Options, Exec, Inventory, Machine, Provider, Webhook, WebhookOptions,
+};
 use gc_retention::engine::MachineState;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -258,4 +260,160 @@ async fn only_safe_places_are_asked() {
     // Nothing listens there.
     let webhook = Webhook::new(WebhookOptions::new("http://127.0.0.1:1/")).unwrap();
     says(&look_up(&webhook).await, "refused");
+}
+
+/// A server that answers as EC2 does (moto), stopped when dropped; `None`, said loudly, if it is not installed.
+struct Moto {
+    child: std::process::Child,
+    url: String,
+    python: PathBuf,
+}
+
+impl Moto {
+    async fn start() -> Option<Self> {
+        let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python/bin/python");
+        let usable = std::process::Command::new(&python)
+            .args(["-c", "import moto, flask, boto3"])
+            .output()
+            .is_ok_and(|output| output.status.success());
+        if !usable {
+            let message = format!("{} has no moto; run scripts/setup", python.display());
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "{message}");
+            eprintln!("SKIPPED: {message}");
+            return None;
+        }
+        // A port that was free a moment ago.
+        let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let child = std::process::Command::new(&python)
+            .args(["-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p"])
+            .arg(address.port().to_string())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let moto = Self { child, url: format!("http://{address}"), python };
+        let began = Instant::now();
+        while tokio::net::TcpStream::connect(address).await.is_err() {
+            assert!(began.elapsed() < Duration::from_mins(1), "moto does not listen");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Some(moto)
+    }
+
+    /// What a script prints that has a client of this EC2.
+    fn script(&self, body: &str) -> Vec<String> {
+        let text = format!(
+            "import boto3\nec2 = boto3.client('ec2', endpoint_url='{}', region_name='us-east-1', \
+             aws_access_key_id='k', aws_secret_access_key='s')\n{body}",
+            self.url
+        );
+        let output = std::process::Command::new(&self.python).args(["-c", &text]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().split_whitespace().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ec2(url: &str) -> Ec2 {
+    let credentials = Credentials { access_key: "k".into(), secret_key: "s".into(), session_token: None };
+    Ec2::new(Ec2Options {
+        endpoint: Some(url.to_owned()),
+        credentials: Some(credentials),
+        ..Ec2Options::new("us-east-1")
+    })
+    .unwrap()
+}
+
+#[tokio::test]
+async fn ec2_knows_its_instances() {
+    let Some(moto) = Moto::start().await else { return };
+    let made = moto.script(
+        "made = ec2.run_instances(ImageId='ami-12c6146b', MinCount=3, MaxCount=3)['Instances']\n\
+         ec2.stop_instances(InstanceIds=[made[1]['InstanceId']])\n\
+         ec2.terminate_instances(InstanceIds=[made[2]['InstanceId']])\n\
+         print(*[i['InstanceId'] for i in made], made[0]['PrivateDnsName'])",
+    );
+    let ec2 = ec2(&moto.url);
+    let of = |node: &str, id: &str| Machine { node: node.to_owned(), provider_id: id.to_owned() };
+    let by_id = |id: &str| of("n", &format!("aws:///us-east-1a/{id}"));
+    let cases = [
+        (by_id(&made[0]), MachineState::Running),
+        (by_id(&made[1]), MachineState::Shutdown),
+        (by_id(&made[2]), MachineState::Absent),
+        (by_id("i-0123456789abcdef0"), MachineState::Absent),
+        (of(&made[3], ""), MachineState::Running),
+        (of("ip-9-9-9-9.ec2.internal", ""), MachineState::Absent),
+    ];
+    // All at once: they are asked as one.
+    let answers =
+        futures::future::join_all(cases.iter().map(|(machine, _)| ec2.look_up(machine.clone()))).await;
+    for ((machine, expected), answer) in cases.iter().zip(answers) {
+        assert_eq!(answer.unwrap(), *expected, "{machine:?}");
+    }
+    // A page at a time.
+    moto.script("ec2.run_instances(ImageId='ami-12c6146b', MinCount=30, MaxCount=30)");
+    assert_eq!(ec2.look_up(by_id(&made[0])).await.unwrap(), MachineState::Running);
+}
+
+/// A plain HTTP server of this machine that answers everything alike, and counts.
+async fn plain(code: u16, text: &'static str) -> (String, Arc<Mutex<usize>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let count = Arc::<Mutex<usize>>::default();
+    let counted = Arc::clone(&count);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let counted = Arc::clone(&counted);
+            tokio::spawn(async move {
+                let service = hyper::service::service_fn(move |_: http::Request<hyper::body::Incoming>| {
+                    *counted.lock().unwrap() += 1;
+                    let answer = http::Response::builder().status(code).body(Full::new(Bytes::from(text)));
+                    async move { answer }
+                });
+                let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                let _ = server.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    (url, count)
+}
+
+#[tokio::test]
+async fn ec2_that_refuses_throttles_or_talks_nonsense_says_nothing_of_machines() {
+    const THROTTLED: &str = "<Response><Errors><Error><Code>RequestLimitExceeded</Code><Message>Request limit \
+        exceeded.</Message></Error></Errors><RequestID>r</RequestID></Response>";
+    const DENIED: &str = "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>You are not \
+        authorized</Message></Error></Errors></Response>";
+    let machine = || Machine { node: "n".into(), provider_id: "aws:///us-east-1a/i-12345678".into() };
+    for (code, text, expected) in [
+        (403, DENIED, "it answered 403: UnauthorizedOperation: You are not authorized"),
+        (200, "", "malformed"),
+        (200, "<html>hello</html>", "malformed"),
+        (200, "{}", "malformed"),
+        (500, "oops", "it answered 500"),
+    ] {
+        let (url, _) = plain(code, text).await;
+        let error = ec2(&url).look_up(machine()).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}, not {expected}");
+    }
+    let (url, count) = plain(503, THROTTLED).await;
+    let throttled = ec2(&url);
+    let error = throttled.look_up(machine()).await.unwrap_err().to_string();
+    assert_eq!(error, "EC2: throttled (RequestLimitExceeded); asked again later");
+    // For a while it is not asked at all.
+    for _ in 0..5 {
+        assert!(throttled.look_up(machine()).await.unwrap_err().to_string().contains("paused"));
+    }
+    assert_eq!(*count.lock().unwrap(), 1);
+    let elsewhere = Machine { node: "n".into(), provider_id: "aws:///eu-west-1a/i-12345678".into() };
+    assert!(throttled.look_up(elsewhere).await.unwrap_err().to_string().contains("another region"));
+    assert!(Ec2::new(Ec2Options::new("US East")).is_err());
+    let far = Ec2Options { endpoint: Some("http://example.com".into()), ..Ec2Options::new("us-east-1") };
+    assert!(Ec2::new(far).is_err());
 }

@@ -3,6 +3,8 @@
 
 #[path = "cases/driver.rs"]
 mod driver;
+#[path = "cases/facts.rs"]
+mod facts;
 #[path = "cases/serving.rs"]
 mod serving;
 

@@ -169,6 +169,10 @@ impl Judge for JobCollector {
         }
     }
 
+    fn skipped(&mut self, key: &ObjectKey, _request: &Request) {
+        self.expired.remove(key);
+    }
+
     fn outbox(&mut self) -> Option<&mut Outbox> {
         Some(&mut self.outbox)
     }

@@ -618,6 +618,10 @@ impl Judge for PodCollector {
         }
     }
 
+    fn skipped(&mut self, key: &ObjectKey, _request: &Request) {
+        self.removing.remove(key);
+    }
+
     fn outbox(&mut self) -> Option<&mut Outbox> {
         Some(&mut self.outbox)
     }

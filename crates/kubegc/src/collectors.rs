@@ -62,8 +62,8 @@ impl ControllerOptions {
             let named = |word: &String| word == nodes.name() || Some(word.as_str()) == nodes.alias();
             if self.controllers.iter().any(named) {
                 return Err(crate::UsageError::new(format!(
-                    "--controllers: {nodes} has to be told who knows machines: --cloud-inventory, --cloud-webhook \
-                     or --cloud-exec"
+                    "--controllers: {nodes} has to be told who knows machines: --cloud-inventory, --cloud-webhook, \
+                     --cloud-exec or --cloud-aws-region"
                 )));
             }
             enabled.retain(|controller| *controller != nodes);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use clap::Args;
 use futures::future::BoxFuture;
-use gc_cloud::{Exec, Inventory, Machine, Provider, Webhook, WebhookOptions};
+use gc_cloud::{Ec2, Ec2Options, Exec, Inventory, Machine, Provider, Webhook, WebhookOptions};
 use gc_csi::{CsiClient, DriverEndpoint};
 use gc_kube::{ApiClient, Outside, OutsideAnswer};
 use gc_retention::engine::StorageFailure;
@@ -52,7 +52,13 @@ pub(crate) struct OutsideOptions {
     /// An argument of that command; several are given one by one
     #[arg(long, value_name = "ARGUMENT", requires = "cloud_exec", allow_hyphen_values = true)]
     pub(crate) cloud_exec_argument: Vec<String>,
-    /// Webhook and command must answer within this time
+    /// AWS EC2 in this region knows whether machines exist; credentials come from the environment or from the instance
+    #[arg(long, value_name = "REGION", group = "provider")]
+    pub(crate) cloud_aws_region: Option<String>,
+    /// Where EC2 is [default: the region's public endpoint]
+    #[arg(long, value_name = "URL", requires = "cloud_aws_region")]
+    pub(crate) cloud_aws_endpoint: Option<String>,
+    /// Whoever knows machines must answer within this time
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive)]
     pub(crate) cloud_timeout: Duration,
     /// Time between two questions about the machine of a node that is not ready
@@ -85,6 +91,8 @@ impl Default for OutsideOptions {
             cloud_webhook_token_file: None,
             cloud_exec: None,
             cloud_exec_argument: Vec::new(),
+            cloud_aws_region: None,
+            cloud_aws_endpoint: None,
             cloud_timeout: gc_cloud::ANSWER_TIMEOUT,
             node_monitor_period: Duration::from_secs(5),
             node_missing_confirmations: policy.confirmations,
@@ -139,7 +147,10 @@ impl OutsideOptions {
 
     /// Whether somebody is named who knows machines.
     pub(crate) fn has_provider(&self) -> bool {
-        self.cloud_inventory.is_some() || self.cloud_webhook.is_some() || self.cloud_exec.is_some()
+        self.cloud_inventory.is_some()
+            || self.cloud_webhook.is_some()
+            || self.cloud_exec.is_some()
+            || self.cloud_aws_region.is_some()
     }
 
     /// Who knows machines.
@@ -165,6 +176,15 @@ impl OutsideOptions {
             let exec = Exec::new(path.clone(), self.cloud_exec_argument.clone(), self.cloud_timeout)
                 .map_err(|error| unusable("--cloud-exec", &error))?;
             return Ok(Some(Arc::new(exec)));
+        }
+        if let Some(region) = &self.cloud_aws_region {
+            let options = Ec2Options {
+                endpoint: self.cloud_aws_endpoint.clone(),
+                timeout: self.cloud_timeout,
+                ..Ec2Options::new(region)
+            };
+            let ec2 = Ec2::new(options).map_err(|error| unusable("--cloud-aws-region", &error))?;
+            return Ok(Some(Arc::new(ec2)));
         }
         Ok(None)
     }
