@@ -107,6 +107,7 @@ pub struct Collector {
     held: watch::Receiver<bool>,
     holding: watch::Receiver<Option<HeldBy>>,
     breaker: Option<SharedBreaker>,
+    bounds: Option<watch::Receiver<PacingOptions>>,
 }
 
 impl Collector {
@@ -116,7 +117,8 @@ impl Collector {
         let pacing = watch::Sender::new(Pacer::new(options.pacing).state());
         let (table, board) = (ResourceTable::default(), StatusBoard::default());
         let holding = watch::channel(options.dry_run.then_some(HeldBy::DryRun)).1;
-        Self { client, options, table, board, pacing, held: watch::channel(false).1, holding, breaker: None }
+        let held = watch::channel(false).1;
+        Self { client, options, table, board, pacing, held, holding, breaker: None, bounds: None }
     }
 
     /// Reads for real and holds every write while `holding` says for what; when it says `None` again, what was held
@@ -124,6 +126,13 @@ impl Collector {
     #[must_use]
     pub fn holding_writes(mut self, holding: watch::Receiver<Option<HeldBy>>) -> Self {
         self.holding = holding;
+        self
+    }
+
+    /// Follows changes of the bounds of the pacing.
+    #[must_use]
+    pub fn paced_by(mut self, bounds: watch::Receiver<PacingOptions>) -> Self {
+        self.bounds = Some(bounds);
         self
     }
 
@@ -195,6 +204,7 @@ impl Collector {
             stopped: self.breaker.as_ref().map_or_else(BTreeSet::new, |breaker| breaker.lock().stopped()),
             breaker_changes: self.breaker.as_ref().map(SharedBreaker::changes),
             breaker: self.breaker,
+            bounds: self.bounds,
             notes,
             rediscover,
             pending: VecDeque::new(),
@@ -235,8 +245,8 @@ impl Clock {
     }
 }
 
-/// Ready when the limits or what is stopped have changed; never without a breaker.
-async fn changed(changes: &mut Option<watch::Receiver<u64>>) {
+/// Ready when there is something that changes, and it has.
+async fn changed<T>(changes: &mut Option<watch::Receiver<T>>) {
     if let Some(changes) = changes
         && changes.changed().await.is_ok()
     {
@@ -263,6 +273,7 @@ struct Driver<E> {
     holding: watch::Receiver<Option<HeldBy>>,
     breaker: Option<SharedBreaker>,
     breaker_changes: Option<watch::Receiver<u64>>,
+    bounds: Option<watch::Receiver<PacingOptions>>,
     /// The resources that the breaker stops, as last heard.
     stopped: BTreeSet<Arc<str>>,
     notes: Notes,
@@ -297,6 +308,7 @@ impl<E: Engine> Driver<E> {
                 Ok(()) = self.held.changed() => self.tick(),
                 Ok(()) = self.holding.changed() => self.release_writes(),
                 () = changed(&mut self.breaker_changes) => self.release_resumed(),
+                () = changed(&mut self.bounds) => self.take_bounds(),
                 Some(done) = self.requests.join_next_with_id() => self.take_done(done),
                 Some(batch) = listed.recv() => self.take_found(batch),
                 Some(done) = self.lists.join_next() => {
@@ -326,6 +338,13 @@ impl<E: Engine> Driver<E> {
         self.tick();
         if self.holding.borrow_and_update().is_none() {
             self.engine.handle(Event::Released(None));
+        }
+    }
+
+    fn take_bounds(&mut self) {
+        if let Some(bounds) = &self.bounds {
+            self.pacer.set_options(*bounds.borrow());
+            self.pacing.send_replace(self.pacer.state());
         }
     }
 

@@ -93,6 +93,13 @@ impl Pacer {
         }
     }
 
+    /// Changes the bounds; what is in flight beyond them ends by itself.
+    pub fn set_options(&mut self, options: PacingOptions) {
+        self.options = options;
+        self.tokens = self.tokens.min(f64::from(options.burst.max(1)));
+        self.clamp();
+    }
+
     /// Takes a place for a request; `Err` says when to ask again (`None`: when a request is done).
     pub fn begin(&mut self, now: Instant) -> Result<(), Option<Instant>> {
         if let Some(until) = self.paused_until {
@@ -254,5 +261,19 @@ mod tests {
         let answers: Vec<_> = (0..3).map(|_| pacer.begin(now)).collect();
         assert_eq!(answers, [Ok(()), Ok(()), Err(Some(now + Duration::from_millis(100)))]);
         assert_eq!(pacer.begin(now + Duration::from_millis(100)), Ok(()));
+    }
+
+    #[test]
+    fn new_bounds_hold_at_once() {
+        let now = Instant::now();
+        let mut pacer = Pacer::new(PacingOptions::default());
+        pacer.set_options(PacingOptions { largest: 2, ..PacingOptions::default() });
+        assert_eq!([pacer.begin(now), pacer.begin(now), pacer.begin(now)], [Ok(()), Ok(()), Err(None)]);
+        let slow = PacingOptions { queries_per_second: Some(1.0), burst: 1, ..PacingOptions::default() };
+        pacer.set_options(slow);
+        pacer.finish(now, now, Signal::Answered);
+        assert_eq!(pacer.begin(now), Ok(()));
+        pacer.finish(now, now, Signal::Answered);
+        assert_eq!(pacer.begin(now), Err(Some(now + Duration::from_secs(1))));
     }
 }

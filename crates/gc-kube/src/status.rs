@@ -42,6 +42,8 @@ pub struct DiscoveryStatus {
     /// The groups (`group/version`, or `group`) that the last round could not see, and why. What they serve is
     /// unknown: it is neither watched anew nor forgotten.
     pub failed_groups: BTreeMap<String, String>,
+    /// So many rounds have brought nothing.
+    pub failed_rounds: u64,
 }
 
 /// The states of all watched resources. Shared by everyone who writes or shows them.
@@ -75,7 +77,7 @@ impl StatusBoard {
     pub(crate) fn discovered(&self, failed_groups: BTreeMap<String, String>) -> bool {
         let mut status = self.discovery.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = status.failing.is_some() || status.failed_groups != failed_groups;
-        *status = DiscoveryStatus { ever_done: true, failing: None, failed_groups };
+        (status.ever_done, status.failing, status.failed_groups) = (true, None, failed_groups);
         is_new
     }
 
@@ -84,6 +86,7 @@ impl StatusBoard {
         let mut status = self.discovery.lock().unwrap_or_else(PoisonError::into_inner);
         let since = status.failing.take().map_or_else(SystemTime::now, |(since, _)| since);
         status.failing = Some((since, why.to_owned()));
+        status.failed_rounds += 1;
     }
 
     pub(crate) fn set(&self, id: ResourceId, name: &str, state: SyncState, why: &str) {

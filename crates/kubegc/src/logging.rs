@@ -19,23 +19,33 @@ pub(crate) enum LogFormat {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LogOptions {
     /// Format of the log on standard error
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) log_format: LogFormat,
+    #[arg(long, value_enum)]
+    pub(crate) log_format: Option<LogFormat>,
     /// What is logged, such as `info` or `gc_apiserver=debug`
     #[arg(long, env = "KUBEGC_LOG", default_value = "info")]
     pub(crate) log_level: String,
 }
 
-/// Starts logging. An invalid level is an error.
+/// Starts logging, as text unless something else is asked for. An invalid level is an error.
 pub(crate) fn start(options: &LogOptions) -> anyhow::Result<()> {
-    use anyhow::Context as _;
-    let filter = EnvFilter::try_new(&options.log_level)
-        .with_context(|| format!("--log-level {:?} is not understood", options.log_level))?;
+    start_as(options, options.log_format.unwrap_or_default())
+}
+
+/// The same for what runs unattended: text on a terminal, JSON elsewhere.
+pub(crate) fn start_unattended(options: &LogOptions) -> anyhow::Result<()> {
+    let usual = if std::io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json };
+    start_as(options, options.log_format.unwrap_or(usual))
+}
+
+fn start_as(options: &LogOptions, format: LogFormat) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&options.log_level).map_err(|error| {
+        crate::UsageError::new(format!("--log-level {:?} is not understood: {error}", options.log_level))
+    })?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
-    let installed = match options.log_format {
+    let installed = match format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().try_init(),
     };

@@ -37,6 +37,14 @@ enum Command {
     Up(Box<up::Options>),
     /// The owner-reference collector on any cluster, in place of kube-controller-manager's
     Run(Box<run::Options>),
+    /// Stop everything that a running collector does, at once
+    Pause(run::commands::PauseOptions),
+    /// Let a running collector go on, after a pause or where its breaker has tripped
+    Resume(run::commands::ResumeOptions),
+    /// Is everything that collection needs in order, and what does not get on?
+    Doctor(questions::examine::DoctorOptions),
+    /// What was done and why, from a collector's journal
+    Journal(questions::journal::JournalOptions),
     /// What hangs on an object, as a tree
     Tree(questions::TreeOptions),
     /// Why an object is, or is not, collected
@@ -51,24 +59,34 @@ enum Command {
 }
 
 /// Reads the command line. Called `kubectl-gc`, the binary is kubectl's plugin, and its help says so.
-fn command_line() -> CommandLine {
+fn command_line() -> (CommandLine, run::Given) {
     let called = std::env::args_os().next().unwrap_or_default();
     let is_plugin = std::path::Path::new(&called)
         .file_stem()
         .is_some_and(|name| name == "kubectl-gc" || name == "kubectl_gc");
-    if !is_plugin {
-        return CommandLine::parse();
+    let mut command = CommandLine::command().mut_subcommand("run", |run| {
+        // On a cluster, the other collectors stay kube-controller-manager's until they are asked for here.
+        run.mut_arg("controllers", |argument| argument.default_value(run::DEFAULT_CONTROLLERS))
+    });
+    if is_plugin {
+        command = command.bin_name("kubectl gc");
     }
-    let matches = CommandLine::command().bin_name("kubectl gc").get_matches();
-    CommandLine::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let matches = command.get_matches();
+    let given = matches.subcommand_matches("run").map(run::Given::of).unwrap_or_default();
+    (CommandLine::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()), given)
 }
 
 fn main() -> ExitCode {
-    let done = match command_line().command {
+    let (options, given) = command_line();
+    let done = match options.command {
         Command::Apiserver(options) => apiserver::run(&options),
         Command::Node(options) => node::run(*options),
         Command::Up(options) => up::run(&options),
-        Command::Run(options) => run::run(&options),
+        Command::Run(options) => run::run(&options, &given),
+        Command::Pause(options) => run::commands::pause(&options),
+        Command::Resume(options) => run::commands::resume(&options),
+        Command::Doctor(options) => questions::examine::doctor(&options),
+        Command::Journal(options) => questions::journal::journal(&options),
         Command::Tree(options) => questions::tree(&options),
         Command::Why(options) => questions::why(&options),
         Command::Stuck(options) => questions::stuck(&options),
@@ -77,6 +95,8 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
+        // It has told what is wrong.
+        Err(error) if error.is::<questions::examine::Unhealthy>() => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error:#}");
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }

@@ -1,6 +1,8 @@
 //! `kubegc run` over TLS against a separate `kubegc apiserver`, and the questions.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
+#[path = "run/safety.rs"]
+mod safety;
 mod support;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -99,9 +101,13 @@ struct Run {
 
 impl Run {
     fn start(server: &Kubegc, arguments: &[&str]) -> Self {
+        Self::with(&server.kubeconfig, arguments)
+    }
+
+    fn with(kubeconfig: &Path, arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_kubegc"))
             .args(["run", "--bind-address", "127.0.0.1:0", "--log-format", "json", "--kubeconfig"])
-            .arg(&server.kubeconfig)
+            .arg(kubeconfig)
             .args(arguments)
             .stderr(Stdio::piped())
             .spawn()

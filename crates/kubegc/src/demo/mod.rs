@@ -38,7 +38,7 @@ pub(crate) struct Options {
 
 /// Plays it. Fails if an end state is not as it should be.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    logging::start(&LogOptions { log_format: LogFormat::Text, log_level: options.log_level.clone() })?;
+    logging::start(&LogOptions { log_format: Some(LogFormat::Text), log_level: options.log_level.clone() })?;
     let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let runtime = up::runtime()?;
     let wrong = runtime.block_on(async {

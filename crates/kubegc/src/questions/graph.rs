@@ -52,6 +52,13 @@ const SHORT_NAMES: [(&str, &str); 28] = [
     ("svc", "services"),
 ];
 
+/// What people call a resource, in lower case, with kubectl's short names written out.
+pub(super) fn long_name(called: &str) -> String {
+    let called = called.to_lowercase();
+    let long = SHORT_NAMES.iter().find(|(short, _)| *short == called).map(|(_, long)| (*long).to_owned());
+    long.unwrap_or(called)
+}
+
 /// What has been loaded, and what is asked for and not answered.
 #[derive(Debug, Default)]
 struct Progress {
@@ -116,6 +123,8 @@ pub(super) struct Graph {
     pub(super) table: ResourceTable,
     /// What could not be loaded, in words.
     pub(super) missing: Vec<String>,
+    /// The groups that discovery could not see, with why.
+    pub(super) undiscovered: std::collections::BTreeMap<String, String>,
     namespace: String,
 }
 
@@ -150,7 +159,8 @@ impl Graph {
         if table.all().is_empty() {
             bail!("nothing could be discovered within {} s", patience.as_secs());
         }
-        Ok(Self { engine: reader.engine, table, missing, namespace })
+        let undiscovered = board.discovery().failed_groups;
+        Ok(Self { engine: reader.engine, table, missing, undiscovered, namespace })
     }
 
     /// The object that people mean.
@@ -177,12 +187,10 @@ impl Graph {
     /// Resources that are called so: by plural name, kind or short name, with or without group. The core group
     /// comes first.
     fn resources(&self, called: &str) -> Vec<Arc<Route>> {
-        let called = called.to_lowercase();
-        let called =
-            SHORT_NAMES.iter().find(|(short, _)| *short == called).map_or(&*called, |(_, long)| *long);
+        let called = long_name(called);
         let (name, group) = match called.split_once('.') {
             Some((name, group)) => (name, Some(group)),
-            None => (called, None),
+            None => (&*called, None),
         };
         let mut routes = self.table.all();
         routes.retain(|route| {

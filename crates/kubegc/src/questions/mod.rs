@@ -1,7 +1,10 @@
 //! Questions to any cluster, answered from the same graph that the collector decides by: `tree`, `why`, `stuck`,
 //! `plan delete`. They read metadata and change nothing.
 
+mod doctor;
+pub(crate) mod examine;
 mod graph;
+pub(crate) mod journal;
 mod show;
 
 use std::io::Write as _;
@@ -71,6 +74,9 @@ pub(crate) struct TreeOptions {
 pub(crate) struct WhyOptions {
     #[command(flatten)]
     subject: Subject,
+    /// Where to look if the object is gone: the journal of `kubegc run --journal FILE`
+    #[arg(long, value_name = "FILE", env = "KUBEGC_JOURNAL")]
+    journal: Option<PathBuf>,
 }
 
 /// Options of `kubegc stuck`.
@@ -120,9 +126,24 @@ pub(crate) fn tree(options: &TreeOptions) -> anyhow::Result<()> {
 
 /// `kubegc why`
 pub(crate) fn why(options: &WhyOptions) -> anyhow::Result<()> {
-    let (graph, uid) = load_with(&options.subject)?;
-    let Some(why) = graph.engine.why(&uid) else { bail!("the object is gone") };
-    answer(&options.subject.common, || show::why_value(&why), |out| show::why(&why, out))
+    let subject = &options.subject;
+    let (kind, name) = subject.parts()?;
+    let graph = load(&subject.common)?;
+    let missing = match graph.find(kind, subject.namespace.as_deref(), name) {
+        Ok(uid) => match graph.engine.why(&uid) {
+            Some(why) => {
+                return answer(&subject.common, || show::why_value(&why), |out| show::why(&why, out));
+            }
+            None => anyhow::anyhow!("the object is gone"),
+        },
+        Err(error) => error,
+    };
+    let Some(file) = &options.journal else {
+        return Err(missing);
+    };
+    let namespace = subject.namespace.as_deref();
+    let gone = journal::why_gone(file, journal::Object::named(namespace, kind, name), &subject.object)?;
+    answer(&subject.common, || gone.clone(), |out| journal::why_gone_text(&gone, out))
 }
 
 /// `kubegc stuck`
@@ -175,14 +196,16 @@ fn load(common: &Common) -> anyhow::Result<Graph> {
     Ok(graph)
 }
 
+impl Subject {
+    fn parts(&self) -> Result<(&str, &str), UsageError> {
+        let parts = self.object.split_once('/').filter(|(kind, name)| !kind.is_empty() && !name.is_empty());
+        parts
+            .ok_or_else(|| UsageError::new(format!("{:?} is not KIND/NAME, such as deploy/web", self.object)))
+    }
+}
+
 fn load_with(subject: &Subject) -> anyhow::Result<(Graph, gc_types::Uid)> {
-    let Some((kind, name)) =
-        subject.object.split_once('/').filter(|(kind, name)| !kind.is_empty() && !name.is_empty())
-    else {
-        return Err(
-            UsageError::new(format!("{:?} is not KIND/NAME, such as deploy/web", subject.object)).into()
-        );
-    };
+    let (kind, name) = subject.parts()?;
     let graph = load(&subject.common)?;
     let uid = graph.find(kind, subject.namespace.as_deref(), name)?;
     Ok((graph, uid))
@@ -199,7 +222,11 @@ fn answer(
         Format::Json => writeln!(out, "{}", serde_json::to_string_pretty(&value())?)?,
         Format::Yaml => write!(out, "{}", serde_yaml_ng::to_string(&value())?)?,
     }
-    match std::io::stdout().write_all(&out) {
+    print(&out)
+}
+
+fn print(out: &[u8]) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(out) {
         // Whoever reads may have read enough.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),

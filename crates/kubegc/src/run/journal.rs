@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use gc_kube::breaker::Trip;
 use gc_kube::{Observer, ResourceTable};
 use gc_types::{
     Change, Effect, FinalizerName, HeldBy, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Request,
@@ -21,7 +22,7 @@ use serde_json::{Map, Value, json};
 const QUEUED_ENTRIES: usize = 8192;
 
 /// Where and how much.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct JournalOptions {
     pub(super) file: PathBuf,
     pub(super) largest_bytes: u64,
@@ -65,14 +66,35 @@ impl Journal {
     }
 }
 
-impl Observer for Journal {
-    fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
-        let entry = entry(effect, outcome, round_trips, took, &self.table);
+impl Journal {
+    /// Notes something that is no effect. The time is added.
+    pub(super) fn record(&self, mut entry: Value) {
+        entry["time"] = now().into();
+        self.take(entry);
+    }
+
+    fn take(&self, entry: Value) {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.as_ref().is_some_and(|queue| queue.try_send(entry).is_err()) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+impl Observer for Journal {
+    fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
+        self.take(entry(effect, outcome, round_trips, took, &self.table));
+    }
+
+    fn tripped(&self, trip: &Trip) {
+        self.record(json!({
+            "verb": "stop", "outcome": "tripped", "resource": &*trip.resource, "verdict": &*trip.why,
+        }));
+    }
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
 fn drain(entries: &Receiver<Value>, file: &mut RotatedFile) {
@@ -202,6 +224,9 @@ pub(crate) fn request_value(request: &Request, table: &ResourceTable) -> Map<Str
     let resource_name = |id| table.get(id).map_or_else(String::new, |route| route.display_name());
     if let Some(key) = subject(request) {
         set("resource", resource_name(key.resource).into());
+        if let Some(route) = table.get(key.resource) {
+            set("kind", (*route.info.kind).into());
+        }
         set("namespace", (*key.namespace).into());
         set("name", (*key.name).into());
     }
@@ -273,7 +298,7 @@ fn entry(
         _ => (None, None),
     };
     let rest = json!({
-        "time": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
+        "time": now(),
         "effect": effect.id.0, "verdict": effect.reason.verdict.to_string(), "owners": owners,
         "evidence": evidence, "outcome": word(outcome), "requests": round_trips,
         "durationSeconds": took.as_secs_f64(),

@@ -1,6 +1,6 @@
 //! Leader election at work: the Lease over the API, and who may act until when.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use gc_kube::ApiClient;
@@ -9,6 +9,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::control::{Control, LeaseName};
 use super::election::{Election, Record, Step};
 use super::preflight::Forbidden;
 
@@ -18,8 +19,7 @@ const JITTER: f64 = 1.2;
 /// Settings of the election, named as upstream's flags.
 #[derive(Clone, Debug)]
 pub(super) struct LeaseOptions {
-    pub(super) namespace: String,
-    pub(super) name: String,
+    pub(super) lease: LeaseName,
     pub(super) lease_duration: Duration,
     pub(super) renew_deadline: Duration,
     pub(super) retry_period: Duration,
@@ -47,30 +47,68 @@ impl LeaseOptions {
     }
 }
 
-/// Whether this process may act. Shared by the election, which sets it, and everything that asks.
+/// Whether this process may act. Shared by the election and the orders on the Lease, which set it, and everything that
+/// asks.
 #[derive(Clone, Debug)]
 pub(super) struct Leadership {
-    until: Arc<Mutex<Option<Instant>>>,
+    state: Arc<Mutex<State>>,
     held: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Until when we lead, if we do.
+    until: Option<Instant>,
+    /// An operator has stopped everything.
+    paused: bool,
+}
+
+impl State {
+    fn is_held(&self) -> bool {
+        self.until.is_none() || self.paused
+    }
 }
 
 impl Leadership {
     /// Nobody leads yet.
     pub(super) fn none() -> Self {
-        Self { until: Arc::default(), held: watch::Sender::new(true) }
+        Self { state: Arc::default(), held: watch::Sender::new(true) }
     }
 
     /// Without an election: always.
     pub(super) fn always() -> Self {
         // Far beyond the life of a process, and far within what a clock can hold.
-        let until = Instant::now() + Duration::from_hours(876_000);
-        Self { until: Arc::new(Mutex::new(Some(until))), held: watch::Sender::new(false) }
+        let until = Some(Instant::now() + Duration::from_hours(876_000));
+        let state = Arc::new(Mutex::new(State { until, paused: false }));
+        Self { state, held: watch::Sender::new(false) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        let is_held = state.is_held();
+        self.held.send_if_modified(|held| std::mem::replace(held, is_held) != is_held);
     }
 
     /// Whether a request that changes something may go now. A process that was stopped for a while finds here that
     /// its time is over, before it finds out anything else.
     pub(super) fn may_act(&self) -> bool {
-        self.until.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| Instant::now() < until)
+        let state = self.lock();
+        !state.paused && state.until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Whether we lead, paused or not.
+    pub(super) fn leads(&self) -> bool {
+        self.lock().until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Whether our time is over and nobody has drawn the consequences yet.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.lock().until.is_some_and(|until| Instant::now() >= until)
     }
 
     /// True while the collector is to hold its effects.
@@ -78,14 +116,17 @@ impl Leadership {
         self.held.subscribe()
     }
 
+    /// Stops or goes on by an operator's order.
+    pub(super) fn pause(&self, paused: bool) {
+        self.change(|state| state.paused = paused);
+    }
+
     fn lead_until(&self, until: Instant) {
-        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
-        self.held.send_replace(false);
+        self.change(|state| state.until = Some(until));
     }
 
     fn stop(&self) {
-        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.held.send_replace(true);
+        self.change(|state| state.until = None);
     }
 }
 
@@ -130,9 +171,10 @@ pub(super) struct Candidate {
     client: ApiClient,
     options: LeaseOptions,
     election: Election,
+    control: Control,
     leadership: Leadership,
-    /// Version of the Lease as we last read or wrote it.
-    version: Option<String>,
+    /// Metadata of the Lease as we last read or wrote it: its version, and what others have put there.
+    metadata: Option<Value>,
 }
 
 impl Candidate {
@@ -140,14 +182,15 @@ impl Candidate {
         client: ApiClient,
         options: LeaseOptions,
         identity: String,
+        control: Control,
         leadership: Leadership,
     ) -> Self {
         let election = Election::new(identity, options.lease_duration);
-        Self { client, options, election, leadership, version: None }
+        Self { client, options, election, control, leadership, metadata: None }
     }
 
     fn title(&self) -> String {
-        format!("{}/{}", self.options.namespace, self.options.name)
+        format!("{}/{}", self.options.lease.namespace, self.options.lease.name)
     }
 
     /// Waits for the Lease. Returns when it is ours, or with what makes waiting useless.
@@ -217,8 +260,8 @@ impl Candidate {
     pub(super) async fn release(mut self) {
         self.leadership.stop();
         let Some(record) = self.election.release(jiff::Timestamp::now()) else { return };
-        let Some(version) = self.version.take() else { return };
-        match self.write(&record, Some(&version)).await {
+        let Some(metadata) = self.metadata.take() else { return };
+        match self.write(&record, Some(&metadata)).await {
             Ok(answer) if answer.head.status.is_success() => {
                 tracing::info!(lease = %self.title(), "released");
             }
@@ -231,9 +274,9 @@ impl Candidate {
 
     async fn attempt(&mut self) -> Result<Tried, LeaseError> {
         // A leader writes at once; only if that fails does it look.
-        if let (Some(record), Some(version)) =
-            (self.election.renewal(jiff::Timestamp::now()), self.version.clone())
-            && let Ok(answer) = self.write(&record, Some(&version)).await
+        if let (Some(record), Some(metadata)) =
+            (self.election.renewal(jiff::Timestamp::now()), self.metadata.clone())
+            && let Ok(answer) = self.write(&record, Some(&metadata)).await
             && answer.head.status.is_success()
         {
             self.took(record, &answer);
@@ -243,7 +286,7 @@ impl Candidate {
             Ok(answer) if answer.head.status == StatusCode::NOT_FOUND => None,
             Ok(answer) if answer.head.status.is_success() => {
                 let lease: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-                self.version = lease["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+                self.saw(&lease);
                 Some(Record::of_lease(&lease))
             }
             Ok(answer) => return self.refused("get", &answer),
@@ -253,8 +296,8 @@ impl Candidate {
         let Step::Write(record) = self.election.step(read, Instant::now(), jiff::Timestamp::now()) else {
             return Ok(Tried::HeldByOther);
         };
-        let version = if is_new { None } else { self.version.clone() };
-        match self.write(&record, version.as_deref()).await {
+        let metadata = if is_new { None } else { self.metadata.clone() };
+        match self.write(&record, metadata.as_ref()).await {
             Ok(answer) if answer.head.status.is_success() => {
                 self.took(record, &answer);
                 Ok(Tried::Holds)
@@ -270,8 +313,18 @@ impl Candidate {
 
     fn took(&mut self, record: Record, answer: &Answer) {
         let lease: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        self.version = lease["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+        self.saw(&lease);
         self.election.wrote(record, Instant::now());
+    }
+
+    /// What others have written on the Lease stays there, and is obeyed before we act.
+    fn saw(&mut self, lease: &Value) {
+        let mut metadata = lease["metadata"].clone();
+        if let Some(fields) = metadata.as_object_mut() {
+            fields.remove("managedFields");
+            self.metadata = Some(metadata);
+        }
+        self.control.saw(lease);
     }
 
     fn refused(&self, verb: &'static str, answer: &Answer) -> Result<Tried, LeaseError> {
@@ -281,7 +334,7 @@ impl Candidate {
                 verbs: vec![verb.into()],
                 group: "coordination.k8s.io".into(),
                 resource: "leases".into(),
-                namespace: self.options.namespace.clone(),
+                namespace: self.options.lease.namespace.clone(),
             }
             .into()),
             StatusCode::UNAUTHORIZED => Err(LeaseError::Unauthorized(message)),
@@ -290,26 +343,21 @@ impl Candidate {
     }
 
     fn path(&self, named: bool) -> String {
-        let LeaseOptions { namespace, name, .. } = &self.options;
+        let LeaseName { namespace, name } = &self.options.lease;
         let collection = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
         if named { format!("{collection}/{name}") } else { collection }
     }
 
-    /// Creates the Lease, or (with the version that is to be replaced) updates it.
-    async fn write(&self, record: &Record, version: Option<&str>) -> Result<Answer, RequestError> {
-        let mut lease = json!({
+    /// Creates the Lease, or (with the metadata of the one that is to be replaced) updates it.
+    async fn write(&self, record: &Record, metadata: Option<&Value>) -> Result<Answer, RequestError> {
+        let LeaseName { namespace, name } = &self.options.lease;
+        let fresh = || json!({"name": name, "namespace": namespace});
+        let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": self.options.name, "namespace": self.options.namespace},
-            "spec": record.spec(),
+            "metadata": metadata.cloned().unwrap_or_else(fresh), "spec": record.spec(),
         });
-        let method = match version {
-            Some(version) => {
-                lease["metadata"]["resourceVersion"] = version.into();
-                Method::PUT
-            }
-            None => Method::POST,
-        };
-        self.send(method, &self.path(version.is_some()), Some(&lease)).await
+        let method = if metadata.is_some() { Method::PUT } else { Method::POST };
+        self.send(method, &self.path(metadata.is_some()), Some(&lease)).await
     }
 
     async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, RequestError> {

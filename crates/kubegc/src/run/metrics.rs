@@ -4,19 +4,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use gc_kube::breaker::{SharedBreaker, Trip};
 use gc_kube::pacing::PacingState;
-use gc_kube::{Observer, StatusBoard, SyncState};
-use gc_types::{Effect, Event, Outcome, Request, ResourceId, Timestamp, Uid};
+use gc_kube::{Observer, ResourceTable, StatusBoard, SyncState};
+use gc_types::{Effect, Event, HeldBy, Outcome, Request, ResourceId, Timestamp, Uid};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::sync::watch;
 
+use super::control::Orders;
 use super::journal::{Journal, verb, word};
 use super::lease::Leadership;
+use super::observe;
+use super::work_queue::WorkQueues;
 use crate::operations::{Page, Pages};
 
 /// The engine, for the collector and for whoever asks it. Each event or question holds it for its own duration.
@@ -30,7 +35,7 @@ impl Default for SharedEngine {
 }
 
 impl SharedEngine {
-    fn lock(&self) -> MutexGuard<'_, gc_ownership::Engine> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, gc_ownership::Engine> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -53,10 +58,19 @@ impl gc_kube::Engine for SharedEngine {
     }
 }
 
-/// Label of the work queues: upstream's names for them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NameLabel {
+struct LeaseLabel {
     name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResourceLabel {
+    resource: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -95,9 +109,8 @@ impl Default for Latencies {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Metrics {
     sync_errors: Counter,
-    queue_depth: Family<NameLabel, Gauge>,
-    queue_retries: Family<NameLabel, Counter>,
-    leader: Family<NameLabel, Gauge>,
+    queues: WorkQueues,
+    leader: Family<LeaseLabel, Gauge>,
     verdicts: Family<VerdictLabels, Counter>,
     effects: Family<OutcomeLabels, Counter>,
     requests: Family<VerbLabel, Counter>,
@@ -117,11 +130,16 @@ pub(super) struct Metrics {
     pacing_latency: Gauge<f64, AtomicU64>,
     resources: Family<ResourceLabels, Gauge<f64, AtomicU64>>,
     journal_dropped: Gauge,
+    held: Gauge,
+    paused: Gauge,
+    breaker_trips: Counter,
+    breaker_tripped: Family<ResourceLabel, Gauge>,
+    agreements: Family<KindLabel, Counter>,
+    disagreements: Family<KindLabel, Counter>,
+    uncompared: Gauge,
+    undiscovered: Gauge,
     lease: String,
 }
-
-/// Upstream's name for what has to be looked at.
-const DELETE_QUEUE: &str = "garbage_collector_attempt_to_delete";
 
 impl Metrics {
     /// Registers them.
@@ -134,12 +152,7 @@ impl Metrics {
             "Number of garbage collector resources sync errors",
             m.sync_errors,
         );
-        registry.register("workqueue_depth", "Current depth of workqueue", m.queue_depth);
-        registry.register(
-            "workqueue_retries",
-            "Total number of retries handled by workqueue",
-            m.queue_retries,
-        );
+        m.queues.register(&mut registry);
         registry.register(
             "leader_election_master_status",
             "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates \
@@ -185,7 +198,55 @@ impl Metrics {
             "Entries that the journal had no room for",
             m.journal_dropped,
         );
+        registry.register("kubegc_held", "Objects whose effect is held", m.held);
+        registry.register("kubegc_paused", "Whether an operator has paused everything", m.paused);
+        registry.register(
+            "kubegc_breaker_trips",
+            "How often the breaker has stopped a resource",
+            m.breaker_trips,
+        );
+        registry.register(
+            "kubegc_breaker_tripped",
+            "Resources that the breaker has stopped",
+            m.breaker_tripped,
+        );
+        registry.register(
+            "kubegc_observe_agreements",
+            "What another collector did as we would have, by kind",
+            m.agreements,
+        );
+        registry.register(
+            "kubegc_observe_disagreements",
+            "What another collector did otherwise, by kind",
+            m.disagreements,
+        );
+        registry.register("kubegc_observe_uncompared", "What an observation had no room for", m.uncompared);
+        registry.register(
+            "kubegc_discovery_failed_groups",
+            "API groups whose resources cannot be seen",
+            m.undiscovered,
+        );
+        // So that alerts see them before anything has happened.
+        for kind in observe::DISAGREEMENTS {
+            metrics.disagreements.get_or_create(&KindLabel { kind }).inc_by(0);
+        }
         (metrics, Arc::new(registry))
+    }
+
+    /// Counts effects as items of upstream's queues.
+    pub(super) fn queues(&self) -> WorkQueues {
+        self.queues.clone()
+    }
+
+    /// An observation has come to a judgement.
+    pub(super) fn compared(&self, agreed: bool, kind: &'static str) {
+        let family = if agreed { &self.agreements } else { &self.disagreements };
+        family.get_or_create(&KindLabel { kind }).inc();
+    }
+
+    /// So much could not be compared so far.
+    pub(super) fn uncompared(&self, number: u64) {
+        self.uncompared.set(i64::try_from(number).unwrap_or(i64::MAX));
     }
 }
 
@@ -202,6 +263,10 @@ impl Observer for Metrics {
         self.verdicts.get_or_create(&labels).inc();
     }
 
+    fn tripped(&self, _trip: &Trip) {
+        self.breaker_trips.inc();
+    }
+
     fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
         let verb = verb(&effect.request);
         self.effects.get_or_create(&OutcomeLabels { verb, outcome: word(outcome) }).inc();
@@ -211,9 +276,6 @@ impl Observer for Metrics {
         }
         if matches!((&effect.request, outcome), (Request::Delete { .. }, Outcome::Applied(_))) {
             self.deletions.inc();
-        }
-        if matches!(outcome, Outcome::Conflict | Outcome::Refused { .. } | Outcome::Failed { .. }) {
-            self.queue_retries.get_or_create(&NameLabel { name: DELETE_QUEUE.into() }).inc();
         }
     }
 }
@@ -226,6 +288,12 @@ pub(super) struct RunPages {
     pub(super) metrics: Metrics,
     pub(super) leadership: Leadership,
     pub(super) journal: Option<Arc<Journal>>,
+    pub(super) breaker: SharedBreaker,
+    pub(super) orders: watch::Receiver<Orders>,
+    pub(super) holding: watch::Receiver<Option<HeldBy>>,
+    pub(super) table: ResourceTable,
+    /// Failed rounds of discovery that were counted.
+    pub(super) failed_rounds: AtomicU64,
 }
 
 fn state_name(state: SyncState) -> &'static str {
@@ -255,9 +323,23 @@ impl Pages for RunPages {
         metrics.oldest_waiting.set(Duration::from_millis(oldest).as_secs_f64());
         metrics.gaps_given_up.set(i64::try_from(stats.gaps_given_up).unwrap_or(i64::MAX));
         metrics.unknown_kinds.set(count(stats.unknown_kind_references));
-        metrics.queue_depth.get_or_create(&NameLabel { name: DELETE_QUEUE.into() }).set(count(stats.queued));
-        let leads = i64::from(self.leadership.may_act());
-        metrics.leader.get_or_create(&NameLabel { name: metrics.lease.clone() }).set(leads);
+        metrics.queues.refresh(count(stats.queued));
+        metrics.held.set(count(stats.held));
+        let leads = i64::from(self.leadership.leads());
+        metrics.leader.get_or_create(&LeaseLabel { name: metrics.lease.clone() }).set(leads);
+        metrics.paused.set(i64::from(self.orders.borrow().paused.is_some()));
+        metrics.breaker_tripped.clear();
+        for trip in self.breaker.lock().tripped() {
+            metrics
+                .breaker_tripped
+                .get_or_create(&ResourceLabel { resource: trip.resource.to_string() })
+                .set(1);
+        }
+        let discovery = self.board.discovery();
+        metrics.undiscovered.set(count(discovery.failed_groups.len()));
+        // Upstream counts a round of discovery that brought nothing, too.
+        let failed_rounds = self.failed_rounds.swap(discovery.failed_rounds, Ordering::Relaxed);
+        metrics.sync_errors.inc_by(discovery.failed_rounds.saturating_sub(failed_rounds));
         let pacing = *self.pacing.borrow();
         metrics.pacing_limit.set(count(pacing.limit));
         metrics.pacing_in_flight.set(count(pacing.in_flight));
@@ -276,9 +358,8 @@ impl Pages for RunPages {
     }
 
     fn unhealthy(&self) -> Option<String> {
-        let leads = !*self.leadership.held().borrow();
         // A leader past its time that has not ended by itself is stuck.
-        (leads && !self.leadership.may_act()).then(|| "the lease is not renewed".into())
+        self.leadership.is_overdue().then(|| "the lease is not renewed".into())
     }
 
     fn page(&self, path: &str, query: &str) -> Option<Page> {
@@ -296,20 +377,54 @@ impl Pages for RunPages {
                 Some(Page { content_type: "application/json", body })
             }
             "/debug/kubegc/resources" => {
-                let resources: Vec<_> = self
-                    .board
-                    .all()
-                    .into_values()
-                    .map(|status| {
-                        let since = jiff::Timestamp::try_from(status.since).unwrap_or_default();
-                        json!({"resource": status.name, "state": state_name(status.state),
-                               "since": since.to_string(), "why": status.why})
-                    })
-                    .collect();
-                let body = json!({"leading": self.leadership.may_act(), "resources": resources}).to_string();
-                Some(Page { content_type: "application/json", body })
+                Some(Page { content_type: "application/json", body: self.resources().to_string() })
             }
             _ => None,
         }
+    }
+}
+
+impl RunPages {
+    /// How each resource, and everything that stops collection, is doing.
+    fn resources(&self) -> Value {
+        let time = |at: SystemTime| jiff::Timestamp::try_from(at).unwrap_or_default().to_string();
+        let routes = self.table.all();
+        let engine = self.engine.lock();
+        let watched: Vec<Value> = self
+            .board
+            .all()
+            .into_iter()
+            .map(|(id, status)| {
+                json!({"resource": status.name, "state": state_name(status.state), "since": time(status.since),
+                       "why": status.why, "objects": engine.objects_of(id)})
+            })
+            .collect();
+        drop(engine);
+        let ignored: Vec<&str> =
+            routes.iter().filter(|route| !route.info.watched).map(|route| &*route.name).collect();
+        let discovery = self.board.discovery();
+        let failing = discovery.failing.map(|(since, why)| json!({"since": time(since), "why": why}));
+        let orders = self.orders.borrow().clone();
+        let breaker = self.breaker.lock();
+        let tripped: Vec<Value> = breaker
+            .tripped()
+            .into_iter()
+            .map(|trip| {
+                let since = jiff::Timestamp::from_millisecond(trip.since.0).unwrap_or_default().to_string();
+                json!({"resource": &*trip.resource, "since": since, "why": &*trip.why})
+            })
+            .collect();
+        let kept: Vec<&str> = breaker.kept().iter().map(|resource| &**resource).collect();
+        let mode = match *self.holding.borrow() {
+            Some(HeldBy::DryRun) => "dry-run",
+            Some(_) => "observe",
+            None => "act",
+        };
+        json!({
+            "version": env!("CARGO_PKG_VERSION"), "leading": self.leadership.leads(), "mode": mode,
+            "paused": orders.paused, "resources": watched, "notWatched": ignored,
+            "discovery": {"failing": failing, "failedGroups": discovery.failed_groups},
+            "breaker": {"tripped": tripped, "kept": kept},
+        })
     }
 }

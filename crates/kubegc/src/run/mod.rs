@@ -1,126 +1,53 @@
-//! `kubegc run`: the owner-reference collector on any cluster.
+//! `kubegc run`: the collectors on any cluster.
 
+pub(crate) mod commands;
+mod config;
+pub(crate) mod control;
 mod election;
 mod journal;
 mod lease;
 mod metrics;
+mod observe;
+mod options;
 pub(crate) mod preflight;
 mod report;
+mod work_queue;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::{ArgAction, Args};
+use gc_kube::breaker::{Breaker, SharedBreaker};
 use gc_kube::pacing::PacingOptions;
-use gc_kube::{ApiClient, Collector, CollectorOptions, Observer, StatusBoard, SyncState};
-use gc_types::GoDuration;
+use gc_kube::{ApiClient, Collector, Observer, ResourceTable, StatusBoard, SyncState};
+use gc_retention::permissions::Controller;
+use gc_types::HeldBy;
+use tokio::signal::unix::{Signal, SignalKind};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::UsageError;
 use crate::apiserver;
-use crate::logging::{self, LogOptions};
+use crate::collectors::{RunningCollectors, Surroundings};
+use crate::logging;
 use crate::operations::{self, Shown};
-use journal::{Journal, JournalOptions};
+use control::Control;
+use journal::Journal;
 pub(crate) use journal::{request_value, verb, word};
-use lease::{Candidate, Leadership, LeaseOptions};
+use lease::{Candidate, Leadership};
 use metrics::{Metrics, RunPages, SharedEngine};
+use observe::Observation;
+pub(crate) use options::{DEFAULT_CONTROLLERS, Given, LeaseFlags, Options};
+use options::{Mode, Settings};
 use report::{DryRunReport, LogDecisions, Together};
 
 /// How often readiness is looked at until it is there.
 const READINESS_PAUSE: Duration = Duration::from_millis(50);
-/// Upstream's default of `--kube-api-burst`.
-const DEFAULT_BURST: u32 = 30;
-
-/// Options of `kubegc run`.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct Options {
-    /// The cluster [default: $KUBECONFIG, ~/.kube/config, or the service account of this pod]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Perform nothing and report everything; takes no lease
-    #[arg(long)]
-    dry_run: bool,
-    /// Requests in flight at most [default: as many as the server carries, up to 128]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    concurrent_gc_syncs: Option<u16>,
-    /// Requests per second at most [default: no fixed rate]
-    #[arg(long, value_name = "RATE")]
-    kube_api_qps: Option<f64>,
-    /// Requests at once on top of --kube-api-qps
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_BURST, requires = "kube_api_qps")]
-    kube_api_burst: u32,
-    /// Where to serve metrics, health and debugging
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10357")]
-    bind_address: SocketAddr,
-    /// Act only while holding a Lease, so that replicas can stand by
-    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", action = ArgAction::Set)]
-    leader_elect: bool,
-    /// How long standbys wait for a leader that no longer renews
-    #[arg(long, value_name = "DURATION", default_value = "15s")]
-    leader_elect_lease_duration: String,
-    /// A leader that has not renewed for so long stops
-    #[arg(long, value_name = "DURATION", default_value = "10s")]
-    leader_elect_renew_deadline: String,
-    /// Time between tries to get or renew the lease
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
-    leader_elect_retry_period: String,
-    /// Name of the Lease
-    #[arg(long, value_name = "NAME", default_value = "kubegc-garbage-collector")]
-    leader_elect_resource_name: String,
-    /// Namespace of the Lease
-    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
-    leader_elect_resource_namespace: String,
-    /// Append every effect with its reason and outcome to this file, as JSON lines
-    #[arg(long, value_name = "FILE")]
-    journal: Option<PathBuf>,
-    /// Size at which the journal is put aside and a new one begun, MiB
-    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
-    journal_max_size: u32,
-    /// How many older journals are kept
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    journal_max_files: u32,
-    #[command(flatten)]
-    log: LogOptions,
-}
-
-impl Options {
-    fn lease(&self) -> Result<LeaseOptions, UsageError> {
-        let duration = |flag: &str, text: &str| match text.parse::<GoDuration>() {
-            Ok(duration) => Ok(duration.to_std()),
-            Err(error) => Err(UsageError::new(format!("{flag}: {error}"))),
-        };
-        let options = LeaseOptions {
-            namespace: self.leader_elect_resource_namespace.clone(),
-            name: self.leader_elect_resource_name.clone(),
-            lease_duration: duration("--leader-elect-lease-duration", &self.leader_elect_lease_duration)?,
-            renew_deadline: duration("--leader-elect-renew-deadline", &self.leader_elect_renew_deadline)?,
-            retry_period: duration("--leader-elect-retry-period", &self.leader_elect_retry_period)?,
-        };
-        options.check().map_err(UsageError::new)?;
-        Ok(options)
-    }
-
-    fn collector(&self) -> Result<CollectorOptions, UsageError> {
-        let mut pacing = PacingOptions { burst: self.kube_api_burst, ..PacingOptions::default() };
-        if let Some(rate) = self.kube_api_qps {
-            if !rate.is_finite() || rate <= 0.0 {
-                return Err(UsageError::new(
-                    "--kube-api-qps must be more than 0; leave it out for no fixed rate",
-                ));
-            }
-            pacing.queries_per_second = Some(rate);
-        }
-        if let Some(largest) = self.concurrent_gc_syncs.map(usize::from) {
-            pacing.largest = largest;
-            pacing.initial = pacing.initial.min(largest);
-        }
-        Ok(CollectorOptions { dry_run: self.dry_run, pacing, ..CollectorOptions::default() })
-    }
-}
+/// A terminating namespace is left alone for so long first: other servers may not know yet that it terminates
+/// (spec `api-deletion.md`, 12.5).
+const NAMESPACE_SETTLE: Duration = Duration::from_secs(5);
 
 /// The client of a kubeconfig, or of where we are. An unusable configuration is a usage error.
 pub(crate) async fn connect(kubeconfig: Option<&PathBuf>) -> anyhow::Result<ApiClient> {
@@ -139,12 +66,15 @@ pub(crate) async fn connect(kubeconfig: Option<&PathBuf>) -> anyhow::Result<ApiC
 }
 
 /// Runs until SIGINT or SIGTERM, or until the lease is lost (an error).
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    logging::start(&options.log)?;
-    let (lease, collector) = (options.lease()?, options.collector()?);
+pub(crate) fn run(options: &Options, given: &Given) -> anyhow::Result<()> {
+    logging::start_unattended(&options.log)?;
+    let settings = Settings::resolve(options, given)?;
+    for notice in &settings.notices {
+        tracing::info!("{notice}");
+    }
     apiserver::raise_file_limit();
     let runtime = crate::up::runtime()?;
-    let done = runtime.block_on(collect(options, lease, collector));
+    let done = runtime.block_on(collect(options, given, settings));
     // Whatever still runs is not waited for: after a lost lease nothing may be sent.
     runtime.shutdown_timeout(Duration::from_millis(200));
     done
@@ -156,68 +86,101 @@ enum End {
     Lost(lease::LeaseError),
 }
 
-async fn collect(
-    options: &Options,
-    lease: LeaseOptions,
-    collector_options: CollectorOptions,
-) -> anyhow::Result<()> {
-    let mut ended = apiserver::stop_signals()?;
-    let client = connect(options.kubeconfig.as_ref()).await?;
-    let elects = options.leader_elect && !options.dry_run;
-    let leadership = if elects { Leadership::none() } else { Leadership::always() };
-    let permission = leadership.clone();
-    let gated = client.gated(move || permission.may_act());
-    let collector = Collector::new(gated, collector_options).held_while(leadership.held());
-    let journal = match &options.journal {
-        None => None,
-        Some(file) => {
-            let largest_bytes = u64::from(options.journal_max_size) << 20;
-            let older_files = options.journal_max_files;
-            let opened = JournalOptions { file: file.clone(), largest_bytes, older_files };
-            Some(Arc::new(Journal::open(opened, collector.table())?))
+/// What may change while running.
+struct Live {
+    breaker: SharedBreaker,
+    pacing: watch::Sender<PacingOptions>,
+    /// What holds all writes, if anything does.
+    holding: watch::Sender<Option<HeldBy>>,
+    leadership: Leadership,
+    control: Control,
+}
+
+impl Live {
+    fn new(settings: &Settings) -> Self {
+        let leadership = if settings.elects() { Leadership::none() } else { Leadership::always() };
+        let breaker = SharedBreaker::new(Breaker::new(settings.breaker));
+        breaker.change(|breaker| breaker.keep(settings.kept_resources.clone()));
+        let holding = match settings.mode {
+            Mode::Act => None,
+            Mode::DryRun => Some(HeldBy::DryRun),
+            Mode::Observe | Mode::ObserveFor(_) => Some(HeldBy::Observe),
+        };
+        Self {
+            pacing: watch::Sender::new(settings.pacing),
+            holding: watch::Sender::new(holding),
+            control: Control::new(leadership.clone(), breaker.clone()),
+            leadership,
+            breaker,
         }
+    }
+}
+
+async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow::Result<()> {
+    let mut ended = apiserver::stop_signals()?;
+    let hangups = tokio::signal::unix::signal(SignalKind::hangup()).context("cannot listen to SIGHUP")?;
+    let client = connect(settings.kubeconfig.as_ref()).await?;
+    let live = Live::new(&settings);
+    let permission = live.leadership.clone();
+    let gated = client.gated(move || permission.may_act());
+    let collector = Collector::new(gated.clone(), settings.collector())
+        .held_while(live.leadership.held())
+        .holding_writes(live.holding.subscribe())
+        .paced_by(live.pacing.subscribe())
+        .guarded_by(live.breaker.clone());
+    let journal = match &settings.journal {
+        None => None,
+        Some(opened) => Some(Arc::new(Journal::open(opened.clone(), collector.table())?)),
     };
     let engine = SharedEngine::default();
-    let (metrics, registry) = Metrics::register(&lease.name);
-    let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::new(metrics.clone())];
-    if options.dry_run {
-        observers.push(Arc::new(DryRunReport::new(collector.table())));
-    } else {
-        observers.push(Arc::new(LogDecisions::new(collector.table())));
-    }
-    if let Some(journal) = &journal {
-        let journal: Arc<dyn Observer> = Arc::<Journal>::clone(journal);
-        observers.push(journal);
-    }
-    let ready = Arc::new(AtomicBool::new(false));
+    let (metrics, registry) = Metrics::register(&settings.lease.lease.name);
+    let mut tasks = JoinSet::new();
+    let observers = observers(&settings, &engine, &metrics, journal.as_ref(), collector.table(), &mut tasks);
+    let ready = Arc::new(AtomicBool::new(!settings.collects_by_owners()));
     let pages = RunPages {
         engine: engine.clone(),
         board: collector.board(),
         pacing: collector.pacing(),
         metrics,
-        leadership: leadership.clone(),
+        leadership: live.leadership.clone(),
         journal: journal.clone(),
+        breaker: live.breaker.clone(),
+        orders: live.control.orders(),
+        holding: live.holding.subscribe(),
+        table: collector.table(),
+        failed_rounds: AtomicU64::new(0),
     };
     let shown = Shown { metrics: registry, ready: Arc::clone(&ready), pages: Some(Arc::new(pages)) };
-    let address = operations::serve(options.bind_address, shown).await?;
-    tracing::info!(%address, server = client.address(), dry_run = options.dry_run, "kubegc run");
+    let address = operations::serve(settings.bind_address, shown).await?;
+    tracing::info!(%address, server = client.address(), mode = ?settings.mode, "kubegc run");
 
     // Until the server is there and lets us, nothing else makes sense; but a signal ends the wait.
+    let reads_only = matches!(settings.mode, Mode::DryRun | Mode::Observe);
     let checked = async {
         preflight::reach(&client, true).await?;
-        preflight::check_permissions(&client, options.dry_run).await
+        preflight::check_version(&client).await;
+        preflight::check_permissions(&client, reads_only).await
     };
     tokio::select! {
         checked = checked => checked?,
         _ = ended.recv() => return Ok(()),
     }
-    tokio::spawn(watch_readiness(collector.board(), ready));
+    if !reads_only {
+        follow_orders(&client, &settings, &live, &mut tasks).await;
+    }
+    let others = start_others(&gated, &settings, &live);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let shutdown = async move {
         let _ = stopped.await; // a dropped sender is a stop as well
     };
-    let work = tokio::spawn(collector.run(engine, Arc::new(Together(observers)), shutdown));
-    let mut candidate = Candidate::new(client, lease, lease::identity(), leadership);
+    let work = settings.collects_by_owners().then(|| {
+        tasks.spawn(watch_readiness(collector.board(), ready));
+        tokio::spawn(collector.run(engine, Arc::new(Together(observers)), shutdown))
+    });
+    let (lease, elects) = (settings.lease.clone(), settings.elects());
+    let mut candidate =
+        Candidate::new(client, lease, lease::identity(), live.control.clone(), live.leadership.clone());
+    tasks.spawn(reload(hangups, options.clone(), given.clone(), settings, live));
     let led = async {
         if !elects {
             std::future::pending::<()>().await;
@@ -234,13 +197,18 @@ async fn collect(
     let result = match end {
         End::Signal => {
             let _ = stop.send(()); // an error says that the collector has ended already
-            work.await.context("the collector ended by a panic")?;
+            others.stop().await;
+            if let Some(work) = work {
+                work.await.context("the collector ended by a panic")?;
+            }
             candidate.release().await;
             Ok(())
         }
         // No further request is begun: the gate is shut. Dropping the runtime ends what is in flight.
         End::Lost(error) => {
-            work.abort();
+            if let Some(work) = work {
+                work.abort();
+            }
             Err(error.into())
         }
     };
@@ -248,6 +216,149 @@ async fn collect(
         journal.close();
     }
     result
+}
+
+/// Everyone who is told what is decided and what becomes of it.
+fn observers(
+    settings: &Settings,
+    engine: &SharedEngine,
+    metrics: &Metrics,
+    journal: Option<&Arc<Journal>>,
+    table: ResourceTable,
+    tasks: &mut JoinSet<()>,
+) -> Vec<Arc<dyn Observer>> {
+    let mut observers: Vec<Arc<dyn Observer>> = vec![
+        Arc::new(metrics.clone()),
+        Arc::new(metrics.queues()),
+        Arc::new(LogDecisions::new(table.clone())),
+    ];
+    if let Some(journal) = journal {
+        let journal: Arc<dyn Observer> = Arc::<Journal>::clone(journal);
+        observers.push(journal);
+    }
+    match settings.mode {
+        Mode::Act => {}
+        Mode::DryRun => observers.push(Arc::new(DryRunReport::new(table))),
+        Mode::Observe | Mode::ObserveFor(_) => {
+            let (window, journal) = (settings.observe_window, journal.cloned());
+            let observation =
+                Arc::new(Observation::new(window, engine.clone(), metrics.clone(), journal, table));
+            tasks.spawn(Arc::<Observation>::clone(&observation).judge());
+            observers.push(observation);
+        }
+    }
+    observers
+}
+
+/// Takes in what the Lease orders before anything is done, and follows it from then on.
+async fn follow_orders(client: &ApiClient, settings: &Settings, live: &Live, tasks: &mut JoinSet<()>) {
+    let lease = &settings.lease.lease;
+    if let Err(error) = live.control.look(client, lease).await {
+        tracing::warn!("the lease cannot be read, which pauses and resumes: {error:#}");
+    }
+    tasks.spawn(live.control.clone().follow(client.clone(), lease.clone()));
+    tasks.spawn(live.control.clone().announce(client.clone(), lease.clone()));
+    let Mode::ObserveFor(period) = settings.mode else { return };
+    let (control, holding) = (live.control.clone(), live.holding.clone());
+    let (client, lease) = (client.clone(), lease.clone());
+    tasks.spawn(async move {
+        let until = control.observe_until(&client, &lease, period).await;
+        tracing::info!(%until, "observing first");
+        while jiff::Timestamp::now() < until {
+            tokio::time::sleep(READINESS_PAUSE).await;
+        }
+        tracing::info!("the observation is over: effects are performed from now on");
+        holding.send_replace(None);
+    });
+}
+
+/// The collectors beyond owner references, which run on the leader only.
+struct Others {
+    stop: tokio::sync::oneshot::Sender<()>,
+    work: tokio::task::JoinHandle<()>,
+}
+
+impl Others {
+    async fn stop(self) {
+        let _ = self.stop.send(()); // an error says that they have ended already
+        if self.work.await.is_err() {
+            tracing::error!("the other collectors ended by a panic");
+        }
+    }
+}
+
+fn start_others(gated: &ApiClient, settings: &Settings, live: &Live) -> Others {
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let mut enabled = settings.other_controllers();
+    let mut options = settings.collector();
+    options.dry_run = matches!(settings.mode, Mode::DryRun | Mode::Observe);
+    if options.dry_run && enabled.contains(&Controller::Namespace) {
+        enabled.retain(|controller| *controller != Controller::Namespace);
+        tracing::warn!("the namespace collector has no dry run and is left out");
+    }
+    let (client, retention) = (gated.clone(), settings.retention.clone());
+    let (mut held, mut holding) = (live.leadership.held(), live.holding.subscribe());
+    let waits = !options.dry_run;
+    let work = tokio::spawn(async move {
+        let begun = async {
+            // Nothing of theirs can be compared: they begin when an observation is over.
+            let observed = holding.wait_for(|holding| !waits || holding.is_none()).await.is_ok();
+            observed && held.wait_for(|held| !*held).await.is_ok()
+        };
+        tokio::pin!(stopped);
+        tokio::select! {
+            // Otherwise the election has ended, and the process with it.
+            begun = begun => if !begun { return },
+            _ = &mut stopped => return,
+        }
+        let surroundings = Surroundings::default();
+        let running = RunningCollectors::start(
+            |_| client.clone(),
+            &enabled,
+            &retention,
+            &options,
+            NAMESPACE_SETTLE,
+            None,
+            &surroundings,
+        );
+        let _ = stopped.await;
+        running.shutdown().await;
+    });
+    Others { stop, work }
+}
+
+/// Reads the configuration again on each SIGHUP, and says what takes effect and what needs a restart.
+async fn reload(mut hangups: Signal, options: Options, given: Given, mut settings: Settings, live: Live) {
+    while hangups.recv().await.is_some() {
+        let Some(file) = &options.config else {
+            tracing::info!("SIGHUP: there is no --config to read again");
+            continue;
+        };
+        let read = match Settings::resolve(&options, &given) {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::error!(file = %file.display(), "the configuration stays as it was: {error}");
+                continue;
+            }
+        };
+        let differences = settings.differences(&read);
+        if differences.is_empty() {
+            tracing::info!(file = %file.display(), "the configuration has not changed");
+        }
+        for change in &differences {
+            let effect = if change.is_live { "takes effect" } else { "needs a restart" };
+            tracing::info!(setting = change.name, from = change.from, to = change.to, "{effect}");
+        }
+        live.breaker.change(|breaker| {
+            breaker.set_options(read.breaker);
+            breaker.keep(read.kept_resources.clone());
+        });
+        live.pacing.send_replace(read.pacing);
+        // What needs a restart is told again the next time.
+        settings.breaker = read.breaker;
+        settings.kept_resources = read.kept_resources;
+        settings.pacing = read.pacing;
+    }
 }
 
 /// Ready is who knows, of every resource, either its objects or that they cannot be known.

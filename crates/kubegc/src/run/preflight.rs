@@ -19,16 +19,25 @@ const WRITE_VERBS: [&str; 2] = ["delete", "patch"];
 /// Something is forbidden; says what to add.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the server forbids to {} {}{}{}: add to our {}: {{apiGroups: [\"{group}\"], resources: [\"{resource}\"], \
-     verbs: [{}]}}",
+    "the server forbids to {} {}{}{}: add {}",
     .verbs.join(", "), full_name(.group, .resource), if .namespace.is_empty() { "" } else { " in namespace " },
-    .namespace, if .namespace.is_empty() { "ClusterRole" } else { "Role" }, quoted(.verbs)
+    .namespace, self.rule()
 )]
 pub(crate) struct Forbidden {
     pub(crate) verbs: Vec<String>,
     pub(crate) group: String,
     pub(crate) resource: String,
     pub(crate) namespace: String,
+}
+
+impl Forbidden {
+    /// Where to add which rule.
+    pub(crate) fn rule(&self) -> String {
+        let Self { verbs, group, resource, namespace } = self;
+        let role = if namespace.is_empty() { "ClusterRole" } else { "Role" };
+        let verbs = quoted(verbs);
+        format!("to our {role}: {{apiGroups: [\"{group}\"], resources: [\"{resource}\"], verbs: [{verbs}]}}")
+    }
 }
 
 fn full_name(group: &str, resource: &str) -> String {
@@ -44,7 +53,7 @@ fn quoted(verbs: &[String]) -> String {
 }
 
 /// A request with a JSON body and a JSON answer.
-pub(super) fn request(method: Method, path: &str, body: Option<&Value>) -> Request<Full<Bytes>> {
+pub(crate) fn request(method: Method, path: &str, body: Option<&Value>) -> Request<Full<Bytes>> {
     let body = body.map_or_else(Full::default, |value| Full::new(Bytes::from(value.to_string())));
     let mut request = Request::new(body);
     *request.method_mut() = method;
@@ -56,7 +65,7 @@ pub(super) fn request(method: Method, path: &str, body: Option<&Value>) -> Reque
 }
 
 /// The message of a Status, or the beginning of what was sent instead.
-pub(super) fn message(answer: &Answer) -> String {
+pub(crate) fn message(answer: &Answer) -> String {
     let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     match status["message"].as_str() {
         Some(message) => message.to_owned(),
@@ -97,6 +106,34 @@ pub(crate) async fn reach(client: &ApiClient, patient: bool) -> anyhow::Result<(
         );
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// The oldest minor version of Kubernetes 1 that is supported.
+const OLDEST_MINOR: u32 = 30;
+
+/// Says if a server is of a version that was not tested with. It may work all the same.
+pub(super) async fn check_version(client: &ApiClient) {
+    let Ok(answer) = client.call(request(Method::GET, "/version", None)).await else { return };
+    let version: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    if let Some(doubt) = doubtful_version(&version) {
+        tracing::warn!(server = client.address(), "{doubt}");
+    }
+}
+
+/// What is to be said about the answer of `/version`, if anything.
+pub(crate) fn doubtful_version(version: &Value) -> Option<String> {
+    let number = |field: &str| {
+        let text = version[field].as_str().unwrap_or_default();
+        text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().ok()
+    };
+    let shown = version["gitVersion"].as_str().unwrap_or("of unknown version");
+    match (number("major"), number("minor")) {
+        (Some(1), Some(minor)) if minor >= OLDEST_MINOR => None,
+        (Some(_), Some(_)) => Some(format!(
+            "the server is {shown}; Kubernetes 1.{OLDEST_MINOR} and newer are supported, and nothing else was tested"
+        )),
+        _ => Some("the server does not tell its version; whether it is supported is not known".into()),
     }
 }
 
@@ -167,6 +204,24 @@ async fn missing(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_are_told_apart() {
+        let of = |major: &str, minor: &str| json!({"major": major, "minor": minor, "gitVersion": "v"});
+        for (version, is_doubtful) in [
+            (of("1", "36"), false),
+            (of("1", "30"), false),
+            (of("1", "31+"), false),
+            (of("1", "29"), true),
+            (of("1", "29+"), true),
+            (of("2", "0"), true),
+            (of("", ""), true),
+            (json!({}), true),
+            (Value::Null, true),
+        ] {
+            assert_eq!(doubtful_version(&version).is_some(), is_doubtful, "{version}");
+        }
+    }
 
     #[test]
     fn what_is_forbidden_is_said_with_the_rule_to_add() {

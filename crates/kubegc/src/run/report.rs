@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use gc_kube::breaker::Trip;
 use gc_kube::{Observer, ResourceTable};
 use gc_types::{Effect, Event, HeldBy, Outcome, Request};
 
@@ -27,6 +28,10 @@ impl Observer for Together {
     fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
         self.0.iter().for_each(|observer| observer.finished(effect, outcome, round_trips, took));
     }
+
+    fn tripped(&self, trip: &Trip) {
+        self.0.iter().for_each(|observer| observer.tripped(trip));
+    }
 }
 
 /// `pods shop/web-1`, for people.
@@ -37,7 +42,7 @@ fn object(request: &Request, table: &ResourceTable) -> String {
     format!("{resource} {}{slash}{}", key.namespace, key.name)
 }
 
-/// One line per decision at debug, one per failure at warn.
+/// The audit line of each write at info (target `kubegc::audit`), failures at warn; every decision and read at debug.
 pub(super) struct LogDecisions {
     table: ResourceTable,
 }
@@ -49,18 +54,41 @@ impl LogDecisions {
 }
 
 impl Observer for LogDecisions {
-    fn finished(&self, effect: &Effect, outcome: &Outcome, _round_trips: u32, took: Duration) {
+    fn decided(&self, effect: &Effect) {
+        tracing::debug!(
+            effect = effect.id.0, verb = verb(&effect.request), object = %object(&effect.request, &self.table),
+            reason = %effect.reason, "decided"
+        );
+    }
+
+    fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
         let (verb, outcome_word) = (verb(&effect.request), word(outcome));
+        let is_write = !matches!(effect.request, Request::Read { .. } | Request::Barrier { .. });
         match outcome {
             Outcome::Refused { message, .. } | Outcome::Failed { message, .. } => tracing::warn!(
-                verb, object = %object(&effect.request, &self.table), outcome = outcome_word, message,
-                reason = %effect.reason, "not done"
+                effect = effect.id.0, verb, object = %object(&effect.request, &self.table), outcome = outcome_word,
+                message, reason = %effect.reason, "not done"
             ),
-            _ => tracing::debug!(
-                verb, object = %object(&effect.request, &self.table), outcome = outcome_word, ?took,
-                reason = %effect.reason, "done"
+            Outcome::Held(_) => tracing::debug!(effect = effect.id.0, outcome = outcome_word, "held"),
+            _ if is_write => tracing::info!(
+                target: "kubegc::audit", effect = effect.id.0, verb,
+                object = %object(&effect.request, &self.table), uid = %uid(&effect.request),
+                outcome = outcome_word, requests = round_trips, ?took, reason = %effect.reason, "done"
             ),
+            _ => tracing::debug!(effect = effect.id.0, outcome = outcome_word, ?took, "done"),
         }
+    }
+}
+
+/// The UID that a write is guarded by.
+fn uid(request: &Request) -> String {
+    match request {
+        Request::Delete { uid, .. }
+        | Request::SetOwners { uid, .. }
+        | Request::RemoveFinalizer { uid, .. }
+        | Request::Guarded { uid, .. } => uid.to_string(),
+        Request::Note(note) => note.uid.to_string(),
+        _ => String::new(),
     }
 }
 

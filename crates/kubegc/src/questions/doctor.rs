@@ -1,0 +1,484 @@
+//! `kubegc doctor`: is everything that collection needs in order, and what does not get on?
+//!
+//! What was found out ([`Facts`]) is judged by a pure function; finding it out is in [`super::examine`].
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::run::control::Orders;
+use crate::table::Table;
+
+/// So many single findings of one check are listed; the rest is counted.
+const LISTED: usize = 10;
+
+/// A Lease as far as it matters here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) holder: String,
+    pub(super) renewed: Option<Timestamp>,
+    pub(super) seconds: i64,
+}
+
+impl Held {
+    /// Reads a Lease.
+    pub(super) fn of(lease: &Value) -> Self {
+        let spec = &lease["spec"];
+        Self {
+            holder: spec["holderIdentity"].as_str().unwrap_or_default().to_owned(),
+            renewed: spec["renewTime"].as_str().and_then(|text| text.parse().ok()),
+            seconds: spec["leaseDurationSeconds"].as_i64().unwrap_or(0),
+        }
+    }
+
+    fn is_held(&self, now: Timestamp) -> bool {
+        let until = self.renewed.map(|renewed| renewed.as_second().saturating_add(self.seconds));
+        !self.holder.is_empty() && until.is_some_and(|until| until >= now.as_second())
+    }
+}
+
+/// Whether kube-controller-manager's own garbage collector is switched off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum TheirCollector {
+    /// Its command line says so.
+    Off,
+    /// Its command line does not say so.
+    On,
+    /// Its command line cannot be seen.
+    #[default]
+    Unseen,
+}
+
+/// What was found out.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    pub(super) now: Timestamp,
+    pub(super) server: String,
+    /// What is to be said about the server's version.
+    pub(super) version: Option<String>,
+    /// `namespace/name` of our Lease, and the Lease.
+    pub(super) lease: (String, Option<Held>),
+    pub(super) orders: Orders,
+    /// kube-controller-manager's Lease.
+    pub(super) controller_manager: Option<Held>,
+    pub(super) their_collector: TheirCollector,
+    /// Whose permissions were looked at, and which rules are missing.
+    pub(super) permissions: (String, Vec<String>),
+    /// What of it could not be looked at.
+    pub(super) unchecked: Vec<String>,
+    /// Resources that are read, and those that cannot be, each with why.
+    pub(super) resources: usize,
+    pub(super) unreadable: Vec<String>,
+    /// Groups that discovery could not see, with why.
+    pub(super) undiscovered: BTreeMap<String, String>,
+    /// APIServices that are not available, with why.
+    pub(super) unavailable: BTreeMap<String, String>,
+    /// What does not get on, by cause: how many, and one of them.
+    pub(super) stuck: BTreeMap<String, (usize, String)>,
+    /// Finalizers of others that hold deleted objects: how many, and one of them.
+    pub(super) finalizers: BTreeMap<String, (usize, String)>,
+    /// The answer of a collector's `/debug/kubegc/resources`, if one was asked.
+    pub(super) collector: Option<Value>,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// In order.
+    Fine,
+    /// Worth knowing.
+    Notice,
+    /// Something is wrong.
+    Wrong,
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Fine => "ok",
+            Self::Notice => "notice",
+            Self::Wrong => "wrong",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) check: &'static str,
+    pub(super) state: State,
+    pub(super) message: String,
+    /// What to do about it.
+    pub(super) advice: Option<String>,
+}
+
+fn finding(check: &'static str, state: State, message: impl Into<String>) -> Finding {
+    Finding { check, state, message: message.into(), advice: None }
+}
+
+impl Finding {
+    fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+}
+
+/// Judges what was found out.
+pub(super) fn diagnose(facts: &Facts) -> Vec<Finding> {
+    let mut findings = vec![match &facts.version {
+        None => finding("server", State::Fine, facts.server.clone()),
+        Some(doubt) => finding("server", State::Notice, doubt.clone()),
+    }];
+    leader(facts, &mut findings);
+    orders(facts, &mut findings);
+    rivals(facts, &mut findings);
+    permissions(facts, &mut findings);
+    apis(facts, &mut findings);
+    stuck(facts, &mut findings);
+    if let Some(collector) = &facts.collector {
+        self::collector(collector, &mut findings);
+    }
+    findings
+}
+
+fn leader(facts: &Facts, findings: &mut Vec<Finding>) {
+    let (name, held) = &facts.lease;
+    findings.push(match held {
+        None => finding("leader", State::Notice, format!("there is no lease {name}: no kubegc has led here")),
+        Some(held) if held.is_held(facts.now) => {
+            finding("leader", State::Fine, format!("{} holds lease {name}", held.holder))
+        }
+        Some(held) => {
+            let last = match (&*held.holder, held.renewed) {
+                ("", _) | (_, None) => "it has no holder".into(),
+                (holder, Some(renewed)) => format!("{holder} renewed it last at {renewed}"),
+            };
+            finding("leader", State::Wrong, format!("nobody leads: lease {name} is free, {last}"))
+                .advise("look at the logs of the replicas of kubegc; nothing is collected meanwhile")
+        }
+    });
+}
+
+fn orders(facts: &Facts, findings: &mut Vec<Finding>) {
+    if let Some(why) = &facts.orders.paused {
+        let paused = finding("pause", State::Wrong, format!("everything is paused ({why})"));
+        findings.push(paused.advise("`kubegc resume` goes on"));
+    }
+    match &facts.orders.tripped {
+        None => {
+            let message = "annotation kubegc.io/tripped of the lease is not understood";
+            findings.push(finding("breaker", State::Wrong, message).advise("remove it, or mend it"));
+        }
+        Some(tripped) if tripped.is_empty() => findings.push(finding("breaker", State::Fine, "nothing is stopped")),
+        Some(tripped) => findings.extend(tripped.values().map(|trip| {
+            let advice = format!(
+                "look at what was deleted (`kubegc journal --resource {0}`), then `kubegc resume --resource {0}`",
+                trip.resource
+            );
+            finding("breaker", State::Wrong, trip.to_string()).advise(advice)
+        })),
+    }
+    if let Some(until) = facts.orders.observe_until.filter(|until| *until > facts.now) {
+        findings.push(finding("observation", State::Notice, format!("nothing is performed until {until}")));
+    }
+}
+
+/// kube-controller-manager's own collector.
+fn rivals(facts: &Facts, findings: &mut Vec<Finding>) {
+    const CHECK: &str = "kube-controller-manager";
+    let runs = facts.controller_manager.as_ref().is_some_and(|held| held.is_held(facts.now));
+    let we_lead = facts.lease.1.as_ref().is_some_and(|held| held.is_held(facts.now));
+    let advice =
+        "start it with --controllers=*,-garbage-collector-controller (docs/run.md, \"Switching over\")";
+    findings.push(match (runs, facts.their_collector) {
+        (false, _) if we_lead => finding(CHECK, State::Fine, "does not run here, or under another lease"),
+        (false, _) => finding(CHECK, State::Notice, "does not run here, or under another lease"),
+        (true, TheirCollector::Off) if we_lead => finding(CHECK, State::Fine, "its garbage collector is off"),
+        (true, TheirCollector::Off) => finding(
+            CHECK,
+            State::Wrong,
+            "its garbage collector is off, and kubegc does not lead: nothing is collected",
+        )
+        .advise("start kubegc, or switch that one on again"),
+        (true, TheirCollector::On) if we_lead => {
+            finding(CHECK, State::Notice, "its garbage collector runs beside kubegc's: twice the work")
+                .advise(advice)
+        }
+        (true, TheirCollector::Unseen) if we_lead => finding(
+            CHECK,
+            State::Notice,
+            "it runs, and its flags cannot be seen: its garbage collector probably runs beside kubegc's",
+        )
+        .advise(advice),
+        (true, _) => finding(CHECK, State::Fine, "it runs, and collects"),
+    });
+}
+
+fn permissions(facts: &Facts, findings: &mut Vec<Finding>) {
+    let (subject, missing) = &facts.permissions;
+    if missing.is_empty() && facts.unchecked.is_empty() {
+        findings.push(finding(
+            "permissions",
+            State::Fine,
+            format!("{subject} may do everything that is needed"),
+        ));
+    }
+    findings.extend(missing.iter().map(|rule| {
+        finding("permissions", State::Wrong, format!("{subject} lacks a rule")).advise(format!("add {rule}"))
+    }));
+    findings.extend(facts.unchecked.iter().map(|what| finding("permissions", State::Notice, what.clone())));
+}
+
+fn apis(facts: &Facts, findings: &mut Vec<Finding>) {
+    let resources = &facts.unreadable;
+    if resources.is_empty() && facts.undiscovered.is_empty() {
+        findings.push(finding(
+            "resources",
+            State::Fine,
+            format!("{} resources can be read", facts.resources),
+        ));
+    }
+    let waits = "what depends on it waits, everything else is collected";
+    let each = resources.iter().map(|why| finding("resources", State::Wrong, why.clone()).advise(waits));
+    findings.extend(listed("resources", each));
+    let groups = facts.undiscovered.iter().map(|(group, why)| {
+        let group = if group == "*" { "every named group" } else { group };
+        finding("discovery", State::Wrong, format!("{group} cannot be seen: {why}")).advise(waits)
+    });
+    findings.extend(listed("discovery", groups));
+    let services = facts.unavailable.iter().map(|(name, why)| {
+        finding("apiservices", State::Wrong, format!("{name} is not available: {why}")).advise(waits)
+    });
+    findings.extend(listed("apiservices", services));
+}
+
+/// The first of many, and how many more there are.
+fn listed(check: &'static str, all: impl ExactSizeIterator<Item = Finding>) -> Vec<Finding> {
+    let more = all.len().saturating_sub(LISTED);
+    let mut findings: Vec<Finding> = all.take(LISTED).collect();
+    if more > 0 {
+        findings.push(finding(check, State::Wrong, format!("and {more} more")));
+    }
+    findings
+}
+
+fn stuck(facts: &Facts, findings: &mut Vec<Finding>) {
+    if facts.stuck.is_empty() {
+        findings.push(finding("stuck", State::Fine, "nothing is stuck"));
+    }
+    findings.extend(facts.stuck.iter().map(|(cause, (number, one))| {
+        finding("stuck", State::Notice, format!("{number} objects: {cause}, such as {one}"))
+            .advise("`kubegc stuck` lists them, `kubegc why` explains one")
+    }));
+    findings.extend(facts.finalizers.iter().map(|(finalizer, (number, one))| {
+        let message = format!("{number} deleted objects are held by finalizer {finalizer}, such as {one}");
+        finding("finalizers", State::Notice, message)
+            .advise("see whether the controller that should remove it runs")
+    }));
+}
+
+/// What a running collector says of itself.
+fn collector(page: &Value, findings: &mut Vec<Finding>) {
+    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let (version, mode) = (text(page, "version"), text(page, "mode"));
+    let role = if page["leading"] == true { "leads" } else { "stands by" };
+    findings.push(finding("collector", State::Fine, format!("kubegc {version} {role}, mode {mode}")));
+    if version != env!("CARGO_PKG_VERSION") {
+        let message = format!("this command is {}, the collector {version}", env!("CARGO_PKG_VERSION"));
+        findings.push(finding("collector", State::Notice, message));
+    }
+    let resources: Vec<&Value> = page["resources"].as_array().into_iter().flatten().collect();
+    let unsynced: Vec<Finding> = resources
+        .iter()
+        .filter(|resource| resource["state"] != "synced")
+        .map(|resource| {
+            let (name, state) = (text(resource, "resource"), text(resource, "state"));
+            let (since, why) = (text(resource, "since"), text(resource, "why"));
+            let why = if why.is_empty() { why } else { format!(": {why}") };
+            finding("collector", State::Wrong, format!("{name} is {state} since {since}{why}"))
+        })
+        .collect();
+    if unsynced.is_empty() {
+        findings.push(finding("collector", State::Fine, format!("{} resources are synced", resources.len())));
+    }
+    findings.extend(listed("collector", unsynced.into_iter()));
+    if let Some(why) = page["discovery"]["failing"]["why"].as_str() {
+        let since = text(&page["discovery"]["failing"], "since");
+        findings.push(finding("collector", State::Wrong, format!("discovery fails since {since}: {why}")));
+    }
+}
+
+/// Whether anything is wrong.
+pub(super) fn is_healthy(findings: &[Finding]) -> bool {
+    findings.iter().all(|finding| finding.state != State::Wrong)
+}
+
+/// For people.
+pub(super) fn text(findings: &[Finding], out: &mut impl Write) -> Result<()> {
+    let mut table = Table::new(&["CHECK", "STATE", "FINDING"]);
+    for finding in findings {
+        let row = [finding.check, finding.state.word(), &finding.message];
+        table.row(row.iter().map(ToString::to_string).collect());
+        if let Some(advice) = &finding.advice {
+            table.row(vec![String::new(), String::new(), format!("→ {advice}")]);
+        }
+    }
+    table.write(out)
+}
+
+/// For programs.
+pub(super) fn value(findings: &[Finding]) -> Value {
+    let of = |finding: &Finding| {
+        json!({"check": finding.check, "state": finding.state.word(), "message": finding.message,
+               "advice": finding.advice})
+    };
+    json!({"healthy": is_healthy(findings), "findings": findings.iter().map(of).collect::<Vec<_>>()})
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+    use super::*;
+    use gc_kube::breaker::Trip;
+
+    fn held(holder: &str, age: i64) -> Held {
+        let renewed = Some(Timestamp::from_second(1_790_000_000 - age).unwrap());
+        Held { holder: holder.into(), renewed, seconds: 15 }
+    }
+
+    fn healthy() -> Facts {
+        Facts {
+            now: Timestamp::from_second(1_790_000_000).unwrap(),
+            server: "v1.36.2 at https://c".into(),
+            lease: ("kube-system/kubegc".into(), Some(held("a", 2))),
+            orders: Orders { tripped: Some(BTreeMap::new()), ..Orders::default() },
+            permissions: ("kubegc".into(), vec![]),
+            resources: 60,
+            ..Facts::default()
+        }
+    }
+
+    #[test]
+    fn each_thing_that_is_wrong_is_told_with_what_to_do() {
+        let trip = Trip { resource: "pods".into(), since: gc_types::Timestamp(0), why: "too many".into() };
+        let map = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+        let one = |key: &str| BTreeMap::from([(key.to_owned(), (2, "x/y".to_owned()))]);
+        let change = |change: &dyn Fn(&mut Facts)| {
+            let mut facts = healthy();
+            change(&mut facts);
+            facts
+        };
+        let cases: Vec<(Facts, &str, &str)> = vec![
+            (change(&|f| f.version = Some("old".into())), "server", "notice old"),
+            (
+                change(&|f| f.lease.1 = None),
+                "leader",
+                "notice there is no lease kube-system/kubegc: no kubegc has led here",
+            ),
+            (
+                change(&|f| f.lease.1 = Some(held("a", 60))),
+                "leader",
+                "wrong nobody leads: lease kube-system/kubegc is free, a renewed it last at 2026-09-21T14:12:20Z",
+            ),
+            (
+                change(&|f| f.lease.1 = Some(held("", 1))),
+                "leader",
+                "wrong nobody leads: lease kube-system/kubegc is free, it has no holder",
+            ),
+            (change(&|f| f.orders.paused = Some("me".into())), "pause", "wrong everything is paused (me)"),
+            (
+                change(&|f| f.orders.tripped = Some(BTreeMap::from([("pods".into(), trip.clone())]))),
+                "breaker",
+                "wrong collection of pods has stopped: too many",
+            ),
+            (
+                change(&|f| f.orders.tripped = None),
+                "breaker",
+                "wrong annotation kubegc.io/tripped of the lease is not understood",
+            ),
+            (
+                change(&|f| f.orders.observe_until = Some(Timestamp::from_second(1_790_000_600).unwrap())),
+                "observation",
+                "notice nothing is performed until 2026-09-21T14:23:20Z",
+            ),
+            (
+                change(&|f| {
+                    f.controller_manager = Some(held("kcm", 1));
+                    f.their_collector = TheirCollector::On;
+                }),
+                "kube-controller-manager",
+                "notice its garbage collector runs beside kubegc's: twice the work",
+            ),
+            (
+                change(&|f| {
+                    f.controller_manager = Some(held("kcm", 1));
+                    f.their_collector = TheirCollector::Off;
+                    f.lease.1 = None;
+                }),
+                "kube-controller-manager",
+                "wrong its garbage collector is off, and kubegc does not lead: nothing is collected",
+            ),
+            (
+                change(&|f| f.permissions.1 = vec!["{verbs: [delete]}".into()]),
+                "permissions",
+                "wrong kubegc lacks a rule",
+            ),
+            (change(&|f| f.unreadable = vec!["widgets: 500".into()]), "resources", "wrong widgets: 500"),
+            (
+                change(&|f| f.undiscovered = map("*", "503")),
+                "discovery",
+                "wrong every named group cannot be seen: 503",
+            ),
+            (
+                change(&|f| f.unavailable = map("v1.metrics", "no endpoints")),
+                "apiservices",
+                "wrong v1.metrics is not available: no endpoints",
+            ),
+            (change(&|f| f.stuck = one("blocked")), "stuck", "notice 2 objects: blocked, such as x/y"),
+            (
+                change(&|f| f.finalizers = one("a.b/c")),
+                "finalizers",
+                "notice 2 deleted objects are held by finalizer a.b/c, such as x/y",
+            ),
+            (
+                change(&|f| {
+                    f.collector = Some(json!({"version": "0", "mode": "act", "leading": true, "resources": [
+                        {"resource": "widgets", "state": "stale", "since": "t", "why": "500"}]}));
+                }),
+                "collector",
+                "wrong widgets is stale since t: 500",
+            ),
+        ];
+        let shown = |findings: &[Finding], check: &str| -> Vec<String> {
+            let own = findings.iter().filter(|finding| finding.check == check);
+            own.map(|finding| format!("{} {}", finding.state.word(), finding.message)).collect()
+        };
+        let fine = diagnose(&healthy());
+        assert!(is_healthy(&fine) && fine.iter().all(|finding| finding.state == State::Fine), "{fine:#?}");
+        for (facts, check, expected) in cases {
+            let findings = diagnose(&facts);
+            assert!(shown(&findings, check).contains(&expected.to_owned()), "{check}: {findings:#?}");
+            assert_eq!(is_healthy(&findings), !expected.starts_with("wrong"), "{expected}");
+            let wrong = findings.iter().filter(|finding| finding.state == State::Wrong);
+            assert!(
+                wrong.clone().all(|finding| finding.advice.is_some() || finding.check == "collector"),
+                "{expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn many_findings_are_counted() {
+        let unreadable = (0..13).map(|number| format!("r{number}")).collect();
+        let findings = diagnose(&Facts { unreadable, ..healthy() });
+        let own: Vec<&str> = findings
+            .iter()
+            .filter(|finding| finding.check == "resources")
+            .map(|finding| &*finding.message)
+            .collect();
+        assert_eq!((own.len(), own[0], own[10]), (11, "r0", "and 3 more"));
+    }
+}

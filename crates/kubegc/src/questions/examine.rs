@@ -1,0 +1,335 @@
+//! Finding out what `kubegc doctor` judges. Everything is read; nothing that cannot be read ends the examination.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use gc_kube::ApiClient;
+use gc_ownership::{Stuck, StuckCause};
+use gc_retention::permissions::{self, Controller};
+use gc_types::GoDuration;
+use http::Method;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+
+use super::doctor::{self, Facts, Held, TheirCollector};
+use super::graph::Graph;
+use crate::UsageError;
+use crate::run::control::{self, LeaseName, Orders};
+use crate::run::{DEFAULT_CONTROLLERS, LeaseFlags, connect, preflight};
+
+/// kube-controller-manager's Lease.
+const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+/// The names of its garbage collector, switched off.
+const SWITCHED_OFF: [&str; 2] = ["-garbage-collector-controller", "-garbagecollector"];
+/// So many objects that finalizers hold are read, to see which.
+const FINALIZERS_READ: usize = 200;
+/// A collector's page must come within this time.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Forms of the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Aligned text
+    #[default]
+    Text,
+    /// JSON
+    Json,
+}
+
+/// Options of `kubegc doctor`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DoctorOptions {
+    /// The cluster [default: $KUBECONFIG, ~/.kube/config, or the service account of this pod]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    /// How long to wait for the lists of all resources
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    timeout: String,
+    /// Whose permissions are looked at: a user name, or `self`
+    #[arg(long, value_name = "USER", default_value = "system:serviceaccount:kube-system:kubegc")]
+    subject: String,
+    /// Which collectors are to run: as for `kubegc run`
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_CONTROLLERS,
+          allow_hyphen_values = true)]
+    controllers: Vec<String>,
+    /// Also ask a running collector, at its --bind-address (through `kubectl port-forward`, for example)
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    collector: Option<String>,
+    #[command(flatten)]
+    lease: LeaseFlags,
+}
+
+/// Something is wrong, and has been told.
+#[derive(Debug, thiserror::Error)]
+#[error("something is wrong")]
+pub(crate) struct Unhealthy;
+
+/// `kubegc doctor`
+pub(crate) fn doctor(options: &DoctorOptions) -> anyhow::Result<()> {
+    let patience = match options.timeout.parse::<GoDuration>() {
+        Ok(duration) => duration.to_std(),
+        Err(error) => return Err(UsageError::new(format!("--timeout: {error}")).into()),
+    };
+    let enabled = permissions::enabled(&options.controllers)
+        .map_err(|error| UsageError::new(format!("--controllers: {error}")))?;
+    let runtime = crate::up::runtime()?;
+    let facts = runtime.block_on(async {
+        let client = connect(options.kubeconfig.as_ref()).await?;
+        preflight::reach(&client, false).await?;
+        examine(&client, options, &enabled, patience).await
+    });
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    let findings = doctor::diagnose(&facts?);
+    let mut out = Vec::new();
+    match options.output {
+        Format::Text => doctor::text(&findings, &mut out)?,
+        Format::Json => {
+            use std::io::Write as _;
+            writeln!(out, "{}", serde_json::to_string_pretty(&doctor::value(&findings))?)?;
+        }
+    }
+    super::print(&out)?;
+    if doctor::is_healthy(&findings) { Ok(()) } else { Err(Unhealthy.into()) }
+}
+
+async fn examine(
+    client: &ApiClient,
+    options: &DoctorOptions,
+    enabled: &[Controller],
+    patience: Duration,
+) -> anyhow::Result<Facts> {
+    let graph = Graph::load(client.clone(), patience).await?;
+    let version = get(client, "/version").await.unwrap_or_default();
+    let git_version = version["gitVersion"].as_str().unwrap_or("of unknown version");
+    let lease = options.lease.name();
+    let own = control::read(client, &lease).await;
+    let mut facts = Facts {
+        now: jiff::Timestamp::now(),
+        server: format!("{git_version} at {}", client.address()),
+        version: preflight::doubtful_version(&version),
+        lease: (format!("{}/{}", lease.namespace, lease.name), None),
+        resources: graph.table.all().iter().filter(|route| route.info.watched).count(),
+        unreadable: graph.missing.clone(),
+        undiscovered: graph.undiscovered.clone(),
+        unavailable: unavailable(client).await,
+        ..Facts::default()
+    };
+    match own {
+        Ok(Some(own)) => {
+            facts.orders = Orders::of_lease(&own);
+            facts.lease.1 = Some(Held::of(&own));
+        }
+        Ok(None) => facts.orders.tripped = Some(BTreeMap::new()),
+        Err(error) => {
+            facts.orders.tripped = Some(BTreeMap::new());
+            facts.unchecked.push(format!("the lease cannot be read: {error:#}"));
+        }
+    }
+    let theirs = LeaseName { namespace: "kube-system".into(), name: CONTROLLER_MANAGER.into() };
+    facts.controller_manager =
+        control::read(client, &theirs).await.ok().flatten().map(|lease| Held::of(&lease));
+    facts.their_collector = their_collector(client).await;
+    check_permissions(client, options, enabled, &lease, &mut facts).await;
+    let stuck = graph.engine.stuck(super::LARGEST_ANSWER);
+    facts.stuck = by_cause(&stuck);
+    facts.finalizers = finalizers(client, &graph, &stuck).await;
+    if let Some(address) = &options.collector {
+        let page = tokio::time::timeout(PAGE_TIMEOUT, collector_page(address)).await;
+        let page = page.with_context(|| format!("the collector at {address} does not answer"))?;
+        facts.collector = Some(page.with_context(|| format!("the collector at {address}"))?);
+    }
+    Ok(facts)
+}
+
+/// A JSON answer, if it is one and a success.
+async fn get(client: &ApiClient, path: &str) -> Option<Value> {
+    let answer = client.call(preflight::request(Method::GET, path, None)).await.ok()?;
+    if answer.head.status.is_success() { serde_json::from_slice(&answer.body).ok() } else { None }
+}
+
+/// The APIServices that say that they are not available.
+async fn unavailable(client: &ApiClient) -> BTreeMap<String, String> {
+    let list = get(client, "/apis/apiregistration.k8s.io/v1/apiservices").await.unwrap_or_default();
+    let mut found = BTreeMap::new();
+    for service in list["items"].as_array().into_iter().flatten() {
+        let conditions = service["status"]["conditions"].as_array().into_iter().flatten();
+        let broken =
+            conditions.filter(|condition| condition["type"] == "Available" && condition["status"] != "True");
+        for condition in broken {
+            let name = service["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let text = |field: &str| condition[field].as_str().unwrap_or_default();
+            found.insert(name, format!("{}: {}", text("reason"), text("message")));
+        }
+    }
+    found
+}
+
+/// Looks for kube-controller-manager's flags in its pods, where it runs as pods.
+async fn their_collector(client: &ApiClient) -> TheirCollector {
+    let path = "/api/v1/namespaces/kube-system/pods?labelSelector=component%3Dkube-controller-manager";
+    let list = get(client, path).await.unwrap_or_default();
+    let containers = list["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|pod| pod["spec"]["containers"].as_array().into_iter().flatten());
+    let words: Vec<&str> = containers
+        .flat_map(|container| [&container["command"], &container["args"]])
+        .flat_map(|list| list.as_array().into_iter().flatten())
+        .filter_map(Value::as_str)
+        .collect();
+    if words.is_empty() {
+        return TheirCollector::Unseen;
+    }
+    let mut switched = words.iter().flat_map(|word| {
+        word.trim_start_matches("--controllers=").split(',').map(str::trim).collect::<Vec<_>>()
+    });
+    let disabled = words.contains(&"--enable-garbage-collector=false");
+    if disabled || switched.any(|word| SWITCHED_OFF.contains(&word)) {
+        TheirCollector::Off
+    } else {
+        TheirCollector::On
+    }
+}
+
+/// What the collectors do, as rules: group, resource, namespace (of a Role), verbs.
+fn rules(
+    enabled: &[Controller],
+    lease: &LeaseName,
+) -> Vec<(&'static str, &'static str, String, Vec<&'static str>)> {
+    let needed = enabled.iter().flat_map(|controller| controller.rules());
+    let mut rules: Vec<_> =
+        needed.map(|rule| (rule.group, rule.resource, String::new(), rule.verbs.to_vec())).collect();
+    rules.push(("coordination.k8s.io", "leases", lease.namespace.clone(), vec!["get", "create", "update"]));
+    rules
+}
+
+/// Asks the server what the collector's account may do.
+async fn check_permissions(
+    client: &ApiClient,
+    options: &DoctorOptions,
+    enabled: &[Controller],
+    lease: &LeaseName,
+    facts: &mut Facts,
+) {
+    let is_self = options.subject == "self";
+    facts.permissions.0 = if is_self { "this user".into() } else { options.subject.clone() };
+    for (group, resource, namespace, verbs) in rules(enabled, lease) {
+        let (plain, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let mut missing = Vec::new();
+        for verb in verbs {
+            let mut attributes =
+                json!({"verb": verb, "group": group, "resource": plain, "subresource": subresource});
+            if !namespace.is_empty() {
+                attributes["namespace"] = namespace.as_str().into();
+            }
+            if !namespace.is_empty() && verb != "create" {
+                attributes["name"] = lease.name.as_str().into();
+            }
+            let (kind, plural) = if is_self {
+                ("SelfSubjectAccessReview", "selfsubjectaccessreviews")
+            } else {
+                ("SubjectAccessReview", "subjectaccessreviews")
+            };
+            let mut review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind,
+                                    "spec": {"resourceAttributes": attributes}});
+            if !is_self {
+                review["spec"]["user"] = options.subject.as_str().into();
+                review["spec"]["groups"] = groups(&options.subject).into();
+            }
+            let path = format!("/apis/authorization.k8s.io/v1/{plural}");
+            let answer = client.call(preflight::request(Method::POST, &path, Some(&review))).await;
+            let answer = match answer {
+                Ok(answer) if answer.head.status.is_success() => answer,
+                Ok(answer) => {
+                    let said = preflight::message(&answer);
+                    facts.unchecked.push(format!("the permissions cannot be looked at: {said}"));
+                    return;
+                }
+                Err(error) => {
+                    facts.unchecked.push(format!("the permissions cannot be looked at: {error}"));
+                    return;
+                }
+            };
+            let review: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+            if review["status"]["allowed"] != true {
+                missing.push(verb.to_owned());
+            }
+        }
+        if !missing.is_empty() {
+            let (group, resource) = (group.to_owned(), resource.to_owned());
+            facts
+                .permissions
+                .1
+                .push(preflight::Forbidden { verbs: missing, group, resource, namespace }.rule());
+        }
+    }
+}
+
+/// The groups that a service account is in; those of other users are not known.
+fn groups(subject: &str) -> Vec<String> {
+    let mut groups = vec!["system:authenticated".to_owned()];
+    if let Some((namespace, _)) =
+        subject.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'))
+    {
+        groups.extend(["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")]);
+    }
+    groups
+}
+
+fn title(stuck: &Stuck) -> String {
+    let namespace = stuck.object.key.as_ref().map_or("", |key| &key.namespace);
+    let slash = if namespace.is_empty() { "" } else { "/" };
+    format!("{namespace}{slash}{}/{}", stuck.object.kind.to_lowercase(), stuck.object.name)
+}
+
+/// How many objects each cause holds up, and one of them.
+fn by_cause(stuck: &[Stuck]) -> BTreeMap<String, (usize, String)> {
+    let mut causes: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    for item in stuck {
+        let cause = match &item.cause {
+            StuckCause::Blocked { .. } => "wait for blocking dependents".to_owned(),
+            StuckCause::Orphaning { .. } => "wait until their dependents are released".into(),
+            StuckCause::Lagging(_) => "wait for resources that cannot be read".into(),
+            StuckCause::ForeignFinalizers => "are deleted and held by finalizers of others".into(),
+            StuckCause::Failing { message, .. } => format!("fail ({message})"),
+            StuckCause::UndecidableOwner => "have an owner that cannot be looked up".into(),
+        };
+        causes.entry(cause).or_insert_with(|| (0, title(item))).0 += 1;
+    }
+    causes
+}
+
+/// Which finalizers hold deleted objects, from the first of them.
+async fn finalizers(client: &ApiClient, graph: &Graph, stuck: &[Stuck]) -> BTreeMap<String, (usize, String)> {
+    let mut found: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    let held = stuck.iter().filter(|item| item.cause == StuckCause::ForeignFinalizers).take(FINALIZERS_READ);
+    for item in held {
+        let Some(key) = &item.object.key else { continue };
+        let Some(route) = graph.table.get(key.resource) else { continue };
+        let Some(object) = get(client, &route.object(key)).await else { continue };
+        for finalizer in object["metadata"]["finalizers"].as_array().into_iter().flatten() {
+            let name = finalizer.as_str().unwrap_or_default().to_owned();
+            found.entry(name).or_insert_with(|| (0, title(item))).0 += 1;
+        }
+    }
+    found
+}
+
+/// What a running collector says of itself.
+async fn collector_page(address: &str) -> anyhow::Result<Value> {
+    let uri: http::Uri = format!("http://{address}/debug/kubegc/resources").parse()?;
+    let client: Client<_, Full<bytes::Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let response = client.get(uri).await?;
+    let body = http_body_util::Limited::new(response.into_body(), 16 << 20).collect().await;
+    let body = body.map_err(|error| anyhow::anyhow!(error))?;
+    Ok(serde_json::from_slice(&body.to_bytes())?)
+}

@@ -1,0 +1,104 @@
+//! `kubegc pause` and `kubegc resume`: orders to a running collector, written on its Lease.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::control::{self, LeaseName, Orders};
+use super::{LeaseFlags, connect, preflight};
+
+/// What both share.
+#[derive(Clone, Debug, Args)]
+struct Target {
+    /// The cluster [default: $KUBECONFIG, ~/.kube/config, or the service account of this pod]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    lease: LeaseFlags,
+}
+
+/// Options of `kubegc pause`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PauseOptions {
+    /// Why, for whoever looks next
+    #[arg(long, value_name = "TEXT", default_value = "kubegc pause")]
+    reason: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Options of `kubegc resume`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ResumeOptions {
+    /// Only this resource, which the breaker has stopped; a pause stays
+    #[arg(long, value_name = "RESOURCE")]
+    resource: Option<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Target {
+    /// Changes the orders; answers which Lease it was, and the orders before.
+    fn edit(&self, change: impl Fn(&mut Orders)) -> anyhow::Result<(LeaseName, Orders)> {
+        let runtime = crate::up::runtime()?;
+        let lease = self.lease.name();
+        let before = runtime.block_on(async {
+            let client = connect(self.kubeconfig.as_ref()).await?;
+            preflight::reach(&client, false).await?;
+            anyhow::Ok(control::edit(&client, &lease, change).await?.0)
+        });
+        runtime.shutdown_timeout(Duration::from_millis(100));
+        Ok((lease, before?))
+    }
+}
+
+/// `kubegc pause`
+pub(crate) fn pause(options: &PauseOptions) -> anyhow::Result<()> {
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let note = format!("{now}: {}", options.reason);
+    let (lease, before) = options.target.edit(|orders| {
+        orders.paused.get_or_insert(note.clone());
+    })?;
+    match before.paused {
+        Some(since) => println!("Was paused already ({since})."),
+        None => println!(
+            "Paused: no collector that uses lease {}/{} sends anything until `kubegc resume`.",
+            lease.namespace, lease.name
+        ),
+    }
+    Ok(())
+}
+
+/// `kubegc resume`
+pub(crate) fn resume(options: &ResumeOptions) -> anyhow::Result<()> {
+    let resource: Option<Arc<str>> = options.resource.as_ref().map(|name| name.to_lowercase().into());
+    let (_, before) = options.target.edit(|orders| match &resource {
+        Some(resource) => drop(orders.tripped.get_or_insert_default().remove(resource)),
+        None => {
+            orders.paused = None;
+            orders.tripped = Some(BTreeMap::new());
+        }
+    })?;
+    let tripped = before.tripped.unwrap_or_default();
+    let resumed: Vec<&str> = match &resource {
+        Some(resource) => tripped.contains_key(resource).then_some(&**resource).into_iter().collect(),
+        None => tripped.keys().map(|resource| &**resource).collect(),
+    };
+    match (&before.paused, &resource) {
+        (Some(_), None) => println!("Resumed."),
+        (Some(why), Some(_)) => println!("Everything is still paused ({why})."),
+        (None, _) => {}
+    }
+    if !resumed.is_empty() {
+        println!("Collection goes on for: {}.", resumed.join(", "));
+    } else if before.paused.is_none() {
+        match &resource {
+            Some(resource) => println!("{resource} was not stopped."),
+            None => println!("Nothing was paused or stopped."),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,604 @@
+//! What `kubegc run` is told: flags, over a configuration file, over defaults.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{ArgAction, ArgMatches, Args};
+use gc_kube::CollectorOptions;
+use gc_kube::breaker::BreakerOptions;
+use gc_kube::pacing::PacingOptions;
+use gc_retention::permissions::Controller;
+use gc_types::GoDuration;
+
+use super::config;
+use super::control::LeaseName;
+use super::journal::JournalOptions;
+use super::lease::LeaseOptions;
+use crate::UsageError;
+use crate::collectors::ControllerOptions;
+use crate::logging::LogOptions;
+
+/// Upstream's default of `--kube-api-burst`.
+const DEFAULT_BURST: u32 = 30;
+/// The collector that runs unless others are asked for: the others stay kube-controller-manager's until then.
+pub(crate) const DEFAULT_CONTROLLERS: &str = "garbage-collector-controller";
+
+/// Options of `kubegc run`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    /// A KubeControllerManagerConfiguration file; flags win over it. Read again on SIGHUP
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// The cluster [default: $KUBECONFIG, ~/.kube/config, or the service account of this pod]
+    #[arg(long, value_name = "FILE")]
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// Perform nothing and report everything; takes no lease
+    #[arg(long)]
+    dry_run: bool,
+    /// Perform nothing, and compare with what an active kube-controller-manager does; takes no lease
+    #[arg(long, conflicts_with = "dry_run")]
+    observe: bool,
+    /// Observe for so long after the installation, and act from then on
+    #[arg(long, value_name = "DURATION", conflicts_with_all = ["dry_run", "observe"])]
+    observe_for: Option<String>,
+    /// What has not happened within this time counts as a disagreement of an observation
+    #[arg(long, value_name = "DURATION", default_value = "10m")]
+    observe_window: String,
+    /// Collect by owner references at all. Must be as the API server's flag of this name
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    enable_garbage_collector: bool,
+    /// Requests in flight at most [default: as many as the server carries, up to 128]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    concurrent_gc_syncs: Option<u16>,
+    /// Never delete objects of this resource (repeatable), such as secrets or widgets.example.com
+    #[arg(long, value_name = "RESOURCE")]
+    keep_resource: Vec<String>,
+    /// Requests per second at most [default: no fixed rate]
+    #[arg(long, value_name = "RATE")]
+    kube_api_qps: Option<f64>,
+    /// Requests at once on top of --kube-api-qps
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_BURST)]
+    kube_api_burst: u32,
+    /// Stop collecting a resource after so many deletions of it within the window; 0 is no limit
+    #[arg(long, value_name = "N", default_value_t = 300_000)]
+    breaker_max_deletions: u64,
+    /// Stop collecting a resource when more than this share of it went although no owner was seen to go; 0 is no limit
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
+    breaker_max_share: f64,
+    /// So many deletions never trip --breaker-max-share
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    breaker_share_floor: u64,
+    /// The window over which the breaker counts
+    #[arg(long, value_name = "DURATION", default_value = "10m")]
+    breaker_window: String,
+    /// Where to serve metrics, health and debugging
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10357")]
+    bind_address: SocketAddr,
+    /// Act only while holding a Lease, so that replicas can stand by
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    leader_elect: bool,
+    /// How long standbys wait for a leader that no longer renews
+    #[arg(long, value_name = "DURATION", default_value = "15s")]
+    leader_elect_lease_duration: String,
+    /// A leader that has not renewed for so long stops
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    leader_elect_renew_deadline: String,
+    /// Time between tries to get or renew the lease
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    leader_elect_retry_period: String,
+    #[command(flatten)]
+    lease: LeaseFlags,
+    /// Append every effect with its reason and outcome to this file, as JSON lines
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
+    /// Size at which the journal is put aside and a new one begun, MiB
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    journal_max_size: u32,
+    /// How many older journals are kept
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    journal_max_files: u32,
+    #[command(flatten)]
+    controllers: ControllerOptions,
+    #[command(flatten)]
+    pub(super) log: LogOptions,
+}
+
+/// Which Lease the replicas of a collector share.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LeaseFlags {
+    /// Name of the Lease
+    #[arg(long, value_name = "NAME", default_value = "kubegc-garbage-collector")]
+    leader_elect_resource_name: String,
+    /// Namespace of the Lease
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
+    leader_elect_resource_namespace: String,
+}
+
+impl LeaseFlags {
+    pub(crate) fn name(&self) -> LeaseName {
+        let namespace = self.leader_elect_resource_namespace.clone();
+        LeaseName { namespace, name: self.leader_elect_resource_name.clone() }
+    }
+}
+
+/// Which flags were given, rather than left to their defaults.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Given(BTreeSet<String>);
+
+impl Given {
+    /// Of what was matched for the subcommand.
+    pub(crate) fn of(matches: &ArgMatches) -> Self {
+        use clap::parser::ValueSource::{CommandLine, EnvVariable};
+        let is_given = |id: &str| matches!(matches.value_source(id), Some(CommandLine | EnvVariable));
+        Self(matches.ids().map(clap::Id::as_str).filter(|id| is_given(id)).map(str::to_owned).collect())
+    }
+
+    /// The flag if it was given, else the file's value if it has one, else the flag's default.
+    fn pick<T>(&self, id: &str, flag: T, file: Option<T>) -> T {
+        if self.0.contains(id) { flag } else { file.unwrap_or(flag) }
+    }
+}
+
+/// What is done with what is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// It is performed.
+    Act,
+    /// It is reported.
+    DryRun,
+    /// It is compared with what another collector does.
+    Observe,
+    /// The same for a while, and then it is performed.
+    ObserveFor(Duration),
+}
+
+/// Everything that `run` is told, checked.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) kubeconfig: Option<PathBuf>,
+    pub(super) mode: Mode,
+    pub(super) observe_window: Duration,
+    pub(super) bind_address: SocketAddr,
+    pub(super) controllers: Vec<Controller>,
+    pub(super) retention: ControllerOptions,
+    pub(super) leader_elect: bool,
+    pub(super) lease: LeaseOptions,
+    pub(super) pacing: PacingOptions,
+    pub(super) ignored_resources: Vec<(String, String)>,
+    pub(super) kept_resources: BTreeSet<Arc<str>>,
+    pub(super) breaker: BreakerOptions,
+    pub(super) journal: Option<JournalOptions>,
+    /// What is to be told once.
+    pub(super) notices: Vec<String>,
+}
+
+fn duration(flag: &str, text: &str) -> Result<Duration, UsageError> {
+    match text.parse::<GoDuration>() {
+        Ok(duration) if duration >= GoDuration::ZERO => Ok(duration.to_std()),
+        Ok(_) => Err(UsageError::new(format!("{flag}: {text} is negative"))),
+        Err(error) => Err(UsageError::new(format!("{flag}: {error}"))),
+    }
+}
+
+impl Settings {
+    /// Puts flags and file together.
+    pub(super) fn resolve(options: &Options, given: &Given) -> Result<Self, UsageError> {
+        let file = options.config.as_deref().map(config::read).transpose()?.unwrap_or_default();
+        let ours = &file.kubegc;
+        let (controllers, retention) = controllers(options, given, &file)?;
+        let mut notices = Vec::new();
+        if !file.others.is_empty() {
+            notices.push(format!("sections of other controllers are left alone: {}", file.others.join(", ")));
+        }
+        let kept = given.pick("keep_resource", options.keep_resource.clone(), ours.kept_resources.clone());
+        Ok(Self {
+            kubeconfig: given.pick(
+                "kubeconfig",
+                options.kubeconfig.clone(),
+                file.generic
+                    .client_connection
+                    .kubeconfig
+                    .clone()
+                    .filter(|path| !path.as_os_str().is_empty())
+                    .map(Some),
+            ),
+            mode: mode(options, &file)?,
+            observe_window: duration("--observe-window", &options.observe_window)?,
+            bind_address: given.pick("bind_address", options.bind_address, ours.bind_address),
+            controllers,
+            retention,
+            leader_elect: given.pick(
+                "leader_elect",
+                options.leader_elect,
+                file.generic.leader_election.leader_elect,
+            ),
+            lease: lease(options, given, &file.generic.leader_election)?,
+            pacing: pacing(options, given, &file)?,
+            ignored_resources: ignored(&file),
+            kept_resources: kept.iter().map(|resource| resource.to_lowercase().into()).collect(),
+            breaker: breaker(options, given, &ours.breaker)?,
+            journal: journal(options, given, &ours.journal),
+            notices,
+        })
+    }
+
+    /// Whether the Lease decides who acts.
+    pub(super) fn elects(&self) -> bool {
+        self.leader_elect && !matches!(self.mode, Mode::DryRun | Mode::Observe)
+    }
+
+    /// The collector's options.
+    pub(super) fn collector(&self) -> CollectorOptions {
+        CollectorOptions {
+            dry_run: self.mode == Mode::DryRun,
+            pacing: self.pacing,
+            ignored_resources: self.ignored_resources.clone(),
+            ..CollectorOptions::default()
+        }
+    }
+
+    pub(super) fn collects_by_owners(&self) -> bool {
+        self.controllers.contains(&Controller::GarbageCollector)
+    }
+
+    /// The collectors beyond owner references.
+    pub(super) fn other_controllers(&self) -> Vec<Controller> {
+        let others = self.controllers.iter().copied();
+        others.filter(|controller| *controller != Controller::GarbageCollector).collect()
+    }
+
+    /// What differs: name, value here, value there, and whether it can be changed while running.
+    pub(super) fn differences(&self, other: &Self) -> Vec<Difference> {
+        let (ours, theirs) = (self.shown(), other.shown());
+        let pairs = ours.into_iter().zip(theirs).filter(|(from, to)| from.1 != to.1);
+        pairs.map(|((name, from, is_live), (_, to, _))| Difference { name, from, to, is_live }).collect()
+    }
+
+    fn shown(&self) -> Vec<(&'static str, String, bool)> {
+        let list = |items: &BTreeSet<Arc<str>>| items.iter().cloned().collect::<Vec<_>>().join(",");
+        let breaker = &self.breaker;
+        vec![
+            ("pacing (concurrent syncs, qps, burst)", format!("{:?}", self.pacing), true),
+            ("breaker window", format!("{:?}", breaker.window), true),
+            ("breaker deletions", format!("{:?}", breaker.largest_number), true),
+            ("breaker share", format!("{:?}", breaker.largest_share), true),
+            ("breaker share floor", breaker.share_floor.to_string(), true),
+            ("kept resources", list(&self.kept_resources), true),
+            ("kubeconfig", format!("{:?}", self.kubeconfig), false),
+            ("mode", format!("{:?}", self.mode), false),
+            ("observe window", format!("{:?}", self.observe_window), false),
+            ("bind address", self.bind_address.to_string(), false),
+            ("controllers", format!("{:?}", self.controllers), false),
+            ("settings of controllers", format!("{:?}", self.retention), false),
+            ("leader election", format!("{} {:?}", self.leader_elect, self.lease), false),
+            ("ignored resources", format!("{:?}", self.ignored_resources), false),
+            ("journal", format!("{:?}", self.journal), false),
+        ]
+    }
+}
+
+/// One setting that has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Difference {
+    pub(super) name: &'static str,
+    pub(super) from: String,
+    pub(super) to: String,
+    /// Whether it takes effect without a restart.
+    pub(super) is_live: bool,
+}
+
+fn mode(options: &Options, file: &config::File) -> Result<Mode, UsageError> {
+    let observe_for = match &options.observe_for {
+        Some(text) => Some(duration("--observe-for", text)?),
+        None => file.kubegc.observe_for.map(|duration| duration.0),
+    };
+    Ok(match observe_for {
+        _ if options.dry_run => Mode::DryRun,
+        _ if options.observe => Mode::Observe,
+        Some(period) if !period.is_zero() => Mode::ObserveFor(period),
+        _ => Mode::Act,
+    })
+}
+
+fn controllers(
+    options: &Options,
+    given: &Given,
+    file: &config::File,
+) -> Result<(Vec<Controller>, ControllerOptions), UsageError> {
+    let mut retention = options.controllers.clone();
+    let listed = given.pick("controllers", retention.controllers, file.generic.controllers.clone());
+    retention.controllers = listed;
+    retention.terminated_pod_gc_threshold = given.pick(
+        "terminated_pod_gc_threshold",
+        retention.terminated_pod_gc_threshold,
+        file.pod_gc.terminated_pod_threshold,
+    );
+    retention.ownerless_node_leases = given.pick(
+        "ownerless_node_leases",
+        retention.ownerless_node_leases,
+        file.kubegc.ownerless_node_leases,
+    );
+    let mut enabled = retention.enabled()?;
+    let collects = given.pick(
+        "enable_garbage_collector",
+        options.enable_garbage_collector,
+        file.garbage_collector.enable_garbage_collector,
+    );
+    if !collects {
+        enabled.retain(|controller| *controller != Controller::GarbageCollector);
+    }
+    if enabled.is_empty() {
+        return Err(UsageError::new("no collector is on: see --controllers and --enable-garbage-collector"));
+    }
+    Ok((enabled, retention))
+}
+
+fn lease(
+    options: &Options,
+    given: &Given,
+    file: &config::LeaderElection,
+) -> Result<LeaseOptions, UsageError> {
+    let pick = |id: &str, flag: &str, text: &str, value: Option<config::Duration>| {
+        Ok::<_, UsageError>(given.pick(id, duration(flag, text)?, value.map(|duration| duration.0)))
+    };
+    let flags = &options.lease;
+    let named = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let lease = LeaseOptions {
+        lease: LeaseName {
+            namespace: given.pick(
+                "leader_elect_resource_namespace",
+                flags.leader_elect_resource_namespace.clone(),
+                named(&file.resource_namespace),
+            ),
+            name: given.pick(
+                "leader_elect_resource_name",
+                flags.leader_elect_resource_name.clone(),
+                named(&file.resource_name),
+            ),
+        },
+        lease_duration: pick(
+            "leader_elect_lease_duration",
+            "--leader-elect-lease-duration",
+            &options.leader_elect_lease_duration,
+            file.lease_duration,
+        )?,
+        renew_deadline: pick(
+            "leader_elect_renew_deadline",
+            "--leader-elect-renew-deadline",
+            &options.leader_elect_renew_deadline,
+            file.renew_deadline,
+        )?,
+        retry_period: pick(
+            "leader_elect_retry_period",
+            "--leader-elect-retry-period",
+            &options.leader_elect_retry_period,
+            file.retry_period,
+        )?,
+    };
+    lease.check().map_err(UsageError::new)?;
+    Ok(lease)
+}
+
+fn pacing(options: &Options, given: &Given, file: &config::File) -> Result<PacingOptions, UsageError> {
+    let connection = &file.generic.client_connection;
+    if options.kube_api_qps.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+        return Err(UsageError::new("--kube-api-qps must be more than 0; leave it out for no fixed rate"));
+    }
+    // Upstream's file cannot leave the rate out: 0 stands for none.
+    let from_file = connection.qps.filter(|rate| rate.is_finite() && *rate > 0.0);
+    let mut pacing = PacingOptions {
+        queries_per_second: options.kube_api_qps.or(from_file),
+        burst: given.pick(
+            "kube_api_burst",
+            options.kube_api_burst,
+            connection.burst.filter(|burst| *burst > 0),
+        ),
+        ..PacingOptions::default()
+    };
+    let syncs =
+        options.concurrent_gc_syncs.or(file.garbage_collector.concurrent_syncs.filter(|syncs| *syncs > 0));
+    if let Some(largest) = syncs.map(usize::from) {
+        pacing.largest = largest;
+        pacing.initial = pacing.initial.min(largest);
+    }
+    Ok(pacing)
+}
+
+/// Upstream's two by default; Events are never collected, whatever the file says.
+fn ignored(file: &config::File) -> Vec<(String, String)> {
+    let mut ignored = CollectorOptions::default().ignored_resources;
+    for entry in file.garbage_collector.ignored_resources.iter().flatten() {
+        let pair = (entry.group.clone(), entry.resource.to_lowercase());
+        if !ignored.contains(&pair) {
+            ignored.push(pair);
+        }
+    }
+    ignored
+}
+
+fn breaker(options: &Options, given: &Given, file: &config::Breaker) -> Result<BreakerOptions, UsageError> {
+    let number = given.pick("breaker_max_deletions", options.breaker_max_deletions, file.max_deletions);
+    let share = given.pick("breaker_max_share", options.breaker_max_share, file.max_share);
+    if !(0.0..=1.0).contains(&share) {
+        return Err(UsageError::new(format!("--breaker-max-share {share} must be between 0 and 1")));
+    }
+    let window = duration("--breaker-window", &options.breaker_window)?;
+    let window = given.pick("breaker_window", window, file.window.map(|duration| duration.0));
+    if window < Duration::from_secs(1) {
+        return Err(UsageError::new("--breaker-window must be at least 1s"));
+    }
+    Ok(BreakerOptions {
+        window,
+        largest_number: (number > 0).then_some(number),
+        largest_share: (share > 0.0).then_some(share),
+        share_floor: given.pick("breaker_share_floor", options.breaker_share_floor, file.share_floor),
+    })
+}
+
+fn journal(options: &Options, given: &Given, file: &config::Journal) -> Option<JournalOptions> {
+    let path = options.journal.clone().or_else(|| file.file.clone())?;
+    let size =
+        given.pick("journal_max_size", options.journal_max_size, file.max_size.filter(|size| *size > 0));
+    Some(JournalOptions {
+        file: path,
+        largest_bytes: u64::from(size) << 20,
+        older_files: given.pick("journal_max_files", options.journal_max_files, file.max_files),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+    use super::*;
+    use clap::{Command, FromArgMatches as _};
+
+    const HEADER: &str = "apiVersion: kubecontrollermanager.config.k8s.io/v1alpha1\nkind: KubeControllerManagerConfiguration\n";
+
+    fn settings(arguments: &[&str], file: Option<&str>) -> Result<Settings, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut all: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        if let Some(text) = file {
+            let path = folder.path().join("config.yaml");
+            std::fs::write(&path, format!("{HEADER}{text}")).unwrap();
+            all.push(format!("--config={}", path.display()));
+        }
+        let command = Options::augment_args(Command::new("run").no_binary_name(true));
+        let command = command.mut_arg("controllers", |argument| argument.default_value(DEFAULT_CONTROLLERS));
+        let matches = command.try_get_matches_from(all).map_err(|error| error.to_string())?;
+        let options = Options::from_arg_matches(&matches).map_err(|error| error.to_string())?;
+        Settings::resolve(&options, &Given::of(&matches)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        const FILE: &str = "generic:\n  controllers: [garbagecollector]\n  clientConnection: {qps: 50, burst: 100, kubeconfig: /k}\n  \
+             leaderElection: {leaderElect: false, leaseDuration: 60s, resourceName: theirs}\n\
+             garbageCollectorController: {concurrentGCSyncs: 7, gcIgnoredResources: [{group: a.b, resource: Things}]}\n\
+             podGCController: {terminatedPodGCThreshold: 3}\n\
+             kubegc:\n  keptResources: [Secrets]\n  observeFor: 24h\n  bindAddress: 0.0.0.0:1\n  \
+             breaker: {maxDeletions: 5, maxShare: 0, window: 1m}\n  journal: {file: /j, maxSizeMiB: 2, maxFiles: 9}\n";
+        let default = settings(&[], None).unwrap();
+        assert_eq!(
+            (
+                default.mode,
+                default.leader_elect,
+                default.controllers.as_slice(),
+                default.pacing.queries_per_second
+            ),
+            (Mode::Act, true, &[Controller::GarbageCollector][..], None)
+        );
+        assert_eq!((default.breaker, default.kept_resources.len()), (BreakerOptions::default(), 0));
+        assert_eq!(default.ignored_resources, CollectorOptions::default().ignored_resources);
+
+        let file = settings(&[], Some(FILE)).unwrap();
+        assert_eq!(file.kubeconfig, Some("/k".into()));
+        assert_eq!(file.mode, Mode::ObserveFor(Duration::from_hours(24)));
+        assert_eq!((file.leader_elect, &*file.lease.lease.name), (false, "theirs"));
+        assert_eq!(file.lease.lease_duration, Duration::from_mins(1));
+        assert_eq!(file.controllers, [Controller::GarbageCollector]);
+        assert_eq!(file.retention.terminated_pod_gc_threshold, 3);
+        assert_eq!(
+            (file.pacing.largest, file.pacing.queries_per_second, file.pacing.burst),
+            (7, Some(50.0), 100)
+        );
+        assert!(file.ignored_resources.contains(&("a.b".into(), "things".into())));
+        assert_eq!(file.kept_resources, BTreeSet::from(["secrets".into()]));
+        let limits = (file.breaker.largest_number, file.breaker.largest_share, file.breaker.window);
+        assert_eq!(limits, (Some(5), None, Duration::from_mins(1)));
+        let journal = file.journal.unwrap();
+        assert_eq!((journal.file, journal.largest_bytes, journal.older_files), ("/j".into(), 2 << 20, 9));
+
+        let flags = settings(
+            &[
+                "--kubeconfig=/f",
+                "--leader-elect=true",
+                "--leader-elect-resource-name=mine",
+                "--controllers=podgc",
+                "--concurrent-gc-syncs=9",
+                "--kube-api-burst=30",
+                "--keep-resource=pods",
+                "--breaker-max-deletions=300000",
+                "--breaker-max-share=0.5",
+                "--journal=/x",
+                "--bind-address=127.0.0.1:10357",
+                "--observe",
+            ],
+            Some(FILE),
+        )
+        .unwrap();
+        assert_eq!((flags.kubeconfig, flags.mode), (Some("/f".into()), Mode::Observe));
+        assert_eq!((flags.leader_elect, &*flags.lease.lease.name), (true, "mine"));
+        assert_eq!(flags.controllers, [Controller::PodGarbageCollector]);
+        // Also where a flag says what its default is.
+        assert_eq!((flags.pacing.largest, flags.pacing.burst), (9, 30));
+        assert_eq!(flags.kept_resources, BTreeSet::from(["pods".into()]));
+        assert_eq!((flags.breaker.largest_number, flags.breaker.largest_share), (Some(300_000), Some(0.5)));
+        assert_eq!(flags.bind_address.port(), 10_357);
+        assert_eq!(flags.journal.unwrap().file, PathBuf::from("/x"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told() {
+        for (arguments, file, expected) in [
+            (&["--kube-api-qps=0"][..], None, "--kube-api-qps must be more than 0"),
+            (&["--kube-api-qps=NaN"], None, "--kube-api-qps must be more than 0"),
+            (&["--breaker-max-share=1.5"], None, "--breaker-max-share 1.5 must be between 0 and 1"),
+            (&["--breaker-window=0s"], None, "--breaker-window must be at least 1s"),
+            (&["--breaker-window=soon"], None, "--breaker-window: "),
+            (&["--observe-for=-1s"], None, "--observe-for: -1s is negative"),
+            (&["--observe", "--dry-run"], None, "cannot be used with"),
+            (&["--observe-for=1h", "--observe"], None, "cannot be used with"),
+            (
+                &["--controllers=garbagecollector", "--enable-garbage-collector=false"],
+                None,
+                "no collector is on",
+            ),
+            (&["--controllers=nothing"], None, "--controllers: "),
+            (&["--leader-elect-renew-deadline=20s"], None, "must be longer than"),
+            (&["--concurrent-gc-syncs=0"], None, "--concurrent-gc-syncs"),
+            (
+                &["--controllers=garbagecollector"],
+                Some("garbageCollectorController: {enableGarbageCollector: false}\n"),
+                "no collector is on",
+            ),
+            (&[], Some("kubegc: {breaker: {maxShare: 2}}\n"), "--breaker-max-share 2 must be between"),
+            (&[], Some("generic:\n  leaderElection: {renewDeadline: 20s}\n"), "must be longer than"),
+            (&[], Some("kubegc:\n  brekaer: {}\n"), "config.yaml:4:3: kubegc: unknown field `brekaer`"),
+            (&["--config=/nowhere/config.yaml"], None, "--config /nowhere/config.yaml: "),
+        ] {
+            let error = settings(arguments, file).unwrap_err();
+            assert!(error.contains(expected), "{error:?} where {expected:?} was expected");
+        }
+        assert!(settings(&["--controllers=podgc", "--enable-garbage-collector=false"], None).is_ok());
+    }
+
+    #[test]
+    fn a_reload_tells_what_takes_effect() {
+        let before = settings(&[], Some("kubegc: {keptResources: [pods]}\n")).unwrap();
+        assert_eq!(before.differences(&before), []);
+        let after = settings(
+            &[],
+            Some("kubegc: {breaker: {maxDeletions: 5}, bindAddress: '127.0.0.1:1'}\ngeneric: {clientConnection: {qps: 5}}\n"),
+        )
+        .unwrap();
+        let changed: Vec<_> = before
+            .differences(&after)
+            .into_iter()
+            .map(|difference| (difference.name, difference.is_live))
+            .collect();
+        assert_eq!(
+            changed,
+            [
+                ("pacing (concurrent syncs, qps, burst)", true),
+                ("breaker deletions", true),
+                ("kept resources", true),
+                ("bind address", false),
+            ]
+        );
+    }
+}
