@@ -7,9 +7,9 @@ use gc_registry::error::ApiError;
 use http::{Method, StatusCode};
 use serde_json::json;
 
+use crate::exchange::{Answer, ApiRequest, method_not_allowed, page_not_found, text_answer};
 use crate::negotiate::Representation;
 use crate::render;
-use crate::service::{Answer, ApiRequest, method_not_allowed, page_not_found, text_answer};
 use crate::state::State;
 use crate::tokens::ISSUER;
 use crate::work::{self, Weight};

@@ -5,11 +5,13 @@
 //! decoded (`decode`), the registry does it, and the answer is written in the representation that was
 //! negotiated (`negotiate`, `render`, `list`, `watching`).
 
+mod answers;
 mod authentication;
 mod body;
 mod decode;
 mod discovery;
 mod escalation;
+mod exchange;
 mod health;
 mod in_process;
 mod kubeconfig;
@@ -30,6 +32,7 @@ mod server;
 mod service;
 mod stall;
 mod state;
+mod stored_metadata;
 mod table;
 mod token_request;
 mod tokens;

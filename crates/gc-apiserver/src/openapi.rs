@@ -10,9 +10,9 @@ use gc_registry::openapi;
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use http::{Method, StatusCode};
 
+use crate::exchange::{Answer, ApiRequest, method_not_allowed, page_not_found, text_answer};
 use crate::negotiate::media_ranges;
 use crate::openapi_protobuf;
-use crate::service::{Answer, ApiRequest, method_not_allowed, page_not_found, text_answer};
 use crate::state::State;
 use crate::work::{self, Weight};
 

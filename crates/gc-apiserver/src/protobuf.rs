@@ -4,10 +4,15 @@
 //! Written by hand from the published message numbers: the values at hand are JSON, and writing them straight
 //! to bytes spares a second copy of every object.
 
+use std::sync::Arc;
+
 use gc_registry::api::DeleteOptions;
 use gc_registry::error::ApiError;
+use gc_registry::object::Object;
 use prost::Message;
 use serde_json::{Map, Value};
+
+use crate::stored_metadata;
 
 /// What every Kubernetes protobuf document starts with.
 pub(crate) const MAGIC: &[u8; 4] = b"k8s\0";
@@ -81,12 +86,31 @@ fn envelope(out: &mut Vec<u8>, api_version: &str, kind: &str, raw: impl FnOnce(&
     // contentEncoding and contentType are empty.
 }
 
-/// One object's `metadata` as a whole document.
-pub(crate) fn metadata_object(out: &mut Vec<u8>, api_version: &str, metadata: &Value) {
-    envelope(out, api_version, "PartialObjectMetadata", |raw| partial_object(raw, metadata));
+/// One object's metadata as a whole document.
+pub(crate) fn metadata_object(out: &mut Vec<u8>, api_version: &str, object: &Object) -> Result<(), ApiError> {
+    let mut written = Ok(());
+    envelope(out, api_version, "PartialObjectMetadata", |raw| written = partial_object(raw, object));
+    written
 }
 
-fn partial_object(writer: &mut Writer<'_>, metadata: &Value) {
+/// The same from a value of `metadata`.
+pub(crate) fn metadata_value(out: &mut Vec<u8>, api_version: &str, metadata: &Value) {
+    envelope(out, api_version, "PartialObjectMetadata", |raw| partial_value(raw, metadata));
+}
+
+fn partial_object(writer: &mut Writer<'_>, object: &Object) -> Result<(), ApiError> {
+    let Some((text, revision)) = object.stored_metadata() else {
+        partial_value(writer, object.metadata()?);
+        return Ok(());
+    };
+    let mut written = Ok(());
+    writer.message(1, |writer| {
+        written = stored_metadata::write(writer, text, &revision.to_string());
+    });
+    written.map_err(|why| ApiError::internal(format!("stored object is corrupt: {why}")))
+}
+
+fn partial_value(writer: &mut Writer<'_>, metadata: &Value) {
     if let Some(metadata) = metadata.as_object() {
         writer.message(1, |writer| object_meta(writer, metadata));
     }
@@ -103,11 +127,11 @@ pub(crate) struct ListMeta<'a> {
     pub(crate) remaining_item_count: Option<u64>,
 }
 
-/// A list of metadata as a whole document. The items are their `metadata`.
+/// A list of metadata as a whole document.
 pub(crate) fn metadata_list(
     api_version: &str,
     meta: &ListMeta<'_>,
-    items: impl Iterator<Item = Result<Value, ApiError>>,
+    items: &[Arc<Object>],
 ) -> Result<Vec<u8>, ApiError> {
     let mut out = Vec::new();
     let mut problem = Ok(());
@@ -120,10 +144,11 @@ pub(crate) fn metadata_list(
             }
         });
         for item in items {
-            match item {
-                Ok(metadata) => raw.message(2, |writer| partial_object(writer, &metadata)),
-                Err(error) => problem = Err(error),
-            }
+            raw.message(2, |writer| {
+                if let Err(error) = partial_object(writer, item) {
+                    problem = Err(error);
+                }
+            });
         }
     });
     problem.map(|()| out)
@@ -176,7 +201,7 @@ fn status_details(writer: &mut Writer<'_>, details: &Map<String, Value>) {
     writer.text(6, text(details, "uid"));
 }
 
-fn object_meta(writer: &mut Writer<'_>, meta: &Map<String, Value>) {
+pub(crate) fn object_meta(writer: &mut Writer<'_>, meta: &Map<String, Value>) {
     writer.text(1, text(meta, "name"));
     writer.text(2, text(meta, "generateName"));
     writer.text(3, text(meta, "namespace"));
@@ -186,8 +211,8 @@ fn object_meta(writer: &mut Writer<'_>, meta: &Map<String, Value>) {
     if let Some(generation) = meta.get("generation").and_then(Value::as_i64) {
         writer.number(7, generation);
     }
-    time(writer, 8, meta.get("creationTimestamp"));
-    time(writer, 9, meta.get("deletionTimestamp"));
+    time_value(writer, 8, meta.get("creationTimestamp"));
+    time_value(writer, 9, meta.get("deletionTimestamp"));
     if let Some(seconds) = meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64) {
         writer.number(10, seconds);
     }
@@ -224,7 +249,7 @@ fn managed_fields_entry(writer: &mut Writer<'_>, entry: &Map<String, Value>) {
     writer.text(1, text(entry, "manager"));
     writer.text(2, text(entry, "operation"));
     writer.text(3, text(entry, "apiVersion"));
-    time(writer, 4, entry.get("time"));
+    time_value(writer, 4, entry.get("time"));
     writer.text(6, text(entry, "fieldsType"));
     if let Some(fields) = entry.get("fieldsV1") {
         writer.message(7, |writer| writer.bytes(1, fields.to_string().as_bytes()));
@@ -241,10 +266,13 @@ fn text_map(writer: &mut Writer<'_>, field: u32, map: Option<&Value>) {
     }
 }
 
-/// A `Time`: seconds since the epoch (fractions are not kept by `metav1.Time`).
-fn time(writer: &mut Writer<'_>, field: u32, value: Option<&Value>) {
-    let parsed = value.and_then(Value::as_str).and_then(|text| text.parse::<jiff::Timestamp>().ok());
-    if let Some(time) = parsed {
+fn time_value(writer: &mut Writer<'_>, field: u32, value: Option<&Value>) {
+    time(writer, field, value.and_then(Value::as_str).unwrap_or_default());
+}
+
+/// A `Time`: seconds since the epoch (fractions are not kept by `metav1.Time`). What is no time is left out.
+pub(crate) fn time(writer: &mut Writer<'_>, field: u32, text: &str) {
+    if let Ok(time) = text.parse::<jiff::Timestamp>() {
         writer.message(field, |writer| writer.number(1, time.as_second()));
     }
 }
@@ -463,7 +491,7 @@ mod tests {
     #[test]
     fn metadata_reads_back() {
         let mut bytes = Vec::new();
-        metadata_object(&mut bytes, "meta.k8s.io/v1", &example());
+        metadata_value(&mut bytes, "meta.k8s.io/v1", &example());
         let (kind, raw) = open(&bytes);
         assert_eq!(kind, "meta.k8s.io/v1 PartialObjectMetadata");
         assert_eq!(Partial::decode(raw.as_slice()).unwrap(), Partial { metadata: Some(example_meta()) });
@@ -472,8 +500,14 @@ mod tests {
     #[test]
     fn lists_and_frames_read_back() {
         let meta = ListMeta { resource_version: "9", continue_token: "c", remaining_item_count: Some(4) };
-        let items = [Ok(example()), Ok(example())];
-        let bytes = metadata_list("meta.k8s.io/v1", &meta, items.into_iter()).unwrap();
+        let types = Arc::new(gc_registry::object::TypeMeta { api_version: "v1".into(), kind: "Pod".into() });
+        let value = Object::from_value(Arc::clone(&types), json!({"metadata": example()}));
+        let mut without = example();
+        without.as_object_mut().unwrap().remove("resourceVersion");
+        let stored = format!("{{\"metadata\":{without},\"spec\":{{}}}}");
+        let stored = Object::from_stored(types, stored.into(), gc_registry::storage::Revision(7));
+        let items = [Arc::new(value), Arc::new(stored)];
+        let bytes = metadata_list("meta.k8s.io/v1", &meta, &items).unwrap();
         let (kind, raw) = open(&bytes);
         assert_eq!(kind, "meta.k8s.io/v1 PartialObjectMetadataList");
         let partial = Partial { metadata: Some(example_meta()) };
@@ -537,7 +571,7 @@ mod tests {
         fn names_of_any_length_read_back(name in ".{0,300}", count in 0_usize..4) {
             let object = json!({"name": name, "finalizers": vec![name.clone(); count]});
             let mut bytes = Vec::new();
-            metadata_object(&mut bytes, "meta.k8s.io/v1", &object);
+            metadata_value(&mut bytes, "meta.k8s.io/v1", &object);
             let meta = Partial::decode(open(&bytes).1.as_slice()).unwrap().metadata.unwrap();
             prop_assert_eq!(&meta.name, &name);
             prop_assert_eq!(meta.finalizers, vec![name; count]);

@@ -81,7 +81,7 @@ pub(crate) fn object(
     let mut out = Vec::new();
     match (representation.form, representation.encoding) {
         (Form::Metadata, Encoding::Protobuf) => {
-            protobuf::metadata_object(&mut out, representation.meta_version(), object.metadata()?);
+            protobuf::metadata_object(&mut out, representation.meta_version(), object)?;
             return Ok(out);
         }
         (Form::Object, Encoding::Json) if !representation.pretty => {

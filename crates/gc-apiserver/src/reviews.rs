@@ -9,11 +9,12 @@ use gc_registry::resource::ResourceDefinition;
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
+use crate::answers::write_answer;
 use crate::authentication;
 use crate::decode;
+use crate::exchange::{Answer, ApiRequest, api_version};
 use crate::negotiate::Purpose;
 use crate::rbac::{Question, Rule};
-use crate::service::{self, Answer, ApiRequest, api_version};
 use crate::state::State;
 use crate::tokens::ISSUER;
 
@@ -73,7 +74,7 @@ pub(crate) async fn answer(
     };
     let object = Arc::new(Object::from_value(Arc::new(type_meta), review));
     let response = Response { code: 201, body: ResponseBody::Object(object), warnings: Vec::new() };
-    service::write_answer(request, &target.resource, representation, response)
+    write_answer(request, &target.resource, representation, response)
 }
 
 fn expect_kind(review: &Value, definition: &ResourceDefinition) -> Result<(), ApiError> {

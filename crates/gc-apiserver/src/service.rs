@@ -4,154 +4,33 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
-use gc_registry::api::{
-    Attributes, ListOptions, Operation, PatchType, RequestTarget, Response as RegistryResponse, ResponseBody,
-    UserInfo,
-};
-use gc_registry::error::{ApiError, Details};
+use bytes::Bytes;
+use gc_registry::api::{Attributes, ListOptions, Operation, PatchType, RequestTarget, UserInfo};
+use gc_registry::error::ApiError;
 use gc_registry::resource::ResourceDefinition;
 use gc_types::Scope;
-use http::header::{
-    ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER,
-    USER_AGENT, VARY,
-};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
-use http_body_util::combinators::BoxBody;
 
+use crate::answers::{error_answer, write_answer};
 use crate::authentication::{self, CertificateIdentity};
 use crate::body::AnswerBody;
-use crate::list::{Begun, GZIP_FROM, ItemForm, ListStream, list_meta};
+use crate::exchange::{Answer, ApiRequest, BodyError, api_version, method_not_allowed, page_not_found};
 use crate::metrics::RequestLabels;
-use crate::negotiate::{self, Encoding, Form, Purpose, Representation};
+use crate::negotiate::{self, Form, Purpose};
 use crate::path::{self, ResourcePath, Route};
 use crate::query::{Query, decode};
 use crate::rbac::Question;
-use crate::render::{self, IncludeObject};
+use crate::render::IncludeObject;
 use crate::state::State;
 use crate::table::Table;
 use crate::watching::{WatchSetup, WatchStream};
 use crate::work::{self, Weight};
 use crate::{decode as bodies, discovery, escalation, health, reviews, token_request};
 
-/// Longest request body (upstream's limit).
-pub(crate) const MAXIMUM_BODY: usize = 3 * 1024 * 1024;
-/// How much of a body beyond that is read and dropped, so that the client gets to see the answer.
-const MAXIMUM_DRAINED: usize = 64 * 1024 * 1024;
-/// How long a body may take.
-const BODY_PATIENCE: Duration = Duration::from_mins(1);
-/// How long the dropped rest of a body may take.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 /// A watch without timeoutSeconds lasts between this and twice this.
 const WATCH_MINIMUM_SECONDS: u64 = 1800;
-/// Longest default field manager.
-const MAXIMUM_MANAGER: usize = 128;
-
-/// Why the body of a request broke off.
-pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
-/// The body of a request, from a connection or from this process.
-pub(crate) type RequestBytes = BoxBody<Bytes, BodyError>;
-/// An answer.
-pub(crate) type Answer = Response<AnswerBody>;
-
-/// What is known of a request before its body is read.
-pub(crate) struct ApiRequest {
-    /// Method.
-    pub(crate) method: Method,
-    /// Decoded path.
-    pub(crate) path: String,
-    /// Query.
-    pub(crate) query: Query,
-    /// Headers.
-    pub(crate) headers: HeaderMap,
-    /// The body, until somebody reads it.
-    pub(crate) body: RequestBytes,
-    /// Who asks.
-    pub(crate) user: UserInfo,
-}
-
-impl ApiRequest {
-    /// A header as text.
-    pub(crate) fn header(&self, name: &http::HeaderName) -> Option<&str> {
-        self.headers.get(name).and_then(|value| value.to_str().ok())
-    }
-
-    /// The representation of the answer.
-    pub(crate) fn representation(&self, purpose: Purpose) -> Result<Representation, ApiError> {
-        let pretty = self.query.boolean("pretty").unwrap_or(false);
-        negotiate::negotiate(self.header(&ACCEPT), pretty, purpose)
-    }
-
-    fn takes_gzip(&self) -> bool {
-        self.header(&ACCEPT_ENCODING).is_some_and(|text| {
-            text.split(',').any(|one| one.split(';').next().unwrap_or_default().trim() == "gzip")
-        })
-    }
-
-    /// The default field manager: the user agent up to its first slash.
-    fn manager(&self) -> String {
-        let agent = self.header(&USER_AGENT).unwrap_or_default();
-        let name = agent.split('/').next().unwrap_or_default();
-        name.chars().filter(|c| !c.is_control()).take(MAXIMUM_MANAGER).collect()
-    }
-
-    /// Reads the whole body: 413 beyond the limit, 504 if it takes too long, 400 if it breaks off.
-    pub(crate) async fn read_body(&mut self) -> Result<Bytes, ApiError> {
-        match tokio::time::timeout(BODY_PATIENCE, collect(&mut self.body, MAXIMUM_BODY)).await {
-            Ok(Ok(Some(bytes))) => Ok(bytes),
-            Ok(Ok(None)) => {
-                let _ = tokio::time::timeout(DRAIN_PATIENCE, drain(&mut self.body)).await;
-                Err(ApiError::new(
-                    413,
-                    "RequestEntityTooLarge",
-                    format!("Request entity too large: limit is {MAXIMUM_BODY}"),
-                ))
-            }
-            Ok(Err(error)) => {
-                Err(ApiError::bad_request(format!("the body of the request broke off: {error}")))
-            }
-            Err(_) => Err(ApiError::new(
-                504,
-                "Timeout",
-                format!(
-                    "Timeout: the body of the request did not arrive within {} s",
-                    BODY_PATIENCE.as_secs()
-                ),
-            )),
-        }
-    }
-}
-
-async fn collect(body: &mut RequestBytes, limit: usize) -> Result<Option<Bytes>, BodyError> {
-    let mut all = BytesMut::new();
-    let mut first: Option<Bytes> = None;
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame?.into_data() else { continue };
-        if all.len() + first.as_ref().map_or(0, Bytes::len) + data.len() > limit {
-            return Ok(None);
-        }
-        match first.take() {
-            None if all.is_empty() => first = Some(data),
-            None => all.extend_from_slice(&data),
-            Some(begun) => {
-                all.extend_from_slice(&begun);
-                all.extend_from_slice(&data);
-            }
-        }
-    }
-    Ok(Some(first.unwrap_or_else(|| all.freeze())))
-}
-
-async fn drain(body: &mut RequestBytes) {
-    let mut dropped = 0;
-    while let Some(Ok(frame)) = body.frame().await {
-        dropped += frame.data_ref().map_or(0, Bytes::len);
-        if dropped > MAXIMUM_DRAINED {
-            return;
-        }
-    }
-}
 
 /// Answers a request. Never fails: what goes wrong becomes a Status.
 pub(crate) async fn serve<B>(
@@ -247,30 +126,6 @@ fn authorize_path(state: &State, request: &ApiRequest) -> Result<(), ApiError> {
     );
     error.details = Some(Box::default());
     Err(error)
-}
-
-/// 405 in upstream's words.
-pub(crate) fn method_not_allowed() -> ApiError {
-    let mut error = ApiError::new(
-        405,
-        "MethodNotAllowed",
-        "the server does not allow this method on the requested resource",
-    );
-    error.details = Some(Box::default());
-    error
-}
-
-/// What a path that leads nowhere is answered with.
-pub(crate) fn page_not_found() -> Answer {
-    text_answer(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")
-}
-
-/// A text as an answer.
-pub(crate) fn text_answer(code: StatusCode, content_type: &'static str, text: impl Into<Bytes>) -> Answer {
-    let mut response = Response::new(AnswerBody::Whole(text.into()));
-    *response.status_mut() = code;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
 }
 
 async fn resource_request(
@@ -531,181 +386,4 @@ async fn watch(
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static(representation.stream_content_type()));
     Ok(response)
-}
-
-/// `group/version`, or `version` for core.
-pub(crate) fn api_version(group: &str, version: &str) -> String {
-    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
-}
-
-/// Writes the registry's answer in a representation.
-pub(crate) fn write_answer(
-    request: &ApiRequest,
-    definition: &Arc<ResourceDefinition>,
-    representation: Representation,
-    answer: RegistryResponse,
-) -> Result<Answer, ApiError> {
-    let include = IncludeObject::parse(request.query.get("includeObject"))?;
-    let gzip = request.takes_gzip();
-    let table = || Arc::new(Table::of(definition, jiff::Timestamp::now()));
-    let mut response = match answer.body {
-        ResponseBody::Status(status) => {
-            let form = Representation { form: Form::Object, ..representation };
-            whole(render::value(&status, form), form, gzip)
-        }
-        ResponseBody::Object(object) => {
-            let representation = json_if_impossible(representation);
-            whole(render::object(&object, representation, table, include)?, representation, gzip)
-        }
-        ResponseBody::List(list) => {
-            let representation = json_if_impossible(representation);
-            let list_form = match representation.form {
-                Form::Object => ItemForm::Object { with_type: definition.custom.is_some() },
-                Form::Metadata => ItemForm::Metadata,
-                Form::Table => ItemForm::Row(table(), include),
-            };
-            if representation.encoding == Encoding::Protobuf {
-                whole(protobuf_list(&list, representation)?, representation, gzip)
-            } else {
-                let api_version = api_version(&definition.group, &definition.version);
-                let kind = definition.list_kind.to_string();
-                write_list(&kind, &api_version, list, list_form, representation, gzip)?
-            }
-        }
-    };
-    *response.status_mut() = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::OK);
-    for warning in &answer.warnings {
-        if let Ok(value) = HeaderValue::from_str(&warning_header(warning)) {
-            response.headers_mut().append("warning", value);
-        }
-    }
-    Ok(response)
-}
-
-/// Protobuf of whole objects is not ours: a DELETE that asked for it (and got an object instead of a Status)
-/// is answered in JSON, which says so in its content type.
-fn json_if_impossible(representation: Representation) -> Representation {
-    if representation.encoding == Encoding::Protobuf && representation.form == Form::Object {
-        Representation { encoding: Encoding::Json, ..representation }
-    } else {
-        representation
-    }
-}
-
-/// `299 - "text"`, without what a header cannot hold.
-fn warning_header(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 8);
-    for c in text.chars().filter(|c| !c.is_control()) {
-        if matches!(c, '"' | '\\') {
-            quoted.push('\\');
-        }
-        quoted.push(c);
-    }
-    format!("299 - \"{quoted}\"")
-}
-
-fn protobuf_list(
-    list: &gc_registry::api::ObjectList,
-    representation: Representation,
-) -> Result<Vec<u8>, ApiError> {
-    let meta = crate::protobuf::ListMeta {
-        resource_version: &list.resource_version,
-        continue_token: &list.continue_token,
-        remaining_item_count: list.remaining_item_count,
-    };
-    crate::protobuf::metadata_list(
-        representation.meta_version(),
-        &meta,
-        list.items.iter().map(|item| item.metadata().cloned()),
-    )
-}
-
-fn write_list(
-    kind: &str,
-    api_version: &str,
-    list: gc_registry::api::ObjectList,
-    form: ItemForm,
-    representation: Representation,
-    gzip: bool,
-) -> Result<Answer, ApiError> {
-    if representation.pretty || representation.encoding == Encoding::Yaml {
-        // For people, not for machines: put together whole.
-        let plain = Representation { pretty: false, encoding: Encoding::Json, ..representation };
-        let mut items = Vec::with_capacity(list.items.len());
-        if let ItemForm::Object { .. } = form {
-            for item in &list.items {
-                items.push((**item.value()?).clone());
-            }
-            let value = serde_json::json!({
-                "kind": kind, "apiVersion": api_version, "metadata": list_meta(&list), "items": items,
-            });
-            return Ok(whole(render::value(&value, representation), representation, gzip));
-        }
-        let text = match ListStream::begin(kind, api_version, list, form, plain, false) {
-            Begun::Whole(bytes) => bytes.to_vec(),
-            Begun::Stream(mut stream, _) => {
-                let mut all = Vec::new();
-                while let Some(piece) = stream.next_piece() {
-                    all.extend_from_slice(&piece);
-                }
-                all
-            }
-        };
-        let value: serde_json::Value = serde_json::from_slice(&text).map_err(ApiError::internal)?;
-        return Ok(whole(render::value(&value, representation), representation, gzip));
-    }
-    Ok(match ListStream::begin(kind, api_version, list, form, representation, gzip) {
-        Begun::Whole(bytes) => whole(bytes, representation, false),
-        Begun::Stream(stream, compressed) => {
-            let mut response = Response::new(AnswerBody::List(stream));
-            let headers = response.headers_mut();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(representation.content_type()));
-            if compressed {
-                headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-                headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-            }
-            response
-        }
-    })
-}
-
-/// A whole answer, compressed if it is large and the client takes that.
-fn whole(bytes: impl Into<Bytes>, representation: Representation, gzip: bool) -> Answer {
-    compressible(bytes.into(), representation.content_type(), gzip)
-}
-
-/// The same with any content type.
-pub(crate) fn compressible(bytes: Bytes, content_type: &'static str, gzip: bool) -> Answer {
-    if gzip && bytes.len() > GZIP_FROM {
-        use std::io::Write as _;
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(1));
-        if let Ok(packed) = encoder.write_all(&bytes).and_then(|()| encoder.finish()) {
-            let mut response = text_answer(StatusCode::OK, content_type, packed);
-            response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-            return response;
-        }
-    }
-    text_answer(StatusCode::OK, content_type, bytes)
-}
-
-impl ApiRequest {
-    /// A document as an answer, compressed where that pays.
-    pub(crate) fn document(&self, bytes: Bytes, content_type: &'static str) -> Answer {
-        compressible(bytes, content_type, self.takes_gzip())
-    }
-}
-
-/// A Status of failure as an answer.
-fn error_answer(error: &ApiError, request: &ApiRequest) -> Answer {
-    // An answer that cannot be what was asked for is JSON.
-    let representation = request.representation(Purpose::Status).unwrap_or(Representation::JSON);
-    let representation = Representation { form: Form::Object, ..representation };
-    let mut response = whole(render::value(&error.to_status(), representation), representation, false);
-    *response.status_mut() = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let retry = error.details.as_deref().and_then(|details: &Details| details.retry_after_seconds);
-    if let Some(seconds) = retry {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
-    }
-    response
 }

@@ -8,10 +8,11 @@ use gc_registry::object::TypeMeta;
 use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 
+use crate::answers::write_answer;
 use crate::authentication::get;
 use crate::decode;
+use crate::exchange::{Answer, ApiRequest};
 use crate::negotiate::Purpose;
-use crate::service::{self, Answer, ApiRequest};
 use crate::state::State;
 use crate::tokens::{Claims, ISSUER, KubernetesClaims, Reference};
 use crate::work::{self, Weight};
@@ -41,7 +42,7 @@ pub(crate) async fn answer(
     let type_meta = TypeMeta { api_version: "authentication.k8s.io/v1".into(), kind: "TokenRequest".into() };
     let object = Arc::new(Object::from_value(Arc::new(type_meta), review));
     let response = Response { code: 201, body: ResponseBody::Object(object), warnings: Vec::new() };
-    service::write_answer(request, &target.resource, representation, response)
+    write_answer(request, &target.resource, representation, response)
 }
 
 fn issue(

@@ -258,7 +258,7 @@ impl WatchStream {
         };
         if representation.encoding == Encoding::Protobuf {
             let mut bytes = Vec::new();
-            protobuf::metadata_object(&mut bytes, meta_version, &metadata);
+            protobuf::metadata_value(&mut bytes, meta_version, &metadata);
             let mut out = Vec::new();
             protobuf::watch_frame(&mut out, "BOOKMARK", &bytes);
             return out.into();
@@ -297,7 +297,7 @@ fn write_event(
     let mut bytes = Vec::new();
     match (representation.form, representation.encoding) {
         (Form::Metadata, Encoding::Protobuf) => {
-            protobuf::metadata_object(&mut bytes, representation.meta_version(), object.metadata()?);
+            protobuf::metadata_object(&mut bytes, representation.meta_version(), object)?;
             let mut out = Vec::with_capacity(bytes.len() + 24);
             protobuf::watch_frame(&mut out, event_type, &bytes);
             return Ok(out);

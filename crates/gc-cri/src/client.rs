@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
 use gc_retention::containers::{ContainerId, ContainerState, Sandbox, SandboxId};
@@ -35,11 +35,40 @@ pub struct Options {
     pub request_timeout: Duration,
     /// Label by which foreign sandboxes and containers are handed over.
     pub managed_label: Option<ManagedLabel>,
+    /// Told of every call that has ended.
+    pub observer: CallObserver,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { request_timeout: Duration::from_mins(2), managed_label: None }
+        Self {
+            request_timeout: Duration::from_mins(2),
+            managed_label: None,
+            observer: CallObserver::default(),
+        }
+    }
+}
+
+/// Is told of every call that has ended: its method, how long it took, and whether it failed. By default, nobody is.
+#[derive(Clone)]
+pub struct CallObserver(Arc<dyn Fn(&'static str, Duration, bool) + Send + Sync>);
+
+impl CallObserver {
+    /// Tells this function.
+    pub fn new(told: impl Fn(&'static str, Duration, bool) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(told))
+    }
+}
+
+impl Default for CallObserver {
+    fn default() -> Self {
+        Self::new(|_, _, _| {})
+    }
+}
+
+impl std::fmt::Debug for CallObserver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CallObserver")
     }
 }
 
@@ -378,6 +407,7 @@ impl CriClient {
         Q: Message + Send + Sync + 'static,
         A: Message + Default + Send + Sync + 'static,
     {
+        let began = Instant::now();
         let answer = async {
             let mut grpc = self.grpc();
             grpc.ready().await.map_err(|error| unreachable(call, &error))?;
@@ -390,6 +420,7 @@ impl CriClient {
         let answer = tokio::time::timeout(limit, answer)
             .await
             .unwrap_or(Err(CriError::Timeout { call: method(call), limit }));
+        (self.options.observer.0)(method(call), began.elapsed(), answer.is_err());
         if answer.as_ref().is_err_and(CriError::is_outage) {
             // What comes back may be a newer release, which streams.
             self.unary_lists_only.store(false, Ordering::Relaxed);
@@ -407,7 +438,7 @@ impl CriClient {
         if self.unary_lists_only.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let limit = self.options.request_timeout;
+        let (limit, began) = (self.options.request_timeout, Instant::now());
         let read = async {
             let mut stream = self.open_stream(call, request).await?;
             let mut parts = Vec::new();
@@ -416,10 +447,13 @@ impl CriClient {
             }
             Ok(parts)
         };
-        match tokio::time::timeout(limit, read)
+        let answer = tokio::time::timeout(limit, read)
             .await
-            .unwrap_or(Err(CriError::Timeout { call: method(call), limit }))
-        {
+            .unwrap_or(Err(CriError::Timeout { call: method(call), limit }));
+        if !matches!(answer, Err(CriError::Unimplemented { .. })) {
+            (self.options.observer.0)(method(call), began.elapsed(), answer.is_err());
+        }
+        match answer {
             Err(CriError::Unimplemented { .. }) => {
                 self.unary_lists_only.store(true, Ordering::Relaxed);
                 Ok(None)

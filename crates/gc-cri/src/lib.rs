@@ -12,7 +12,7 @@ mod error;
 mod listing;
 mod protocol;
 
-pub use client::{ContainerDetails, CriClient, Options, RuntimeVersion};
+pub use client::{CallObserver, ContainerDetails, CriClient, Options, RuntimeVersion};
 pub use endpoint::{Endpoint, EndpointError, WELL_KNOWN_SOCKETS};
 pub use error::CriError;
 pub use listing::{ContainerEvent, ContainerEventKind, ListedContainer, ListedImages, ManagedLabel, Names};

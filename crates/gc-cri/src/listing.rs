@@ -208,6 +208,7 @@ pub(crate) fn containers(
                 name: name.map(Arc::from),
                 state: state(container.state),
                 created_at: UnixNanoseconds(container.created_at),
+                attempt: container.metadata.as_ref().map_or(0, |metadata| metadata.attempt),
                 managed: of_kubelet || managed.is_some_and(|m| m.is_on(&container.labels)),
             },
         })

@@ -26,7 +26,7 @@ async fn connect(fake: &Fake) -> CriClient {
 }
 
 async fn try_connect(fake: &Fake) -> Result<CriClient, CriError> {
-    let options = Options { request_timeout: Duration::from_secs(20), managed_label: None };
+    let options = Options { request_timeout: Duration::from_secs(20), ..Default::default() };
     let endpoint = Endpoint::parse(&fake.endpoint()).unwrap();
     CriClient::connect(endpoint, options).await.map(|(client, _)| client)
 }
@@ -266,7 +266,7 @@ async fn images_without_a_full_identifier_are_left_out() {
 async fn silence_ends_with_the_limit() {
     let fake = Fake::start();
     fake.state().rule(|_, method, _| (method != "Version").then_some(Answer::Silence));
-    let options = Options { request_timeout: Duration::from_millis(200), managed_label: None };
+    let options = Options { request_timeout: Duration::from_millis(200), ..Default::default() };
     let endpoint = Endpoint::parse(&fake.endpoint()).unwrap();
     let (client, _) = CriClient::connect(endpoint, options).await.unwrap();
     let image = ImageId::new(&image_id(1)).unwrap();

@@ -34,7 +34,7 @@ pub use collector::{
     Collector, CollectorOptions, Engine, NoObserver, Observer, QUEUED_BATCHES, SHUTDOWN_GRACE,
 };
 pub use connection::ApiClient;
-pub use resources::{ResourceTable, Route};
+pub use resources::{ResourceTable, Route, push_segment};
 pub use retention::{
     Clock, NothingOutside, Outside, OutsideAnswer, RetentionCollector, retention_table, system_clock,
 };

@@ -67,7 +67,7 @@ impl Route {
 
 /// Names and tokens as path segments or values in a query: what would mean something else in either (a plus is a
 /// blank in a query) is percent-encoded.
-pub(crate) fn push_segment(path: &mut String, text: &str) {
+pub fn push_segment(path: &mut String, text: &str) {
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~:@!$'()*,;".contains(&byte) {
             path.push(char::from(byte));

@@ -103,6 +103,14 @@ impl Object {
         Ok(self.metadata.get_or_init(|| metadata))
     }
 
+    /// The stored text from its metadata on, and the revision, which is not part of it; for readers that decode on
+    /// their own and keep nothing. `None` if the object is a value already.
+    #[must_use]
+    pub fn stored_metadata(&self) -> Option<(&[u8], Revision)> {
+        let text = self.stored.as_deref()?.get(PREFIX.len() - 1..)?;
+        Some((text, self.revision?))
+    }
+
     /// Appends the object as JSON; with `with_type` false, apiVersion and kind are left out, as in the lists
     /// of built-in kinds.
     pub fn write_json(&self, out: &mut Vec<u8>, with_type: bool) -> Result<(), ApiError> {

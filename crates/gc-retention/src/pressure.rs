@@ -122,6 +122,24 @@ pub struct EvictionSettings {
     pub merge_defaults: bool,
 }
 
+impl EvictionSettings {
+    /// Fields with thresholds on writable layers, which nobody can set: they follow those of the filesystem that they
+    /// lie on (8.1). They are checked, and otherwise ignored.
+    #[must_use]
+    pub fn ignored(&self) -> Vec<String> {
+        let fields = [
+            ("evictionHard", self.hard.as_ref()),
+            ("evictionSoft", Some(&self.soft)),
+            ("evictionMinimumReclaim", Some(&self.minimum_reclaim)),
+        ];
+        let named = |field: &str, map: &BTreeMap<String, String>| {
+            let of_layers = map.keys().filter(|name| name.starts_with("containerfs."));
+            of_layers.map(|name| format!("{field}[{name}]")).collect::<Vec<_>>()
+        };
+        fields.iter().flat_map(|(field, map)| map.map(|map| named(field, map)).unwrap_or_default()).collect()
+    }
+}
+
 /// Upstream's defaults on Linux that concern disks.
 const DEFAULT_HARD: [(&str, &str); 4] = [
     ("nodefs.available", "10%"),
@@ -243,6 +261,21 @@ pub enum Topology {
     DedicatedImages,
     /// Images on one of their own, writable layers with the rest.
     Split,
+}
+
+impl Topology {
+    /// Judges by where things lie: `(device, capacity)` of the node's filesystem, of that of images and of that of
+    /// writable layers. One device with different capacities is shared out by quota, and counts as several (7.3).
+    #[must_use]
+    pub fn of(node: (u64, u64), images: (u64, u64), writable: (u64, u64)) -> Self {
+        if images == node {
+            Self::Single
+        } else if writable == images {
+            Self::DedicatedImages
+        } else {
+            Self::Split
+        }
+    }
 }
 
 /// What can be reclaimed.
@@ -440,6 +473,51 @@ mod tests {
         ] {
             assert_eq!(reclaims(topology, role), expected, "{topology:?} {role:?}");
         }
+    }
+
+    /// T131: what is one filesystem and what are several.
+    #[test]
+    fn a_topology_is_known_by_device_and_capacity() {
+        for (case, node, images, writable, expected) in [
+            ("all together", (1, 10), (1, 10), (1, 10), Topology::Single),
+            ("another device", (1, 10), (2, 10), (2, 10), Topology::DedicatedImages),
+            ("the same device, other figures", (1, 10), (1, 5), (1, 5), Topology::DedicatedImages),
+            ("writable layers with the node", (1, 10), (2, 10), (1, 10), Topology::Split),
+            ("three of them", (1, 10), (2, 10), (3, 10), Topology::Split),
+        ] {
+            assert_eq!(Topology::of(node, images, writable), expected, "{case}");
+        }
+    }
+
+    /// T165: thresholds on writable layers are those of the filesystem they lie on; what a user sets is ignored, and said.
+    #[test]
+    fn thresholds_on_writable_layers_follow_their_filesystem() {
+        let mut set = settings(&[("containerfs.available", "99%"), ("imagefs.available", "15%")]);
+        set.minimum_reclaim = [("containerfs.inodesFree".to_owned(), "1".to_owned())].into();
+        assert_eq!(
+            set.ignored(),
+            ["evictionHard[containerfs.available]", "evictionMinimumReclaim[containerfs.inodesFree]"]
+        );
+        let thresholds = parse(&set).unwrap_or_default();
+        let fired = |available| {
+            let found = observe(
+                &thresholds,
+                &measured(available),
+                &mut PressureMemory::default(),
+                UnixNanoseconds(0),
+            );
+            found.iter().map(|pressure| (pressure.signal, pressure.reclaims)).collect::<Vec<_>>()
+        };
+        assert_eq!(fired(500), []);
+        assert_eq!(fired(149), [(IMAGES_AVAILABLE, &[Reclaim::Containers, Reclaim::Images][..])]);
+        for (topology, follows) in [
+            (Topology::Single, Role::Node),
+            (Topology::Split, Role::Node),
+            (Topology::DedicatedImages, Role::Images),
+        ] {
+            assert_eq!(reclaims(topology, Role::Containers), reclaims(topology, follows), "{topology:?}");
+        }
+        assert!(settings(&[("imagefs.available", "15%")]).ignored().is_empty());
     }
 
     fn measured(available: u64) -> Measured {

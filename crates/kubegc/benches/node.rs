@@ -157,6 +157,7 @@ fn planning() {
             name: Some(format!("c{}", number % 3).into()),
             state: if number % 10 == 0 { ContainerState::Running } else { ContainerState::Exited },
             created_at: UnixNanoseconds(number * 7_919 % 1_000_003),
+            attempt: 0,
             managed: true,
         })
         .collect();

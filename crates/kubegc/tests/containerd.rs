@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use runtime::{CREATED, Containerd, EXITED, Pod, RUNNING, TestImage, unavailable, wait_for};
+use runtime::{CREATED, Containerd, EXITED, Pod, RUNNING, TestImage, UNKNOWN, unavailable, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -145,7 +145,7 @@ fn dead_containers_go_and_live_ones_stay() {
     if unavailable().is_some() {
         return;
     }
-    let containerd = Containerd::start(64);
+    let mut containerd = Containerd::start(64);
     let image = "localhost/app:1";
     containerd.import(&[TestImage::with_busybox(image, 1, 1 << 10, &["/bin/busybox", "true"])]);
     let pod = Pod::new("worker");
@@ -155,6 +155,17 @@ fn dead_containers_go_and_live_ones_stay() {
     let runs = containerd.create(&pod, &sandbox, "runs", 0, image, &["/bin/busybox", "sleep", "100000"]);
     containerd.start_container(&runs);
     let created = containerd.create(&pod, &sandbox, "created", 0, image, &["/bin/busybox", "true"]);
+    // In a state that the runtime does not know: both may run, so neither goes without being stopped.
+    let lost: Vec<String> =
+        (0..2).map(|attempt| containerd.run_to_end(&pod, &sandbox, "lost", attempt, image)).collect();
+    containerd.end(Signal::TERM);
+    for id in &lost {
+        containerd.forget_state(id);
+    }
+    containerd.start_again();
+    for id in &lost {
+        containerd.wait_for_state(id, UNKNOWN);
+    }
     let foreign_pod = Pod { of_kubelet: false, ..Pod::new("foreign") };
     let foreign_sandbox = containerd.run_sandbox(&foreign_pod);
     let foreign: Vec<String> = (0..2)
@@ -179,14 +190,16 @@ fn dead_containers_go_and_live_ones_stay() {
     let before = listed(&containerd);
     let containers = ["--collect", "containers"];
     let dry = succeed(containerd.agent(&["--dry-run"]).args(containers));
-    assert!(dry.contains("PerPodContainerLimit"), "{dry}");
+    assert!(dry.contains("goes: more dead ones of this name than are kept"), "{dry}");
     assert_eq!(listed(&containerd), before, "a dry run removes nothing");
     assert!((0..4).all(|attempt| logs(attempt).exists()), "a dry run deletes no file");
 
     let text = succeed(containerd.agent(&["--once"]).args(containers));
     let after = listed(&containerd);
     let gone: BTreeSet<&String> = before.keys().filter(|id| !after.contains_key(*id)).collect();
-    assert_eq!(gone, dead[..3].iter().collect(), "all but the newest run of `main`: {text}");
+    let surplus = dead[..3].iter().chain([&lost[0]]).collect();
+    assert_eq!(gone, surplus, "all but the newest run of `main` and of `lost`: {text}");
+    assert_eq!(after[&lost[1]], UNKNOWN);
     assert_eq!((after[&runs], after[&created], after[&dead[3]]), (RUNNING, CREATED, EXITED));
     assert!(foreign.iter().all(|id| after.contains_key(id)), "what the kubelet did not make stays");
     assert_eq!((0..4).map(|attempt| logs(attempt).exists()).collect::<Vec<_>>(), [false, false, false, true]);
@@ -203,6 +216,87 @@ fn dead_containers_go_and_live_ones_stay() {
     );
     let after = listed(&containerd);
     assert_eq!(foreign.iter().filter(|id| after.contains_key(*id)).count(), 1);
+}
+
+/// T174: the kubelet (here the test) and the agent remove the same containers at the same time.
+#[test]
+fn somebody_else_may_remove_the_same() {
+    if unavailable().is_some() {
+        return;
+    }
+    let containerd = Containerd::start(64);
+    let image = "localhost/app:1";
+    containerd.import(&[TestImage::with_busybox(image, 1, 1 << 10, &["/bin/busybox", "true"])]);
+    let pod = Pod::new("worker");
+    let sandbox = containerd.run_sandbox(&pod);
+    let dead: Vec<String> = (0..60)
+        .map(|attempt| containerd.create(&pod, &sandbox, "main", attempt, image, &["/none"]))
+        .collect();
+    let mut command = containerd.agent(&["--once", "--collect", "containers"]);
+    let agent = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It begins with the oldest; this with what comes after, so that both meet.
+    let mut refused = 0;
+    for id in &dead[10..59] {
+        refused += usize::from(containerd.try_to_remove_container(id).is_err());
+    }
+    let ended = agent.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.success(), "{text}");
+    // What either was refused because the other was at it, the next pass finds gone, or takes.
+    succeed(&mut containerd.agent(&["--once", "--collect", "containers"]));
+    let left: Vec<String> = containerd.containers().into_iter().map(|one| one.id).collect();
+    assert_eq!(left, dead[59..], "{refused} refused: {text}");
+}
+
+/// T118 and T119: the maximum age counts on over a restart, and no image goes before it.
+#[test]
+fn ages_count_on_over_restarts() {
+    if unavailable().is_some() {
+        return;
+    }
+    let containerd = Containerd::start(64);
+    containerd.import(&numbered("idle", 2, 1 << 10));
+    let began = std::time::Instant::now();
+    let maximum = std::time::Duration::from_secs(3);
+    let limits = ["--maximum-image-unused-duration=3s", "--minimum-image-ttl-duration=1s"];
+    let pass = || succeed(containerd.agent(&OBSERVE[..3]).args(limits).args(&OBSERVE[4..]));
+    pass();
+    let first_seen = ages(&containerd);
+    assert_eq!(containerd.images().len(), 3);
+    // Each pass is a process of its own, so that only what was saved can make an image old.
+    wait_for("the images to be too old", || {
+        pass();
+        (containerd.images().len() == 1).then_some(())
+    });
+    assert!(began.elapsed() > maximum, "not before their time");
+    assert!(containerd.images().contains_key(runtime::PAUSE), "the sandbox image is protected");
+    let left = ages(&containerd);
+    assert_eq!(left.len(), 1);
+    assert!(left.iter().all(|(id, record)| first_seen[id].0 == record.0));
+}
+
+/// T59: a filesystem that runs out of inodes is as full as one that runs out of bytes.
+#[test]
+fn images_go_when_inodes_are_short() {
+    if unavailable().is_some() {
+        return;
+    }
+    let containerd = Containerd::start_on("size=64m,nr_inodes=1400");
+    containerd.import(&numbered("small", 120, 1 << 10));
+    let inodes = || {
+        let found = rustix::fs::statvfs(&containerd.folder).unwrap();
+        (found.f_files, found.f_ffree)
+    };
+    let (all, free) = inodes();
+    assert!(100 - free * 100 / all >= 50, "inodes are short: {free} of {all}");
+    let (bytes, available) = space(&containerd.folder);
+    assert!(available * 2 > bytes, "bytes are not: {available} of {bytes}");
+    let marks = ["--image-gc-high-threshold", "50", "--image-gc-low-threshold", "40"];
+    let text = succeed(containerd.agent(&OBSERVE[..4]).args(marks));
+    let (_, free) = inodes();
+    assert!(free * 100 >= all * 60, "{free} of {all}: {text}");
+    let left = containerd.images().len();
+    assert!(left > 40 && left < 115, "{left} images are left: {text}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod fake;
 #[path = "../../gc-cri/tests/support/messages.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri")]
 mod messages;
+mod support;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -219,16 +220,24 @@ fn a_dry_run_and_a_first_look_remove_nothing() {
     let age = ["--minimum-image-ttl-duration", "0s"];
     let dry = agent(&fake, &ALL[3..]).args(age).args(["--dry-run", "-o", "json"]).output().unwrap();
     let text = String::from_utf8(dry.stdout).unwrap();
-    let documents: Vec<serde_json::Value> =
-        serde_json::Deserializer::from_str(&text).into_iter().map(Result::unwrap).collect();
+    let document: serde_json::Value = serde_json::from_str(&text).expect("one document");
     let named = |list: &serde_json::Value, key: &str| -> Vec<String> {
         list.as_array().unwrap().iter().map(|one| one[key].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(named(&documents[0]["images"], "id"), [image_id(3), image_id(2)]);
-    assert_eq!(named(&documents[1]["containers"], "id"), ["container-pod-c-0", "container-pod-c-1"]);
-    for question in ["images", "containers"] {
-        let (exit, text) = said(&mut agent(&fake, &[question]));
-        assert_eq!(exit, Some(0), "{text}");
+    assert_eq!(named(&document["images"], "id"), [image_id(3), image_id(2)]);
+    assert_eq!(document["expectedFreedBytes"], 5_u64 << 30);
+    assert_eq!(named(&document["containers"], "id"), ["container-pod-c-0", "container-pod-c-1"]);
+    assert_eq!(named(&document["containers"], "reason"), ["PerPodContainerLimit"; 2]);
+    let empty = serde_json::json!([]);
+    assert_eq!([&document["sandboxes"], &document["logDirectories"], &document["links"]], [&empty; 3]);
+    let (exit, text) = said(agent(&fake, &ALL[3..]).args(age).arg("--dry-run"));
+    assert_eq!(exit, Some(0), "{text}");
+    for words in [
+        "2 images would be removed, which is expected to free 5.0 GiB.",
+        "disk space is needed",
+        "goes: more dead ones of this name than are kept",
+    ] {
+        assert!(text.contains(words), "{text}");
     }
     let state = fake.state();
     let removes = |method: &str| method.starts_with("Remove") || method.starts_with("Stop");
@@ -236,7 +245,81 @@ fn a_dry_run_and_a_first_look_remove_nothing() {
     assert!(removals.is_empty(), "{removals:?}");
 }
 
-/// T73 to T76, T86, T108 to T110.
+/// Options may stand before a question and after it.
+#[test]
+fn questions_take_the_options_of_the_agent() {
+    let fake = Fake::start();
+    fake.state().images = (1..=3).map(|n| image(n, n << 30)).collect();
+    fake.state().images[2].repo_digests.clear();
+    fake.state().sandboxes = vec![sandbox("pod", 0)];
+    fake.state().containers = (0..2).map(|n| container("pod", "c", n, EXITED, 1)).collect();
+    let state = fake.folder().join("state").display().to_string();
+    let logs = fake.folder().join("logs").display().to_string();
+    let ask = |before: &[&str], question: &str, after: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
+        let (exit, text) = said(command.arg("node").args(before).arg(question).args(after));
+        assert_eq!(exit, Some(0), "{before:?} {question} {after:?}: {text}");
+        text
+    };
+    let endpoint = fake.endpoint();
+    let options = [
+        "--container-runtime-endpoint",
+        &endpoint,
+        "--kubeconfig",
+        "",
+        "--state-dir",
+        &state,
+        "--pod-logs-dir",
+        &logs,
+        "--protect-image",
+        "registry.example/image-2",
+        "--minimum-image-ttl-duration=0s",
+        "--log-level",
+        "warn",
+        "-o",
+        "json",
+    ];
+    let verdicts = |text: &str, list: &str| -> Vec<String> {
+        let document: serde_json::Value = serde_json::from_str(text).expect("one document");
+        let all = document[list].as_array().unwrap().iter();
+        all.map(|one| one["verdict"].as_str().unwrap().to_owned()).collect()
+    };
+    let images = ["in use", "protected by registry.example/image-2", "goes when space is needed"];
+    let containers = [
+        "goes: more dead ones of this name than are kept",
+        "stays: newest of its name in a pod that may be live",
+    ];
+    for (before, after) in [(&options[..], &[][..]), (&[], &options), (&options[..8], &options[8..])] {
+        assert_eq!(verdicts(&ask(before, "images", after), "images"), images);
+        assert_eq!(verdicts(&ask(before, "containers", after), "containers"), containers);
+    }
+    let mut table = options;
+    table[14] = "table";
+    let text = ask(&[], "images", &table);
+    assert!(text.starts_with("IMAGE ") && text.contains("3.0 GiB"), "{text}");
+    assert!(!Path::new(&state).exists(), "a question leaves nothing behind");
+    let removals = fake.state().calls.iter().filter(|(method, _)| method.starts_with("Remove")).count();
+    assert_eq!(removals, 0);
+}
+
+/// What no registry could give back is named before it goes, and so is every removal's reason.
+#[test]
+fn every_removal_leaves_a_trace() {
+    let fake = Fake::start();
+    fake.state().images = vec![image(1, 1), image(2, 2)];
+    fake.state().images[0].repo_digests.clear();
+    let (_, text) = said(agent(&fake, &ALL).args(["--minimum-image-ttl-duration", "0s"]));
+    let line = |words: &[&str]| {
+        let found = text.lines().position(|line| words.iter().all(|word| line.contains(word)));
+        found.unwrap_or_else(|| panic!("no line with {words:?}: {text}"))
+    };
+    let warned = line(&["WARN", "no registry could give back", "registry.example/image-1:v1"]);
+    assert!(warned < line(&["INFO", "removed", "registry.example/image-1:v1", "reason=Space"]));
+    line(&["INFO", "removed", "registry.example/image-2:v1", &image_id(2), "reason=Space"]);
+    assert!(!text.lines().any(|line| line.contains("no registry") && line.contains("image-2")), "{text}");
+}
+
+/// T73 to T76, T86, T108 to T110 and T151.
 #[test]
 fn each_container_and_sandbox_fails_for_itself() {
     let fake = Fake::start();
@@ -281,6 +364,7 @@ fn each_container_and_sandbox_fails_for_itself() {
     let left: BTreeSet<String> = fake.state().containers.iter().map(|one| one.id.clone()).collect();
     let stay = ["c-1", "c-4", "u-0", "u-2"].map(|name| format!("container-pod-{name}"));
     assert_eq!(left, stay.into(), "{text}");
+    assert!(text.contains("pod=pod container=c id=container-pod-c-0 reason=PerPodContainerLimit"), "{text}");
     {
         let state = fake.state();
         let of_u1: Vec<&str> = state
@@ -346,7 +430,173 @@ fn only_links_of_containers_that_are_surely_gone_go() {
     assert!(text.contains("3 dead links"), "{text}");
 }
 
-/// T138, T152 and T178: the daemon keeps others out, asks for events with pauses, shows metrics, and ends when asked to.
+/// A server with what `deploy/node/daemonset.yaml` gives the agent's account, and a configuration with that account's token.
+fn cluster() -> Option<(support::Kubegc, String)> {
+    if !Command::new("kubectl")
+        .arg("version")
+        .arg("--client")
+        .output()
+        .is_ok_and(|output| output.status.success())
+    {
+        assert!(std::env::var_os("CI").is_none(), "kubectl is not on PATH, and CI must have it");
+        eprintln!("SKIPPED: kubectl is not on PATH");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens.csv");
+    let account = "agent-token,system:serviceaccount:kubegc:kubegc-node,1,\"system:serviceaccounts,system:authenticated\"\n";
+    std::fs::write(&tokens, account).unwrap();
+    let arguments = ["--ephemeral", "--token-auth-file", tokens.to_str().unwrap()];
+    let server = support::Kubegc::start_with("apiserver", arguments);
+    let manifest = support::repository().join("deploy/node/daemonset.yaml");
+    kubectl(&server, &["apply", "--validate=false", "-f", manifest.to_str().unwrap()], "");
+    let kubeconfig = configuration(&server, "agent-token");
+    Some((server, kubeconfig))
+}
+
+/// A configuration with this token.
+fn configuration(server: &support::Kubegc, token: &str) -> String {
+    let text = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server.url, "certificate-authority": server.ca}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+    });
+    let path = server.folder.path().join(format!("{token}.kubeconfig"));
+    std::fs::write(&path, text.to_string()).unwrap();
+    path.display().to_string()
+}
+
+fn kubectl(server: &support::Kubegc, arguments: &[&str], input: &str) -> String {
+    let mut command = Command::new("kubectl");
+    command.arg("--kubeconfig").arg(&server.kubeconfig).args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success(),
+        "kubectl {arguments:?}: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+/// T28, and the rights of the manifest: they suffice to know pods and to write events of the Node, and for nothing else.
+#[test]
+fn a_cluster_says_what_must_stay_and_takes_events() {
+    let Some((server, kubeconfig)) = cluster() else { return };
+    let pod = |name: &str, namespace: &str, node: &str, image: &str| {
+        let pod = serde_json::json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": image}]},
+        });
+        kubectl(&server, &["create", "--validate=false", "-f", "-"], &pod.to_string());
+    };
+    kubectl(&server, &["create", "namespace", "prod"], "");
+    pod("waiting", "default", "node-1", "registry.example/image-2:v1");
+    pod("elsewhere", "default", "node-2", "registry.example/image-3:v1");
+    pod("kept", "prod", "node-2", "registry.example/image-4:v1");
+    let fake = Fake::start();
+    std::fs::create_dir_all(fake.folder().join("logs")).unwrap();
+    fake.state().images = (1..=4).map(|n| image(n, n)).collect();
+    let common = ["--minimum-image-ttl-duration=0s", "--node-name", "node-1", "--protect-namespace", "prod"];
+
+    // Nobody there, and somebody who is not believed: what must stay is not known, so all of it does.
+    let nowhere = configuration(&server, "unknown-token");
+    let (exit, text) = said(with_cluster(&fake, &nowhere).args(ALL).args(common));
+    assert_eq!((exit, fake.state().images.len()), (Some(1), 4), "{text}");
+    assert!(text.contains("error: the images of --protect-namespace are not known yet"), "{text}");
+    assert!(text.contains("it is not known which pods exist, so only limits apply"), "{text}");
+
+    let (exit, text) = said(with_cluster(&fake, &kubeconfig).args(ALL).args(common));
+    assert_eq!(exit, Some(1), "two images cannot go, so the threshold is not reached: {text}");
+    let left: Vec<String> = fake.state().images.iter().map(|one| one.id.clone()).collect();
+    assert_eq!(left, [image_id(2), image_id(4)], "{text}");
+
+    let events = kubectl(&server, &["get", "events", "--namespace", "default", "-o", "json"], "");
+    let events: serde_json::Value = serde_json::from_str(&events).unwrap();
+    let event = &events["items"][0];
+    assert_eq!(events["items"].as_array().unwrap().len(), 1, "{events}");
+    assert_eq!(
+        event["involvedObject"],
+        serde_json::json!({"apiVersion": "v1", "kind": "Node", "name": "node-1"})
+    );
+    assert_eq!(
+        (&event["reason"], &event["type"], &event["count"]),
+        (&"FreeDiskSpaceFailed".into(), &"Warning".into(), &1.into())
+    );
+    let message = event["message"].as_str().unwrap();
+    assert!(
+        message.contains("Largest images that stay: registry.example/image-4:v1 (4 B, in use)"),
+        "{message}"
+    );
+
+    for (question, expected) in [
+        (&["list", "pods", "--all-namespaces"][..], "yes"),
+        (&["create", "events", "--namespace", "default"], "yes"),
+        (&["create", "events", "--namespace", "prod"], "no"),
+        (&["delete", "pods", "--namespace", "default"], "no"),
+        (&["get", "secrets", "--namespace", "default"], "no"),
+        (&["patch", "nodes"], "no"),
+    ] {
+        let mut command = Command::new("kubectl");
+        command.args(["--kubeconfig", &kubeconfig, "auth", "can-i"]).args(question);
+        let answer = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        assert_eq!(answer.trim(), expected, "{question:?}");
+    }
+}
+
+/// The shipped DaemonSet: options that the agent has, and no more rights than it needs.
+#[test]
+fn the_shipped_manifest_fits_the_agent() {
+    let text = std::fs::read_to_string(support::repository().join("deploy/node/daemonset.yaml")).unwrap();
+    let documents: Vec<serde_json::Value> = serde_yaml_ng::Deserializer::from_str(&text)
+        .map(|document| serde::Deserialize::deserialize(document).unwrap())
+        .collect();
+    let of_kind = |kind: &str| documents.iter().find(|one| one["kind"] == kind).unwrap();
+    let pod = &of_kind("DaemonSet")["spec"]["template"]["spec"];
+    let agent = &pod["containers"][0];
+    let missing = "--container-runtime-endpoint=unix:///nonexistent/cri.sock".to_owned();
+    let arguments = agent["args"].as_array().unwrap().iter().map(|one| one.as_str().unwrap().to_owned());
+    let arguments =
+        arguments.filter(|one| !one.starts_with("--container-runtime-endpoint=")).chain([missing]);
+    let (exit, text) = said(Command::new(env!("CARGO_BIN_EXE_kubegc")).args(arguments));
+    assert_eq!((exit, text.contains("cannot reach the container runtime")), (Some(1), true), "{text}");
+
+    let privileges = serde_json::json!({
+        "runAsUser": 0, "privileged": false, "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+        "capabilities": {"drop": ["ALL"], "add": ["DAC_OVERRIDE"]}, "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    assert_eq!(agent["securityContext"], privileges);
+    assert!(["hostNetwork", "hostPID", "hostIPC"].iter().all(|name| pod[*name].is_null()));
+    let writable: BTreeSet<&str> = agent["volumeMounts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|mount| mount["readOnly"] != true)
+        .map(|mount| mount["mountPath"].as_str().unwrap())
+        .collect();
+    assert_eq!(writable, ["/var/lib/kubegc", "/var/log/containers", "/var/log/pods"].into());
+    let rule = |resource: &str, verbs: &[&str]| serde_json::json!([{"apiGroups": [""], "resources": [resource], "verbs": verbs}]);
+    assert_eq!(of_kind("ClusterRole")["rules"], rule("pods", &["list"]));
+    assert_eq!(of_kind("Role")["rules"], rule("events", &["create", "patch"]));
+}
+
+fn with_cluster(fake: &Fake, kubeconfig: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
+    command.args(["node", "--kubeconfig", kubeconfig, "--kubelet-config", "/nonexistent"]);
+    command.args(["--container-runtime-endpoint", &fake.endpoint()]);
+    for (flag, name) in
+        [("--state-dir", "state"), ("--pod-logs-dir", "logs"), ("--container-log-links-dir", "links")]
+    {
+        command.arg(flag).arg(fake.folder().join(name));
+    }
+    command
+}
+
+/// T137, T138, T152 and T178: the daemon keeps others out, asks for events with pauses, shows metrics, and ends when asked to.
 #[test]
 fn the_daemon_serves_waits_and_ends() {
     let fake = Fake::start();
@@ -354,8 +604,12 @@ fn the_daemon_serves_waits_and_ends() {
     fake.state().images = (1..=3).map(|n| image(n, n)).collect();
     fake.state().sandboxes = vec![sandbox("pod", 0)];
     fake.state().containers = vec![container("pod", "c", 0, 1, 2)];
-    let arguments =
-        ["--minimum-image-ttl-duration=0s", "--image-gc-high-threshold=1", "--image-gc-low-threshold=0"];
+    let arguments = [
+        "--minimum-image-ttl-duration=0s",
+        "--image-gc-high-threshold=1",
+        "--image-gc-low-threshold=0",
+        "--eviction-hard=imagefs.available<1Ei",
+    ];
     let mut daemon = agent(&fake, &arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let stop = |daemon: &std::process::Child| kill_process(Pid::from_child(daemon), Signal::TERM).unwrap();
     let mut lines = BufReader::new(daemon.stderr.take().unwrap()).lines();
@@ -383,7 +637,21 @@ fn the_daemon_serves_waits_and_ends() {
     std::thread::sleep(Duration::from_secs(2).saturating_sub(began.elapsed()));
     let metrics = get("/metrics");
     assert!(metrics.contains("kubelet_image_garbage_collected_total{reason=\"space\"} 2"), "{metrics}");
-    assert!(metrics.contains("kubegc_node_known{collector=\"images\"} 1"), "{metrics}");
+    for expected in [
+        "kubegc_node_known{collector=\"images\"} 1",
+        "kubelet_runtime_operations_total{operation_type=\"remove_image\"} 2",
+        "kubelet_runtime_operations_duration_seconds_bucket{le=\"0.005\",operation_type=\"list_images\"}",
+        "kubegc_node_last_success_timestamp_seconds{collector=\"containers\"}",
+        "kubegc_node_pass_duration_seconds_count{collector=\"images\"}",
+        "kubegc_node_freed_bytes_total",
+        "kubegc_node_pods_known 0",
+    ] {
+        assert!(metrics.contains(expected), "{expected}: {metrics}");
+    }
+    assert!(!metrics.contains("kubelet_runtime_operations_errors_total{"), "{metrics}");
+    let mut removed = fake.state().called("RemoveImage");
+    removed.sort();
+    assert_eq!(removed, [image_id(1), image_id(3)], "T137: the periodic pass and pressure ask for each once");
     assert!(get("/healthz").contains("200 OK") && get("/else").contains("404"));
     assert!(fake.state().called("GetContainerEvents").len() <= 4, "no storm of questions for events");
     assert_eq!(fake.state().images[0].id, image_id(2), "what is in use stays");

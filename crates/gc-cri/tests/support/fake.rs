@@ -272,10 +272,13 @@ impl Fake {
         format!("unix://{}", self.socket.display())
     }
 
-    /// Goes away, with all its connections.
+    /// Goes away, with all its connections; when it returns, nothing answers any more.
     pub fn stop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            // On a thread of its own, since the test may be asynchronous, where waiting is forbidden.
+            let ending =
+                std::thread::spawn(move || runtime.shutdown_timeout(std::time::Duration::from_secs(5)));
+            ending.join().unwrap();
         }
         let _ = std::fs::remove_file(&self.socket);
     }

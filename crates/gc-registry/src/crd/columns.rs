@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::json_path::JsonPath;
+use crate::kinds::human_duration;
 
 /// One column of a table of custom resources.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,31 +120,5 @@ fn age(text: &str, now: jiff::Timestamp) -> String {
         Ok(then) => human_duration(now.as_second() - then.as_second()),
         Err(_) if text.is_empty() => "<unknown>".to_owned(),
         Err(_) => "<invalid>".to_owned(),
-    }
-}
-
-/// A length of time as kubectl prints ages, from seconds.
-fn human_duration(seconds: i64) -> String {
-    const YEAR: i64 = 365;
-    if seconds < -1 {
-        return "<invalid>".to_owned();
-    }
-    let seconds = seconds.max(0);
-    let (minutes, hours) = (seconds / 60, seconds / 3600);
-    let days = hours / 24;
-    let with = |whole: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
-        0 => format!("{whole}{unit}"),
-        _ => format!("{whole}{unit}{rest}{rest_unit}"),
-    };
-    match () {
-        () if seconds < 120 => format!("{seconds}s"),
-        () if minutes < 10 => with(minutes, "m", seconds % 60, "s"),
-        () if minutes < 180 => format!("{minutes}m"),
-        () if hours < 8 => with(hours, "h", minutes % 60, "m"),
-        () if hours < 48 => format!("{hours}h"),
-        () if hours < 192 => with(days, "d", hours % 24, "h"),
-        () if days < 2 * YEAR => format!("{days}d"),
-        () if days < 8 * YEAR => with(days / YEAR, "y", days % YEAR, "d"),
-        () => format!("{}y", days / YEAR),
     }
 }

@@ -82,8 +82,10 @@ pub struct Container {
     pub name: Option<Arc<str>>,
     /// Its state.
     pub state: ContainerState,
-    /// When it was created.
+    /// When it was created; zero if the runtime lost track of that.
     pub created_at: UnixNanoseconds,
+    /// `metadata.attempt`: how often a container of this name was made in its pod before.
+    pub attempt: u32,
     /// Whether the kubelet made it, by its marks, or the operator opted in (see [`is_managed_container`]).
     pub managed: bool,
 }

@@ -139,11 +139,8 @@ impl<'a> Planner<'a> {
                 Err(reason) => plan.kept.push((container.id.clone(), reason)),
             }
         }
-        let newest_first = |members: &mut Vec<&Container>| {
-            members.sort_by(|a, b| Reverse(a.created_at).cmp(&Reverse(b.created_at)).then(a.id.cmp(&b.id)));
-        };
         let units = units.into_iter().map(|((pod, _), mut members)| {
-            newest_first(&mut members);
+            sort_newest_first(&mut members);
             Unit { pod, members }
         });
         Self {
@@ -263,6 +260,17 @@ impl<'a> Planner<'a> {
     }
 }
 
+/// By time of creation. A runtime that lost track of one (state unknown, created at zero) leaves only the attempts to
+/// tell which is the newest; by its time it would be the oldest, and the first to go.
+fn sort_newest_first<'a>(members: &mut [&'a Container]) {
+    let timed = members.iter().all(|container| container.created_at.0 > 0);
+    members.sort_by_key(|container| {
+        let container: &'a Container = container;
+        let by_time = if timed { container.created_at.0 } else { 0 };
+        (Reverse((by_time, container.attempt, container.created_at)), &container.id)
+    });
+}
+
 fn as_usize(limit: u32) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
@@ -325,6 +333,7 @@ mod tests {
             name: Some(parts[1].into()),
             state,
             created_at: UnixNanoseconds(parts[2].parse().expect("a number")),
+            attempt: 0,
             managed: true,
         }
     }
@@ -428,6 +437,30 @@ mod tests {
         assert_eq!(plan.removals, [ContainerRemoval { id, reason, stop_first: true }]);
     }
 
+    /// A runtime that lost its notes of a container does not know when it was created.
+    #[test]
+    fn without_a_time_the_attempt_tells_the_newest() {
+        let run = |attempt, state, created_at| Container {
+            attempt,
+            id: ContainerId::new(&format!("run-{attempt}")).expect("not empty"),
+            ..container(&format!("p/a/{created_at}"), state)
+        };
+        let pods = view(&["p"], &[], &[]);
+        for (containers, expected) in [
+            ([run(4, Exited, 40), run(5, Unknown, 0)], "run-4"),
+            ([run(4, Unknown, 0), run(5, Exited, 50)], "run-4"),
+            ([run(5, Unknown, 0), run(4, Unknown, 0)], "run-4"),
+            ([run(5, Exited, 40), run(4, Exited, 50)], "run-5"),
+            ([run(5, Exited, 40), run(4, Exited, 40)], "run-4"),
+        ] {
+            assert_eq!(
+                removed(&containers, &pods, ContainerPolicy::default(), false),
+                [expected],
+                "{containers:?}"
+            );
+        }
+    }
+
     /// The hard rule of 12.3, against a node limit of zero.
     #[test]
     fn what_a_live_pod_needs_stays() {
@@ -445,6 +478,65 @@ mod tests {
         );
         assert_eq!(found.kept.len(), 1);
         assert_eq!((found.kept[0].1, found.over_node_limit), (ContainerKeepReason::NewestOfLivePod, 1));
+    }
+
+    /// T168 to T171: whatever the limits and the disk say, a live pod keeps what the kubelet reads.
+    #[test]
+    fn no_limit_and_no_pressure_takes_what_a_live_pod_needs() {
+        let runs: Vec<String> = (1..=10).map(|run| format!("live/main/{run}")).collect();
+        let ten: Vec<&str> = runs.iter().map(String::as_str).collect();
+        let known = |init: &[&str]| KnownPod {
+            init_containers: init.iter().map(|&name| name.into()).collect(),
+            ..KnownPod::default()
+        };
+        type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a str], &'a [&'a str]);
+        let cases: [Case<'_>; 4] = [
+            ("T168: its only container has ended", &[], &["live/main/1"], &[]),
+            (
+                "T169: initialised, not started",
+                &["a", "b", "c"],
+                &["live/a/1", "live/b/2", "live/b/3", "live/c/4"],
+                &[],
+            ),
+            ("T170: an ephemeral container has ended", &[], &["live/debug/1", "live/main/2"], &[]),
+            ("T171: a crash loop", &[], &ten, &ten[..9]),
+        ];
+        for (case, init, containers, expected) in cases {
+            for (per, all) in [(Some(1), Some(0)), (Some(1), None), (None, Some(0)), (Some(0), Some(0))] {
+                let mut pods = view(&[], &[], &[]);
+                pods.known.insert(uid("live"), known(init));
+                let policy = ContainerPolicy { keep_newest_of_live_pods: true, ..limits(per, all) };
+                for pressure in [false, true] {
+                    assert_eq!(
+                        removed(&dead(containers), &pods, policy, pressure),
+                        expected,
+                        "{case} {per:?} {all:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// T172 and T173: the rule of the kubelet's container deletor is the limit of one name; without a name it takes all
+    /// of a pod that is gone. (It would also count all names of a live pod as one, which nothing here asks for.)
+    #[test]
+    fn a_limit_counts_the_dead_of_one_name() {
+        let mut containers = dead(&["p/foo/1", "p/bar/2", "p/bar/3", "p/bar/4"]);
+        containers.push(container("p/bar/5", Runs));
+        let pods = view(&["p"], &[], &[]);
+        for (limit, expected) in [
+            (2, &["p/bar/2"][..]),
+            (1, &["p/bar/2", "p/bar/3"]),
+            (0, &["p/bar/2", "p/bar/3", "p/bar/4", "p/foo/1"]),
+        ] {
+            assert_eq!(
+                removed(&containers, &pods, limits(Some(limit), None), false),
+                expected,
+                "keep {limit}"
+            );
+        }
+        let pods = view(&[], &[], &["p"]);
+        assert_eq!(removed(&containers, &pods, limits(Some(9), None), false).len(), 4, "the pod is gone");
     }
 
     #[test]

@@ -94,6 +94,7 @@ mod tests {
             name: Some("c".into()),
             state: ContainerState::Exited,
             created_at: UnixNanoseconds(0),
+            attempt: 0,
             managed: true,
         }
     }

@@ -95,11 +95,11 @@ impl ImageHistory {
         self.records = records;
     }
 
-    /// Notes a use that an event reported (a container started or ended between two observations).
+    /// Notes a use of a listed image that an event or a second look reported (a container started or ended between
+    /// two observations). An image that no observation has seen yet has been here since that use at the latest.
     pub fn note_use(&mut self, image: &ImageId, at: UnixNanoseconds) {
-        if let Some(record) = self.records.get_mut(image) {
-            record.last_used = Some(record.last_used.map_or(at.0, |used| used.max(at.0)));
-        }
+        let record = self.records.entry(image.clone()).or_insert_with(|| ImageRecord::new(at));
+        record.last_used = Some(record.last_used.map_or(at.0, |used| used.max(at.0)));
     }
 
     /// Notes that all of these are in use now.
@@ -201,7 +201,24 @@ mod tests {
         let mut history = ImageHistory::default();
         observe(&mut history, &[1], &[], 0, 0);
         history.note_use(&id(1), at(33));
-        history.note_use(&id(2), at(33));
-        assert_eq!(dump(&history), [(id(1), 0, Some(33))]);
+        history.note_use(&id(2), at(35));
+        assert_eq!(dump(&history), [(id(1), 0, Some(33)), (id(2), 35, Some(35))]);
+        observe(&mut history, &[1, 2], &[], 40, 45);
+        assert_eq!(dump(&history), [(id(1), 0, Some(33)), (id(2), 35, Some(35))]);
+    }
+
+    /// T176: an image that was removed and pulled again is new, so the minimum age protects it anew. T2: copies of one
+    /// image for several runtime handlers share a record, so that a use of one keeps all.
+    #[test]
+    fn an_image_that_comes_back_is_young_again() {
+        let mut history = ImageHistory::default();
+        observe(&mut history, &[1], &[1], 0, 5);
+        history.forget(&id(1));
+        observe(&mut history, &[1], &[], 60, 65);
+        assert_eq!(history.get(&id(1)).map(|r| r.age(at(70))), Some(GoDuration(10)));
+        let mut copy = image(1, 1);
+        copy.runtime_handler = "h".into();
+        history.observe(&[image(1, 1), copy], &[id(1)].into(), at(80), at(85));
+        assert_eq!(dump(&history), [(id(1), 60, Some(85))]);
     }
 }

@@ -137,25 +137,43 @@ pub enum Step {
     Exhausted,
 }
 
+/// How many removals are handed out between two measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batches {
+    /// In the first batch, when nothing is known yet of what the books are worth.
+    pub first: usize,
+    /// In any later one.
+    pub most: usize,
+}
+
 /// A run towards measured goals. Feed it measurements; it hands out batches until it is done.
+///
+/// Books may tell a fifth of the truth (compressed layers, kept beside the unpacked ones) or twice of it (shared
+/// ones). So the first batch is small, and each later one is sized by what those before it really freed.
 #[derive(Debug)]
 pub struct SpaceRun {
     queue: VecDeque<Removal>,
     goals: Vec<Goal>,
-    max_batch: usize,
+    batches: Batches,
+    /// What was available when the run began, on all filesystems with goals.
+    available_at_start: Option<u64>,
+    /// Sum of what was expected of the removals that succeeded.
+    expected_bytes: u64,
     /// Sum of the book sizes of what was removed.
     freed_book_bytes: u64,
     failures: Vec<ImageId>,
 }
 
 impl SpaceRun {
-    /// A run over candidates in their order. `max_batch` bounds how many are under way between measurements.
+    /// A run over candidates in their order.
     #[must_use]
-    pub fn new(candidates: Vec<Removal>, goals: Vec<Goal>, max_batch: usize) -> Self {
+    pub fn new(candidates: Vec<Removal>, goals: Vec<Goal>, batches: Batches) -> Self {
         Self {
             queue: candidates.into(),
             goals,
-            max_batch: max_batch.max(1),
+            batches,
+            available_at_start: None,
+            expected_bytes: 0,
             freed_book_bytes: 0,
             failures: Vec::new(),
         }
@@ -171,9 +189,14 @@ impl SpaceRun {
         }
         let missing = unmet.iter().filter_map(|g| of(g).map(|f| g.missing_bytes(f))).max().unwrap_or(0);
         let only_inodes = missing == 0;
+        let available: u64 =
+            self.goals.iter().filter_map(of).map(|filesystem| filesystem.available_bytes).sum();
+        let freed = available.saturating_sub(*self.available_at_start.get_or_insert(available));
+        let limit = if self.expected_bytes == 0 { self.batches.first } else { self.batches.most };
         let mut batch = Vec::new();
         let mut expected = 0_u64;
-        while batch.len() < self.max_batch && (only_inodes || expected < missing) {
+        while batch.len() < limit.max(1) && (only_inodes || self.worth(expected, freed) < u128::from(missing))
+        {
             let Some(removal) = self.queue.pop_front() else { break };
             expected = expected.saturating_add(removal.expected_freed_bytes);
             batch.push(removal);
@@ -181,10 +204,21 @@ impl SpaceRun {
         if batch.is_empty() { Step::Exhausted } else { Step::Remove(batch) }
     }
 
+    /// What an expectation is worth, by what earlier ones were.
+    fn worth(&self, expected: u64, freed: u64) -> u128 {
+        match self.expected_bytes {
+            0 => u128::from(expected),
+            earlier => u128::from(expected) * u128::from(freed) / u128::from(earlier),
+        }
+    }
+
     /// Takes in what became of one removal of the last batch.
     pub fn report(&mut self, removal: &Removal, outcome: Removed) {
         match outcome {
-            Removed::Yes => self.freed_book_bytes = self.freed_book_bytes.saturating_add(removal.size_bytes),
+            Removed::Yes => {
+                self.freed_book_bytes = self.freed_book_bytes.saturating_add(removal.size_bytes);
+                self.expected_bytes = self.expected_bytes.saturating_add(removal.expected_freed_bytes);
+            }
             Removed::KeptAfterAll => {}
             Removed::Failed => self.failures.push(removal.id.clone()),
         }
@@ -262,7 +296,7 @@ mod tests {
         }
     }
 
-    /// T36 to T39, T42, T44, T56 and T57: usage and what is to be freed.
+    /// T36 to T39, T42, T44, T56, T57 and T156: usage and what is to be freed.
     #[test]
     fn thresholds_are_compared_as_upstream_does() {
         for (case, capacity, available, high, low, usage, to_free) in [
@@ -301,20 +335,53 @@ mod tests {
     #[test]
     fn a_run_stops_at_what_is_measured() {
         let goal = Goal { path: "/images".into(), available_bytes: 500, inodes_free: 0 };
-        let mut run = SpaceRun::new((1..=5).map(|n| removal(n, 200)).collect(), vec![goal], 8);
+        let candidates = (1..=6).map(|n| removal(n, 200)).collect();
+        let mut run = SpaceRun::new(candidates, vec![goal], Batches { first: 8, most: 8 });
         let batch = |numbers: &[u64]| Step::Remove(numbers.iter().map(|&n| removal(n, 200)).collect());
         assert_eq!(run.next(&[disk(1000, 100)]), batch(&[1, 2]), "the books say that two suffice");
         run.report(&removal(1, 200), Removed::Yes);
         run.report(&removal(2, 200), Removed::Failed);
-        assert_eq!(run.next(&[disk(1000, 150)]), batch(&[3, 4]), "they did not: shared layers");
-        run.report(&removal(3, 200), Removed::KeptAfterAll);
-        run.report(&removal(4, 200), Removed::Yes);
-        assert_eq!(run.next(&[disk(1000, 500)]), Step::Met);
-        assert_eq!((run.freed_book_bytes(), run.failures()), (400, &[id(2)][..]));
-        assert_eq!(run.next(&[disk(1000, 400)]), batch(&[5]));
+        assert_eq!(
+            run.next(&[disk(1000, 300)]),
+            batch(&[3]),
+            "the one that went freed as much as the books say, so one more suffices"
+        );
+        run.report(&removal(3, 200), Removed::Yes);
+        assert_eq!(run.next(&[disk(1000, 300)]), batch(&[4, 5]), "it did not: half of what they say");
+        run.report(&removal(4, 200), Removed::KeptAfterAll);
+        run.report(&removal(5, 200), Removed::Yes);
+        assert_eq!(run.next(&[disk(1000, 500)]), Step::Met, "T54: the sixth is not touched");
+        assert_eq!((run.freed_book_bytes(), run.failures()), (600, &[id(2)][..]));
+        assert_eq!(run.next(&[disk(1000, 400)]), batch(&[6]));
         assert_eq!(run.next(&[disk(1000, 400)]), Step::Exhausted);
     }
 
+    /// T55 and T133: without candidates there is nothing to do but to say so; every filesystem with a goal counts.
+    #[test]
+    fn every_goal_counts() {
+        let goals = |wanted: [u64; 2]| -> Vec<Goal> {
+            let of = |(path, available_bytes): (&str, u64)| Goal {
+                path: path.into(),
+                available_bytes,
+                inodes_free: 0,
+            };
+            ["/images", "/more"].into_iter().zip(wanted).map(of).collect()
+        };
+        let more = Filesystem { path: "/more".into(), ..disk(1000, 100) };
+        let batches = Batches { first: 8, most: 8 };
+        assert_eq!(
+            SpaceRun::new(vec![], goals([500, 0]), batches).next(&[disk(1000, 100), more.clone()]),
+            Step::Exhausted
+        );
+        let mut run = SpaceRun::new(vec![removal(1, 50)], goals([100, 150]), batches);
+        assert_eq!(run.next(&[disk(1000, 100), more.clone()]), Step::Remove(vec![removal(1, 50)]));
+        let unmeasured = SpaceRun::new(vec![], goals([100, 100]), batches).next(&[disk(1000, 100)]);
+        assert_eq!(unmeasured, Step::Exhausted, "what cannot be measured is not met");
+        let both = [disk(1000, 100), Filesystem { available_bytes: 150, ..more }];
+        assert_eq!(run.next(&both), Step::Met);
+    }
+
+    /// T166.
     #[test]
     fn bytes_read_as_upstream_prints_them() {
         for (bytes, text) in [
@@ -325,6 +392,7 @@ mod tests {
             (1_048_576, "1.0 MiB"),
             (10 << 30, "10.0 GiB"),
             (3 << 40, "3.0 TiB"),
+            (5000 << 40, "5000.0 TiB"),
             (5 << 50, "5120.0 TiB"),
         ] {
             assert_eq!(BinaryBytes(bytes).to_string(), text);
@@ -346,22 +414,29 @@ mod tests {
         /// Freed is at least the target, or everything removable is gone; and never more than one batch too much.
         #[test]
         fn a_run_reaches_its_goal_or_takes_everything(
-            sizes in prop::collection::vec(1_u64..1_000, 0..40), wanted in 0_u64..20_000, max_batch in 1_usize..9,
+            sizes in prop::collection::vec(1_u64..1_000, 0..40), wanted in 0_u64..20_000,
+            first in 1_usize..9, most in 1_usize..9, truth in 1_u64..6,
         ) {
             let goal = Goal { path: "/images".into(), available_bytes: wanted, inodes_free: 0 };
             let candidates: Vec<_> = sizes.iter().enumerate().map(|(n, &s)| removal(n as u64, s)).collect();
-            let mut run = SpaceRun::new(candidates, vec![goal], max_batch);
+            let mut run = SpaceRun::new(candidates, vec![goal], Batches { first, most });
             let mut available = 0;
             let (mut removed, mut last_batch_start) = (0, 0);
             loop {
-                match run.next(&[disk(100_000, available)]) {
+                match run.next(&[disk(1_000_000, available)]) {
                     Step::Remove(batch) => {
+                        let limit = if removed == 0 { first } else { most };
+                        prop_assert!(batch.len() <= limit);
                         last_batch_start = available;
-                        for one in batch {
-                            available += one.size_bytes;
-                            removed += 1;
-                            run.report(&one, Removed::Yes);
+                        let last = batch.last().map_or(0, |one| one.size_bytes);
+                        for one in &batch {
+                            // Really, each frees several times what the books say.
+                            available += one.size_bytes * truth;
+                            run.report(one, Removed::Yes);
                         }
+                        // From the second batch on that is known, and none goes that was not needed.
+                        prop_assert!(removed == 0 || available - last * truth < wanted);
+                        removed += batch.len();
                     }
                     Step::Met => { prop_assert!(available >= wanted); prop_assert!(removed == 0 || last_batch_start < wanted); break; }
                     Step::Exhausted => { prop_assert!(available < wanted); prop_assert_eq!(removed, sizes.len()); break; }

@@ -156,6 +156,10 @@ mod tests {
             &[uses(&["registry.example/image-1:v1", "gone:v1"], &[id(3).as_str()]), uses(&[], &[])],
             &["registry.example/image-2:v1".into()],
         );
+        // T20: fields that disagree keep both images; upstream would take the word of `image_id` alone.
+        let disagreeing =
+            usage(&ImageIndex::new(&images), &[uses(&[id(1).as_str(), id(4).as_str()], &[])], &[]);
+        assert_eq!(disagreeing.in_use, [id(1), id(4)].into());
         assert_eq!(
             found,
             Usage {

@@ -8,40 +8,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use futures::StreamExt;
-use gc_cri::{ContainerEvent, CriClient, CriError};
+use gc_cri::CriClient;
 use gc_kube::ApiClient;
 use gc_retention::containers::ContainerId;
-use gc_retention::images::plan::{ImagePlan, RemovalReason, needed_by_the_books};
+use gc_retention::images::plan::{ImagePlan, needed_by_the_books};
 use gc_retention::images::space::{BinaryBytes, Filesystem, Goal, shortage_message};
-use gc_retention::images::usage::ImageIndex;
 use gc_retention::pressure::{self, Measured, Pressure, PressureMemory, Reclaim, Topology};
-use tokio::sync::mpsc;
-use tokio::time::{sleep, sleep_until};
-use tracing::{debug, info, warn};
+use tokio::time::sleep_until;
+use tracing::{info, warn};
 
 use super::Collect;
 use super::clock::{Stop, now};
 use super::config::NodeConfig;
 use super::containers::{self, Collector, ContainerReport};
 use super::events::{NodeEvents, Told};
+use super::filesystem::Measurement;
 use super::images::{self, ImageMemory, ImageReport, Observation, Outcome, Remover};
-use super::metrics::{CollectorLabel, ImageLabel, ImageReason, KindLabel, Metrics};
-use super::output::{self, Format, Progress, Tally};
+use super::metrics::{CollectorLabel, KindLabel, Metrics};
+use super::output::{self, ContainerView, DryRun, Format, GoingImages, GoingLeftovers, Progress, Tally};
 use super::pods::Pods;
 use super::state::StateDirectory;
-use super::{filesystem, state};
+use super::{filesystem, state, uses};
 use crate::operations::{self, Shown};
 
 /// Upstream's periods, counted from the end of a pass to the start of the next.
 const IMAGE_PERIOD: Duration = Duration::from_mins(5);
 const CONTAINER_PERIOD: Duration = Duration::from_mins(1);
 const PRESSURE_PERIOD: Duration = Duration::from_secs(10);
-/// Waits before the runtime's events are asked for again.
-const FIRST_EVENT_RETRY: Duration = Duration::from_secs(1);
-const MAX_EVENT_RETRY: Duration = Duration::from_mins(5);
-/// Events that wait for the agent. What does not fit is dropped: the next listing shows it all the same.
-const QUEUED_EVENTS: usize = 1024;
+/// How often uses that events told of are saved, if there were any.
+const USES_PERIOD: Duration = Duration::from_mins(1);
 /// Images that stay, named when too little could be freed.
 const MAX_NAMED_IMAGES: usize = 5;
 
@@ -55,7 +50,7 @@ pub(super) struct Agent {
     pressure: PressureMemory,
     metrics: Metrics,
     registry: Arc<prometheus_client::registry::Registry>,
-    image_failures: u32,
+    image_failures: Failures,
     tally: Tally,
     progress: Progress,
 }
@@ -68,8 +63,8 @@ impl Agent {
         config: NodeConfig,
         pods: Pods,
         api: Option<(ApiClient, String)>,
+        (metrics, registry): (Metrics, Arc<prometheus_client::registry::Registry>),
     ) -> Self {
-        let (metrics, registry) = Metrics::register();
         Self {
             client,
             config,
@@ -79,7 +74,7 @@ impl Agent {
             pressure: PressureMemory::default(),
             metrics,
             registry,
-            image_failures: 0,
+            image_failures: Failures::default(),
             tally: Tally::default(),
             progress: Progress::default(),
         }
@@ -97,10 +92,23 @@ impl Agent {
     /// For questions: the ages that a running agent saved, read without its lock.
     async fn look_at_images(&mut self, state_dir: &Path) -> Result<(Observation, ImagePlan)> {
         self.memory.history = state::peek(state_dir, now())?;
-        self.pods.refresh().await;
+        self.refresh_pods().await;
         let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
-        let plan = images::plan_pass(&observation, &self.memory, &self.config)?;
+        let plan = self.plan_images(&observation)?;
         Ok((observation, plan))
+    }
+
+    /// What would go by this observation; refuses while it is not known what must stay.
+    fn plan_images(&self, observation: &Observation) -> Result<ImagePlan> {
+        if let Some(why) = self.pods.blind_to_protection() {
+            bail!(why);
+        }
+        images::plan_pass(observation, &self.memory, &self.config)
+    }
+
+    async fn refresh_pods(&mut self) {
+        self.pods.refresh().await;
+        self.metrics.pods_known.set(i64::from(self.pods.is_synced()));
     }
 
     /// `kubegc node images`
@@ -111,26 +119,16 @@ impl Agent {
 
     /// `kubegc node containers`
     pub(super) async fn show_containers(mut self, format: Format) -> Result<()> {
-        self.write_containers(false, format).await
+        let observation = self.observe_containers().await?;
+        self.view_containers(observation).write(format, &mut std::io::stdout().lock())
     }
 
-    async fn write_containers(&mut self, only_going: bool, format: Format) -> Result<()> {
-        self.pods.refresh().await;
-        let observation = containers::observe(&self.client).await?;
-        self.pods.view.note_unknown(&observation.pods(), observation.at);
+    /// What would become of what was observed.
+    fn view_containers(&self, observation: containers::Observation) -> ContainerView {
         let plan = observation.plan(&self.pods.view, &self.config, false);
         let gone: BTreeSet<ContainerId> = plan.removals.iter().map(|removal| removal.id.clone()).collect();
         let sandboxes = observation.plan_sandboxes(&self.pods.view, false, &gone);
-        let out = &mut std::io::stdout().lock();
-        output::write_containers(
-            &observation.containers,
-            &plan,
-            &sandboxes,
-            observation.at,
-            only_going,
-            format,
-            out,
-        )
+        ContainerView { listed: observation.containers, plan, sandboxes, now: observation.at }
     }
 
     /// `kubegc node --dry-run`
@@ -140,34 +138,39 @@ impl Agent {
         collect: &[Collect],
         format: Format,
     ) -> Result<()> {
+        let mut found = DryRun::default();
         if collect.contains(&Collect::Images) {
-            let (observation, plan) = self.look_at_images(state_dir).await?;
-            let measured = images::filesystems(&self.client).await?;
-            let mut missing = 0_u64;
-            let goals = images::assess_all(&measured, &self.config)?.into_iter();
-            for (filesystem, goal) in goals.filter_map(|(filesystem, found)| Some((filesystem, found.goal?)))
-            {
-                missing = missing.max(match goal.missing_bytes(&filesystem) {
-                    _ if !self.config.image_loop => 0,
-                    // Inodes alone are short; what each image holds of them nobody knows beforehand.
-                    0 => u64::MAX,
-                    bytes => bytes,
-                });
-            }
-            let freed_by_age: u64 = plan.by_age.iter().map(|removal| removal.expected_freed_bytes).sum();
-            let needed = needed_by_the_books(&plan.by_space, missing.saturating_sub(freed_by_age)).len();
-            output::write_image_plan(
-                &plan,
-                needed,
-                observation.started,
-                format,
-                &mut std::io::stdout().lock(),
-            )?;
+            found.images = Some(self.going_images(state_dir).await?);
         }
         if collect.contains(&Collect::Containers) {
-            self.write_containers(true, format).await?;
+            let observation = self.observe_containers().await?;
+            let (_nobody_asks, stop) = Stop::new();
+            let collector = self.collector(&stop);
+            let log_directories = collector.directories_to_remove(&observation)?;
+            let links = collector.links_to_remove().await?;
+            let containers = self.view_containers(observation);
+            found.leftovers = Some(GoingLeftovers { containers, log_directories, links });
         }
-        Ok(())
+        found.write(format, &mut std::io::stdout().lock())
+    }
+
+    async fn going_images(&mut self, state_dir: &Path) -> Result<GoingImages> {
+        let (observation, plan) = self.look_at_images(state_dir).await?;
+        let measured = images::filesystems(&self.client).await?;
+        let mut missing = 0_u64;
+        for (filesystem, found) in images::assess_all(&measured, &self.config)? {
+            let Some(goal) = found.goal.filter(|_| self.config.image_loop) else { continue };
+            missing = missing.max(match goal.missing_bytes(&filesystem) {
+                // Inodes alone are short; what each image holds of them nobody knows beforehand.
+                0 => u64::MAX,
+                bytes => bytes,
+            });
+        }
+        let freed_by_age: u64 = plan.by_age.iter().map(|removal| removal.expected_freed_bytes).sum();
+        let needed = needed_by_the_books(&plan.by_space, missing.saturating_sub(freed_by_age)).len();
+        let mut removals = if self.config.image_loop { plan.by_age } else { Vec::new() };
+        removals.extend(plan.by_space.into_iter().take(needed));
+        Ok(GoingImages { removals, now: observation.started })
     }
 
     /// `kubegc node --once`
@@ -202,63 +205,64 @@ impl Agent {
         let shown = Shown { metrics: Arc::clone(&self.registry), ready: Arc::clone(&ready), pages: None };
         let address = operations::serve(listen, shown).await?;
         info!(%address, "metrics and health");
-        let mut used = follow_events(self.client.clone());
-        let mut events = Vec::new();
+        uses::follow(self.client.clone(), self.memory.seen.clone(), self.metrics.dropped_uses.clone());
         let started = tokio::time::Instant::now();
-        let (mut images_at, mut containers_at, mut pressure_at) = (started, started, started);
+        let loop_every = |period| Cadence { next: started, period };
+        let (mut image_loop, mut container_loop) = (loop_every(IMAGE_PERIOD), loop_every(CONTAINER_PERIOD));
+        let (mut pressure_loop, mut uses_loop) = (loop_every(PRESSURE_PERIOD), loop_every(USES_PERIOD));
         let (images, containers) =
             (collect.contains(&Collect::Images), collect.contains(&Collect::Containers));
         while !stop.is_requested() {
             tokio::select! {
                 biased;
                 () = stop.requested() => break,
-                () = sleep_until(containers_at), if containers => {
+                () = sleep_until(container_loop.next), if containers => {
                     if let Err(error) = self.container_pass(false, &stop).await {
                         warn!("container pass: {error:#}");
                     }
-                    containers_at = tokio::time::Instant::now() + CONTAINER_PERIOD;
+                    container_loop.ended(tokio::time::Instant::now());
                     ready.store(true, Ordering::Relaxed);
                 }
-                () = sleep_until(images_at), if images => {
+                () = sleep_until(image_loop.next), if images => {
                     if let Err(error) = self.image_pass(&state, &stop).await {
                         warn!("image pass: {error:#}");
                     }
-                    images_at = tokio::time::Instant::now() + IMAGE_PERIOD;
+                    image_loop.ended(tokio::time::Instant::now());
                     ready.store(true, Ordering::Relaxed);
                 }
-                () = sleep_until(pressure_at) => {
-                    let mut wait = PRESSURE_PERIOD;
+                () = sleep_until(pressure_loop.next) => {
                     if let Err(error) = self.relieve_pressure(collect, &state, &stop).await {
                         warn!("disk pressure: {error:#}");
                         // What could not be freed now will not be in ten seconds either.
-                        wait = CONTAINER_PERIOD;
+                        pressure_loop.next = tokio::time::Instant::now() + CONTAINER_PERIOD;
+                    } else {
+                        pressure_loop.ended(tokio::time::Instant::now());
                     }
-                    pressure_at = tokio::time::Instant::now() + wait;
                 }
-                _ = used.recv_many(&mut events, QUEUED_EVENTS) => {
-                    self.note_uses(&events).await;
-                    events.clear();
+                () = sleep_until(uses_loop.next) => {
+                    if let Err(error) = self.save_uses(&state).await {
+                        warn!("{error:#}");
+                    }
+                    uses_loop.ended(tokio::time::Instant::now());
                 }
             }
+        }
+        if let Err(error) = self.save_uses(&state).await {
+            warn!("{error:#}");
         }
         state.save(&self.memory.history)?;
         info!("stopped");
         Ok(())
     }
 
-    /// A container that starts or ends uses its image at that moment, whether or not a listing ever sees it. One
-    /// listing serves all events that wait.
-    async fn note_uses(&mut self, events: &[ContainerEvent]) {
-        if events.iter().all(|event| event.image_references.is_empty()) {
-            return;
+    /// Takes in and saves what events told of: an agent that is killed forgets no more than a minute of it.
+    async fn save_uses(&mut self, state: &StateDirectory) -> Result<()> {
+        if self.memory.seen.is_empty() {
+            return Ok(());
         }
-        let Ok(listed) = self.client.images().await else { return };
-        let index = ImageIndex::new(&listed.images);
-        for event in events {
-            for image in event.image_references.iter().flat_map(|reference| index.resolve(reference)) {
-                self.memory.history.note_use(&image, event.at.min(now()));
-            }
-        }
+        let listed = self.client.images().await.context("cannot list images")?;
+        images::note_seen_uses(&mut self.memory, &listed.images);
+        state.save(&self.memory.history)
     }
 
     async fn container_pass(&mut self, pressure: bool, stop: &Stop) -> Result<()> {
@@ -278,17 +282,32 @@ impl Agent {
 
     async fn collect_containers(&mut self, pressure: bool, stop: &Stop) -> Result<ContainerReport> {
         self.require_ready_runtime().await?;
-        self.pods.refresh().await;
+        let observation = self.observe_containers().await?;
+        let known = i64::try_from(observation.containers.len()).unwrap_or(i64::MAX);
+        self.metrics.known.get_or_create(&CollectorLabel { collector: "containers" }).set(known);
+        let report = self.collector(stop).run(&observation, pressure).await;
+        self.progress.end();
+        self.count_containers(&report);
+        Ok(report)
+    }
+
+    fn collector<'a>(&'a self, stop: &'a Stop) -> Collector<'a> {
+        Collector {
+            client: &self.client,
+            config: &self.config,
+            pods: &self.pods.view,
+            stop,
+            progress: &self.progress,
+        }
+    }
+
+    async fn observe_containers(&mut self) -> Result<containers::Observation> {
+        self.refresh_pods().await;
         let observation = containers::observe(&self.client).await?;
         let mut pods = observation.pods();
         pods.extend(containers::pods_with_logs(&self.config.pod_logs_dir));
         self.pods.view.note_unknown(&pods, observation.at);
-        let known = i64::try_from(observation.containers.len()).unwrap_or(i64::MAX);
-        self.metrics.known.get_or_create(&CollectorLabel { collector: "containers" }).set(known);
-        let collector = Collector { client: &self.client, config: &self.config, pods: &self.pods.view, stop };
-        let report = collector.run(&observation, pressure).await;
-        self.count_containers(&report);
-        Ok(report)
+        Ok(observation)
     }
 
     fn count_containers(&mut self, report: &ContainerReport) {
@@ -328,15 +347,10 @@ impl Agent {
         let done = self.collect_images(state, stop).await;
         let saved = state.save(&self.memory.history);
         self.metrics.pass("images", began.elapsed().as_secs_f64(), done.is_ok());
-        match &done {
-            Ok(()) => self.image_failures = 0,
-            Err(error) => {
-                self.image_failures += 1;
-                // The first one may only be early: upstream tells from the second in a row on.
-                if self.image_failures > 1 {
-                    self.events.warn(Told::ImageGCFailed, &format!("{error:#}")).await;
-                }
-            }
+        if self.image_failures.ended(done.is_ok())
+            && let Err(error) = &done
+        {
+            self.events.warn(Told::ImageGCFailed, &format!("{error:#}")).await;
         }
         done.and(saved)
     }
@@ -347,7 +361,7 @@ impl Agent {
             return Ok(());
         }
         self.require_ready_runtime().await?;
-        let plan = images::plan_pass(&observation, &self.memory, &self.config)?;
+        let plan = self.plan_images(&observation)?;
         let before = images::filesystems(&self.client).await.unwrap_or_default();
         let mut report = ImageReport::default();
         let met = self.remove_images(&observation, &plan, &mut report, stop).await;
@@ -371,7 +385,7 @@ impl Agent {
     }
 
     async fn observe_images(&mut self, state: &StateDirectory) -> Result<Observation> {
-        self.pods.refresh().await;
+        self.refresh_pods().await;
         let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
         // What was seen survives even if this process does not survive the pass. A disk too full to note it is no
         // reason not to free it.
@@ -391,6 +405,7 @@ impl Agent {
             named_by_pods: &self.pods.named_images,
             stop,
             progress: &self.progress,
+            metrics: &self.metrics,
         }
     }
 
@@ -441,24 +456,10 @@ impl Agent {
         self.metrics.known.get_or_create(&CollectorLabel { collector: "images" }).set(left);
         let mut failures = Vec::new();
         for (removal, outcome) in &report.removals {
-            let reason = match removal.reason {
-                RemovalReason::Age => ImageReason::age,
-                RemovalReason::Space => ImageReason::space,
-            };
             match outcome {
-                Outcome::Removed => {
-                    self.tally.images += 1;
-                    self.metrics.images_collected.get_or_create(&ImageLabel { reason }).inc();
-                    if removal.irreplaceable {
-                        warn!(image = %removal.name, id = %removal.id, "removed an image that no registry could give back");
-                    }
-                    info!(image = %removal.name, id = %removal.id, reason = ?removal.reason, "removed");
-                }
-                Outcome::Kept(why) => debug!(image = %removal.name, ?why, "kept after all"),
-                Outcome::Failed(why) => {
-                    warn!(image = %removal.name, id = %removal.id, "not removed: {why}");
-                    failures.push(format!("{}: {why}", removal.name));
-                }
+                Outcome::Removed => self.tally.images += 1,
+                Outcome::Kept(_) => {}
+                Outcome::Failed(why) => failures.push(format!("{}: {why}", removal.name)),
             }
         }
         self.metrics
@@ -490,30 +491,33 @@ impl Agent {
         }
         let measured = self.measure().await?;
         let fired = pressure::observe(&self.config.eviction, &measured, &mut self.pressure, now());
+        let mut failures = Vec::new();
         for Pressure { signal, reclaims, goal } in fired {
             let resource = if goal.inodes_free > 0 { "inodes" } else { "ephemeral-storage" };
             let message = format!("Attempting to reclaim {resource}");
             info!(%signal, "a disk threshold is crossed");
             self.events.warn(Told::EvictionThresholdMet, &message).await;
             for reclaim in reclaims {
-                match reclaim {
+                // One that fails does not keep the other from being tried.
+                let done = match reclaim {
                     Reclaim::Containers if collect.contains(&Collect::Containers) => {
-                        self.container_pass(true, stop).await?;
+                        self.container_pass(true, stop).await
                     }
                     Reclaim::Images if collect.contains(&Collect::Images) => {
-                        self.free_images(goal.clone(), state, stop).await?;
+                        self.free_images(goal.clone(), state, stop).await
                     }
-                    Reclaim::Containers | Reclaim::Images => {}
-                }
+                    Reclaim::Containers | Reclaim::Images => Ok(()),
+                };
+                failures.extend(done.err().map(|error| format!("{error:#}")));
             }
         }
-        Ok(())
+        aggregate(&failures).map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))
     }
 
     async fn free_images(&mut self, mut goal: Goal, state: &StateDirectory, stop: &Stop) -> Result<()> {
         self.require_ready_runtime().await?;
         let observation = self.observe_images(state).await?;
-        let plan = images::plan_pass(&observation, &self.memory, &self.config)?;
+        let plan = self.plan_images(&observation)?;
         let before = images::filesystems(&self.client).await?;
         let kept = largest_kept(&observation, &plan);
         // The signal may be about the node's filesystem, which the images share: measure it where they lie.
@@ -534,18 +538,40 @@ impl Agent {
         let node = filesystem::measure(&self.config.pod_logs_dir.to_string_lossy())?;
         let first = image_paths.first().context("the runtime names no image filesystem")?;
         let images = filesystem::measure(first)?;
+        let of = |measured: &Measurement| (measured.device, measured.filesystem.capacity_bytes);
         let writable = match container_paths.first() {
-            Some(path) => filesystem::measure(path)?.device,
-            None => images.device,
+            Some(path) => of(&filesystem::measure(path)?),
+            None => of(&images),
         };
-        let topology = if images.device == node.device {
-            Topology::Single
-        } else if writable == images.device {
-            Topology::DedicatedImages
-        } else {
-            Topology::Split
-        };
+        let topology = Topology::of(of(&node), of(&images), writable);
         Ok(Measured { topology, node: node.filesystem, images: images.filesystem })
+    }
+}
+
+/// When a loop runs next: its period counts from the end of a pass to the start of the next, so that a long pass
+/// never makes passes follow each other without a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cadence {
+    next: tokio::time::Instant,
+    period: Duration,
+}
+
+impl Cadence {
+    fn ended(&mut self, at: tokio::time::Instant) {
+        self.next = at + self.period;
+    }
+}
+
+/// Failures in a row. The first may only be early (statistics that are not there yet), so upstream tells of it from
+/// the second on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Failures(u32);
+
+impl Failures {
+    /// Takes in how a pass ended; says whether it is to be told.
+    fn ended(&mut self, succeeded: bool) -> bool {
+        self.0 = if succeeded { 0 } else { self.0.saturating_add(1) };
+        self.0 > 1
     }
 }
 
@@ -597,39 +623,33 @@ fn stop_on_signals() -> Result<Stop> {
     Ok(stop)
 }
 
-/// Reads the runtime's events for as long as the process lives, with pauses that grow: a stream that ends at once
-/// without an error means that the runtime does not send any.
-fn follow_events(client: CriClient) -> mpsc::Receiver<ContainerEvent> {
-    let (sender, receiver) = mpsc::channel(QUEUED_EVENTS);
-    tokio::spawn(async move {
-        let mut pause = FIRST_EVENT_RETRY;
-        while !sender.is_closed() {
-            match client.events().await {
-                Ok(stream) => {
-                    let mut stream = std::pin::pin!(stream);
-                    while let Some(Ok(event)) = stream.next().await {
-                        pause = FIRST_EVENT_RETRY;
-                        if sender.try_send(event).is_err() {
-                            debug!("more events than the agent takes; the next listing shows what is in use");
-                        }
-                    }
-                }
-                Err(CriError::Unimplemented { .. }) => {
-                    info!("the runtime sends no container events; use is seen by listing");
-                    return;
-                }
-                Err(error) => debug!("container events: {error}"),
-            }
-            sleep(pause).await;
-            pause = (pause * 2).min(MAX_EVENT_RETRY);
-        }
-    });
-    receiver
-}
+#[cfg(test)]
+#[path = "agent_tests.rs"]
+mod agent_tests;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// T135: the second failure in a row is told, a success forgets.
+    #[test]
+    fn a_first_failure_is_not_told() {
+        let mut failures = Failures::default();
+        let told: Vec<bool> = [false, false, false, true, false, true, false, false]
+            .into_iter()
+            .map(|succeeded| failures.ended(succeeded))
+            .collect();
+        assert_eq!(told, [false, true, true, false, false, false, false, true]);
+    }
+
+    /// T136: a pass of seven minutes moves the next one; it does not follow at once.
+    #[test]
+    fn a_period_counts_from_the_end_of_a_pass() {
+        let start = tokio::time::Instant::now();
+        let mut cadence = Cadence { next: start, period: IMAGE_PERIOD };
+        cadence.ended(start + Duration::from_mins(7));
+        assert_eq!(cadence.next, start + Duration::from_mins(12));
+    }
 
     /// T167.
     #[test]

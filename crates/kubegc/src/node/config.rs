@@ -16,7 +16,7 @@ use gc_types::GoDuration;
 use serde_json::Value;
 
 /// Images that are kept whatever the configuration says: a sandbox image that an old runtime does not pin.
-const ALWAYS_PROTECTED: [&str; 3] = ["registry.k8s.io/pause", "k8s.gcr.io/pause", "*/pause"];
+const ALWAYS_PROTECTED: [&str; 4] = ["pause", "*/pause", "*/pause-amd64", "*/mirrored-pause"];
 /// Where the kubelet links container logs; it has no setting for it.
 const CONTAINER_LOG_LINKS_DIRECTORY: &str = "/var/log/containers";
 /// Fields of other parts of the kubelet are tolerated; a notice names at most so many of them.
@@ -225,11 +225,11 @@ const READ: [&str; 18] = [
 pub(super) fn resolve(file: &Value, flags: &NodeFlags) -> Result<(NodeConfig, Vec<String>), ConfigErrors> {
     let mut reader = Reader { file, errors: Vec::new() };
     check_header(&mut reader);
-    let notices = notices(file);
+    let mut notices = notices(file);
     let (thresholds, ages) = image_settings(&mut reader, flags);
     let containers = container_settings(&mut reader, flags);
     let endpoint = endpoint(&mut reader, flags);
-    let eviction = eviction(&mut reader, flags);
+    let eviction = eviction(&mut reader, flags, &mut notices);
     let pod_logs_dir = pod_logs_dir(&mut reader, flags);
     check_log_settings(&mut reader);
     let two_minutes = GoDuration::from_seconds(120);
@@ -397,7 +397,7 @@ fn endpoint(reader: &mut Reader<'_>, flags: &NodeFlags) -> Option<Endpoint> {
     }
 }
 
-fn eviction(reader: &mut Reader<'_>, flags: &NodeFlags) -> Vec<Threshold> {
+fn eviction(reader: &mut Reader<'_>, flags: &NodeFlags, notices: &mut Vec<String>) -> Vec<Threshold> {
     let mut settings = EvictionSettings {
         hard: reader.map("evictionHard"),
         soft: reader.map("evictionSoft").unwrap_or_default(),
@@ -416,6 +416,9 @@ fn eviction(reader: &mut Reader<'_>, flags: &NodeFlags) -> Vec<Threshold> {
             }
         }
         settings.hard = Some(hard);
+    }
+    for ignored in settings.ignored() {
+        notices.push(format!("{ignored} is ignored: writable layers follow the filesystem that they lie on"));
     }
     pressure::parse(&settings).unwrap_or_else(|errors| {
         reader.errors.extend(errors);
@@ -544,6 +547,43 @@ mod tests {
         assert!(!config.image_loop, "T134");
         assert_eq!(notices.len(), 1);
         assert!(notices[0].ends_with("clusterDNS, maxPods"), "{notices:?}");
+    }
+
+    /// T31: the sandbox image, under the names that distributions give it.
+    #[test]
+    fn pause_images_are_always_protected() {
+        let (config, _) = resolve(&Value::Null, &NodeFlags::default()).unwrap();
+        for (name, kept) in [
+            ("registry.k8s.io/pause:3.10", true),
+            ("k8s.gcr.io/pause:3.1", true),
+            ("gcr.io/google_containers/pause-amd64:3.1", true),
+            ("docker.io/rancher/mirrored-pause:3.6", true),
+            ("localhost:5000/mirror/pause:3.9", true),
+            ("registry.example/pause@sha256:feed", true),
+            ("registry.example/pauseless:v1", false),
+            ("registry.example/pause/app:v1", false),
+        ] {
+            let image = gc_retention::images::Image {
+                id: gc_retention::images::ImageId::new(&"0".repeat(64)).unwrap(),
+                repo_tags: vec![name.into()],
+                repo_digests: Vec::new(),
+                size_bytes: 0,
+                pinned: false,
+                runtime_handler: "".into(),
+                layers: Vec::new(),
+            };
+            assert_eq!(config.protection.keeps(&image).is_some(), kept, "{name}");
+        }
+    }
+
+    /// T165.
+    #[test]
+    fn thresholds_on_writable_layers_are_ignored_with_a_notice() {
+        let document = file(&json!({"evictionHard": {"containerfs.available": "10%"}}));
+        let (config, notices) = resolve(&document, &NodeFlags::default()).unwrap();
+        assert_eq!(config.eviction.len(), 1);
+        let expected = "evictionHard[containerfs.available] is ignored: writable layers follow the filesystem that they lie on";
+        assert_eq!(notices, [expected]);
     }
 
     fn any_json() -> impl Strategy<Value = Value> {

@@ -6,7 +6,6 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use futures::{StreamExt, stream};
 use gc_cri::{CriClient, ListedContainer, Names};
 use gc_retention::containers::logs::{
     LogEntry, Lookup, container_of_link, dead_link_goes, files_of_log, link_name, plan_directories,
@@ -21,6 +20,8 @@ use tracing::{info, warn};
 
 use super::clock::{Stop, now};
 use super::config::NodeConfig;
+use super::output::Progress;
+use super::parallel::each;
 
 /// Sandboxes of unknown pods and log directories must be at least so old: what is being made may look dead.
 const MINIMUM_LEFTOVER_AGE: GoDuration = GoDuration::from_seconds(60);
@@ -106,6 +107,7 @@ pub(super) struct Collector<'a> {
     pub config: &'a NodeConfig,
     pub pods: &'a PodView,
     pub stop: &'a Stop,
+    pub progress: &'a Progress,
 }
 
 impl Collector<'_> {
@@ -131,22 +133,45 @@ impl Collector<'_> {
         let plan = observation.plan(self.pods, self.config, pressure);
         let names: BTreeMap<&ContainerId, &Names> =
             observation.containers.iter().map(|listed| (&listed.container.id, &listed.names)).collect();
-        report.containers = stream::iter(plan.removals)
-            .take_while(|_| std::future::ready(!self.stop.is_requested()))
-            .map(|removal| async {
-                let result = self.remove_container(&removal, names.get(&removal.id).copied()).await;
-                if let Err(error) = &result {
-                    warn!(container = %removal.id, "not removed: {error:#}");
+        let work = |removal: ContainerRemoval| {
+            let names = names.get(&removal.id).copied().cloned().unwrap_or_default();
+            async move {
+                let result = self.remove_container(&removal, &names).await;
+                match &result {
+                    Ok(()) => info!(
+                        namespace = %names.namespace,
+                        pod = %names.pod,
+                        container = %names.container,
+                        id = %removal.id,
+                        reason = ?removal.reason,
+                        "removed"
+                    ),
+                    Err(error) => warn!(container = %removal.id, "not removed: {error:#}"),
                 }
                 (removal, result.err().map(|error| format!("{error:#}")))
-            })
-            .buffered(self.config.parallel_removals)
-            .collect()
-            .await;
+            }
+        };
+        report.containers = self.each_while_wanted("containers", plan.removals, work).await;
+    }
+
+    /// Several at once, until somebody wants to stop.
+    async fn each_while_wanted<T, O, F: Future<Output = O>>(
+        &self,
+        what: &str,
+        items: Vec<T>,
+        work: impl Fn(T) -> F,
+    ) -> Vec<O> {
+        let mut ended = 0;
+        let show = || {
+            ended += 1;
+            self.progress.show(what, ended);
+        };
+        let items = items.into_iter().take_while(|_| !self.stop.is_requested());
+        each(items, self.config.parallel_removals, work, show).await
     }
 
     /// The container first and its logs after it, so that a failed removal leaves no container without logs.
-    async fn remove_container(&self, removal: &ContainerRemoval, names: Option<&Names>) -> Result<()> {
+    async fn remove_container(&self, removal: &ContainerRemoval, names: &Names) -> Result<()> {
         let details = self.client.container_details(&removal.id).await?;
         if removal.stop_first {
             let grace =
@@ -155,14 +180,21 @@ impl Collector<'_> {
             self.client.stop_container(&removal.id, grace).await?;
         }
         self.client.remove_container(&removal.id).await?;
-        if let Some(details) = details {
-            remove_log_files(&details.log_path, &self.config.pod_logs_dir)?;
-        }
-        if let Some(names) = names.filter(|names| !names.pod.is_empty() && !names.container.is_empty()) {
-            let name = link_name(&names.pod, &names.namespace, &names.container, removal.id.as_str());
-            remove_link(&self.config.container_log_links_dir.join(name))?;
+        let log_path = details.map(|details| details.log_path).unwrap_or_default();
+        if let Err(error) = self.remove_logs_of(&removal.id, &log_path, names) {
+            // The container is gone; its directory goes with its pod, and its link when it is found dead.
+            warn!(container = %removal.id, "its logs were not removed: {error:#}");
         }
         Ok(())
+    }
+
+    fn remove_logs_of(&self, container: &ContainerId, log_path: &str, names: &Names) -> Result<()> {
+        remove_log_files(log_path, &self.config.pod_logs_dir)?;
+        if names.pod.is_empty() || names.container.is_empty() {
+            return Ok(());
+        }
+        let name = link_name(&names.pod, &names.namespace, &names.container, container.as_str());
+        remove_link(&self.config.container_log_links_dir.join(name))
     }
 
     /// Lists anew, so that a sandbox emptied in this pass can go in it.
@@ -172,40 +204,57 @@ impl Collector<'_> {
             Err(error) => return report.errors.push(format!("{error:#}")),
         };
         let going = observation.plan_sandboxes(self.pods, pressure, &BTreeSet::new());
-        report.sandboxes = stream::iter(going)
-            .take_while(|_| std::future::ready(!self.stop.is_requested()))
-            .map(|removal| async {
-                let result = self.client.remove_sandbox(&removal.id).await;
-                if let Err(error) = &result {
-                    warn!(sandbox = %removal.id, "not removed: {error}");
-                }
-                (removal, result.err().map(|error| error.to_string()))
-            })
-            .buffered(self.config.parallel_removals)
-            .collect()
-            .await;
+        let work = |removal: SandboxRemoval| async move {
+            let result = self.client.remove_sandbox(&removal.id).await;
+            match &result {
+                Ok(()) => info!(sandbox = %removal.id, reason = ?removal.reason, "removed"),
+                Err(error) => warn!(sandbox = %removal.id, "not removed: {error}"),
+            }
+            (removal, result.err().map(|error| error.to_string()))
+        };
+        report.sandboxes = self.each_while_wanted("sandboxes", going, work).await;
     }
 
     async fn remove_logs(&self, report: &mut ContainerReport) {
         match observe(self.client).await {
-            Ok(observation) => {
-                let running = Running::of(&observation.plain(), &observation.sandboxes);
-                let root = &self.config.pod_logs_dir;
-                match remove_directories(root, self.pods, &running, &observation.pods(), observation.at) {
-                    Ok(gone) => report.log_directories = gone,
-                    Err(error) => return report.errors.push(format!("{error:#}")),
-                }
-            }
+            Ok(observation) => match self.directories_to_remove(&observation) {
+                Ok(going) => report.log_directories = remove_directories(going),
+                Err(error) => return report.errors.push(format!("{error:#}")),
+            },
             Err(error) => return report.errors.push(format!("{error:#}")),
         }
-        match self.remove_dead_links().await {
-            Ok(gone) => report.links = gone,
-            Err(error) => report.errors.push(format!("{error:#}")),
+        let going = match self.links_to_remove().await {
+            Ok(going) => going,
+            Err(error) => return report.errors.push(format!("{error:#}")),
+        };
+        for path in going {
+            match remove_link(&path) {
+                Ok(()) => {
+                    info!(link = %path.display(), "removed: its container is gone");
+                    report.links.push(path);
+                }
+                Err(error) => warn!("{error:#}"),
+            }
         }
     }
 
-    async fn remove_dead_links(&self) -> Result<Vec<PathBuf>> {
-        let mut gone = Vec::new();
+    /// Log directories of pods that are gone, in the order of their names.
+    pub(super) fn directories_to_remove(&self, observation: &Observation) -> Result<Vec<PathBuf>> {
+        let root = &self.config.pod_logs_dir;
+        let mut entries: Vec<LogEntry> = fs::read_dir(root)
+            .with_context(|| format!("cannot read the pod log directory {}", root.display()))?
+            .filter_map(|entry| log_entry(&entry.ok()?))
+            .collect();
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        let running = Running::of(&observation.plain(), &observation.sandboxes);
+        let (listed, age) = (observation.pods(), MINIMUM_LEFTOVER_AGE);
+        let going = plan_directories(&entries, self.pods, &running, &listed, age, observation.at);
+        Ok(going.into_iter().map(|name| root.join(name)).collect())
+    }
+
+    /// Dead links whose containers are surely gone.
+    pub(super) async fn links_to_remove(&self) -> Result<Vec<PathBuf>> {
+        let mut going = Vec::new();
         for path in dead_links(&self.config.container_log_links_dir)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let lookup = match container_of_link(&name).and_then(ContainerId::new) {
@@ -220,11 +269,10 @@ impl Collector<'_> {
                 },
             };
             if dead_link_goes(lookup) {
-                remove_link(&path)?;
-                gone.push(path);
+                going.push(path);
             }
         }
-        Ok(gone)
+        Ok(going)
     }
 }
 
@@ -288,28 +336,20 @@ fn dead_links(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(dead)
 }
 
-fn remove_directories(
-    root: &Path,
-    pods: &PodView,
-    running: &Running,
-    listed: &BTreeSet<PodUid>,
-    at: UnixNanoseconds,
-) -> Result<Vec<PathBuf>> {
-    let mut entries: Vec<LogEntry> = fs::read_dir(root)
-        .with_context(|| format!("cannot read the pod log directory {}", root.display()))?
-        .filter_map(|entry| log_entry(&entry.ok()?))
-        .collect();
-    entries.sort_by(|a, b| a.name.cmp(&b.name));
+/// Those that went. One that cannot be removed does not keep the others.
+fn remove_directories(going: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut gone = Vec::new();
-    for name in plan_directories(&entries, pods, running, listed, MINIMUM_LEFTOVER_AGE, at) {
-        let path = root.join(name);
+    for path in going {
         // Removes links in it, not what they point to.
         match fs::remove_dir_all(&path) {
-            Ok(()) => gone.push(path),
+            Ok(()) => {
+                info!(directory = %path.display(), "removed: its pod is gone");
+                gone.push(path);
+            }
             Err(error) => warn!(directory = %path.display(), "not removed: {error}"),
         }
     }
-    Ok(gone)
+    gone
 }
 
 fn log_entry(entry: &fs::DirEntry) -> Option<LogEntry> {
@@ -348,6 +388,20 @@ mod tests {
         let mut left: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["1.log", "10.log"]);
+    }
+
+    /// T96: one that cannot be removed does not keep the others.
+    #[test]
+    fn each_directory_fails_for_itself() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        for name in ["a", "c"] {
+            fs::create_dir_all(at(name).join("main")).unwrap();
+            fs::write(at(name).join("main/0.log"), "x").unwrap();
+        }
+        let gone = remove_directories(["a", "b", "c"].map(at).to_vec());
+        assert_eq!(gone, ["a", "c"].map(at));
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     }
 
     /// T98 and T99: what is not a link, or not dead, stays.

@@ -64,6 +64,12 @@ impl NodeEvents {
         }
     }
 
+    /// Whether it was told at all.
+    #[cfg(test)]
+    pub(super) fn has_told(&self, what: Told) -> bool {
+        self.told.contains_key(&what)
+    }
+
     /// How often it has come up since it was last told, if it is to be told now.
     fn due(&mut self, what: Told, now: Instant) -> Option<u32> {
         match self.told.get_mut(&what) {

@@ -1,30 +1,40 @@
 //! One pass over the images: observe, plan, remove, measure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
 use gc_cri::CriClient;
 use gc_retention::containers::{ContainerId, Sandbox};
 use gc_retention::images::history::ImageHistory;
-use gc_retention::images::plan::{AgePolicy, ImagePlan, KeepReason, Removal, Snapshot, keep_reason, plan};
+use gc_retention::images::plan::{
+    AgePolicy, ImagePlan, KeepReason, Removal, RemovalReason, Snapshot, keep_reason, plan,
+};
 use gc_retention::images::protection::ProtectionList;
-use gc_retention::images::space::{Assessment, Filesystem, Goal, Removed, SpaceRun, Step, assess};
+use gc_retention::images::space::{Assessment, Batches, Filesystem, Goal, Removed, SpaceRun, Step, assess};
 use gc_retention::images::usage::{ContainerImages, ImageIndex, Usage, usage};
 use gc_retention::images::{Image, ImageId};
 use gc_types::{GoDuration, UnixNanoseconds};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::clock::{Stop, now};
 use super::config::NodeConfig;
 use super::filesystem;
+use super::metrics::{ImageLabel, ImageReason, Metrics};
 use super::output::Progress;
+use super::parallel::each;
+use super::uses::SeenUses;
 
 /// Statuses asked for at once.
 const PARALLEL_STATUSES: usize = 16;
-/// Images removed between two looks at what is in use.
-const RECHECK_EVERY: usize = 32;
+/// Most images removed between two measurements of the filesystem.
+const MAX_BATCH: usize = 32;
+/// A removal begins at most so long after the look at what is in use that permits it. (Where looking alone takes
+/// longer, each look permits as many as may be under way at once.)
+const MAX_STALENESS: Duration = Duration::from_millis(250);
 /// First wait before an image whose removal failed is tried again; doubles up to [`MAX_BACKOFF`].
 const FIRST_BACKOFF: GoDuration = GoDuration::from_seconds(300);
 /// Longest wait.
@@ -46,6 +56,8 @@ pub(super) struct Observation {
 pub(super) struct ImageMemory {
     /// Ages.
     pub history: ImageHistory,
+    /// Uses that events told of since the last observation.
+    pub seen: SeenUses,
     /// Image volumes of a container never change.
     volumes: BTreeMap<ContainerId, Vec<Arc<str>>>,
     /// Layers of an image never change.
@@ -95,7 +107,22 @@ pub(super) async fn observe(
     let known: BTreeSet<&ImageId> = images.iter().map(|image| &image.id).collect();
     memory.backoff.retain(|id, _| known.contains(id));
     memory.history.observe(&images, &usage.in_use, started, now());
+    note_seen_uses(memory, &images);
     Ok(Observation { started, images, usage })
+}
+
+/// Takes in what events told of since the last observation: an image that was used only in between was used.
+pub(super) fn note_seen_uses(memory: &mut ImageMemory, images: &[Image]) {
+    let seen = memory.seen.take();
+    if seen.is_empty() {
+        return;
+    }
+    let index = ImageIndex::new(images);
+    for (reference, at) in seen {
+        for image in index.resolve(&reference) {
+            memory.history.note_use(&image, at);
+        }
+    }
 }
 
 async fn look_at_use(
@@ -183,7 +210,8 @@ pub(super) async fn filesystems(client: &CriClient) -> Result<Vec<Filesystem>> {
     let mut measured = Vec::new();
     for path in paths {
         let measurement = filesystem::measure(&path)?;
-        if devices.insert(measurement.device) {
+        // One device with different capacities is shared out by quota, and counts as several.
+        if devices.insert((measurement.device, measurement.filesystem.capacity_bytes)) {
             measured.push(measurement.filesystem);
         }
     }
@@ -198,7 +226,7 @@ pub(super) fn assess_all(
     measured.iter().map(|one| Ok((one.clone(), assess(one, config.thresholds)?))).collect()
 }
 
-/// Carries out removals. Everything that it needs to look again right before each.
+/// Carries out removals; looks again at what is in use right before them.
 pub(super) struct Remover<'a> {
     pub client: &'a CriClient,
     pub config: &'a NodeConfig,
@@ -206,6 +234,7 @@ pub(super) struct Remover<'a> {
     pub named_by_pods: &'a [Arc<str>],
     pub stop: &'a Stop,
     pub progress: &'a Progress,
+    pub metrics: &'a Metrics,
 }
 
 impl Remover<'_> {
@@ -218,7 +247,7 @@ impl Remover<'_> {
     ) -> Result<()> {
         let mut list = list.into_iter().peekable();
         while list.peek().is_some() && !self.stop.is_requested() {
-            let batch = list.by_ref().take(RECHECK_EVERY).collect();
+            let batch = list.by_ref().take(MAX_BATCH).collect();
             self.remove_batch(batch, observation, report).await?;
         }
         Ok(())
@@ -232,7 +261,8 @@ impl Remover<'_> {
         observation: &Observation,
         report: &mut ImageReport,
     ) -> Result<bool> {
-        let mut run = SpaceRun::new(list, goals.clone(), RECHECK_EVERY);
+        let batches = Batches { first: self.config.parallel_removals, most: MAX_BATCH };
+        let mut run = SpaceRun::new(list, goals.clone(), batches);
         loop {
             let measured = filesystems(self.client).await?;
             match run.next(&measured) {
@@ -255,54 +285,86 @@ impl Remover<'_> {
         }
     }
 
-    /// Looks again at what is in use, then removes what still may go, several at a time.
+    /// Removes what still may go, several at a time, with a fresh look at what is in use whenever the last one is old.
     async fn remove_batch(
         &mut self,
         batch: Vec<Removal>,
         observation: &Observation,
         report: &mut ImageReport,
     ) -> Result<Vec<(Removal, Removed)>> {
+        let mut waiting = VecDeque::from(batch);
+        let mut done = Vec::new();
+        while !waiting.is_empty() && !self.stop.is_requested() {
+            let looked = Instant::now();
+            let fresh = self.look_again(observation).await?;
+            let ended = self.remove_while_fresh(&mut waiting, looked, &fresh, observation, report).await;
+            let mut lost = None;
+            for (removal, outcome, outage) in ended {
+                if let (true, Outcome::Failed(why)) = (outage, &outcome) {
+                    lost.get_or_insert_with(|| why.clone());
+                }
+                done.push((removal.clone(), self.note(&removal, &outcome, outage)));
+                report.removals.push((removal, outcome));
+            }
+            if let Some(why) = lost {
+                anyhow::bail!("the runtime went away during the pass: {why}");
+            }
+        }
+        Ok(done)
+    }
+
+    async fn look_again(&mut self, observation: &Observation) -> Result<Observation> {
         let sandboxes = self.client.sandboxes().await.context("cannot list sandboxes")?;
         let usage =
             look_at_use(self.client, self.memory, &observation.images, &sandboxes, self.named_by_pods)
                 .await?;
-        let fresh = Observation { started: observation.started, images: Vec::new(), usage };
-        if let Some(container) = fresh.usage.unreadable.first() {
+        if let Some(container) = usage.unreadable.first() {
             anyhow::bail!("container {container} does not name its image, so that any image may be in use");
         }
-        self.memory.history.note_uses(&fresh.usage.in_use, now());
-        let by_id: BTreeMap<&ImageId, &Image> =
-            observation.images.iter().map(|image| (&image.id, image)).collect();
-        let (client, stop) = (self.client, self.stop);
-        let (ages, protection) = (self.config.ages, &self.config.protection);
-        let still = snapshot(&fresh, self.memory, protection);
-        let outcomes: Vec<(Removal, Outcome, bool)> = stream::iter(batch)
-            .map(|removal| {
-                let image = by_id.get(&removal.id).copied();
-                async move {
-                    let (outcome, outage) =
-                        remove_one(client, image, &still, ages, fresh.started, &removal).await;
-                    (removal, outcome, outage)
-                }
-            })
-            .take_while(|_| std::future::ready(!stop.is_requested()))
-            .buffered(self.config.parallel_removals)
-            .collect()
-            .await;
-        let mut done = Vec::new();
-        let mut lost = None;
-        for (removal, outcome, outage) in outcomes {
-            done.push((removal.clone(), self.note(&removal, &outcome, outage)));
-            if let (true, Outcome::Failed(why)) = (outage, &outcome) {
-                lost.get_or_insert_with(|| why.clone());
+        self.memory.history.note_uses(&usage.in_use, now());
+        Ok(Observation { started: observation.started, images: Vec::new(), usage })
+    }
+
+    /// Begins removals until the look is too old, the runtime is lost, or somebody wants to stop; ends what it began.
+    async fn remove_while_fresh(
+        &self,
+        waiting: &mut VecDeque<Removal>,
+        looked: Instant,
+        fresh: &Observation,
+        observation: &Observation,
+        report: &ImageReport,
+    ) -> Vec<(Removal, Outcome, bool)> {
+        let wanted: BTreeSet<ImageId> = waiting.iter().map(|removal| removal.id.clone()).collect();
+        let images: BTreeMap<&ImageId, &Image> = observation
+            .images
+            .iter()
+            .filter(|image| wanted.contains(&image.id))
+            .map(|image| (&image.id, image))
+            .collect();
+        let still = snapshot(fresh, self.memory, &self.config.protection);
+        let (client, ages, at_once) = (self.client, self.config.ages, self.config.parallel_removals);
+        let lost = AtomicBool::new(false);
+        let mut begun = 0;
+        let next = std::iter::from_fn(|| {
+            let is_fresh = begun < at_once || looked.elapsed() < MAX_STALENESS;
+            begun += 1;
+            let go_on = is_fresh && !self.stop.is_requested() && !lost.load(Ordering::Relaxed);
+            go_on.then(|| waiting.pop_front()).flatten()
+        });
+        let work = |removal: Removal| {
+            let (image, still, lost) = (images.get(&removal.id).copied(), &still, &lost);
+            async move {
+                let (outcome, outage) = remove_one(client, image, still, ages, fresh.started, &removal).await;
+                lost.fetch_or(outage, Ordering::Relaxed);
+                (removal, outcome, outage)
             }
-            report.removals.push((removal, outcome));
-        }
-        self.progress.show("images", report.removals.len());
-        match lost {
-            Some(why) => anyhow::bail!("the runtime went away during the pass: {why}"),
-            None => Ok(done),
-        }
+        };
+        let mut ended = report.removals.len();
+        let show = || {
+            ended += 1;
+            self.progress.show("images", ended);
+        };
+        each(next, at_once, work, show).await
     }
 
     /// An image is left alone for a while if its removal failed, but not if the whole runtime did.
@@ -311,6 +373,11 @@ impl Remover<'_> {
             Outcome::Removed => {
                 self.memory.history.forget(&removal.id);
                 self.memory.backoff.remove(&removal.id);
+                let reason = match removal.reason {
+                    RemovalReason::Age => ImageReason::age,
+                    RemovalReason::Space => ImageReason::space,
+                };
+                self.metrics.images_collected.get_or_create(&ImageLabel { reason }).inc();
                 Removed::Yes
             }
             Outcome::Kept(_) => Removed::KeptAfterAll,
@@ -328,6 +395,7 @@ impl Remover<'_> {
     }
 }
 
+/// Removes one image if it still may go, and leaves a trace of it. Also says whether the runtime is lost.
 async fn remove_one(
     client: &CriClient,
     image: Option<&Image>,
@@ -336,19 +404,38 @@ async fn remove_one(
     started: UnixNanoseconds,
     removal: &Removal,
 ) -> (Outcome, bool) {
-    let Some(image) = image else { return (Outcome::Kept(KeepReason::Unknown), false) };
-    if let Err(reason) = keep_reason(image, still, ages, started) {
-        return (Outcome::Kept(reason), false);
+    let failed = |error: gc_cri::CriError| {
+        warn!(image = %removal.name, id = %removal.id, "not removed: {error}");
+        (Outcome::Failed(error.to_string()), error.is_outage())
+    };
+    let kept = |why: KeepReason| {
+        debug!(image = %removal.name, id = %removal.id, ?why, "kept after all");
+        (Outcome::Kept(why), false)
+    };
+    let Some(image) = image else { return kept(KeepReason::Unknown) };
+    if let Err(why) = keep_reason(image, still, ages, started) {
+        return kept(why);
     }
     // The pin is the runtime's, and may have been set a moment ago.
     match client.is_pinned(&removal.id).await {
         Ok(None) => return (Outcome::Removed, false),
-        Ok(Some(true)) => return (Outcome::Kept(KeepReason::Pinned), false),
+        Ok(Some(true)) => return kept(KeepReason::Pinned),
         Ok(Some(false)) => {}
-        Err(error) => return (Outcome::Failed(error.to_string()), error.is_outage()),
+        Err(error) => return failed(error),
     }
-    match client.remove_image(&removal.id, &removal.runtime_handler).await {
-        Ok(()) => (Outcome::Removed, false),
-        Err(error) => (Outcome::Failed(error.to_string()), error.is_outage()),
+    if removal.irreplaceable {
+        warn!(image = %removal.name, id = %removal.id, "removing an image that no registry could give back");
     }
+    if let Err(error) = client.remove_image(&removal.id, &removal.runtime_handler).await {
+        return failed(error);
+    }
+    info!(
+        image = %removal.name,
+        id = %removal.id,
+        reason = ?removal.reason,
+        idle = %removal.last_used.map_or(started.since(removal.first_seen), |used| started.since(used)),
+        size_bytes = removal.size_bytes,
+        "removed"
+    );
+    (Outcome::Removed, false)
 }

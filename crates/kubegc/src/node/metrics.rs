@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
@@ -54,9 +55,51 @@ pub(super) struct Metrics {
     pub failures: Family<CollectorLabel, Counter>,
     /// Images and containers known.
     pub known: Family<CollectorLabel, Gauge>,
+    /// Whether every pod of the node is known (1), or only limits apply (0).
+    pub pods_known: Gauge,
+    /// Uses of images that events told of and that did not fit; the next listing shows them.
+    pub dropped_uses: Counter,
+    operations: Family<OperationLabel, Counter>,
+    operation_errors: Family<OperationLabel, Counter>,
+    operation_durations: OperationDurations,
     /// Unix time of the last pass that succeeded.
     pub last_success: Family<CollectorLabel, Gauge<f64, AtomicU64>>,
     durations: Durations,
+}
+
+/// A call to the runtime.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OperationLabel {
+    operation_type: &'static str,
+}
+
+#[derive(Clone)]
+struct OperationDurations(Family<OperationLabel, Histogram>);
+
+impl Default for OperationDurations {
+    fn default() -> Self {
+        Self(Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.005, 2.5, 14))))
+    }
+}
+
+/// Upstream's name for a call, whether or not its answer is streamed.
+fn operation_type(method: &str) -> &'static str {
+    match method {
+        "Version" => "version",
+        "Status" => "status",
+        "ListImages" | "StreamImages" => "list_images",
+        "ImageStatus" => "image_status",
+        "RemoveImage" => "remove_image",
+        "ImageFsInfo" => "image_fs_info",
+        "ListContainers" | "StreamContainers" => "list_containers",
+        "ContainerStatus" => "container_status",
+        "StopContainer" => "stop_container",
+        "RemoveContainer" => "remove_container",
+        "ListPodSandbox" | "StreamPodSandboxes" => "list_podsandbox",
+        "StopPodSandbox" => "stop_podsandbox",
+        "RemovePodSandbox" => "remove_podsandbox",
+        _ => "other",
+    }
 }
 
 #[derive(Clone)]
@@ -98,7 +141,42 @@ impl Metrics {
             m.last_success,
         );
         registry.register("kubegc_node_pass_duration_seconds", "Duration of passes", m.durations.0);
+        registry.register(
+            "kubegc_node_pods_known",
+            "Whether every pod of the node is known (1), or only limits apply (0)",
+            m.pods_known,
+        );
+        registry.register(
+            "kubegc_node_dropped_uses",
+            "Uses of images told by events that did not fit; the next listing shows them",
+            m.dropped_uses,
+        );
+        registry.register(
+            "kubelet_runtime_operations",
+            "Cumulative number of runtime operations by operation type.",
+            m.operations,
+        );
+        registry.register(
+            "kubelet_runtime_operations_errors",
+            "Cumulative number of runtime operation errors by operation type.",
+            m.operation_errors,
+        );
+        registry.register(
+            "kubelet_runtime_operations_duration_seconds",
+            "Duration in seconds of runtime operations. Broken down by operation type.",
+            m.operation_durations.0,
+        );
         (metrics, Arc::new(registry))
+    }
+
+    /// Notes the end of a call to the runtime.
+    pub(super) fn operation(&self, method: &str, took: Duration, failed: bool) {
+        let label = OperationLabel { operation_type: operation_type(method) };
+        self.operations.get_or_create(&label).inc();
+        if failed {
+            self.operation_errors.get_or_create(&label).inc();
+        }
+        self.operation_durations.0.get_or_create(&label).observe(took.as_secs_f64());
     }
 
     /// Notes the end of a pass.

@@ -9,24 +9,28 @@ mod filesystem;
 mod images;
 mod metrics;
 mod output;
+mod parallel;
 #[cfg(test)]
 mod pass_tests;
 mod pods;
 mod state;
+mod uses;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Subcommand, ValueEnum};
-use gc_cri::{CriClient, Endpoint};
+use gc_cri::{CallObserver, CriClient, Endpoint};
+use gc_retention::pressure::{self, Amount, EvictionSettings, Measure, Role, Signal, Threshold};
 use serde_json::Value;
 use tracing::{info, warn};
 
 use crate::logging::LogOptions;
 use agent::Agent;
 use config::{NodeConfig, NodeFlags};
+use metrics::Metrics;
 use output::Format;
 use pods::{PodSource, Pods};
 
@@ -42,6 +46,8 @@ pub(crate) enum Collect {
 /// Collects unused images and dead containers on this node, over the container runtime's socket.
 #[derive(Args, Debug)]
 #[command(
+    // Every option may also follow the subcommand, where people look for it.
+    mut_args(|argument| argument.global(true)),
     after_help = "Without a subcommand, runs as a daemon: images every five minutes, containers every minute.\n\
     See docs/node.md for how to make a kubelet on the same node hand over."
 )]
@@ -51,13 +57,7 @@ pub(crate) struct NodeOptions {
     #[command(flatten)]
     flags: NodeFlags,
     /// Where the ages of images are kept [default: /var/lib/kubegc]
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = "/var/lib/kubegc",
-        hide_default_value = true,
-        global = true
-    )]
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubegc", hide_default_value = true)]
     state_dir: PathBuf,
     /// Which collectors run
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Collect::Images, Collect::Containers])]
@@ -69,14 +69,14 @@ pub(crate) struct NodeOptions {
     #[arg(long)]
     dry_run: bool,
     /// Form of what is printed
-    #[arg(short, long, value_enum, default_value_t = Format::Table, global = true)]
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
     /// Name of this node, for events and to know its pods [default: the host name]
-    #[arg(long, env = "NODE_NAME", value_name = "NAME", global = true)]
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     node_name: Option<String>,
     /// The cluster whose pods are asked for; "" for none [default: that of the pod that this runs in, else none]
     // Not clap's own parser of paths, which refuses an empty one.
-    #[arg(long, value_name = "FILE", global = true, value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     kubeconfig: Option<PathBuf>,
     /// Static pod manifests, whose images are kept when no cluster is asked
     #[arg(long, value_name = "DIR")]
@@ -125,9 +125,12 @@ fn read_file(path: &PathBuf) -> Result<Value> {
 
 async fn start(options: NodeOptions, config: NodeConfig) -> Result<()> {
     let endpoint = config.endpoint.clone().map_or_else(Endpoint::discover, Ok)?;
+    let (metrics, registry) = Metrics::register();
+    let counted = metrics.clone();
     let client_options = gc_cri::Options {
         request_timeout: config.request_timeout,
         managed_label: config.managed_label.clone(),
+        observer: CallObserver::new(move |call, took, failed| counted.operation(call, took, failed)),
     };
     let (client, version) = CriClient::connect(endpoint, client_options).await?;
     info!(endpoint = %client.endpoint(), runtime = version.name, version = version.version, "connected");
@@ -145,8 +148,9 @@ async fn start(options: NodeOptions, config: NodeConfig) -> Result<()> {
     if api.is_none() && !config.protected_namespaces.is_empty() {
         warn!("--protect-namespace needs a cluster to ask; name one with --kubeconfig");
     }
-    warn_of_kubelet(&options.kubelet_config, &options.collect);
-    let agent = Agent::new(client, config, Pods::new(source), api.map(|client| (client, node)));
+    warn_of_kubelet(&options.kubelet_config, &options.collect, &config);
+    let target = api.map(|client| (client, node));
+    let agent = Agent::new(client, config, Pods::new(source), target, (metrics, registry));
     match options.command {
         Some(NodeCommand::Images) => agent.show_images(&options.state_dir, options.output).await,
         Some(NodeCommand::Containers) => agent.show_containers(options.output).await,
@@ -172,48 +176,117 @@ async fn api_client(options: &NodeOptions) -> Result<Option<gc_kube::ApiClient>>
 }
 
 /// Two collectors on one node fight: names what a kubelet beside this agent still does (section 19).
-fn warn_of_kubelet(path: &PathBuf, collect: &[Collect]) {
-    let Ok(text) = std::fs::read_to_string(path) else { return };
-    let Ok(kubelet) = serde_yaml_ng::from_str::<Value>(&text) else { return };
-    for warning in kubelet_conflicts(&kubelet, collect) {
-        warn!(kubelet = %path.display(), "{warning}");
+fn warn_of_kubelet(path: &Path, collect: &[Collect], config: &NodeConfig) {
+    let read = std::fs::read_to_string(path).map_err(anyhow::Error::from);
+    let kubelet = read.and_then(|text| Ok(serde_yaml_ng::from_str::<Value>(&text)?));
+    match kubelet {
+        Ok(kubelet) => {
+            for warning in kubelet_conflicts(&kubelet, collect, config) {
+                warn!(kubelet = %path.display(), "{warning}");
+            }
+        }
+        // No kubelet here, or one that is configured in another place.
+        Err(error) if error.downcast_ref().is_some_and(is_absent) => {}
+        Err(error) => {
+            warn!(kubelet = %path.display(), "cannot tell whether the kubelet on this node collects as well: {error:#}");
+        }
     }
 }
 
-fn kubelet_conflicts(kubelet: &Value, collect: &[Collect]) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if !collect.contains(&Collect::Images) {
-        return warnings;
+fn is_absent(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::NotFound
+}
+
+fn kubelet_conflicts(kubelet: &Value, collect: &[Collect], config: &NodeConfig) -> Vec<String> {
+    if !collect.contains(&Collect::Images) || !config.image_loop {
+        return Vec::new();
     }
     let high = kubelet.get("imageGCHighThresholdPercent").and_then(Value::as_i64).unwrap_or(85);
     let maximum = kubelet.get("imageMaximumGCAge").and_then(Value::as_str).unwrap_or("0s");
     if high < 100 || !matches!(maximum.parse(), Ok(gc_types::GoDuration::ZERO)) {
-        warnings.push(format!(
+        return vec![format!(
             "the kubelet on this node also collects images (imageGCHighThresholdPercent {high}, imageMaximumGCAge \
              {maximum}); set imageGCHighThresholdPercent: 100, imageGCLowThresholdPercent: 99 and imageMaximumGCAge: 0s \
              there, or run this agent with --collect containers"
-        ));
+        )];
     }
-    warnings
+    let (ours, theirs) = (highest_share(&config.eviction), highest_share(&eviction_of(kubelet)));
+    let high = f64::from(config.thresholds.high_percent);
+    if theirs > 0.0 && ours <= theirs && high >= 100.0 - theirs {
+        return vec![format!(
+            "the kubelet on this node removes every unused image once imagefs.available falls below {theirs}%, which a \
+             high threshold of {high}% does not forestall; set --image-gc-high-threshold below {}",
+            100.0 - theirs
+        )];
+    }
+    Vec::new()
+}
+
+/// The eviction thresholds of a kubelet. One that does not start with these settings evicts nothing.
+fn eviction_of(kubelet: &Value) -> Vec<Threshold> {
+    let map = |name: &str| {
+        let map = kubelet.get(name)?.as_object()?.iter();
+        Some(map.filter_map(|(signal, limit)| Some((signal.clone(), limit.as_str()?.to_owned()))).collect())
+    };
+    let settings = EvictionSettings {
+        hard: map("evictionHard"),
+        merge_defaults: kubelet.get("mergeDefaultEvictionSettings").and_then(Value::as_bool).unwrap_or(false),
+        ..EvictionSettings::default()
+    };
+    pressure::parse(&settings).unwrap_or_default()
+}
+
+/// At which share of available bytes a threshold on the image filesystem is crossed; 0 without one.
+fn highest_share(thresholds: &[Threshold]) -> f64 {
+    let of_images = Signal { role: Role::Images, measure: Measure::Available };
+    let share = |threshold: &Threshold| match threshold.limit {
+        Amount::Percent(share) if threshold.signal == of_images => share,
+        Amount::Percent(_) | Amount::Quantity(_) => 0.0,
+    };
+    thresholds.iter().map(share).fold(0.0, f64::max)
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
     use serde_json::json;
 
-    /// T175.
+    /// T175: a kubelet that would fight is named, and one that would empty the cache before this agent acts.
     #[test]
     fn a_kubelet_that_would_fight_is_named() {
         let both = [Collect::Images, Collect::Containers];
-        for (kubelet, collect, warned) in [
-            (json!({}), &both[..], true),
-            (json!({"imageGCHighThresholdPercent": 100}), &both[..], false),
-            (json!({"imageGCHighThresholdPercent": 100, "imageMaximumGCAge": "1h"}), &both[..], true),
-            (json!({"imageGCHighThresholdPercent": 100, "imageMaximumGCAge": "0s"}), &both[..], false),
-            (json!({}), &both[1..], false),
+        let with = |high, eviction: Option<&str>| NodeFlags {
+            image_gc_high_threshold: Some(high),
+            image_gc_low_threshold: Some(1),
+            eviction_hard: eviction.map(String::from),
+            ..NodeFlags::default()
+        };
+        let (early, late, guarded) =
+            (with(80, None), with(85, None), with(85, Some("imagefs.available<18%")));
+        let (fights, evicts) = ("also collects images", "removes every unused image once imagefs.available");
+        let off = json!({"imageGCHighThresholdPercent": 100});
+        let off_with = |hard: Value| json!({"imageGCHighThresholdPercent": 100, "evictionHard": hard});
+        for (kubelet, collect, flags, warned) in [
+            (json!({}), &both[..], &early, Some(fights)),
+            (
+                json!({"imageGCHighThresholdPercent": 100, "imageMaximumGCAge": "1h"}),
+                &both[..],
+                &early,
+                Some(fights),
+            ),
+            (json!({"imageGCHighThresholdPercent": 100, "imageMaximumGCAge": "0s"}), &both[..], &early, None),
+            (json!({}), &both[1..], &early, None),
+            (json!({}), &both[..], &with(100, None), None),
+            (off.clone(), &both[..], &late, Some(evicts)),
+            (off.clone(), &both[..], &guarded, None),
+            (off_with(json!({"imagefs.available": "20%"})), &both[..], &early, Some(evicts)),
+            (off_with(json!({"nodefs.available": "20%"})), &both[..], &late, None),
         ] {
-            assert_eq!(!kubelet_conflicts(&kubelet, collect).is_empty(), warned, "{kubelet}");
+            let (config, _) = config::resolve(&Value::Null, flags).unwrap();
+            let found = kubelet_conflicts(&kubelet, collect, &config);
+            assert_eq!(found.len(), usize::from(warned.is_some()), "{kubelet}: {found:?}");
+            assert!(warned.is_none_or(|text| found[0].contains(text)), "{kubelet}: {found:?}");
         }
     }
 }

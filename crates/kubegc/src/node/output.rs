@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{IsTerminal as _, Write};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::ValueEnum;
 use gc_cri::ListedContainer;
-use gc_retention::containers::plan::ContainerPlan;
-use gc_retention::containers::sandboxes::SandboxRemoval;
+use gc_retention::containers::ContainerId;
+use gc_retention::containers::plan::{ContainerKeepReason, ContainerPlan, ContainerRemovalReason};
+use gc_retention::containers::sandboxes::{SandboxRemoval, SandboxRemovalReason};
 use gc_retention::images::ImageId;
 use gc_retention::images::history::ImageHistory;
 use gc_retention::images::plan::{ImagePlan, KeepReason, Removal, RemovalReason};
 use gc_retention::images::space::BinaryBytes;
 use gc_types::{GoDuration, UnixNanoseconds};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::images::Observation;
 use crate::table::Table;
@@ -31,6 +33,20 @@ pub(super) enum Format {
     Json,
     /// YAML.
     Yaml,
+}
+
+impl Format {
+    fn is_for_programs(self) -> bool {
+        matches!(self, Self::Json | Self::Yaml)
+    }
+
+    /// In full where it was asked for, else the twelve digits that people compare.
+    fn identifier(self, id: &str) -> String {
+        if self == Self::Wide {
+            return id.to_owned();
+        }
+        id.strip_prefix("sha256:").unwrap_or(id).chars().take(12).collect()
+    }
 }
 
 /// What was removed since the start.
@@ -84,7 +100,7 @@ impl Progress {
     /// Writes over the line.
     pub(super) fn show(self, what: &str, done: usize) {
         if self.shown {
-            eprint!("\r{what}: {done} looked at\x1b[K");
+            eprint!("\rremoving {what}: {done}\x1b[K");
         }
     }
 
@@ -107,10 +123,6 @@ pub(super) fn age(duration: GoDuration) -> String {
         7200..172_800 => format!("{hours}h"),
         _ => format!("{days}d"),
     }
-}
-
-fn short(id: &str) -> String {
-    id.strip_prefix("sha256:").unwrap_or(id).chars().take(12).collect()
 }
 
 fn reason(reason: RemovalReason) -> &'static str {
@@ -142,58 +154,130 @@ pub(super) fn write_value(value: &Value, format: Format, out: &mut impl Write) -
     Ok(())
 }
 
-/// What a dry run would remove of the images, in order. `needed` says how many of `by_space` the books call for.
-pub(super) fn write_image_plan(
-    plan: &ImagePlan,
-    needed: usize,
-    now: UnixNanoseconds,
-    format: Format,
-    out: &mut impl Write,
-) -> Result<()> {
-    let going: Vec<&Removal> = plan.by_age.iter().chain(plan.by_space.iter().take(needed)).collect();
-    let freed: u64 = going.iter().map(|removal| removal.expected_freed_bytes).sum();
-    if matches!(format, Format::Json | Format::Yaml) {
-        let removals: Vec<Value> = going
-            .iter()
-            .map(|removal| {
-                json!({
-                    "id": removal.id.as_str(), "name": &*removal.name, "reason": reason(removal.reason),
-                    "sizeBytes": removal.size_bytes, "expectedFreedBytes": removal.expected_freed_bytes,
-                    "firstSeenUnixNanoseconds": removal.first_seen.0,
-                    "lastUsedUnixNanoseconds": removal.last_used.map(|used| used.0),
-                    "irreplaceable": removal.irreplaceable,
-                })
+/// What a dry run would do.
+#[derive(Debug, Default)]
+pub(super) struct DryRun {
+    /// Images, if they are collected.
+    pub images: Option<GoingImages>,
+    /// Containers and what hangs on them, if they are collected.
+    pub leftovers: Option<GoingLeftovers>,
+}
+
+/// Images that would go.
+#[derive(Debug)]
+pub(super) struct GoingImages {
+    /// In their order.
+    pub removals: Vec<Removal>,
+    /// The moment from which ages are counted.
+    pub now: UnixNanoseconds,
+}
+
+/// Containers, sandboxes, log directories and links that would go.
+#[derive(Debug)]
+pub(super) struct GoingLeftovers {
+    /// What there is, and what would become of it.
+    pub containers: ContainerView,
+    /// Log directories.
+    pub log_directories: Vec<PathBuf>,
+    /// Dead links.
+    pub links: Vec<PathBuf>,
+}
+
+impl DryRun {
+    /// Writes all of it: one document for programs, tables for people.
+    pub(super) fn write(&self, format: Format, out: &mut impl Write) -> Result<()> {
+        if format.is_for_programs() {
+            let mut document = Map::new();
+            for part in [
+                self.images.as_ref().map(GoingImages::values),
+                self.leftovers.as_ref().map(GoingLeftovers::values),
+            ] {
+                document.extend(part.unwrap_or_default());
+            }
+            return write_value(&Value::Object(document), format, out);
+        }
+        if let Some(images) = &self.images {
+            images.write_table(format, out)?;
+        }
+        if let Some(leftovers) = &self.leftovers {
+            leftovers.write_table(format, out)?;
+        }
+        Ok(())
+    }
+}
+
+impl GoingImages {
+    fn freed(&self) -> u64 {
+        self.removals.iter().map(|removal| removal.expected_freed_bytes).sum()
+    }
+
+    fn values(&self) -> Map<String, Value> {
+        let value = |removal: &Removal| {
+            json!({
+                "id": removal.id.as_str(), "name": &*removal.name, "reason": reason(removal.reason),
+                "sizeBytes": removal.size_bytes, "expectedFreedBytes": removal.expected_freed_bytes,
+                "firstSeenUnixNanoseconds": removal.first_seen.0,
+                "lastUsedUnixNanoseconds": removal.last_used.map(|used| used.0),
+                "irreplaceable": removal.irreplaceable,
             })
-            .collect();
-        return write_value(&json!({"images": removals, "expectedFreedBytes": freed}), format, out);
+        };
+        let images: Vec<Value> = self.removals.iter().map(value).collect();
+        [("images".to_owned(), images.into()), ("expectedFreedBytes".to_owned(), self.freed().into())]
+            .into_iter()
+            .collect()
     }
-    if going.is_empty() {
-        writeln!(out, "No image would be removed.")?;
-        return Ok(());
+
+    fn write_table(&self, format: Format, out: &mut impl Write) -> Result<()> {
+        if self.removals.is_empty() {
+            writeln!(out, "No image would be removed.")?;
+            return Ok(());
+        }
+        let mut table = Table::new(&["#", "IMAGE", "ID", "SIZE", "FREES", "AGE", "LAST USED", "WHY"]);
+        for (place, removal) in self.removals.iter().enumerate() {
+            let warning = if removal.irreplaceable { " (no registry could give it back)" } else { "" };
+            table.row(vec![
+                (place + 1).to_string(),
+                removal.name.to_string(),
+                format.identifier(removal.id.as_str()),
+                BinaryBytes(removal.size_bytes).to_string(),
+                BinaryBytes(removal.expected_freed_bytes).to_string(),
+                age(self.now.since(removal.first_seen)),
+                removal.last_used.map_or("never".into(), |used| age(self.now.since(used))),
+                format!("{}{warning}", reason(removal.reason)),
+            ]);
+        }
+        table.write(out)?;
+        writeln!(
+            out,
+            "{} images would be removed, which is expected to free {}.",
+            self.removals.len(),
+            BinaryBytes(self.freed())
+        )?;
+        Ok(())
     }
-    let mut table = Table::new(&["#", "IMAGE", "ID", "SIZE", "FREES", "AGE", "LAST USED", "WHY"]);
-    for (place, removal) in going.iter().enumerate() {
-        let id = removal.id.as_str();
-        let warning = if removal.irreplaceable { " (no registry could give it back)" } else { "" };
-        table.row(vec![
-            (place + 1).to_string(),
-            removal.name.to_string(),
-            if format == Format::Wide { id.to_owned() } else { short(id) },
-            BinaryBytes(removal.size_bytes).to_string(),
-            BinaryBytes(removal.expected_freed_bytes).to_string(),
-            age(now.since(removal.first_seen)),
-            removal.last_used.map_or("never".into(), |used| age(now.since(used))),
-            format!("{}{warning}", reason(removal.reason)),
-        ]);
+}
+
+impl GoingLeftovers {
+    fn values(&self) -> Map<String, Value> {
+        let paths = |list: &[PathBuf]| {
+            list.iter().map(|path| Value::from(path.display().to_string())).collect::<Vec<_>>()
+        };
+        let mut values = self.containers.values(true);
+        values.insert("logDirectories".into(), paths(&self.log_directories).into());
+        values.insert("links".into(), paths(&self.links).into());
+        values
     }
-    table.write(out)?;
-    writeln!(
-        out,
-        "{} images would be removed, which is expected to free {}.",
-        going.len(),
-        BinaryBytes(freed)
-    )?;
-    Ok(())
+
+    fn write_table(&self, format: Format, out: &mut impl Write) -> Result<()> {
+        self.containers.write_table(true, format, out)?;
+        for path in &self.log_directories {
+            writeln!(out, "log directory {} goes: its pod is gone", path.display())?;
+        }
+        for path in &self.links {
+            writeln!(out, "link {} goes: its container is gone", path.display())?;
+        }
+        Ok(())
+    }
 }
 
 /// What is known of every image.
@@ -234,7 +318,7 @@ pub(super) fn write_images(
         }));
         table.row(vec![
             image.display_name().to_owned(),
-            if format == Format::Wide { id.to_owned() } else { short(id) },
+            format.identifier(id),
             BinaryBytes(image.size_bytes).to_string(),
             shared.map_or("-".into(), |bytes| BinaryBytes(bytes).to_string()),
             first_seen.map_or("-".into(), |seen| age(now.since(seen))),
@@ -248,61 +332,123 @@ pub(super) fn write_images(
     }
 }
 
-/// What is known of every container, and what a pass would do with it.
-pub(super) fn write_containers(
-    listed: &[ListedContainer],
-    plan: &ContainerPlan,
-    sandboxes: &[SandboxRemoval],
-    now: UnixNanoseconds,
-    only_going: bool,
-    format: Format,
-    out: &mut impl Write,
-) -> Result<()> {
-    let by_id: BTreeMap<&str, &ListedContainer> =
-        listed.iter().map(|one| (one.container.id.as_str(), one)).collect();
-    let going =
-        plan.removals.iter().map(|removal| (removal.id.as_str(), format!("goes: {:?}", removal.reason)));
-    let kept =
-        plan.kept.iter().filter(|_| !only_going).map(|(id, why)| (id.as_str(), format!("stays: {why:?}")));
-    let mut table = Table::new(&["NAMESPACE", "POD", "CONTAINER", "ID", "STATE", "AGE", "VERDICT"]);
-    let mut values = Vec::new();
-    for (id, verdict) in going.chain(kept) {
-        let Some(one) = by_id.get(id) else { continue };
-        let state = format!("{:?}", one.container.state);
-        values.push(json!({
-            "id": id, "namespace": &*one.names.namespace, "pod": &*one.names.pod, "container": &*one.names.container,
-            "state": state, "createdUnixNanoseconds": one.container.created_at.0, "managed": one.container.managed,
-            "verdict": verdict,
-        }));
-        table.row(vec![
-            one.names.namespace.to_string(),
-            one.names.pod.to_string(),
-            one.names.container.to_string(),
-            if format == Format::Wide { id.to_owned() } else { short(id) },
-            state,
-            age(now.since(one.container.created_at)),
-            verdict,
-        ]);
+/// Every container and sandbox, and what a pass would do with it.
+#[derive(Debug)]
+pub(super) struct ContainerView {
+    /// What the runtime lists.
+    pub listed: Vec<ListedContainer>,
+    /// What becomes of the containers.
+    pub plan: ContainerPlan,
+    /// Sandboxes that go.
+    pub sandboxes: Vec<SandboxRemoval>,
+    /// The moment from which ages are counted.
+    pub now: UnixNanoseconds,
+}
+
+impl ContainerView {
+    /// Writes all of it.
+    pub(super) fn write(&self, format: Format, out: &mut impl Write) -> Result<()> {
+        if format.is_for_programs() {
+            return write_value(&Value::Object(self.values(false)), format, out);
+        }
+        self.write_table(false, format, out)
     }
-    match format {
-        Format::Json | Format::Yaml => {
-            let sandboxes: Vec<Value> = sandboxes
-                .iter()
-                .map(|one| json!({"id": one.id.as_str(), "verdict": format!("goes: {:?}", one.reason)}))
-                .collect();
-            write_value(&json!({"containers": values, "sandboxes": sandboxes}), format, out)
-        }
-        Format::Table | Format::Wide => {
-            if values.is_empty() {
-                writeln!(out, "No container{}.", if only_going { " would be removed" } else { "" })?;
-            } else {
-                table.write(out)?;
+
+    /// Those that go, in their order, then (unless only those are wanted) those that stay: whether it goes, the name
+    /// of the reason for programs, and the reason in words.
+    fn rows(&self, only_going: bool) -> Vec<(&ListedContainer, bool, String, &'static str)> {
+        let by_id: BTreeMap<&ContainerId, &ListedContainer> =
+            self.listed.iter().map(|one| (&one.container.id, one)).collect();
+        let going = self.plan.removals.iter().map(|removal| {
+            (&removal.id, true, format!("{:?}", removal.reason), container_goes(removal.reason))
+        });
+        let kept = self.plan.kept.iter().filter(|_| !only_going);
+        let kept = kept.map(|(id, why)| (id, false, format!("{why:?}"), container_stays(*why)));
+        going
+            .chain(kept)
+            .filter_map(|(id, goes, name, words)| Some((*by_id.get(id)?, goes, name, words)))
+            .collect()
+    }
+
+    fn values(&self, only_going: bool) -> Map<String, Value> {
+        let value = |(one, goes, name, words): (&ListedContainer, bool, String, &str)| {
+            json!({
+                "id": one.container.id.as_str(), "namespace": &*one.names.namespace, "pod": &*one.names.pod,
+                "container": &*one.names.container, "state": format!("{:?}", one.container.state),
+                "createdUnixNanoseconds": one.container.created_at.0, "managed": one.container.managed,
+                "goes": goes, "reason": name, "verdict": verdict(goes, words),
+            })
+        };
+        let containers: Vec<Value> = self.rows(only_going).into_iter().map(value).collect();
+        let sandbox = |one: &SandboxRemoval| {
+            json!({
+                "id": one.id.as_str(), "goes": true, "reason": format!("{:?}", one.reason),
+                "verdict": verdict(true, sandbox_goes(one.reason)),
+            })
+        };
+        let sandboxes: Vec<Value> = self.sandboxes.iter().map(sandbox).collect();
+        [("containers".to_owned(), containers.into()), ("sandboxes".to_owned(), sandboxes.into())]
+            .into_iter()
+            .collect()
+    }
+
+    fn write_table(&self, only_going: bool, format: Format, out: &mut impl Write) -> Result<()> {
+        let rows = self.rows(only_going);
+        if rows.is_empty() {
+            writeln!(out, "No container{}.", if only_going { " would be removed" } else { "" })?;
+        } else {
+            let mut table = Table::new(&["NAMESPACE", "POD", "CONTAINER", "ID", "STATE", "AGE", "VERDICT"]);
+            for (one, goes, _, words) in rows {
+                table.row(vec![
+                    one.names.namespace.to_string(),
+                    one.names.pod.to_string(),
+                    one.names.container.to_string(),
+                    format.identifier(one.container.id.as_str()),
+                    format!("{:?}", one.container.state),
+                    age(self.now.since(one.container.created_at)),
+                    verdict(goes, words),
+                ]);
             }
-            for sandbox in sandboxes {
-                writeln!(out, "sandbox {} goes: {:?}", short(sandbox.id.as_str()), sandbox.reason)?;
-            }
-            Ok(())
+            table.write(out)?;
         }
+        for one in &self.sandboxes {
+            let id = format.identifier(one.id.as_str());
+            writeln!(out, "sandbox {id} {}", verdict(true, sandbox_goes(one.reason)))?;
+        }
+        Ok(())
+    }
+}
+
+fn verdict(goes: bool, words: &str) -> String {
+    format!("{}: {words}", if goes { "goes" } else { "stays" })
+}
+
+fn container_goes(reason: ContainerRemovalReason) -> &'static str {
+    match reason {
+        ContainerRemovalReason::PodGone => "its pod is gone",
+        ContainerRemovalReason::PodFinished => "its pod is finished, and space is needed",
+        ContainerRemovalReason::PerPodContainerLimit => "more dead ones of this name than are kept",
+        ContainerRemovalReason::NodeLimit => "more dead ones on the node than are kept",
+    }
+}
+
+fn container_stays(reason: ContainerKeepReason) -> &'static str {
+    match reason {
+        ContainerKeepReason::Running => "it runs",
+        ContainerKeepReason::TooYoung => "younger than the minimum age",
+        ContainerKeepReason::Foreign => "the kubelet did not make it",
+        ContainerKeepReason::Unidentified => "it has no name or no pod",
+        ContainerKeepReason::WithinLimits => "within the limits",
+        ContainerKeepReason::NewestOfLivePod => "newest of its name in a pod that may be live",
+        ContainerKeepReason::InitialisationUnderWay => "its pod is being initialised",
+    }
+}
+
+fn sandbox_goes(reason: SandboxRemovalReason) -> &'static str {
+    match reason {
+        SandboxRemovalReason::PodGone => "its pod is gone",
+        SandboxRemovalReason::PodFinished => "its pod is finished, and space is needed",
+        SandboxRemovalReason::Superseded => "its pod has a newer one",
     }
 }
 

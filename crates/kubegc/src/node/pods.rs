@@ -12,7 +12,7 @@ use gc_retention::containers::pods::{KnownPod, OracleState, PodView};
 use gc_types::GoDuration;
 use http_body_util::Full;
 use serde::Deserialize;
-use tracing::warn;
+use tracing::{info, warn};
 
 /// Pods per page of a list.
 const PAGE: u32 = 500;
@@ -50,6 +50,8 @@ pub(super) struct Pods {
     /// Images that pods name, with or without a container yet.
     pub named_images: Vec<Arc<str>>,
     empty_answers: u32,
+    /// Whether the source has answered at all.
+    answered: bool,
 }
 
 #[derive(Deserialize)]
@@ -163,7 +165,7 @@ impl Pods {
             unknown_since: BTreeMap::new(),
             safety_delay: SAFETY_DELAY,
         };
-        Self { source, view, named_images: Vec::new(), empty_answers: 0 }
+        Self { source, view, named_images: Vec::new(), empty_answers: 0, answered: false }
     }
 
     /// Asks again. A source that fails makes the view answer nothing, and keeps the images it last named.
@@ -181,7 +183,37 @@ impl Pods {
         }
     }
 
+    /// Why it is not known yet which images must stay; nothing may be removed meanwhile.
+    pub(super) fn blind_to_protection(&self) -> Option<String> {
+        let PodSource::Api { protected_namespaces, .. } = &self.source else { return None };
+        let OracleState::Unsynced { why } = &self.view.state else { return None };
+        (!protected_namespaces.is_empty() && !self.answered).then(|| {
+            format!("the images of --protect-namespace are not known yet, so that nothing is removed: {why}")
+        })
+    }
+
+    /// Whether every pod of the node is known.
+    pub(super) fn is_synced(&self) -> bool {
+        self.view.state == OracleState::Synced
+    }
+
     fn take(&mut self, answer: Result<(Vec<Pod>, Vec<Pod>)>) {
+        let before = self.view.state.clone();
+        self.judge(answer);
+        match (&before, &self.view.state) {
+            (OracleState::Synced, OracleState::Synced) => {}
+            (_, OracleState::Synced) => {
+                info!(pods = self.view.known.len(), "the pods of this node are known");
+            }
+            (before, after) if before == after => {}
+            (_, OracleState::Unsynced { why }) => {
+                warn!("it is not known which pods exist, so only limits apply: {why}");
+            }
+            (_, OracleState::Standalone) => {}
+        }
+    }
+
+    fn judge(&mut self, answer: Result<(Vec<Pod>, Vec<Pod>)>) {
         match answer {
             Ok((pods, protected)) => {
                 self.empty_answers = if pods.is_empty() { self.empty_answers + 1 } else { 0 };
@@ -198,6 +230,7 @@ impl Pods {
                     pods.iter().filter(|pod| !pod.is_finished()).chain(&protected).flat_map(Pod::images);
                 self.named_images = named.collect::<BTreeSet<_>>().into_iter().map(Arc::from).collect();
                 self.view.state = OracleState::Synced;
+                self.answered = true;
             }
             Err(error) => self.view.state = OracleState::Unsynced { why: format!("{error:#}") },
         }
@@ -218,7 +251,11 @@ async fn list(client: &ApiClient, path: &str) -> Result<Vec<Pod>> {
     let mut pods = Vec::new();
     let mut token = String::new();
     loop {
-        let uri = if token.is_empty() { path.to_owned() } else { format!("{path}&continue={token}") };
+        let mut uri = path.to_owned();
+        if !token.is_empty() {
+            uri.push_str("&continue=");
+            gc_kube::push_segment(&mut uri, &token);
+        }
         let request = http::Request::get(&uri).header(http::header::ACCEPT, "application/json");
         let request =
             request.body(Full::<Bytes>::default()).with_context(|| format!("cannot ask for {path}"))?;
@@ -318,6 +355,25 @@ mod tests {
         }
         pods.take(Ok((vec![], vec![])));
         assert_eq!((&pods.view.state, known(&pods).len()), (&OracleState::Synced, 0));
+    }
+
+    /// Before the server has answered once, nobody knows what a protected namespace names; afterwards the last answer counts.
+    #[test]
+    fn nothing_goes_before_the_protected_namespaces_are_known() {
+        let client = ApiClient::in_process(|_: http::Request<Full<Bytes>>| async {
+            http::Response::new(Full::<Bytes>::default())
+        });
+        for (namespaces, blind) in [(vec![], false), (vec!["prod".to_owned()], true)] {
+            let source =
+                PodSource::Api { client: client.clone(), node: "n".into(), protected_namespaces: namespaces };
+            let mut pods = Pods::new(source);
+            pods.take(Err(anyhow::anyhow!("connection refused")));
+            let why = pods.blind_to_protection();
+            assert_eq!(why.is_some_and(|why| why.ends_with("connection refused")), blind);
+            pods.take(Ok((vec![], vec![])));
+            pods.take(Err(anyhow::anyhow!("connection refused")));
+            assert_eq!(pods.blind_to_protection(), None);
+        }
     }
 
     #[test]

@@ -99,10 +99,15 @@ pub struct Containerd {
 impl Containerd {
     /// Starts one whose files all lie on a filesystem of so many MiB, with the sandbox image imported.
     pub fn start(size_mib: u32) -> Self {
+        Self::start_on(&format!("size={size_mib}m"))
+    }
+
+    /// As [`Containerd::start`], with options of a tmpfs.
+    pub fn start_on(options: &str) -> Self {
         let temporary = tempfile::Builder::new().prefix("kubegc-ctd").tempdir().unwrap();
         let folder = temporary.path().join("node");
         std::fs::create_dir(&folder).unwrap();
-        let options = format!("size={size_mib}m,mode=0755");
+        let options = format!("{options},mode=0755");
         let mut mounting = Command::new("mount");
         mounting.args(["-t", "tmpfs", "-o", &options, "kubegc-test"]).arg(&folder);
         assert!(mounting.status().unwrap().success(), "mount");
@@ -341,6 +346,19 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
             self.call("RuntimeService/RemoveContainer", cri::ById { id: id.into(), timeout: 0 });
     }
 
+    /// Removes a container that somebody else may be removing.
+    pub fn try_to_remove_container(&self, id: &str) -> Result<(), tonic::Status> {
+        let request = cri::ById { id: id.into(), timeout: 0 };
+        self.try_call::<_, cri::Empty>("RuntimeService/RemoveContainer", request).map(drop)
+    }
+
+    /// Loses what the runtime noted of a container, so that it does not know its state after the next start. Only
+    /// while it is stopped.
+    pub fn forget_state(&self, id: &str) {
+        let noted = self.folder.join("root/io.containerd.grpc.v1.cri/containers").join(id).join("status");
+        std::fs::remove_file(noted).unwrap();
+    }
+
     pub fn stop_sandbox(&self, id: &str) {
         let _: cri::Empty =
             self.call("RuntimeService/StopPodSandbox", cri::ById { id: id.into(), timeout: 0 });
@@ -369,6 +387,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
 pub const CREATED: i32 = 0;
 pub const RUNNING: i32 = 1;
 pub const EXITED: i32 = 2;
+pub const UNKNOWN: i32 = 3;
 
 impl Drop for Containerd {
     fn drop(&mut self) {

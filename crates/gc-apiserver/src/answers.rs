@@ -1,0 +1,157 @@
+//! What the registry answered, in the form that the client takes.
+
+use std::sync::Arc;
+
+use gc_registry::api::{Response as RegistryResponse, ResponseBody};
+use gc_registry::error::{ApiError, Details};
+use gc_registry::resource::ResourceDefinition;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
+use http::{Response, StatusCode};
+
+use crate::body::AnswerBody;
+use crate::exchange::{Answer, ApiRequest, api_version, whole};
+use crate::list::{Begun, ItemForm, ListStream, list_meta};
+use crate::negotiate::{Encoding, Form, Purpose, Representation};
+use crate::render::{self, IncludeObject};
+use crate::table::Table;
+
+/// Writes the registry's answer in a representation.
+pub(crate) fn write_answer(
+    request: &ApiRequest,
+    definition: &Arc<ResourceDefinition>,
+    representation: Representation,
+    answer: RegistryResponse,
+) -> Result<Answer, ApiError> {
+    let include = IncludeObject::parse(request.query.get("includeObject"))?;
+    let gzip = request.takes_gzip();
+    let table = || Arc::new(Table::of(definition, jiff::Timestamp::now()));
+    let mut response = match answer.body {
+        ResponseBody::Status(status) => {
+            let form = Representation { form: Form::Object, ..representation };
+            whole(render::value(&status, form), form, gzip)
+        }
+        ResponseBody::Object(object) => {
+            let representation = json_if_impossible(representation);
+            whole(render::object(&object, representation, table, include)?, representation, gzip)
+        }
+        ResponseBody::List(list) => {
+            let representation = json_if_impossible(representation);
+            let list_form = match representation.form {
+                Form::Object => ItemForm::Object { with_type: definition.custom.is_some() },
+                Form::Metadata => ItemForm::Metadata,
+                Form::Table => ItemForm::Row(table(), include),
+            };
+            if representation.encoding == Encoding::Protobuf {
+                whole(protobuf_list(&list, representation)?, representation, gzip)
+            } else {
+                let api_version = api_version(&definition.group, &definition.version);
+                let kind = definition.list_kind.to_string();
+                write_list(&kind, &api_version, list, list_form, representation, gzip)?
+            }
+        }
+    };
+    *response.status_mut() = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::OK);
+    for warning in &answer.warnings {
+        if let Ok(value) = HeaderValue::from_str(&warning_header(warning)) {
+            response.headers_mut().append("warning", value);
+        }
+    }
+    Ok(response)
+}
+
+/// Protobuf of whole objects is not ours: a DELETE that asked for it (and got an object instead of a Status)
+/// is answered in JSON, which says so in its content type.
+fn json_if_impossible(representation: Representation) -> Representation {
+    if representation.encoding == Encoding::Protobuf && representation.form == Form::Object {
+        Representation { encoding: Encoding::Json, ..representation }
+    } else {
+        representation
+    }
+}
+
+/// `299 - "text"`, without what a header cannot hold.
+fn warning_header(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 8);
+    for c in text.chars().filter(|c| !c.is_control()) {
+        if matches!(c, '"' | '\\') {
+            quoted.push('\\');
+        }
+        quoted.push(c);
+    }
+    format!("299 - \"{quoted}\"")
+}
+
+fn protobuf_list(
+    list: &gc_registry::api::ObjectList,
+    representation: Representation,
+) -> Result<Vec<u8>, ApiError> {
+    let meta = crate::protobuf::ListMeta {
+        resource_version: &list.resource_version,
+        continue_token: &list.continue_token,
+        remaining_item_count: list.remaining_item_count,
+    };
+    crate::protobuf::metadata_list(representation.meta_version(), &meta, &list.items)
+}
+
+fn write_list(
+    kind: &str,
+    api_version: &str,
+    list: gc_registry::api::ObjectList,
+    form: ItemForm,
+    representation: Representation,
+    gzip: bool,
+) -> Result<Answer, ApiError> {
+    if representation.pretty || representation.encoding == Encoding::Yaml {
+        // For people, not for machines: put together whole.
+        let plain = Representation { pretty: false, encoding: Encoding::Json, ..representation };
+        let mut items = Vec::with_capacity(list.items.len());
+        if let ItemForm::Object { .. } = form {
+            for item in &list.items {
+                items.push((**item.value()?).clone());
+            }
+            let value = serde_json::json!({
+                "kind": kind, "apiVersion": api_version, "metadata": list_meta(&list), "items": items,
+            });
+            return Ok(whole(render::value(&value, representation), representation, gzip));
+        }
+        let text = match ListStream::begin(kind, api_version, list, form, plain, false) {
+            Begun::Whole(bytes) => bytes.to_vec(),
+            Begun::Stream(mut stream, _) => {
+                let mut all = Vec::new();
+                while let Some(piece) = stream.next_piece() {
+                    all.extend_from_slice(&piece);
+                }
+                all
+            }
+        };
+        let value: serde_json::Value = serde_json::from_slice(&text).map_err(ApiError::internal)?;
+        return Ok(whole(render::value(&value, representation), representation, gzip));
+    }
+    Ok(match ListStream::begin(kind, api_version, list, form, representation, gzip) {
+        Begun::Whole(bytes) => whole(bytes, representation, false),
+        Begun::Stream(stream, compressed) => {
+            let mut response = Response::new(AnswerBody::List(stream));
+            let headers = response.headers_mut();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(representation.content_type()));
+            if compressed {
+                headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+                headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+            }
+            response
+        }
+    })
+}
+
+/// A Status of failure as an answer.
+pub(crate) fn error_answer(error: &ApiError, request: &ApiRequest) -> Answer {
+    // An answer that cannot be what was asked for is JSON.
+    let representation = request.representation(Purpose::Status).unwrap_or(Representation::JSON);
+    let representation = Representation { form: Form::Object, ..representation };
+    let mut response = whole(render::value(&error.to_status(), representation), representation, false);
+    *response.status_mut() = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let retry = error.details.as_deref().and_then(|details: &Details| details.retry_after_seconds);
+    if let Some(seconds) = retry {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}

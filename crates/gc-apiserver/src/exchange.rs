@@ -1,0 +1,188 @@
+//! A request as it came, and the plain forms of answers.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use gc_registry::api::UserInfo;
+use gc_registry::error::ApiError;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT, VARY};
+use http::{HeaderMap, Method, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use http_body_util::combinators::BoxBody;
+
+use crate::body::AnswerBody;
+use crate::list::GZIP_FROM;
+use crate::negotiate::{self, Purpose, Representation};
+use crate::query::Query;
+
+/// Longest request body (upstream's limit).
+const MAXIMUM_BODY: usize = 3 * 1024 * 1024;
+/// How much of a body beyond that is read and dropped, so that the client gets to see the answer.
+const MAXIMUM_DRAINED: usize = 64 * 1024 * 1024;
+/// How long a body may take.
+const BODY_PATIENCE: Duration = Duration::from_mins(1);
+/// How long the dropped rest of a body may take.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+/// Longest default field manager.
+const MAXIMUM_MANAGER: usize = 128;
+
+/// Why the body of a request broke off.
+pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+/// The body of a request, from a connection or from this process.
+pub(crate) type RequestBytes = BoxBody<Bytes, BodyError>;
+/// An answer.
+pub(crate) type Answer = Response<AnswerBody>;
+
+/// What is known of a request before its body is read.
+pub(crate) struct ApiRequest {
+    /// Method.
+    pub(crate) method: Method,
+    /// Decoded path.
+    pub(crate) path: String,
+    /// Query.
+    pub(crate) query: Query,
+    /// Headers.
+    pub(crate) headers: HeaderMap,
+    /// The body, until somebody reads it.
+    pub(crate) body: RequestBytes,
+    /// Who asks.
+    pub(crate) user: UserInfo,
+}
+
+impl ApiRequest {
+    /// A header as text.
+    pub(crate) fn header(&self, name: &http::HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The representation of the answer.
+    pub(crate) fn representation(&self, purpose: Purpose) -> Result<Representation, ApiError> {
+        let pretty = self.query.boolean("pretty").unwrap_or(false);
+        negotiate::negotiate(self.header(&ACCEPT), pretty, purpose)
+    }
+
+    pub(crate) fn takes_gzip(&self) -> bool {
+        self.header(&ACCEPT_ENCODING).is_some_and(|text| {
+            text.split(',').any(|one| one.split(';').next().unwrap_or_default().trim() == "gzip")
+        })
+    }
+
+    /// The default field manager: the user agent up to its first slash.
+    pub(crate) fn manager(&self) -> String {
+        let agent = self.header(&USER_AGENT).unwrap_or_default();
+        let name = agent.split('/').next().unwrap_or_default();
+        name.chars().filter(|c| !c.is_control()).take(MAXIMUM_MANAGER).collect()
+    }
+
+    /// Reads the whole body: 413 beyond the limit, 504 if it takes too long, 400 if it breaks off.
+    pub(crate) async fn read_body(&mut self) -> Result<Bytes, ApiError> {
+        match tokio::time::timeout(BODY_PATIENCE, collect(&mut self.body, MAXIMUM_BODY)).await {
+            Ok(Ok(Some(bytes))) => Ok(bytes),
+            Ok(Ok(None)) => {
+                let _ = tokio::time::timeout(DRAIN_PATIENCE, drain(&mut self.body)).await;
+                Err(ApiError::new(
+                    413,
+                    "RequestEntityTooLarge",
+                    format!("Request entity too large: limit is {MAXIMUM_BODY}"),
+                ))
+            }
+            Ok(Err(error)) => {
+                Err(ApiError::bad_request(format!("the body of the request broke off: {error}")))
+            }
+            Err(_) => Err(ApiError::new(
+                504,
+                "Timeout",
+                format!(
+                    "Timeout: the body of the request did not arrive within {} s",
+                    BODY_PATIENCE.as_secs()
+                ),
+            )),
+        }
+    }
+}
+
+async fn collect(body: &mut RequestBytes, limit: usize) -> Result<Option<Bytes>, BodyError> {
+    let mut all = BytesMut::new();
+    let mut first: Option<Bytes> = None;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        if all.len() + first.as_ref().map_or(0, Bytes::len) + data.len() > limit {
+            return Ok(None);
+        }
+        match first.take() {
+            None if all.is_empty() => first = Some(data),
+            None => all.extend_from_slice(&data),
+            Some(begun) => {
+                all.extend_from_slice(&begun);
+                all.extend_from_slice(&data);
+            }
+        }
+    }
+    Ok(Some(first.unwrap_or_else(|| all.freeze())))
+}
+
+async fn drain(body: &mut RequestBytes) {
+    let mut dropped = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        dropped += frame.data_ref().map_or(0, Bytes::len);
+        if dropped > MAXIMUM_DRAINED {
+            return;
+        }
+    }
+}
+
+/// 405 in upstream's words.
+pub(crate) fn method_not_allowed() -> ApiError {
+    let mut error = ApiError::new(
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method on the requested resource",
+    );
+    error.details = Some(Box::default());
+    error
+}
+
+/// What a path that leads nowhere is answered with.
+pub(crate) fn page_not_found() -> Answer {
+    text_answer(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")
+}
+
+/// A text as an answer.
+pub(crate) fn text_answer(code: StatusCode, content_type: &'static str, text: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(AnswerBody::Whole(text.into()));
+    *response.status_mut() = code;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// `group/version`, or `version` for core.
+pub(crate) fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// A whole answer, compressed if it is large and the client takes that.
+pub(crate) fn whole(bytes: impl Into<Bytes>, representation: Representation, gzip: bool) -> Answer {
+    compressible(bytes.into(), representation.content_type(), gzip)
+}
+
+/// The same with any content type.
+pub(crate) fn compressible(bytes: Bytes, content_type: &'static str, gzip: bool) -> Answer {
+    if gzip && bytes.len() > GZIP_FROM {
+        use std::io::Write as _;
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(1));
+        if let Ok(packed) = encoder.write_all(&bytes).and_then(|()| encoder.finish()) {
+            let mut response = text_answer(StatusCode::OK, content_type, packed);
+            response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+            return response;
+        }
+    }
+    text_answer(StatusCode::OK, content_type, bytes)
+}
+
+impl ApiRequest {
+    /// A document as an answer, compressed where that pays.
+    pub(crate) fn document(&self, bytes: Bytes, content_type: &'static str) -> Answer {
+        compressible(bytes, content_type, self.takes_gzip())
+    }
+}

@@ -1,0 +1,282 @@
+//! Whole passes of the agent over a fake runtime: what fails a pass, what is told, and what goes all the same.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::time::Duration;
+
+use gc_cri::Endpoint;
+use gc_retention::images::ImageId;
+use gc_retention::images::history::{ImageHistory, ImageRecord};
+use gc_retention::images::plan::Removal;
+use gc_types::UnixNanoseconds;
+use prost::Message as _;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::super::config::{self, NodeFlags};
+use super::super::metrics::{ImageLabel, ImageReason};
+use super::super::pass_tests::fake::{Answer, Fake, code, container, image, image_id, sandbox};
+use super::super::pass_tests::messages as cri;
+use super::super::pods::PodSource;
+use super::*;
+
+/// An agent with a runtime, a state directory, and thresholds that are crossed and cannot be met.
+struct World {
+    fake: Fake,
+    agent: Agent,
+    state: StateDirectory,
+    stop: Stop,
+    _stop: watch::Sender<bool>,
+}
+
+impl World {
+    async fn new(images: u64, flags: NodeFlags) -> Self {
+        let fake = Fake::start();
+        fake.state().images = (1..=images).map(|n| image(n, n)).collect();
+        std::fs::create_dir(fake.folder().join("logs")).unwrap();
+        let flags = NodeFlags {
+            image_gc_high_threshold: Some(1),
+            image_gc_low_threshold: Some(0),
+            minimum_image_ttl_duration: flags.minimum_image_ttl_duration.or(Some("0s".into())),
+            pod_logs_dir: Some(fake.folder().join("logs")),
+            container_log_links_dir: Some(fake.folder().join("links")),
+            parallel_removals: 2,
+            ..flags
+        };
+        let (config, _) = config::resolve(&Value::Null, &flags).unwrap();
+        let endpoint = Endpoint::parse(&fake.endpoint()).unwrap();
+        let (client, _) = CriClient::connect(endpoint, gc_cri::Options::default()).await.unwrap();
+        let agent = Agent::new(client, config, Pods::new(PodSource::None), None, Metrics::register());
+        let state = StateDirectory::open(&fake.folder().join("state")).unwrap();
+        let (sender, stop) = Stop::new();
+        Self { fake, agent, state, stop, _stop: sender }
+    }
+
+    /// These images have been here since 1970, and nothing has used them.
+    fn ancient(&mut self, numbers: &[u64]) {
+        let record =
+            |&number: &u64| (ImageId::new(&image_id(number)).unwrap(), ImageRecord::new(UnixNanoseconds(0)));
+        self.agent.memory.history = ImageHistory::restore(numbers.iter().map(record), now());
+    }
+
+    fn fail(&self, failing: &'static str, what: Option<String>) {
+        self.fake.state().rule(move |_, method, id| {
+            let hit = method == failing && what.as_ref().is_none_or(|what| what == id);
+            hit.then(|| Answer::failure(code::UNKNOWN, "no"))
+        });
+    }
+
+    async fn pass(&mut self) -> Result<()> {
+        self.agent.image_pass(&self.state, &self.stop).await
+    }
+
+    async fn pressure(&mut self) -> Result<()> {
+        let both = [Collect::Containers, Collect::Images];
+        self.agent.relieve_pressure(&both, &self.state, &self.stop).await
+    }
+
+    fn left(&self) -> Vec<String> {
+        self.fake.state().images.iter().map(|one| one.id.clone()).collect()
+    }
+
+    fn collected(&self, reason: ImageReason) -> u64 {
+        self.agent.metrics.images_collected.get_or_create(&ImageLabel { reason }).get()
+    }
+}
+
+fn aged() -> NodeFlags {
+    NodeFlags { maximum_image_unused_duration: Some("1h".into()), ..NodeFlags::default() }
+}
+
+/// T40 and T41: without figures nothing is removed for space; what was seen is remembered, and age needs no figures.
+#[tokio::test]
+async fn a_filesystem_that_cannot_be_measured_fails_the_pass() {
+    let mut world = World::new(2, aged()).await;
+    world.ancient(&[1]);
+    // The kernel gives this filesystem no capacity.
+    world.fake.state().filesystem = "/proc".into();
+    let error = world.pass().await.unwrap_err().to_string();
+    assert_eq!(error, "invalid capacity 0 on image filesystem /proc");
+    assert!(world.agent.events.has_told(Told::InvalidDiskCapacity));
+    assert_eq!(world.left(), [image_id(2)], "T41: the one that was too old went");
+    assert_eq!((world.collected(ImageReason::age), world.collected(ImageReason::space)), (1, 0), "T117");
+    let mut world = World::new(1, NodeFlags::default()).await;
+    world.fail("ImageFsInfo", None);
+    let error = format!("{:#}", world.pass().await.unwrap_err());
+    assert!(error.contains("cannot ask for the image filesystems"), "{error}");
+    assert_eq!((world.left().len(), world.agent.memory.history.len()), (1, 1), "T40");
+    assert_eq!(world.state.load(now()).unwrap().0.len(), 1, "what was seen is saved");
+}
+
+/// T115 and T117: a removal for age that fails keeps neither the others nor the disk step.
+#[tokio::test]
+async fn a_failure_by_age_does_not_keep_the_disk_from_being_freed() {
+    let mut world = World::new(3, aged()).await;
+    world.ancient(&[1, 2]);
+    world.fail("RemoveImage", Some(image_id(2)));
+    let error = world.pass().await.unwrap_err().to_string();
+    assert!(error.contains("registry.example/image-2:v1: RemoveImage: no"), "{error}");
+    assert_eq!(world.left(), [image_id(2)]);
+    assert_eq!((world.collected(ImageReason::age), world.collected(ImageReason::space)), (1, 1));
+}
+
+fn outcome(number: u64, failure: Option<&str>) -> (Removal, Outcome) {
+    let removal = Removal {
+        id: ImageId::new(&image_id(number)).unwrap(),
+        name: format!("image-{number}").into(),
+        runtime_handler: "".into(),
+        reason: gc_retention::images::plan::RemovalReason::Space,
+        size_bytes: 1,
+        expected_freed_bytes: 1,
+        first_seen: UnixNanoseconds(0),
+        last_used: None,
+        irreplaceable: false,
+    };
+    (removal, failure.map_or(Outcome::Removed, |why| Outcome::Failed(why.into())))
+}
+
+/// T43, T52, T53 and T55: what a run comes to, by what was reached and what failed.
+#[tokio::test]
+async fn a_pass_is_judged_by_what_it_reached() {
+    let short = Filesystem {
+        path: "/images".into(),
+        capacity_bytes: 10 << 30,
+        available_bytes: (10 << 30) / 20,
+        inodes: 0,
+        inodes_free: 0,
+    };
+    let shortage = "Insufficient free disk space on the node's image filesystem (95% of 10.0 GiB used). Failed to free \
+                    sufficient space by deleting unused images (freed 524288000 bytes). Investigate disk usage, as it \
+                    could be used by active images, logs, volumes, or other data. Largest: x";
+    for (case, outcomes, met, told, expected) in [
+        (
+            "T52: reached, with one failure",
+            vec![outcome(1, Some("busy")), outcome(2, None)],
+            true,
+            false,
+            None,
+        ),
+        (
+            "T43: everything went, and it was too little",
+            vec![outcome(2, None)],
+            false,
+            true,
+            Some(shortage.to_owned()),
+        ),
+        (
+            "T53: all fail",
+            vec![outcome(1, Some("read-only")), outcome(2, Some("read-only"))],
+            false,
+            false,
+            Some(format!("[image-1: read-only, image-2: read-only, {shortage}]")),
+        ),
+        ("T55: nothing to remove", vec![], false, true, Some(shortage.to_owned())),
+    ] {
+        let mut world = World::new(0, NodeFlags::default()).await;
+        let removed = outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Removed).count() as u64;
+        let report = ImageReport {
+            removals: outcomes,
+            shortage: (!met).then(|| (short.clone(), 524_288_000)),
+            ..ImageReport::default()
+        };
+        let done = world.agent.conclude(&[], report, Ok(met), " Largest: x", &world.stop).await;
+        assert_eq!(done.err().map(|error| error.to_string()), expected, "{case}");
+        assert_eq!(world.agent.events.has_told(Told::FreeDiskSpaceFailed), told, "{case}");
+        assert_eq!(world.agent.tally.images, removed, "{case}");
+    }
+}
+
+/// Fires whatever the disk of the machine that runs this.
+fn pressed() -> NodeFlags {
+    NodeFlags { eviction_hard: Some("imagefs.available<1Ei".into()), ..NodeFlags::default() }
+}
+
+/// T120 to T123, T130 and T137: pressure takes what may go, and nobody asks twice for the same.
+#[tokio::test]
+async fn pressure_takes_what_may_go() {
+    let mut world = World::new(5, pressed()).await;
+    {
+        let mut state = world.fake.state();
+        state.sandboxes = vec![sandbox("pod", 0)];
+        state.containers = (0..3).map(|n| container("pod", "c", n, 2, 3)).collect();
+        state.images[3].pinned = true;
+    }
+    world.fail("RemoveImage", Some(image_id(2)));
+    let error = world.pressure().await.unwrap_err().to_string();
+    assert!(error.contains("image-2:v1: RemoveImage: no"), "T123: {error}");
+    assert!(world.agent.events.has_told(Told::EvictionThresholdMet));
+    assert_eq!(world.left(), [2, 3, 4].map(image_id), "T120, T122: in use and pinned ones stay");
+    assert_eq!(world.fake.state().containers.len(), 1, "dead containers before images");
+    world.pass().await.unwrap_err();
+    let mut asked = world.fake.state().called("RemoveImage");
+    asked.sort();
+    assert_eq!(
+        asked,
+        [1, 2, 5].map(image_id),
+        "T137: each was asked for once, and the refused one is left alone"
+    );
+
+    let mut world = World::new(2, pressed()).await;
+    world.fail("ListPodSandbox", None);
+    let error = world.pressure().await.unwrap_err().to_string();
+    assert!(error.contains("cannot list sandboxes"), "{error}");
+    let asked_for_images = world.fake.state().called("ListImages").len();
+    assert_eq!(asked_for_images, 1, "T130: images are tried although containers failed");
+
+    let young = NodeFlags { minimum_image_ttl_duration: Some("3s".into()), ..pressed() };
+    let mut world = World::new(2, young).await;
+    world.pressure().await.unwrap_err();
+    assert_eq!(world.left().len(), 2, "T121: too young");
+    world.ancient(&[1, 2]);
+    world.pressure().await.unwrap_err();
+    assert!(world.left().is_empty(), "T121: old enough");
+}
+
+/// T135 at the agent: events of failed passes.
+#[tokio::test]
+async fn a_second_failure_in_a_row_is_an_event() {
+    let mut world = World::new(1, NodeFlags::default()).await;
+    world.fail("ListImages", None);
+    world.pass().await.unwrap_err();
+    assert!(!world.agent.events.has_told(Told::ImageGCFailed));
+    world.pass().await.unwrap_err();
+    assert!(world.agent.events.has_told(Told::ImageGCFailed));
+    world.fail("ListContainers", None);
+    world.agent.container_pass(false, &world.stop).await.unwrap_err();
+    assert!(world.agent.events.has_told(Told::ContainerGCFailed), "of containers, every failure is told");
+}
+
+/// T17: a container that came, ran and went between two passes has used its image.
+#[tokio::test]
+async fn a_use_that_only_an_event_told_of_counts_and_survives() {
+    let mut world = World::new(2, NodeFlags::default()).await;
+    world.ancient(&[1, 2]);
+    world.fake.state().rule(|_, method, _| {
+        let status = cri::ContainerStatus { id: "c".into(), image_ref: image_id(1), ..Default::default() };
+        let event = cri::ContainerEvent {
+            container_id: "c".into(),
+            container_event_type: 2,
+            created_at: 77,
+            containers_statuses: vec![status],
+        };
+        (method == "GetContainerEvents").then(|| Answer::Messages(vec![event.encode_to_vec()]))
+    });
+    let seen = world.agent.memory.seen.clone();
+    uses::follow(world.agent.client.clone(), seen.clone(), world.agent.metrics.dropped_uses.clone());
+    tokio::time::timeout(Duration::from_secs(20), async {
+        while seen.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .unwrap();
+    world.agent.config.parallel_removals = 1;
+    world.agent.save_uses(&world.state).await.unwrap();
+    let (saved, _) = world.state.load(now()).unwrap();
+    let used = |history: &ImageHistory, number| {
+        history.get(&ImageId::new(&image_id(number)).unwrap()).and_then(ImageRecord::last_used)
+    };
+    assert_eq!((used(&saved, 1), used(&saved, 2)), (Some(UnixNanoseconds(77)), None));
+    world.pass().await.unwrap_err();
+    let order = world.fake.state().called("RemoveImage");
+    assert_eq!(order, [2, 1].map(image_id), "never used before once used, although both are as old");
+}

@@ -1,0 +1,60 @@
+//! Several calls at once.
+
+use std::future::Future;
+
+use futures::{StreamExt, stream};
+
+/// Does the work of each item, so many at once: a slow one does not keep the next from beginning. Items are begun in
+/// their order, and what became of them is told in it. `after` is called whenever one has ended.
+pub(super) async fn each<T, O, F: Future<Output = O>>(
+    items: impl Iterator<Item = T>,
+    at_once: usize,
+    work: impl Fn(T) -> F,
+    mut after: impl FnMut(),
+) -> Vec<O> {
+    let mut ended: Vec<(usize, O)> = stream::iter(items.enumerate())
+        .map(|(place, item)| {
+            let working = work(item);
+            async move { (place, working.await) }
+        })
+        .buffer_unordered(at_once)
+        .inspect(|_| after())
+        .collect()
+        .await;
+    ended.sort_by_key(|(place, _)| *place);
+    ended.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::{Cell, RefCell};
+    use tokio::sync::Notify;
+
+    /// The first ends only when the last has begun: it holds up nobody, never more are under way than allowed, and the
+    /// order stays.
+    #[tokio::test]
+    async fn a_slow_one_holds_up_nobody() {
+        let (under_way, most, ended) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        let (begun, last_begun) = (RefCell::new(Vec::new()), Notify::new());
+        let work = |number: u64| {
+            let (under_way, most, begun, last_begun) = (&under_way, &most, &begun, &last_begun);
+            async move {
+                begun.borrow_mut().push(number);
+                under_way.set(under_way.get() + 1);
+                most.set(most.get().max(under_way.get()));
+                match number {
+                    0 => last_begun.notified().await,
+                    10 => last_begun.notify_one(),
+                    _ => tokio::task::yield_now().await,
+                }
+                under_way.set(under_way.get() - 1);
+                number
+            }
+        };
+        let all = each(0..11, 2, work, || ended.set(ended.get() + 1)).await;
+        assert_eq!(all, (0..11).collect::<Vec<_>>());
+        assert_eq!(*begun.borrow(), all);
+        assert_eq!((most.get(), ended.get()), (2, 11));
+    }
+}

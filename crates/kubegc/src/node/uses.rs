@@ -1,0 +1,126 @@
+//! What the runtime's events tell of the use of images, between two observations.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use gc_cri::{ContainerEvent, CriClient, CriError};
+use gc_types::UnixNanoseconds;
+use prometheus_client::metrics::counter::Counter;
+use tokio::time::{Instant, sleep};
+use tracing::{debug, info};
+
+use super::clock::now;
+
+/// References that are remembered between two observations. A node has a few hundred; what does not fit is counted,
+/// and the next listing shows what is in use all the same.
+const MAX_REFERENCES: usize = 16_384;
+/// First wait before the runtime is asked for events again.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// Longest wait after a failure: the runtime is restarting.
+const MAX_RETRY: Duration = Duration::from_secs(30);
+/// Longest wait where the stream ends at once without an error: the runtime is set not to send events.
+const MAX_PAUSE: Duration = Duration::from_mins(5);
+
+/// Uses that events told of, and that no observation has taken in yet. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SeenUses(Arc<Mutex<BTreeMap<Arc<str>, UnixNanoseconds>>>);
+
+impl SeenUses {
+    /// A container that starts or ends uses its image at that moment, whether or not a listing ever sees it. Says how
+    /// many references did not fit.
+    pub(super) fn note(&self, event: &ContainerEvent) -> u64 {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dropped = 0;
+        for reference in &event.image_references {
+            if let Some(at) = seen.get_mut(reference) {
+                *at = event.at.max(*at);
+            } else if seen.len() < MAX_REFERENCES {
+                seen.insert(Arc::clone(reference), event.at);
+            } else {
+                dropped += 1;
+            }
+        }
+        dropped
+    }
+
+    /// Takes them out: each reference with its latest use.
+    pub(super) fn take(&self) -> BTreeMap<Arc<str>, UnixNanoseconds> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+}
+
+/// Reads the runtime's events for as long as the process lives, with pauses that grow. What was missed while there was
+/// no connection, the next listing shows.
+pub(super) fn follow(client: CriClient, seen: SeenUses, dropped: Counter) {
+    tokio::spawn(async move {
+        let mut pause = FIRST_RETRY;
+        loop {
+            let began = Instant::now();
+            let longest = match read(&client, &seen, &dropped).await {
+                Ok(()) => MAX_PAUSE,
+                Err(CriError::Unimplemented { .. }) => {
+                    info!("the runtime sends no container events; use is seen by listing");
+                    return;
+                }
+                Err(error) => {
+                    debug!("container events: {error}");
+                    MAX_RETRY
+                }
+            };
+            if began.elapsed() > longest {
+                pause = FIRST_RETRY;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(longest);
+        }
+    });
+}
+
+/// Reads one stream to its end.
+async fn read(client: &CriClient, seen: &SeenUses, dropped: &Counter) -> Result<(), CriError> {
+    let mut stream = std::pin::pin!(client.events().await?);
+    while let Some(event) = stream.next().await {
+        let mut event = event?;
+        event.at = event.at.min(now());
+        dropped.inc_by(seen.note(&event));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gc_cri::ContainerEventKind;
+
+    fn event(at: i64, references: Vec<Arc<str>>) -> ContainerEvent {
+        ContainerEvent {
+            container: "c".into(),
+            kind: ContainerEventKind::Started,
+            at: UnixNanoseconds(at),
+            image_references: references,
+        }
+    }
+
+    #[test]
+    fn the_latest_use_of_each_reference_is_kept_up_to_a_bound() {
+        let seen = SeenUses::default();
+        for (at, reference) in [(5, "a"), (9, "b"), (3, "a"), (7, "a")] {
+            assert_eq!(seen.note(&event(at, vec![reference.into()])), 0);
+        }
+        assert_eq!(
+            seen.take(),
+            BTreeMap::from([("a".into(), UnixNanoseconds(7)), ("b".into(), UnixNanoseconds(9))])
+        );
+        assert!(seen.is_empty());
+        let many = (0..MAX_REFERENCES + 3).map(|number| Arc::from(number.to_string())).collect();
+        assert_eq!(seen.note(&event(1, many)), 3);
+        assert_eq!(seen.note(&event(2, vec!["0".into()])), 0, "what is known needs no room");
+    }
+}
