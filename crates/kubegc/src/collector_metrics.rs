@@ -83,22 +83,37 @@ impl CollectorMetrics {
         let mut declared = BTreeMap::new();
         for metric in measures::ALL {
             let (name, help) = (metric.name, metric.help);
+            // What has no labels is shown without braces.
+            let (bare, none) = (metric.labels.is_empty(), Labels::new());
             declared.insert(
                 name,
                 match metric.kind {
                     MetricKind::Counter => {
-                        let family = Family::default();
-                        registry.register(name, help, family.clone());
+                        let family = Family::<Labels, Counter>::default();
+                        if bare {
+                            registry.register(name, help, (*family.get_or_create(&none)).clone());
+                        } else {
+                            registry.register(name, help, family.clone());
+                        }
                         Declared::Counter(family)
                     }
                     MetricKind::Gauge => {
-                        let family = Family::default();
-                        registry.register(name, help, family.clone());
+                        let family = Family::<Labels, Gauge>::default();
+                        if bare {
+                            registry.register(name, help, (*family.get_or_create(&none)).clone());
+                        } else {
+                            registry.register(name, help, family.clone());
+                        }
                         Declared::Gauge(family)
                     }
                     MetricKind::Histogram(buckets) => {
-                        let family = Family::new_with_constructor(Buckets(buckets));
-                        registry.register(name, help, family.clone());
+                        let family =
+                            Family::<Labels, Histogram, Buckets>::new_with_constructor(Buckets(buckets));
+                        if bare {
+                            registry.register(name, help, (*family.get_or_create(&none)).clone());
+                        } else {
+                            registry.register(name, help, family.clone());
+                        }
                         Declared::Histogram(family)
                     }
                 },
@@ -252,6 +267,7 @@ mod tests {
         for line in [
             "pod_gc_collector_force_delete_pods_total{namespace=\"shop\",reason=\"terminated\"} 2",
             "ttl_after_finished_controller_job_deletion_duration_seconds_bucket{le=\"0.4\"} 1",
+            "ttl_after_finished_controller_job_deletion_duration_seconds_count 1",
             "pv_collector_bound_pv_count{storage_class=\"slow\"} 2",
             "kubegc_collector_waiting{controller=\"pod-garbage-collector-controller\"} 3",
             "running_managed_controllers{name=\"pod-garbage-collector-controller\",manager=\"kubegc\"} 1",
