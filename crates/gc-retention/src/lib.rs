@@ -21,3 +21,6 @@ pub mod volumes;
 pub mod volumes_reclaim;
 pub mod volumes_secrets;
 mod x509;
+
+/// Hashes the same in every process. Tables with it are looked things up in, and never iterated.
+pub(crate) type FixedState = foldhash::fast::FixedState;

@@ -1,6 +1,6 @@
-//! What a pass of `kubegc node` costs on a real containerd, and what planning costs without one.
+//! What a pass of `kubegc node` costs on a real containerd; what planning alone costs tells `node_plans` of gc-retention.
 //!
-//! `cargo bench -p kubegc --bench node` (root and containerd needed for the second part). Sizes by environment:
+//! `cargo bench -p kubegc --bench node` (root and containerd needed). Sizes by environment:
 //! `NODE_BENCH_IMAGES` (default 1000) and `NODE_BENCH_CONTAINERS` (default 2000). Passes with eight removals at a time
 //! are measured against passes with one at a time in the same run, on equal contents.
 #![allow(clippy::unwrap_used, missing_docs)] // a broken assumption should stop the measurement
@@ -11,19 +11,10 @@ mod messages;
 #[path = "../tests/support/containerd.rs"]
 mod runtime;
 
-use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gc_retention::containers::pods::PodView;
-use gc_retention::containers::{self, Container, ContainerId, ContainerState, PodUid, plan::ContainerPolicy};
-use gc_retention::images::history::ImageHistory;
-use gc_retention::images::plan::{AgePolicy, Snapshot, plan};
-use gc_retention::images::protection::ProtectionList;
-use gc_retention::images::usage::{ContainerImages, ImageIndex, usage};
-use gc_retention::images::{Image, ImageId};
-use gc_types::{GoDuration, UnixNanoseconds};
 use runtime::{Containerd, Pod, TestImage, unavailable};
 
 /// Clock ticks of `/proc/PID/stat` in a second (fixed on Linux).
@@ -32,7 +23,6 @@ const TICKS: f64 = 100.0;
 const FILLERS: u32 = 4;
 
 fn main() {
-    planning();
     if unavailable().is_none() {
         passes();
     }
@@ -131,70 +121,4 @@ fn fill(containerd: &Containerd, pods: &[(Pod, String)], images: u32, containers
             });
         }
     });
-}
-
-/// 10 000 images and 100 000 containers, as a pass would see them.
-fn planning() {
-    let now = UnixNanoseconds(1_000_000_000_000);
-    let images: Vec<Image> = (0..10_000_u64)
-        .map(|number| Image {
-            id: ImageId::new(&format!("sha256:{number:064x}")).unwrap(),
-            repo_tags: vec![format!("registry.example/team/image-{number}:v1").into()],
-            repo_digests: vec![
-                format!("registry.example/team/image-{number}@sha256:{:064x}", number << 20).into(),
-            ],
-            size_bytes: number * 1_000,
-            pinned: false,
-            runtime_handler: "".into(),
-            layers: (0..6).map(|layer| Arc::from(format!("layer-{layer}-{}", number >> layer))).collect(),
-        })
-        .collect();
-    let listed: Vec<Container> = (0..100_000_i64)
-        .map(|number| Container {
-            id: ContainerId::new(&format!("{number:064x}")).unwrap(),
-            sandbox: None,
-            pod: PodUid::new(&format!("pod-{}", number % 5_000)),
-            name: Some(format!("c{}", number % 3).into()),
-            state: if number % 10 == 0 { ContainerState::Running } else { ContainerState::Exited },
-            created_at: UnixNanoseconds(number * 7_919 % 1_000_003),
-            attempt: 0,
-            managed: true,
-        })
-        .collect();
-    let uses: Vec<ContainerImages> = (0..100_000_u64)
-        .map(|number| ContainerImages {
-            container: format!("{number:064x}").into(),
-            references: vec![format!("sha256:{:064x}", number % 5_000).into()],
-            volumes: Vec::new(),
-        })
-        .collect();
-    let mut history = ImageHistory::default();
-    history.observe(&images, &BTreeSet::new(), UnixNanoseconds(0), UnixNanoseconds(1));
-    let protection = ProtectionList::new(["registry.k8s.io/pause", "*/pause"]).unwrap();
-    let ages = AgePolicy { minimum_age: GoDuration::from_seconds(120), maximum_age: None };
-    let limits = ContainerPolicy { maximum_containers: Some(1_000), ..ContainerPolicy::default() };
-    let mut best = [Duration::MAX; 3];
-    for _ in 0..10 {
-        let began = Instant::now();
-        let in_use = usage(&ImageIndex::new(&images), &uses, &[]);
-        let used = began.elapsed();
-        let snapshot =
-            Snapshot { images: &images, history: &history, usage: &in_use, protection: &protection };
-        let planned = plan(snapshot, ages, now).unwrap();
-        assert_eq!(planned.by_space.len(), 5_000);
-        let with_images = began.elapsed();
-        let planned = containers::plan::plan(&listed, &[], &PodView::standalone(), limits, false, now);
-        assert!(!planned.removals.is_empty());
-        let all = began.elapsed();
-        for (best, found) in
-            best.iter_mut().zip([used, with_images.saturating_sub(used), all.saturating_sub(with_images)])
-        {
-            *best = found.min(*best);
-        }
-    }
-    let [used, of_images, of_containers] = best;
-    println!(
-        "planning for 10000 images and 100000 containers: {:?} (what is in use {used:?}, images {of_images:?}, containers {of_containers:?}; best of 10)",
-        used + of_images + of_containers
-    );
 }

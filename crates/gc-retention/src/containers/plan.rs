@@ -1,13 +1,14 @@
 //! Dead containers (spec `node-gc.md`, sections 9.2 to 9.6 and 12.3).
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use gc_types::{GoDuration, UnixNanoseconds};
+use hashbrown::HashMap;
 
-use super::pods::{PodView, Running, Standing};
+use super::pods::{KnownPod, PodView, Running, Standing};
 use super::{Container, ContainerId, ContainerState, PodUid, Sandbox};
+use crate::FixedState;
 
 /// How many dead containers are kept, and from which age on they may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,17 +109,23 @@ pub fn plan(
 
 /// Dead containers of one name in one pod, newest first.
 struct Unit<'a> {
-    pod: &'a PodUid,
+    /// Place in [`Planner::pods`].
+    pod: usize,
+    name: &'a str,
     members: Vec<&'a Container>,
 }
 
+/// What the plan has to know of a pod that has containers.
+struct Owner<'a> {
+    uid: &'a PodUid,
+    standing: Standing,
+    /// It has init containers, and no regular container is listed yet.
+    initialising: bool,
+}
+
 struct Planner<'a> {
-    pods: &'a PodView,
     policy: ContainerPolicy,
-    now: UnixNanoseconds,
-    running: Running,
-    standings: BTreeMap<&'a PodUid, Standing>,
-    initialising: BTreeSet<&'a PodUid>,
+    pods: Vec<Owner<'a>>,
     units: Vec<Unit<'a>>,
     plan: ContainerPlan,
 }
@@ -131,38 +138,44 @@ impl<'a> Planner<'a> {
         policy: ContainerPolicy,
         now: UnixNanoseconds,
     ) -> Self {
+        let running = Running::of(containers, sandboxes);
+        let mut owners = Owners { view: pods, owners: Vec::new(), places: HashMap::default() };
+        let mut places: HashMap<(usize, &str), usize, FixedState> = HashMap::default();
+        let mut units: Vec<Unit<'_>> = Vec::new();
         let mut plan = ContainerPlan::default();
-        let mut units: BTreeMap<(&PodUid, &Arc<str>), Vec<&Container>> = BTreeMap::new();
         for container in containers {
-            match unit_of(container, policy, now) {
-                Ok(key) => units.entry(key).or_default().push(container),
+            let owner = container.pod.as_ref().map(|pod| {
+                owners.place(pod, container.name.as_deref(), || pods.standing(pod, &running, now))
+            });
+            match unit_of(container, owner, policy, now) {
+                Ok((pod, name)) => {
+                    let place = *places.entry((pod, name)).or_insert_with(|| {
+                        units.push(Unit { pod, name, members: Vec::new() });
+                        units.len() - 1
+                    });
+                    units[place].members.push(container);
+                }
                 Err(reason) => plan.kept.push((container.id.clone(), reason)),
             }
         }
-        let units = units.into_iter().map(|((pod, _), mut members)| {
-            sort_newest_first(&mut members);
-            Unit { pod, members }
-        });
-        Self {
-            pods,
-            policy,
-            now,
-            running: Running::of(containers, sandboxes),
-            standings: BTreeMap::new(),
-            initialising: initialising_pods(containers, pods),
-            units: units.collect(),
-            plan,
+        let pods = owners.owners;
+        // Pods are compared once, by their place among all; their units mostly by that.
+        let mut order: Vec<usize> = (0..pods.len()).collect();
+        order.sort_unstable_by_key(|pod| pods[*pod].uid);
+        let mut ranks = vec![0; pods.len()];
+        for (rank, pod) in order.into_iter().enumerate() {
+            ranks[pod] = rank;
         }
-    }
-
-    fn standing(&mut self, pod: &'a PodUid) -> Standing {
-        let (pods, running, now) = (self.pods, &self.running, self.now);
-        *self.standings.entry(pod).or_insert_with(|| pods.standing(pod, running, now))
+        units.sort_unstable_by_key(|unit| (ranks[unit.pod], unit.name));
+        for unit in &mut units {
+            sort_newest_first(&mut unit.members);
+        }
+        Self { policy, pods, units, plan }
     }
 
     fn take_pods_that_are_gone(&mut self, pressure: bool) {
         for unit in std::mem::take(&mut self.units) {
-            let reason = match self.standing(unit.pod) {
+            let reason = match self.pods[unit.pod].standing {
                 Standing::Gone => ContainerRemovalReason::PodGone,
                 Standing::Terminated if pressure => ContainerRemovalReason::PodFinished,
                 _ => {
@@ -175,14 +188,15 @@ impl<'a> Planner<'a> {
     }
 
     /// How many of the newest of a unit no limit may take.
-    fn protected(&mut self, pod: &'a PodUid, members: usize) -> usize {
+    fn protected(&self, unit: &Unit<'_>) -> usize {
+        let pod = &self.pods[unit.pod];
         if !self.policy.keep_newest_of_live_pods {
             0
-        } else if self.initialising.contains(pod) {
-            members
+        } else if pod.initialising {
+            unit.members.len()
         } else {
             // The kubelet has read all that it needs of a pod that is finished.
-            usize::from(self.standing(pod) != Standing::Terminated)
+            usize::from(pod.standing != Standing::Terminated)
         }
     }
 
@@ -195,9 +209,10 @@ impl<'a> Planner<'a> {
     fn trim_units(&mut self, limit: usize, reason: ContainerRemovalReason) {
         let mut units = std::mem::take(&mut self.units);
         for unit in &mut units {
-            let keep = limit.max(self.protected(unit.pod, unit.members.len()));
-            let surplus = unit.members.split_off(keep.min(unit.members.len()));
-            self.remove(surplus.into_iter().rev(), reason);
+            let keep = limit.max(self.protected(unit));
+            let surplus = unit.members.get(keep..).unwrap_or_default();
+            self.remove(surplus.iter().rev().copied(), reason);
+            unit.members.truncate(keep);
         }
         units.retain(|unit| !unit.members.is_empty());
         self.units = units;
@@ -220,7 +235,7 @@ impl<'a> Planner<'a> {
         }
         let mut removable = Vec::new();
         for (index, unit) in std::mem::take(&mut self.units).into_iter().enumerate() {
-            let protected = self.protected(unit.pod, unit.members.len()).min(unit.members.len());
+            let protected = self.protected(&unit).min(unit.members.len());
             removable.extend(unit.members[protected..].iter().map(|container| (*container, index)));
             self.units.push(unit);
         }
@@ -245,8 +260,8 @@ impl<'a> Planner<'a> {
 
     fn finish(mut self) -> ContainerPlan {
         for unit in std::mem::take(&mut self.units) {
-            let protected = self.protected(unit.pod, unit.members.len());
-            let initialising = self.initialising.contains(unit.pod);
+            let protected = self.protected(&unit);
+            let initialising = self.pods[unit.pod].initialising;
             for (place, container) in unit.members.iter().enumerate() {
                 let reason = match place {
                     place if place >= protected => ContainerKeepReason::WithinLimits,
@@ -275,50 +290,70 @@ fn as_usize(limit: u32) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// The unit that a dead, old enough, managed container belongs to; else why it stays.
+/// The unit that a dead, old enough, managed container of this owner belongs to; else why it stays.
 fn unit_of(
     container: &Container,
+    owner: Option<usize>,
     policy: ContainerPolicy,
     now: UnixNanoseconds,
-) -> Result<(&PodUid, &Arc<str>), ContainerKeepReason> {
+) -> Result<(usize, &str), ContainerKeepReason> {
     if container.state == ContainerState::Running {
         return Err(ContainerKeepReason::Running);
     }
     if !container.managed {
         return Err(ContainerKeepReason::Foreign);
     }
-    let (Some(pod), Some(name)) = (&container.pod, &container.name) else {
+    let (Some(owner), Some(name)) = (owner, &container.name) else {
         return Err(ContainerKeepReason::Unidentified);
     };
     // A creation time in the future is no age at all, not even for a minimum of zero.
     if container.created_at > now || now.since(container.created_at) < policy.minimum_age {
         return Err(ContainerKeepReason::TooYoung);
     }
-    Ok((pod, name))
+    Ok((owner, &**name))
 }
 
-/// Known pods with init containers of which no regular container is listed yet.
-fn initialising_pods<'a>(containers: &'a [Container], pods: &PodView) -> BTreeSet<&'a PodUid> {
-    let mut initialising = BTreeSet::new();
-    let mut started = BTreeSet::new();
-    for container in containers {
-        let (Some(pod), Some(name)) = (&container.pod, &container.name) else { continue };
-        match pods.known.get(pod) {
-            Some(known) if known.init_containers.contains(name) => initialising.insert(pod),
-            _ => started.insert(pod),
-        };
+/// Gathers the pods of the listed containers.
+struct Owners<'a> {
+    view: &'a PodView,
+    owners: Vec<Owner<'a>>,
+    /// Places in `owners`. Never iterated.
+    places: HashMap<&'a PodUid, (usize, Option<&'a KnownPod>), FixedState>,
+}
+
+impl<'a> Owners<'a> {
+    /// The place of a pod, which has a container of this name.
+    fn place(
+        &mut self,
+        uid: &'a PodUid,
+        container: Option<&str>,
+        standing: impl FnOnce() -> Standing,
+    ) -> usize {
+        let (view, owners) = (self.view, &mut self.owners);
+        let (place, known) = *self.places.entry(uid).or_insert_with(|| {
+            let known = view.known.get(uid).filter(|known| !known.init_containers.is_empty());
+            owners.push(Owner { uid, standing: standing(), initialising: known.is_some() });
+            (owners.len() - 1, known)
+        });
+        // A regular container of any state is the proof that initialisation is complete.
+        if let (Some(known), Some(name)) = (known, container)
+            && !known.init_containers.contains(name)
+        {
+            owners[place].initialising = false;
+        }
+        place
     }
-    initialising.retain(|pod| !started.contains(*pod));
-    initialising
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::pods::OracleState;
     use super::super::pods::testing::{uid, view};
-    use super::super::pods::{KnownPod, OracleState};
     use super::*;
     use ContainerState::{Exited, Running as Runs, Unknown};
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     const HOUR: i64 = 3_600_000_000_000;
     const NOW: UnixNanoseconds = UnixNanoseconds(1_000 * HOUR);

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gc_types::{GoDuration, UnixNanoseconds};
+use hashbrown::HashMap;
 
 use super::history::{ImageHistory, ImageRecord};
 use super::protection::ProtectionList;
 use super::usage::Usage;
 use super::{Image, ImageId};
+use crate::FixedState;
 
 /// How old an image must be to go, and how idle it may be to stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +168,12 @@ pub fn keep_reason(
     Ok(*record)
 }
 
-fn removal(image: &Image, record: ImageRecord, reason: RemovalReason, layers: &mut SharedLayers) -> Removal {
+fn removal(
+    image: &Image,
+    record: ImageRecord,
+    reason: RemovalReason,
+    layers: &mut SharedLayers<'_>,
+) -> Removal {
     Removal {
         id: image.id.clone(),
         name: image.display_name().into(),
@@ -180,16 +187,16 @@ fn removal(image: &Image, record: ImageRecord, reason: RemovalReason, layers: &m
     }
 }
 
-/// Counts how many remaining images stand on each layer.
-struct SharedLayers {
-    users: BTreeMap<Arc<str>, u32>,
+/// Counts how many remaining images stand on each layer. Never iterated.
+struct SharedLayers<'a> {
+    users: HashMap<&'a str, u32, FixedState>,
 }
 
-impl SharedLayers {
-    fn new<'a>(images: impl Iterator<Item = &'a Image>) -> Self {
-        let mut users = BTreeMap::new();
+impl<'a> SharedLayers<'a> {
+    fn new(images: impl Iterator<Item = &'a Image>) -> Self {
+        let mut users = HashMap::default();
         for layer in images.flat_map(|image| &image.layers) {
-            *users.entry(layer.clone()).or_insert(0) += 1;
+            *users.entry(&**layer).or_insert(0) += 1;
         }
         Self { users }
     }
@@ -202,7 +209,7 @@ impl SharedLayers {
         }
         let mut freed = 0_u64;
         for layer in &image.layers {
-            if let Some(users) = self.users.get_mut(layer) {
+            if let Some(users) = self.users.get_mut(&**layer) {
                 *users -= 1;
                 freed += u64::from(*users == 0);
             }

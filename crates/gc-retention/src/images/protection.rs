@@ -86,6 +86,11 @@ fn keeps_name(pattern: &str, name: &str) -> bool {
 /// Glob with `*` only, without backtracking over more than the last star: linear in practice and bounded by
 /// the product of both lengths.
 fn matches(pattern: &str, text: &str) -> bool {
+    // What stands before the first star and after the last one decides most cases at once.
+    let (start, end) = (pattern.split('*').next().unwrap_or(""), pattern.rsplit('*').next().unwrap_or(""));
+    if !text.starts_with(start) || !text.ends_with(end) {
+        return false;
+    }
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;

@@ -1,9 +1,12 @@
 //! Which images are in use (spec `node-gc.md`, section 4).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
+
 use super::{Image, ImageId};
+use crate::FixedState;
 
 /// What one container says of its image, in every field that CRI has for it, and of the images it mounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,43 +32,106 @@ pub struct Usage {
 
 /// Finds images by every name they have.
 #[derive(Debug)]
-pub struct ImageIndex {
-    by_name: BTreeMap<Arc<str>, BTreeSet<ImageId>>,
+pub struct ImageIndex<'a> {
+    images: &'a [Image],
+    /// First links of images by the digits of their identifiers and digests. Never iterated, like the other one.
+    by_digits: HashMap<Digits, usize, FixedState>,
+    /// First links of images by tag, and by digests of another kind.
+    by_name: HashMap<&'a str, usize, FixedState>,
+    /// Places in `images`, each with the next link of the same name; [`END`] ends it.
+    links: Vec<(usize, usize)>,
 }
 
-impl ImageIndex {
+/// What identifies content: the 64 digits of a SHA-256.
+type Digits = [u8; 32];
+
+/// No further link.
+const END: usize = usize::MAX;
+
+impl<'a> ImageIndex<'a> {
     /// An index over a complete listing.
     #[must_use]
-    pub fn new(images: &[Image]) -> Self {
-        let mut by_name: BTreeMap<Arc<str>, BTreeSet<ImageId>> = BTreeMap::new();
-        let mut add = |name: &str, id: &ImageId| {
-            by_name.entry(name.into()).or_default().insert(id.clone());
-        };
-        for image in images {
-            add(image.id.digits(), &image.id);
-            for name in image.repo_tags.iter().chain(&image.repo_digests) {
-                add(name, &image.id);
-            }
-            // A bare digest (`sha256:…` of a manifest) is how some runtimes shorten a repo digest.
-            for digest in image.repo_digests.iter().filter_map(|name| name.split_once('@')) {
-                add(digest.1.strip_prefix("sha256:").unwrap_or(digest.1), &image.id);
+    pub fn new(images: &'a [Image]) -> Self {
+        let mut index =
+            Self { images, by_digits: HashMap::default(), by_name: HashMap::default(), links: Vec::new() };
+        for (place, image) in images.iter().enumerate() {
+            let names = image.repo_tags.iter().chain(&image.repo_digests).map(|name| &**name);
+            for name in std::iter::once(image.id.digits()).chain(names) {
+                let link = index.links.len();
+                // Of a digest, the digits suffice: the same content has the same ones under every name.
+                let before = match digits_of(name) {
+                    Some(digits) => index.by_digits.insert(digits, link),
+                    None => index.by_name.insert(name, link),
+                };
+                index.links.push((place, before.unwrap_or(END)));
             }
         }
-        Self { by_name }
+        index
     }
 
     /// The images that a reference may mean: an identifier with or without `sha256:`, a tag, a digest, each
     /// with the registry and tag that docker-style short names leave out.
     #[must_use]
     pub fn resolve(&self, reference: &str) -> BTreeSet<ImageId> {
-        let bare = reference.strip_prefix("sha256:").unwrap_or(reference);
         let mut found = BTreeSet::new();
-        for name in std::iter::once(bare.to_owned()).chain(normalised_names(reference)) {
-            found.extend(self.by_name.get(name.as_str()).into_iter().flatten().cloned());
-        }
+        self.places(reference, |place| {
+            found.extend(self.images.get(place).map(|image| image.id.clone()));
+        });
         found
     }
+
+    /// Their places; says whether there are any.
+    fn places(&self, reference: &str, mut found: impl FnMut(usize)) -> bool {
+        let mut follow = |first: Option<&usize>| {
+            let mut next = first.copied().unwrap_or(END);
+            while let Some(&(place, behind)) = self.links.get(next) {
+                found(place);
+                next = behind;
+            }
+            first.is_some()
+        };
+        match digits_of(reference) {
+            Some(digits) => follow(self.by_digits.get(&digits)),
+            None => {
+                let names = normalised_names(reference);
+                names.iter().filter(|name| follow(self.by_name.get(name.as_str()))).count() > 0
+            }
+        }
+    }
 }
+
+/// The digits that a reference ends with, if it is an identifier or names a digest (which says all that there is to
+/// say): 64 of them, with or without `sha256:` or a name before.
+fn digits_of(reference: &str) -> Option<Digits> {
+    let digest = match reference.len() {
+        // An identifier, bare or not, which is what nearly all containers name.
+        64 | 71 if !reference.contains('@') => reference,
+        _ => reference.split_once('@').map_or(reference, |(_, digest)| digest),
+    };
+    let text: &[u8; 64] = digest.strip_prefix("sha256:").unwrap_or(digest).as_bytes().try_into().ok()?;
+    let mut digits = [0; 32];
+    let mut wrong = 0;
+    for (digit, pair) in digits.iter_mut().zip(text.as_chunks::<2>().0) {
+        let (high, low) = (HEXADECIMAL[usize::from(pair[0])], HEXADECIMAL[usize::from(pair[1])]);
+        wrong |= high | low;
+        *digit = high << 4 | low & 0xf;
+    }
+    (wrong & WRONG == 0).then_some(digits)
+}
+
+/// A byte that is no hexadecimal digit.
+const WRONG: u8 = 0x80;
+/// The values of hexadecimal digits; [`WRONG`] for all other bytes.
+const HEXADECIMAL: [u8; 256] = {
+    let mut table = [WRONG; 256];
+    let mut value: u8 = 0;
+    while value < 16 {
+        table[b"0123456789abcdef"[value as usize] as usize] = value;
+        table[b"0123456789ABCDEF"[value as usize] as usize] = value;
+        value += 1;
+    }
+    table
+};
 
 /// `busybox` → `busybox:latest`, `docker.io/library/busybox:latest`, …: the full names of a short one.
 fn normalised_names(reference: &str) -> Vec<String> {
@@ -90,7 +156,7 @@ fn normalised_names(reference: &str) -> Vec<String> {
 
 /// Which images the containers (in any state, of anybody) and the bound pods use.
 #[must_use]
-pub fn usage(index: &ImageIndex, containers: &[ContainerImages], named_by_pods: &[Arc<str>]) -> Usage {
+pub fn usage(index: &ImageIndex<'_>, containers: &[ContainerImages], named_by_pods: &[Arc<str>]) -> Usage {
     let mut usage = Usage::default();
     for container in containers {
         if container.references.is_empty() {
@@ -99,13 +165,14 @@ pub fn usage(index: &ImageIndex, containers: &[ContainerImages], named_by_pods: 
     }
     let references =
         containers.iter().flat_map(|c| c.references.iter().chain(&c.volumes)).chain(named_by_pods);
+    let mut used = vec![false; index.images.len()];
     for reference in references {
-        let found = index.resolve(reference);
-        if found.is_empty() {
+        if !index.places(reference, |place| used[place] = true) {
             usage.unresolved.insert(reference.clone());
         }
-        usage.in_use.extend(found);
     }
+    let in_use = index.images.iter().zip(used).filter(|(_, used)| *used);
+    usage.in_use = in_use.map(|(image, _)| image.id.clone()).collect();
     usage
 }
 
@@ -127,6 +194,7 @@ mod tests {
         bare.id = ImageId::new(&hex(4)).expect("full");
         let mut short = image(5, 1);
         short.repo_tags = vec!["docker.io/library/busybox:latest".into(), "docker.io/team/app:v2".into()];
+        short.repo_digests.push("registry.example/odd@sha512:beef".into());
         let images = [image(1, 1), image(2, 1), image(3, 1), bare, short];
         let index = ImageIndex::new(&images);
         for (reference, expected) in [
@@ -136,6 +204,10 @@ mod tests {
             ("registry.example/image-2:v1".into(), vec![id(2)]),
             (format!("registry.example/image-3@sha256:{}", hex(3 + 0xd000)), vec![id(3)]),
             (format!("sha256:{}", hex(3 + 0xd000)), vec![id(3)]),
+            (format!("registry.example/image-3:v1@sha256:{}", hex(3 + 0xd000)), vec![id(3)]),
+            (format!("mirror.example/copy@sha256:{}", hex(3 + 0xd000)), vec![id(3)]),
+            ("registry.example/odd@sha512:beef".into(), vec![id(5)]),
+            ("registry.example/image-3@sha512:beef".into(), vec![]),
             ("busybox".into(), vec![id(5)]),
             ("busybox:latest".into(), vec![id(5)]),
             ("team/app:v2".into(), vec![id(5)]),
