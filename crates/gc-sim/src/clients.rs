@@ -20,7 +20,7 @@ const FINALIZER: &str = "example.com/hold";
 pub fn act(server: &Server, truth: &Truth, salt: u64) -> String {
     let mut random = Random::new(salt);
     let objects: Vec<&TrueObject> = truth.objects().collect();
-    let action = if objects.len() >= OBJECTS { 6 } else { random.weighted(&[38, 26, 12, 8, 8, 6]) };
+    let action = if objects.len() >= OBJECTS { 1 } else { random.weighted(&[34, 24, 12, 8, 8, 6, 10]) };
     if action == 0 || objects.is_empty() {
         let kind = random.below(KINDS.len());
         return create(server, truth, &mut random, kind, None);
@@ -31,6 +31,7 @@ pub fn act(server: &Server, truth: &Truth, salt: u64) -> String {
         3 => release(server, target),
         4 => touch(server, target, random.next()),
         5 => recreate(server, truth, &mut random, target),
+        6 => leave_behind(server, &mut random, target),
         _ => delete(server, &mut random, target),
     }
 }
@@ -126,6 +127,43 @@ fn delete(server: &Server, random: &mut Random, target: &TrueObject) -> String {
     let key = &target.object.key;
     let result = server.delete(target.kind(), &key.namespace, &key.name, options);
     format!("delete {} {}: {}", target.show(), policy.unwrap_or("by default"), told(result.as_ref()))
+}
+
+/// Gives an object a dependent and deletes it right after, in the way that has to wait for the dependent.
+fn leave_behind(server: &Server, random: &mut Random, owner: &TrueObject) -> String {
+    let namespace = &*owner.object.key.namespace;
+    let kinds: Vec<usize> = (0..KINDS.len())
+        .filter(|&kind| namespace.is_empty() || KINDS[kind].scope == Scope::Namespaced)
+        .collect();
+    let kind = random.pick(&kinds);
+    let row = &KINDS[kind];
+    let namespace = match row.scope {
+        Scope::Cluster => "",
+        Scope::Namespaced if namespace.is_empty() => Truth::namespace(random.below(2)),
+        Scope::Namespaced => namespace,
+    };
+    let name = random.pick(&NAMES);
+    let owners = json!([{
+        "apiVersion": owner.kind().api_version(owner.kind().versions[0]), "kind": owner.kind().kind,
+        "name": &*owner.object.key.name, "uid": owner.object.uid.to_string(), "blockOwnerDeletion": true,
+    }]);
+    let manifest = row.manifest(json!({"name": name, "ownerReferences": owners}), false);
+    let result = server.create(row, namespace, manifest);
+    let created = told(result.as_ref());
+    let policy = random.pick(&["Foreground", "Orphan"]);
+    let options = DeleteOptions { propagation_policy: Some(policy.to_owned()), ..DeleteOptions::default() };
+    let key = &owner.object.key;
+    let deleted = if owner.object.deletion.deleting {
+        "not needed".to_owned()
+    } else {
+        told(server.delete(owner.kind(), &key.namespace, &key.name, options).as_ref())
+    };
+    let dependent = show(kind, namespace, name);
+    format!(
+        "create {dependent} owned by {}: {created}; delete {} {policy}: {deleted}",
+        owner.show(),
+        owner.show()
+    )
 }
 
 fn set_owners(server: &Server, truth: &Truth, random: &mut Random, target: &TrueObject) -> String {

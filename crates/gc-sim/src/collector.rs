@@ -12,11 +12,14 @@ use gc_types::{
     ResourceVersion, Timestamp, Verdict,
 };
 
-use crate::defects::Saboteur;
+use crate::defects::{Defect, Saboteur};
 use crate::kinds::KINDS;
 use crate::server::{Server, object_metadata, polled};
 use crate::story::{DiscoveryFault, StreamFault};
 use crate::truth::observed;
+
+/// How many revisions the cache is behind that answers the list of [`StreamFault::StaleList`].
+const STALE_LIST_BEHIND: u64 = 9;
 
 /// Where the watch of a resource is.
 enum Stream {
@@ -34,6 +37,12 @@ struct Watcher {
     ever_synced: bool,
     announced_stale: bool,
     relisted: bool,
+    /// The next list is answered by a cache that is so many revisions behind.
+    behind: u64,
+    /// How often part of a list, or a change from before, was told.
+    retold: u64,
+    /// The newest version that was ever told.
+    newest: u64,
 }
 
 /// A request on its way to the server.
@@ -45,6 +54,10 @@ pub struct Flight {
     pub decided: u64,
     /// How far each kind had been told then, by index.
     pub delivered: Vec<u64>,
+    /// Which kinds the collector knew then, by index.
+    pub known: Vec<bool>,
+    /// How often the collector had been told part of a list, or anew of a change that it had been told before.
+    pub set_back: u64,
     /// Whether it was decided while a restored store was not yet known completely.
     pub bewildered: bool,
     /// Who decided.
@@ -97,6 +110,8 @@ pub struct Collector {
     /// Whether a restored store has not been listed completely yet.
     pub bewildered: bool,
     next_own_effect: u64,
+    /// What watches that are no more have told anew.
+    retold: u64,
 }
 
 impl std::fmt::Debug for Collector {
@@ -125,6 +140,7 @@ impl Collector {
             events: 0,
             bewildered: false,
             next_own_effect: u64::MAX,
+            retold: 0,
         }
     }
 
@@ -162,13 +178,19 @@ impl Collector {
             let effect = Effect { id: EffectId(self.next_own_effect), request, reason };
             self.send(effect, server.revision());
         }
-        let event = if self.saboteur.defect.is_some() {
-            self.saboteur.event(event, server.revision())
-        } else {
-            Some(event)
+        let event = if self.saboteur.defect.is_some() { self.saboteur.event(event) } else { Some(event) };
+        let guessed = match &event {
+            Some(Event::Progress { resource_version, .. }) if self.saboteur.is(Defect::ProgressGuessed) => {
+                Some(*resource_version)
+            }
+            _ => None,
         };
         if let Some(event) = event {
             self.engine.handle(event);
+        }
+        for resource in self.watchers.keys().copied().filter(|_| guessed.is_some()).collect::<Vec<_>>() {
+            let resource_version = guessed.unwrap_or_default();
+            self.engine.handle(Event::Progress { resource, resource_version });
         }
     }
 
@@ -186,8 +208,18 @@ impl Collector {
             Request::Note(_) | Request::Guarded { .. } | Request::Outside { .. } => None,
         };
         let kind = resource.and_then(|resource| self.kind_of(resource));
+        let known = (0..KINDS.len()).map(|kind| self.known.contains_key(&kind)).collect();
         let (bewildered, collector) = (self.bewildered, self.number);
-        self.requests.push(Flight { effect, decided: revision, delivered, bewildered, collector, kind });
+        self.requests.push(Flight {
+            effect,
+            decided: revision,
+            delivered,
+            known,
+            set_back: self.retold + self.watchers.values().map(|watcher| watcher.retold).sum::<u64>(),
+            bewildered,
+            collector,
+            kind,
+        });
     }
 
     /// Tells the time; never an earlier one than before.
@@ -272,7 +304,8 @@ impl Collector {
                 (Some(info), false) => {
                     let id = info.id;
                     self.known.remove(&index);
-                    self.watchers.remove(&id);
+                    // Whatever is known of it will be told anew.
+                    self.retold += 1 + self.watchers.remove(&id).map_or(0, |watcher| watcher.retold);
                     self.tell(Event::ResourceGone(id), server);
                 }
                 _ => {}
@@ -305,6 +338,10 @@ impl Collector {
             StreamFault::Cut | StreamFault::Stale if open => watcher.stream = Stream::Cut,
             StreamFault::Cut | StreamFault::Stale => {}
             StreamFault::Expired => watcher.stream = Stream::Unlisted,
+            StreamFault::StaleList => {
+                watcher.stream = Stream::Unlisted;
+                watcher.behind = STALE_LIST_BEHIND;
+            }
         }
         if fault != StreamFault::Cut && watcher.ever_synced && !watcher.announced_stale {
             watcher.announced_stale = true;
@@ -322,10 +359,14 @@ impl Collector {
             }
         }
         self.bewildered = true;
-        for flight in std::mem::take(&mut self.requests) {
+        let answered = std::mem::take(&mut self.returns).into_iter().map(|answer| answer.effect);
+        let lost: Vec<EffectId> = answered
+            .chain(std::mem::take(&mut self.requests).iter().map(|flight| flight.effect.id))
+            .collect();
+        for effect in lost {
             let message = "connection refused".to_owned();
             let outcome = Outcome::Failed { message, retry_after_milliseconds: None };
-            self.returns.push(Return { found: Vec::new(), effect: flight.effect.id, outcome });
+            self.returns.push(Return { found: Vec::new(), effect, outcome });
         }
     }
 
@@ -355,6 +396,9 @@ impl Watcher {
             ever_synced: false,
             announced_stale: false,
             relisted: false,
+            behind: 0,
+            retold: 0,
+            newest: 0,
         }
     }
 
@@ -378,6 +422,7 @@ impl Watcher {
         match &mut self.stream {
             Stream::Listing { items, version } => {
                 let version = *version;
+                self.retold += 1;
                 let count = most.min(items.len());
                 events.extend(items.drain(..count));
                 if items.is_empty() {
@@ -396,7 +441,19 @@ impl Watcher {
     }
 
     fn begin_list(&mut self, id: ResourceId, server: &Server, events: &mut Vec<Event>) {
-        let Some(Ok(list)) = server.list(&KINDS[self.kind], "", None) else { return };
+        let kind = &KINDS[self.kind];
+        let behind = std::mem::take(&mut self.behind);
+        let stale = (behind > 0)
+            .then(|| server.list(kind, "", Some(server.revision().saturating_sub(behind))))
+            .flatten()
+            .and_then(Result::ok);
+        let list = match stale {
+            Some(list) => list,
+            None => match server.list(kind, "", None) {
+                Some(Ok(list)) => list,
+                _ => return,
+            },
+        };
         let items = list.items.iter().filter_map(|item| object_metadata(item).ok());
         let items = items.map(|metadata| Event::Observed(observed(metadata, id))).collect();
         self.stream = Stream::Listing { items, version: list.resource_version.parse().unwrap_or(0) };
@@ -444,7 +501,10 @@ impl Watcher {
             let (object, removed) = object;
             let Ok(metadata) = object_metadata(&object) else { continue };
             let observed = observed(metadata, id);
-            self.delivered = self.delivered.max(observed.resource_version.0);
+            let version = observed.resource_version.0;
+            self.retold += u64::from(version <= self.newest);
+            self.newest = self.newest.max(version);
+            self.delivered = self.delivered.max(version);
             events.push(if removed {
                 let (key, uid, resource_version) = (observed.key, observed.uid, observed.resource_version);
                 Event::Removed { key, uid, resource_version }

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use gc_types::{
-    Effect, Event, FinalizerName, ObjectKey, Outcome, PropagationPolicy, Request, ResourceVersion, Scope, Uid,
+    Effect, Event, FinalizerName, ObjectKey, ObservedObject, Outcome, PropagationPolicy, Request, ResourceId,
+    ResourceVersion, Scope, Uid,
 };
 
 /// A defect.
@@ -71,7 +72,7 @@ pub const DEFECTS: [(Defect, &str, &str); 32] = [
     (Defect::ForbiddenIsAbsent, "forbidden-is-absent", "a 403 proves absence"),
     (Defect::FoundForgotten, "found-forgotten", "what the list of a barrier finds is not told"),
     (Defect::BarrierNotMade, "barrier-not-made", "a barrier is answered without looking (R-2)"),
-    (Defect::ProgressGuessed, "progress-guessed", "progress is told that the watch has not made"),
+    (Defect::ProgressGuessed, "progress-guessed", "the progress of one watch is taken for that of all"),
     (Defect::RemovedByName, "removed-by-name", "a removal is told for whoever has the name now"),
     (Defect::OwnersByName, "owners-by-name", "owners are compared by name in place of UID"),
     (Defect::SyncedLost, "synced-lost", "the end of a repeated list is not told"),
@@ -106,7 +107,7 @@ pub struct Saboteur {
     pub defect: Option<Defect>,
     names: BTreeMap<ObjectKey, Uid>,
     waited: Vec<Uid>,
-    synced: BTreeMap<gc_types::ResourceId, u64>,
+    synced: BTreeMap<ResourceId, u64>,
     told: u64,
 }
 
@@ -123,14 +124,22 @@ impl Saboteur {
         self.defect == Some(defect)
     }
 
-    /// What the engine is told in place of an event. `newest` is the server's revision.
-    pub fn event(&mut self, mut event: Event, newest: u64) -> Option<Event> {
+    /// What the engine is told in place of an event.
+    pub fn event(&mut self, mut event: Event) -> Option<Event> {
         let defect = self.defect?;
         self.told += 1;
         match (&mut event, defect) {
             (Event::Found(_), Defect::FoundForgotten) => return None,
-            (Event::Progress { resource_version, .. }, Defect::ProgressGuessed) => {
-                *resource_version = ResourceVersion(newest);
+            (Event::Synced { resource, resource_version }, Defect::HistoryOnlyForward) => {
+                *resource_version = ResourceVersion(self.newest(*resource, *resource_version));
+            }
+            (
+                Event::Progress { resource, resource_version }
+                | Event::Removed { key: ObjectKey { resource, .. }, resource_version, .. }
+                | Event::Observed(ObservedObject { key: ObjectKey { resource, .. }, resource_version, .. }),
+                Defect::HistoryOnlyForward,
+            ) => {
+                self.newest(*resource, *resource_version);
             }
             (Event::Observed(object) | Event::Found(object), _) => self.object(object, defect),
             (Event::Removed { key, uid, .. }, Defect::RemovedByName | Defect::OwnersByName) => {
@@ -143,19 +152,10 @@ impl Saboteur {
             {
                 return None;
             }
-            (
-                Event::Synced { resource, resource_version },
-                Defect::SyncedLost | Defect::HistoryOnlyForward,
-            ) => {
-                let before = self.synced.get(resource).copied();
-                if defect == Defect::SyncedLost && before.is_some() {
-                    return None;
-                }
-                let newest = before.unwrap_or(0).max(resource_version.0);
-                self.synced.insert(*resource, newest);
-                if defect == Defect::HistoryOnlyForward {
-                    *resource_version = ResourceVersion(newest);
-                }
+            (Event::Synced { resource, .. }, Defect::SyncedLost)
+                if self.synced.insert(*resource, 1).is_some() =>
+            {
+                return None;
             }
             (Event::ListStarted(resource), Defect::RelistAdds)
                 if self.synced.insert(*resource, 1).is_some() =>
@@ -174,6 +174,13 @@ impl Saboteur {
             _ => {}
         }
         Some(event)
+    }
+
+    /// The newest version of a resource so far.
+    fn newest(&mut self, resource: ResourceId, version: ResourceVersion) -> u64 {
+        let newest = self.synced.entry(resource).or_default();
+        *newest = version.0.max(*newest);
+        *newest
     }
 
     fn object(&mut self, object: &mut gc_types::ObservedObject, defect: Defect) {

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use gc_sim::defects::{self, DEFECTS, Defect};
 use gc_sim::runner::{Summary, hunt, run_seeds, run_story, shrink};
+use gc_sim::small::{Plan, explore};
 use gc_sim::story::Story;
 use gc_sim::world::Options;
 
@@ -17,7 +18,10 @@ Simulated worlds that try to make the collector delete the wrong thing.
   kubegc-sim --seed N [--mutation NAME] [--whole]
                               repeats one and tells what happens; of a failure, the short story (--whole: all of it)
   kubegc-sim --mutations [--tries N] [--limit SEEDS]
-                              plants each known defect and counts the seeds until it is noticed";
+                              plants each known defect and counts the seeds until it is noticed
+  kubegc-sim --small OBJECTS [--depth TURNS] [--stride N] [--from SHAPE]
+                              visits every graph over so many objects (at most 4), every policy and finalizer, and
+                              every order of so many turns; with --stride only every Nth graph";
 
 /// Arguments.
 #[derive(Debug, Default)]
@@ -31,6 +35,9 @@ struct Arguments {
     whole: bool,
     tries: Option<u64>,
     limit: Option<u64>,
+    small: Option<u64>,
+    depth: u64,
+    stride: u64,
 }
 
 fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
@@ -48,6 +55,9 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--threads" => parsed.threads = Some(number()?),
             "--tries" => parsed.tries = Some(number()?),
             "--limit" => parsed.limit = Some(number()?),
+            "--small" => parsed.small = Some(number()?),
+            "--depth" => parsed.depth = number()?,
+            "--stride" => parsed.stride = number()?,
             "--mutations" => parsed.mutations = true,
             "--whole" => parsed.whole = true,
             "--mutation" => {
@@ -71,6 +81,8 @@ fn main() -> ExitCode {
     };
     let succeeded = if let Some(seed) = arguments.seed {
         one(seed, &arguments)
+    } else if let Some(objects) = arguments.small {
+        small(objects, &arguments)
     } else if arguments.mutations {
         table(&arguments)
     } else if let Some(count) = arguments.seeds {
@@ -109,6 +121,29 @@ fn one(seed: u64, arguments: &Arguments) -> bool {
             false
         }
     }
+}
+
+fn small(objects: u64, arguments: &Arguments) -> bool {
+    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let begun = Instant::now();
+    let census = explore(Plan {
+        objects: usize::try_from(objects).unwrap_or(4),
+        depth: usize::try_from(arguments.depth).unwrap_or(usize::MAX),
+        loops: true,
+        stride: narrow(arguments.stride.max(1)),
+        first: narrow(arguments.from),
+    });
+    println!(
+        "{} worlds, {} states visited, {} judged at rest, in {:.1} s",
+        census.worlds,
+        census.states,
+        census.rests,
+        begun.elapsed().as_secs_f64()
+    );
+    for (world, violation) in &census.violations {
+        println!("{violation}\n  in {world}");
+    }
+    census.violations.is_empty()
 }
 
 fn threads(arguments: &Arguments) -> u64 {

@@ -53,10 +53,13 @@ impl Exemptions {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Cost {
     deletes: u64,
     excused: u64,
+    /// Collectors whose DELETE was granted and who were told so, and how often each had been set back then: one that
+    /// is told anew what was before may ask once more.
+    granted: BTreeMap<usize, u64>,
 }
 
 /// Judges everything that collectors do.
@@ -78,8 +81,6 @@ pub struct Scene<'a> {
     pub flight: &'a Flight,
     /// Whether deletions by UID alone are part of this world.
     pub uid_only: bool,
-    /// Kinds that the collector knows, by index.
-    pub known_kinds: &'a [bool],
 }
 
 impl Oracle {
@@ -101,6 +102,9 @@ impl Oracle {
         };
         if scene.flight.bewildered {
             self.exemptions.restored += 1;
+            if let Request::RemoveFinalizer { uid, .. } = &scene.flight.effect.request {
+                self.gaps.insert(uid.clone());
+            }
             return Ok(());
         }
         match &scene.flight.effect.request {
@@ -224,6 +228,9 @@ impl Oracle {
         after: Option<&TrueObject>,
     ) -> Result<(), Violation> {
         let Some(after) = after else {
+            if was_going(before) {
+                return Ok(());
+            }
             return broken("scope", format!("{} went by a change of its references", before.show()));
         };
         if after.object.deletion != before.object.deletion {
@@ -298,7 +305,7 @@ impl Oracle {
             if !Self::is_unfinished(scene, dependent, before, finalizer, mark) {
                 continue;
             }
-            if !scene.known_kinds[dependent.kind] {
+            if !scene.flight.known[dependent.kind] {
                 self.exemptions.hidden += 1;
                 self.gaps.insert(uid.clone());
                 continue;
@@ -340,7 +347,14 @@ impl Oracle {
         let Request::Delete { key, uid, .. } = &flight.effect.request else { return Ok(()) };
         let cost = self.costs.entry(uid.clone()).or_default();
         cost.deletes += 1;
-        if !matches!(outcome, Outcome::Applied(_)) {
+        if cost.granted.get(&flight.collector) == Some(&flight.set_back) {
+            let message = format!("{} is deleted again, and the first DELETE was granted", key.name);
+            return broken("economy", message);
+        }
+        if matches!(outcome, Outcome::Applied(_)) {
+            let again = cost.granted.insert(flight.collector, flight.set_back).is_some();
+            cost.excused += u64::from(again);
+        } else {
             cost.excused += 1;
         }
         if cost.deletes > collectors as u64 + cost.excused {
@@ -356,8 +370,19 @@ impl Oracle {
     pub fn count_lost(&mut self, flight: &Flight) {
         if let Request::Delete { uid, .. } = &flight.effect.request {
             self.excuse(uid);
+            if let Some(cost) = self.costs.get_mut(uid) {
+                cost.granted.remove(&flight.collector);
+            }
         }
     }
+}
+
+/// Marked, and held by nothing: a store that was put back to between the mark and the removal of an object has such
+/// ones, and the next change of one removes it.
+fn was_going(object: &TrueObject) -> bool {
+    let deletion = object.object.deletion;
+    let held = deletion.foreground || deletion.orphan || deletion.foreign_finalizers || object.graceful;
+    deletion.deleting && !held
 }
 
 fn same_object(target: &TrueObject, uid: &Uid) -> Result<(), Violation> {
@@ -425,6 +450,7 @@ fn is_held(truth: &Truth, owner: &ObservedObject, seen: &mut BTreeSet<Uid>) -> b
                 && dependent.deletion.deleting
                 && (dependent.deletion.foreign_finalizers
                     || other.graceful
+                    || was_going(other)
                     || is_held(truth, dependent, seen))
         })
 }
@@ -444,6 +470,9 @@ pub fn judge_bounds(collector: &Collector) -> Result<(), Violation> {
             "bounds",
             format!("{} virtual owners, {} references", stats.virtual_owners, stats.references),
         );
+    }
+    if stats.queued > stats.objects + stats.virtual_owners {
+        return broken("bounds", format!("{} queued, {} objects", stats.queued, stats.objects));
     }
     let broken_invariants = collector.engine.verify();
     match broken_invariants.first() {

@@ -19,6 +19,9 @@ const REST_STEPS: usize = 2_000;
 /// Simulated time until then, milliseconds.
 const REST_MILLISECONDS: i64 = 600_000;
 
+/// So many violations end an exploration.
+const VIOLATIONS: usize = 10;
+
 /// What was visited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
@@ -254,10 +257,28 @@ impl State {
         Ok(())
     }
 
+    /// The next turn of the one order in which worlds go to rest. False if there is none.
+    fn go_on(&mut self) -> Result<bool, Violation> {
+        let waiting = self.pipes.iter().find(|(_, pipe)| !pipe.is_empty()).map(|(id, _)| *id);
+        let turn = if let Some(id) = waiting {
+            Turn::Deliver(id)
+        } else if let Some(effect) = self.engine.poll_effect() {
+            self.requests.push(effect);
+            return Ok(true);
+        } else if !self.requests.is_empty() {
+            Turn::Serve(0)
+        } else if !self.answers.is_empty() {
+            Turn::Answer(0)
+        } else {
+            return Ok(false);
+        };
+        self.take(turn)?;
+        Ok(true)
+    }
+
     fn rest(&mut self) -> Result<(), Violation> {
         for _ in 0..REST_STEPS {
-            if let Some(turn) = self.turns().first().copied() {
-                self.take(turn)?;
+            if self.go_on()? {
                 continue;
             }
             match self.engine.next_wakeup() {
@@ -296,7 +317,11 @@ impl State {
                 (false, present, deleting) => present && !deleting,
                 (true, false, _) => !held(index),
                 // A held object keeps the owners that it blocks, whose members of its cascade wait for it.
-                (true, true, deleting) => deleting && world.held.is_some(),
+                (true, true, true) => world.held.is_some(),
+                // One that is marked and held, and does not wait for what it owns, still owns it.
+                (true, true, false) => {
+                    world.owners(index).iter().any(|&owner| owner != index && self.protects(&uid(owner)))
+                }
             };
             if !right {
                 let message = format!("o{index}: doomed, present, deleting: {fate:?}");
@@ -311,23 +336,49 @@ impl State {
     }
 }
 
-/// Visits every world over so many objects, and every order of turns up to a depth; beyond it each goes to rest in one
-/// fixed order. `stride` visits only every so many-th graph (1: all).
+/// Which worlds are visited, and how deep.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Objects of each world; four at most.
+    pub objects: usize,
+    /// Turns of which every order is followed; beyond them each world goes to rest in one fixed order.
+    pub depth: usize,
+    /// Whether objects that refer to themselves are among them.
+    pub loops: bool,
+    /// Of all graphs, one in so many (1: all of them) …
+    pub stride: u32,
+    /// … beginning with this one.
+    pub first: u32,
+}
+
+impl Plan {
+    fn has(&self, shape: u32) -> bool {
+        self.loops || (0..self.objects).all(|index| shape >> (index * self.objects + index) & 1 == 0)
+    }
+}
+
+/// Visits every world of a plan.
 #[must_use]
-pub fn explore(objects: usize, depth: usize, stride: u32) -> Census {
+pub fn explore(plan: Plan) -> Census {
     let mut census = Census::default();
+    let objects = plan.objects.min(4);
     let policies = [PropagationPolicy::Background, PropagationPolicy::Foreground, PropagationPolicy::Orphan];
-    for shape in (0..1_u32 << (objects * objects)).step_by(stride.max(1) as usize) {
+    let shapes = (plan.first..1_u32 << (objects * objects)).step_by(plan.stride.max(1) as usize);
+    for shape in shapes.filter(|&shape| plan.has(shape)) {
         for blocks in [false, true] {
             for held in std::iter::once(None).chain((0..objects).map(Some)) {
                 for root in 0..objects {
                     for policy in policies {
                         let world = World { objects, shape, blocks, held, root, policy };
                         census.worlds += 1;
-                        let state = world.begin();
                         let mut path = Vec::new();
-                        if let Err(violation) = visit(&world, &state, depth, &mut path, &mut census) {
+                        if let Err(violation) =
+                            visit(&world, world.begin(), plan.depth, &mut path, &mut census)
+                        {
                             census.violations.push((format!("{world:?} {path:?}"), violation));
+                        }
+                        if census.violations.len() >= VIOLATIONS {
+                            return census;
                         }
                     }
                 }
@@ -339,7 +390,7 @@ pub fn explore(objects: usize, depth: usize, stride: u32) -> Census {
 
 fn visit(
     world: &World,
-    state: &State,
+    mut state: State,
     depth: usize,
     path: &mut Vec<Turn>,
     census: &mut Census,
@@ -348,15 +399,14 @@ fn visit(
     let turns = if depth == 0 { Vec::new() } else { state.turns() };
     if turns.is_empty() {
         census.rests += 1;
-        let mut last = state.clone();
-        last.rest()?;
-        return last.judge_rest(world);
+        state.rest()?;
+        return state.judge_rest(world);
     }
     for turn in turns {
         let mut next = state.clone();
         path.push(turn);
         next.take(turn)?;
-        visit(world, &next, depth - 1, path, census)?;
+        visit(world, next, depth - 1, path, census)?;
         path.pop();
     }
     Ok(())

@@ -12,6 +12,8 @@ pub enum RequestFault {
     LostAfter,
     /// Somebody writes the object just before.
     Conflict,
+    /// 409, and nothing has changed.
+    MereConflict,
     /// 429 with Retry-After.
     TooMany,
     /// 500.
@@ -31,6 +33,8 @@ pub enum StreamFault {
     Stale,
     /// 410: the resource is listed anew; removals meanwhile are never told.
     Expired,
+    /// The resource is listed anew by a cache that is behind: what was told already is taken back, and told again.
+    StaleList,
 }
 
 /// What goes wrong with one round of discovery.
@@ -85,10 +89,11 @@ pub enum Step {
 
 /// A fault and how often it comes, in a thousand steps (of requests, for those of requests) of a world in which things
 /// go badly.
-pub const REQUEST_FAULTS: [(RequestFault, u32); 7] = [
+pub const REQUEST_FAULTS: [(RequestFault, u32); 8] = [
     (RequestFault::LostBefore, 50),
     (RequestFault::LostAfter, 60),
     (RequestFault::Conflict, 70),
+    (RequestFault::MereConflict, 20),
     (RequestFault::TooMany, 25),
     (RequestFault::Internal, 30),
     (RequestFault::Forbidden, 15),
@@ -96,8 +101,12 @@ pub const REQUEST_FAULTS: [(RequestFault, u32); 7] = [
 ];
 
 /// See [`REQUEST_FAULTS`].
-pub const STREAM_FAULTS: [(StreamFault, u32); 3] =
-    [(StreamFault::Cut, 10), (StreamFault::Stale, 8), (StreamFault::Expired, 16)];
+pub const STREAM_FAULTS: [(StreamFault, u32); 4] = [
+    (StreamFault::Cut, 10),
+    (StreamFault::Stale, 8),
+    (StreamFault::Expired, 16),
+    (StreamFault::StaleList, 8),
+];
 
 /// See [`REQUEST_FAULTS`].
 pub const DISCOVERY_FAULTS: [(DiscoveryFault, u32); 3] =
@@ -109,7 +118,7 @@ pub const RARE_FAULTS: [(&str, u32); 5] =
     [("definition", 5), ("compact", 3), ("crash", 4), ("leader change", 6), ("clock jump", 3)];
 
 /// In a thousand worlds in which things go badly, so many have a store that is put back.
-pub const WORLDS_WITH_A_RESTORE: u32 = 150;
+pub const WORLDS_WITH_A_RESTORE: u32 = 200;
 
 /// How things go in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -240,6 +240,15 @@ impl Truth {
             }
             edges.insert(edge);
         }
+        // A reference whose other coordinates changed is another one.
+        let former: &[OwnerReference] = change.before.as_ref().map_or(&[], |before| &before.object.owners);
+        for owner in &object.owners {
+            if !former.iter().any(|known| known.coordinates == owner.coordinates) {
+                let edge = (object.uid.clone(), owner.coordinates.uid.clone());
+                self.written.remove(&edge);
+                self.blocks_since.remove(&edge);
+            }
+        }
         self.written.retain(|edge, _| edge.0 != object.uid || edges.contains(edge));
         self.blocks_since.retain(|edge, _| edge.0 != object.uid || blocking.contains(edge));
         for edge in edges {
@@ -287,7 +296,8 @@ impl Truth {
         let present: Vec<TrueObject> = self.objects.values().cloned().collect();
         for object in present {
             let revision = object.object.resource_version.0;
-            self.remember(&TrueChange { before: None, after: Some(object), revision }, Actor::Others);
+            let change = TrueChange { before: Some(object.clone()), after: Some(object), revision };
+            self.remember(&change, Actor::Others);
         }
         self.revision = newest;
     }

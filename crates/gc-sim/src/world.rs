@@ -70,7 +70,6 @@ pub struct World<'a> {
     born: usize,
     /// Requests of collectors that are no more, still on their way.
     adrift: Vec<Flight>,
-    known_kinds: BTreeMap<usize, Vec<bool>>,
     now: i64,
     report: Report,
 }
@@ -102,7 +101,6 @@ impl<'a> World<'a> {
             collectors: Vec::new(),
             born: 0,
             adrift: Vec::new(),
-            known_kinds: BTreeMap::new(),
             now: 1_000,
             report: Report::default(),
         };
@@ -134,23 +132,11 @@ impl<'a> World<'a> {
         self.born += 1;
         collector.tick(self.now);
         collector.discover(&self.server, None, 0);
-        self.remember_kinds(&collector);
         // Most collectors hear quickly what there is; some are surprised in the middle of it.
         if !self.born.is_multiple_of(4) {
-            for position in 0..collector.watched() {
-                for _ in 0..3 {
-                    if let Some(id) = collector.resource_at(position) {
-                        collector.deliver(id, 64, &self.server);
-                    }
-                }
-            }
+            hear_all(&mut collector, &self.server);
         }
         self.collectors.push(collector);
-    }
-
-    fn remember_kinds(&mut self, collector: &Collector) {
-        let known = (0..KINDS.len()).map(|kind| collector.resource_of(kind).is_some()).collect();
-        self.known_kinds.insert(collector.number, known);
     }
 
     fn happen(&mut self) -> Result<(), Violation> {
@@ -217,7 +203,6 @@ impl<'a> World<'a> {
                 if let Some(index) = self.moving(&mut random) {
                     let mut collector = self.collectors.remove(index);
                     collector.discover(&self.server, fault, random.next());
-                    self.remember_kinds(&collector);
                     self.collectors.insert(index, collector);
                     if let Some(fault) = fault {
                         self.happened("discoveries failed");
@@ -381,13 +366,18 @@ impl<'a> World<'a> {
     }
 
     fn restore(&mut self, salt: u64) {
-        let back = 1 + Random::new(salt).below(RESTORED_BACK);
+        let mut random = Random::new(salt);
+        let back = 1 + random.below(RESTORED_BACK);
         let newest = self.server.restore(back);
         self.truth.restored(&self.server);
         self.oracle.restored();
         self.adrift.clear();
+        let soon_heard = random.chance(500);
         for collector in &mut self.collectors {
             collector.disconnect(&self.server);
+            if soon_heard && !collector.paused {
+                hear_all(collector, &self.server);
+            }
         }
         self.happened("stores restored");
         self.note(|| format!("the store is put back to revision {newest}"));
@@ -492,6 +482,7 @@ impl<'a> World<'a> {
                 }
                 None
             }
+            RequestFault::MereConflict => Some(Outcome::Conflict),
             RequestFault::TooMany => Some(failed("too many requests", Some(1_000))),
             RequestFault::Internal => Some(failed("internal error", None)),
             RequestFault::Forbidden => Some(Outcome::Refused { code: 403, message: "forbidden".to_owned() }),
@@ -504,8 +495,7 @@ impl<'a> World<'a> {
         let mut judged = false;
         for change in self.server.changes() {
             let Some(change) = Truth::read(&change) else { continue };
-            let known_kinds = self.known_kinds.get(&flight.collector).map(Vec::as_slice).unwrap_or_default();
-            let scene = Scene { truth: &self.truth, flight, uid_only: self.story.uid_only, known_kinds };
+            let scene = Scene { truth: &self.truth, flight, uid_only: self.story.uid_only };
             // A pod without a node is marked and removed by one request: the first change is the decision.
             if !std::mem::replace(&mut judged, true) {
                 self.oracle.judge(&scene, &change)?;
@@ -587,6 +577,17 @@ impl<'a> World<'a> {
         any |= self.collectors[0].take_effects(usize::MAX, &self.server) > 0;
         self.note_decisions(0, before);
         Ok(any)
+    }
+}
+
+/// Every watch lists and tells what there is.
+fn hear_all(collector: &mut Collector, server: &Server) {
+    for position in 0..collector.watched() {
+        for _ in 0..3 {
+            if let Some(id) = collector.resource_at(position) {
+                collector.deliver(id, 64, server);
+            }
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use gc_sim::runner::{run_seed, run_seeds, run_story, shrink};
 use gc_sim::story::Story;
 use gc_sim::world::Options;
 
-/// Worlds of one test; several tests run at a time.
-const SEEDS_PER_TEST: u64 = 300;
+/// Worlds of one test; the tests run at the same time on all cores.
+const SEEDS_PER_TEST: u64 = 1_000;
 
 fn nothing_breaks(from: u64, count: u64) {
     let summary = run_seeds(from, count, 1, Options::default());
@@ -19,14 +19,40 @@ fn nothing_breaks(from: u64, count: u64) {
     assert!(summary.collected > count / 2, "the worlds are too quiet: {summary:?}");
 }
 
-#[test]
-fn nothing_breaks_in_worlds_a() {
-    nothing_breaks(0, SEEDS_PER_TEST);
+macro_rules! worlds {
+    ($($name:ident: $from:literal,)*) => {$(
+        #[test]
+        fn $name() {
+            nothing_breaks($from * SEEDS_PER_TEST, SEEDS_PER_TEST);
+        }
+    )*};
 }
 
-#[test]
-fn nothing_breaks_in_worlds_b() {
-    nothing_breaks(SEEDS_PER_TEST, SEEDS_PER_TEST);
+mod nothing_breaks_in {
+    use super::{SEEDS_PER_TEST, nothing_breaks};
+
+    worlds! {
+        worlds_00: 0,
+        worlds_01: 1,
+        worlds_02: 2,
+        worlds_03: 3,
+        worlds_04: 4,
+        worlds_05: 5,
+        worlds_06: 6,
+        worlds_07: 7,
+        worlds_08: 8,
+        worlds_09: 9,
+        worlds_10: 10,
+        worlds_11: 11,
+        worlds_12: 12,
+        worlds_13: 13,
+        worlds_14: 14,
+        worlds_15: 15,
+        worlds_16: 16,
+        worlds_17: 17,
+        worlds_18: 18,
+        worlds_19: 19,
+    }
 }
 
 #[test]

@@ -12,19 +12,25 @@ struct Lane {
     has_turn: bool,
 }
 
-/// Items to be looked at. Each node is in it at most once (its `QUEUED` flag), so the graph bounds it.
+/// So many places of nodes that went may be empty before they are taken out, or as many as are not empty.
+const VACANCIES: usize = 1_024;
+
+/// Items to be looked at. Each node is in it at most once (its `QUEUED` flag), and the places that nodes leave empty
+/// when they go are taken out in time, so the graph bounds it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lanes {
     by_owner: BTreeMap<NodeId, Lane>,
     turns: VecDeque<NodeId>,
-    queued: usize,
+    /// Places, empty ones included.
+    places: usize,
+    vacant: usize,
 }
 
 impl Lanes {
     pub(super) fn push(&mut self, lane: NodeId, item: NodeId) {
         let entry = self.by_owner.entry(lane).or_default();
         entry.items.push_back(item);
-        self.queued += 1;
+        self.places += 1;
         if !entry.has_turn {
             entry.has_turn = true;
             self.turns.push_back(lane);
@@ -43,7 +49,7 @@ impl Lanes {
                 self.by_owner.remove(&lane);
             }
             if let Some(item) = item {
-                self.queued -= 1;
+                self.places -= 1;
                 return Some((lane, item));
             }
         }
@@ -68,7 +74,44 @@ impl Lanes {
         !self.by_owner.contains_key(&lane)
     }
 
+    /// Items that wait.
     pub(super) fn queued(&self) -> usize {
-        self.queued
+        self.places.saturating_sub(self.vacant)
+    }
+
+    /// Places, and how many of them are empty.
+    pub(super) fn places(&self) -> (usize, usize) {
+        (self.places, self.vacant)
+    }
+
+    /// A node that was in it is no more.
+    pub(super) fn vacated(&mut self) {
+        self.vacant += 1;
+    }
+
+    /// The place just taken out was empty.
+    pub(super) fn skipped(&mut self) {
+        self.vacant = self.vacant.saturating_sub(1);
+    }
+
+    pub(super) fn has_many_vacancies(&self) -> bool {
+        self.vacant > VACANCIES.max(self.queued())
+    }
+
+    /// Keeps the places of which `keep` says so; those that go were empty. Returns the lanes that are idle now.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(NodeId) -> bool) -> Vec<NodeId> {
+        self.places = 0;
+        self.vacant = 0;
+        let mut idle = Vec::new();
+        self.by_owner.retain(|&lane, entry| {
+            entry.items.retain(|&item| keep(item));
+            self.places += entry.items.len();
+            let in_use = !entry.items.is_empty() || entry.in_flight > 0;
+            if !in_use {
+                idle.push(lane);
+            }
+            in_use
+        });
+        idle
     }
 }

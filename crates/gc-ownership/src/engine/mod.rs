@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use gc_types::{Effect, EffectId, Event, Reason, Request, ResourceId, ResourceVersion, Timestamp, Uid};
 
+use smallvec::SmallVec;
+
 use crate::graph::{EdgeFlag, Flag, Graph, NONE, NodeId, ResourceIndex};
 use absent::AbsentOwners;
 use lanes::Lanes;
@@ -46,10 +48,13 @@ enum Context {
     Note,
 }
 
+/// The lanes that a request holds up.
+type HeldLanes = SmallVec<[NodeId; 1]>;
+
 #[derive(Clone, Debug)]
 struct InFlight {
     context: Context,
-    lane: Option<NodeId>,
+    lanes: HeldLanes,
 }
 
 /// An effect that has not been handed out yet.
@@ -58,7 +63,7 @@ struct Wanted {
     request: Request,
     reason: Reason,
     context: Context,
-    lane: Option<NodeId>,
+    lanes: HeldLanes,
 }
 
 /// What happens at a time.
@@ -96,13 +101,13 @@ pub struct Engine {
     started: bool,
     pub(crate) graph: Graph,
     lanes: Lanes,
-    /// The lane whose item is being looked at.
-    turn: Option<NodeId>,
     /// Which kind of work comes next.
     rotation: u8,
     /// What the last turn wanted.
     ready: VecDeque<Wanted>,
-    look_queue: VecDeque<Identity>,
+    /// Claims to be looked at, by their place.
+    look_queue: BTreeMap<u64, Identity>,
+    next_look: u64,
     barrier_queue: VecDeque<BarrierKey>,
     in_flight: BTreeMap<EffectId, InFlight>,
     next_effect: u64,
@@ -135,10 +140,10 @@ impl Engine {
             started: false,
             graph: Graph::new(),
             lanes: Lanes::default(),
-            turn: None,
             rotation: 0,
             ready: VecDeque::new(),
-            look_queue: VecDeque::new(),
+            look_queue: BTreeMap::new(),
+            next_look: 0,
             barrier_queue: VecDeque::new(),
             in_flight: BTreeMap::new(),
             next_effect: 0,
@@ -231,7 +236,7 @@ impl Engine {
     fn launch(&mut self, wanted: Wanted) -> Effect {
         let id = EffectId(self.next_effect);
         self.next_effect += 1;
-        self.in_flight.insert(id, InFlight { context: wanted.context, lane: wanted.lane });
+        self.in_flight.insert(id, InFlight { context: wanted.context, lanes: wanted.lanes });
         Effect { id, request: wanted.request, reason: wanted.reason }
     }
 
@@ -240,9 +245,9 @@ impl Engine {
         for _ in 0..3 {
             self.rotation = (self.rotation + 1) % 3;
             let taken = match self.rotation {
-                0 => self.look_queue.pop_front().map(|identity| self.look(identity)),
+                0 => self.look_queue.pop_first().map(|(_, identity)| self.look(identity)),
                 1 => self.barrier_queue.pop_front().map(|key| self.make_barrier(key)),
-                _ => self.lanes.pop().map(|(lane, node)| self.take_item(lane, node)),
+                _ => self.next_item().map(|(lane, node)| self.take_item(lane, node)),
             };
             if taken.is_some() {
                 return true;
@@ -251,16 +256,20 @@ impl Engine {
         false
     }
 
-    fn take_item(&mut self, lane: NodeId, node: NodeId) {
-        self.turn = Some(lane);
-        let before = self.ready.len();
-        self.evaluate(node);
-        self.turn = None;
-        for wanted in self.ready.iter().skip(before) {
-            if let Some(lane) = wanted.lane {
-                self.lanes.started(lane);
+    /// The next item that is still there.
+    fn next_item(&mut self) -> Option<(NodeId, NodeId)> {
+        while let Some((lane, node)) = self.lanes.pop() {
+            if self.graph.has(node, Flag::QUEUED) {
+                return Some((lane, node));
             }
+            self.lanes.skipped();
+            self.lane_drained(lane);
         }
+        None
+    }
+
+    fn take_item(&mut self, lane: NodeId, node: NodeId) {
+        self.evaluate(node);
         if node != lane {
             self.lane_drained(lane);
         }
@@ -272,13 +281,16 @@ impl Engine {
             return;
         }
         self.graph.set(node, Flag::QUEUED, true);
-        // A waiting owner comes after its dependents; everything else waits with its siblings.
-        let lane = if self.graph.has(node, Flag::WAITING) {
-            node
-        } else {
-            self.graph.edges_of(node).next().map_or(node, |edge| self.graph.owner(edge))
-        };
+        let lane = self.lanes_of(node).next().unwrap_or(node);
         self.lanes.push(lane, node);
+    }
+
+    /// The lanes that a node belongs to: a waiting owner comes after its dependents; everything else waits with its
+    /// siblings, in the lane of its first owner, and holds up all its owners while a request about it is in flight.
+    fn lanes_of(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
+        let alone = self.graph.has(node, Flag::WAITING) || !self.graph.has_references(node);
+        let owners = self.graph.edges_of(node).filter(move |_| !alone).map(|edge| self.graph.owner(edge));
+        alone.then_some(node).into_iter().chain(owners)
     }
 
     fn enqueue_dependents(&mut self, owner: NodeId) {
@@ -395,6 +407,14 @@ impl Engine {
             if !self.graph.has(*node, Flag::OBSERVED) {
                 broken.push(format!("node {node} is in a table and not there"));
             }
+        }
+        let queued = self.graph.slots().filter(|&node| self.graph.has(node, Flag::QUEUED)).count();
+        if queued != self.lanes.queued() || self.lanes.has_many_vacancies() {
+            broken.push(format!("{queued} nodes wait for a turn, the queue says {:?}", self.lanes.places()));
+        }
+        if self.look_queue.len() > self.verifications.len() || self.barrier_queue.len() > self.barriers.len()
+        {
+            broken.push("more looks or barriers are queued than are wanted".to_owned());
         }
         for identity in self.verifications.keys() {
             if !self.graph.is_live(identity.owner) {

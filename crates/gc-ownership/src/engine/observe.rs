@@ -28,7 +28,7 @@ impl Engine {
         let Some(resource) = self.graph.resources.withdraw(id) else { return };
         for node in self.graph.slots() {
             if self.graph.has(node, Flag::OBSERVED) && self.graph.resource(node) == resource {
-                self.depart(node, Departure::Unserved);
+                self.depart(node, Departure::Unproven);
             }
         }
         self.wake_held(resource, None);
@@ -71,36 +71,49 @@ impl Engine {
     pub(super) fn synced(&mut self, id: ResourceId, version: ResourceVersion) {
         let Some(resource) = self.graph.resources.index(id) else { return };
         let Some(state) = self.graph.resources.get_mut(resource) else { return };
-        let (was_listing, parity, before) = (state.listing, state.parity, state.progress);
+        let (was_listing, parity, told) = (state.listing, state.parity, state.told.max(state.answered));
         state.listing = false;
         state.synced = true;
         state.ever_synced = true;
-        let comparable = state.info.comparable_versions;
+        let comparable = state.info.comparable_versions && version != ResourceVersion::UNKNOWN;
         if was_listing {
             for node in self.graph.slots() {
                 if self.graph.has(node, Flag::OBSERVED)
                     && self.graph.resource(node) == resource
                     && self.graph.has(node, Flag::PARITY) != parity
                 {
-                    self.depart(node, Departure::Removed(ResourceVersion::UNKNOWN));
+                    // A list that is older than the object, or than what was told, does not prove it gone.
+                    let proves = !comparable || version >= told.max(self.graph.version(node));
+                    self.depart(
+                        node,
+                        if proves {
+                            Departure::Removed(ResourceVersion::UNKNOWN)
+                        } else {
+                            Departure::Unproven
+                        },
+                    );
                 }
             }
         }
-        if comparable && version != ResourceVersion::UNKNOWN && version < before {
-            self.history_went_back(version);
+        if comparable && version < told {
+            self.graph.resources.went_back(resource, told);
+            self.history_went_back();
         }
         if comparable {
             self.progressed(resource, version);
         }
     }
 
-    /// A list older than what was already told: the server was restored from a backup. What was proven by the
-    /// history that is no more has to be proven again.
-    fn history_went_back(&mut self, version: ResourceVersion) {
+    /// A list older than what was already told: the server was restored from a backup, or it is behind. What was
+    /// proven by a history that may be no more has to be proven again: absence by live looks, progress by new lists,
+    /// changes and barriers. Each resource finds out by its own lists (`told` stays), as each may have been answered
+    /// by another server.
+    fn history_went_back(&mut self) {
         for state in self.graph.resources.iter_mut().filter(|state| state.info.comparable_versions) {
-            state.progress = state.progress.min(version);
+            state.progress = ResourceVersion::UNKNOWN;
         }
         self.barriers.retain(|_, barrier| barrier.in_flight);
+        self.doubt_marks();
         self.doubt_absence();
     }
 
@@ -153,9 +166,12 @@ impl Engine {
 
     pub(super) fn observed(&mut self, object: &ObservedObject, source: Source) {
         let Some(resource) = self.graph.resources.index(object.key.resource) else { return };
-        let Some(state) = self.graph.resources.get(resource) else { return };
+        let Some(state) = self.graph.resources.get_mut(resource) else { return };
         if !state.served {
             return;
+        }
+        if source == Source::Answer {
+            state.answered = state.answered.max(object.resource_version);
         }
         let (listing, parity, comparable, synced) =
             (state.listing, state.parity, state.info.comparable_versions, state.synced);
@@ -331,7 +347,39 @@ impl Engine {
             self.enqueue_dependents(node);
         } else {
             self.release_claims(node);
-            self.graph.prune(node);
+            self.prune(node);
+        }
+    }
+
+    /// Forgets a node that is not there and that nobody refers to. Its place in the queue is empty from then on.
+    pub(super) fn prune(&mut self, node: NodeId) {
+        let queued = self.graph.has(node, Flag::QUEUED);
+        if self.graph.prune(node) && queued {
+            self.lanes.vacated();
+            if self.lanes.has_many_vacancies() {
+                self.close_ranks();
+            }
+        }
+    }
+
+    /// Takes the empty places out of the queue.
+    fn close_ranks(&mut self) {
+        let graph = &mut self.graph;
+        let mut kept = Vec::new();
+        // The number of a node that went may be another's now: the first place is the one that counts.
+        let idle = self.lanes.retain(|node| {
+            let queued = graph.has(node, Flag::QUEUED);
+            if queued {
+                graph.set(node, Flag::QUEUED, false);
+                kept.push(node);
+            }
+            queued
+        });
+        for node in kept {
+            self.graph.set(node, Flag::QUEUED, true);
+        }
+        for lane in idle {
+            self.lane_drained(lane);
         }
     }
 }

@@ -19,7 +19,7 @@ impl Engine {
             Context::Barrier(key) => self.barrier_done(effect.0, &key, &outcome),
             Context::Note => {}
         }
-        if let Some(lane) = flight.lane {
+        for lane in flight.lanes {
             self.lanes.finished(lane);
             self.lane_drained(lane);
         }

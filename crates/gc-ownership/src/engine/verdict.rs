@@ -7,7 +7,7 @@ use gc_types::{
 use smallvec::SmallVec;
 
 use super::virtual_nodes::Finding;
-use super::{Action, Context, Engine, Wanted};
+use super::{Action, Context, Engine, HeldLanes, Wanted};
 use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NodeId, Target, api_version};
 
 /// What a reference amounts to.
@@ -130,7 +130,7 @@ impl Engine {
             .collect()
     }
 
-    /// What a reference to where its owner is, or was, amounts to; `None` if it leads elsewhere.
+    /// What a reference to where its owner is, or was, amounts to; `None` if it leads elsewhere, or only a look tells.
     pub(super) fn seen_class(&self, edge: EdgeId) -> Option<Class> {
         if !self.graph.matches(edge) && !self.graph.matched_before_its_kind_went(edge) {
             return None;
@@ -155,6 +155,12 @@ impl Engine {
         } else if deletion.deleting && deletion.foreground && self.finishing.contains(&owner) {
             // It may have stopped waiting already, and live on held by others' finalizers.
             Class::Unverified
+        } else if deletion.deleting
+            && deletion.foreground
+            && self.graph.resources.is_behind(self.graph.resource(owner))
+        {
+            // It was told so anew by a list that is behind: it may not wait any more.
+            return None;
         } else if deletion.deleting && deletion.foreground {
             Class::Waiting(Evidence::Waiting { owner: self.graph.uid(owner), resource_version })
         } else {
@@ -294,7 +300,11 @@ impl Engine {
     pub(super) fn want(&mut self, node: NodeId, request: Request, reason: Reason, action: Action) {
         self.graph.set(node, Flag::IN_FLIGHT, true);
         let context = Context::Item(self.graph.uid(node), action, self.graph.version(node));
-        self.ready.push_back(Wanted { request, reason, context, lane: self.turn });
+        let lanes: HeldLanes = self.lanes_of(node).collect();
+        for &lane in &lanes {
+            self.lanes.started(lane);
+        }
+        self.ready.push_back(Wanted { request, reason, context, lanes });
     }
 
     /// One Kubernetes Event per wrong reference (10.2, R-13), once the owner was seen elsewhere.
@@ -320,7 +330,7 @@ impl Engine {
                     evidence: vec![Evidence::Lives { owner: self.graph.uid(owner) }],
                 },
                 context: Context::Note,
-                lane: None,
+                lanes: HeldLanes::new(),
             });
         }
     }

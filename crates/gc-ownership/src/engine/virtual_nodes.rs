@@ -7,7 +7,7 @@ use gc_types::{Evidence, ObjectKey, Outcome, Reason, Request, Timestamp, Verdict
 
 use super::absent::Claim;
 use super::retry::backoff;
-use super::{Context, Engine, Timer, Wanted};
+use super::{Context, Engine, HeldLanes, Timer, Wanted};
 use crate::graph::{EdgeId, Flag, NONE, NodeId, ResourceIndex, Target};
 
 /// A place at which an owner is claimed to be.
@@ -48,7 +48,8 @@ enum NextLook {
     Never,
     /// A timer runs until then.
     At(Timestamp),
-    Queued,
+    /// It has this place in the queue.
+    Queued(u64),
     InFlight,
 }
 
@@ -118,21 +119,22 @@ impl Engine {
     /// The timer of a look ran out.
     pub(super) fn look_due(&mut self, identity: Identity) {
         let Some(verification) = self.verifications.get_mut(&identity) else { return };
-        verification.next = NextLook::Queued;
-        self.look_queue.push_back(identity);
+        let place = self.next_look;
+        self.next_look += 1;
+        verification.next = NextLook::Queued(place);
+        self.look_queue.insert(place, identity);
     }
 
     /// It is time to look: if anybody still claims it and the owner was not seen there meanwhile.
     pub(super) fn look(&mut self, identity: Identity) {
-        if self.verifications.get(&identity).is_none_or(|claim| claim.next != NextLook::Queued) {
-            return;
-        }
-        let used = self.graph.dependents_of(identity.owner).any(|edge| {
-            self.makes_claim(edge, &identity)
-                && !(self.graph.has(identity.owner, Flag::OBSERVED) && self.graph.matches(edge))
-        });
+        let used = self
+            .graph
+            .dependents_of(identity.owner)
+            .any(|edge| self.makes_claim(edge, &identity) && self.seen_class(edge).is_none());
         if !used {
             self.verifications.remove(&identity);
+            // Who still asks is told by what was seen meanwhile.
+            self.enqueue_claimants(&identity);
             return;
         }
         if let Some(verification) = self.verifications.get_mut(&identity) {
@@ -157,7 +159,7 @@ impl Engine {
                 evidence: Vec::new(),
             },
             context: Context::Look(identity, uid),
-            lane: None,
+            lanes: HeldLanes::new(),
         });
     }
 
@@ -248,8 +250,14 @@ impl Engine {
     }
 
     fn forget_claim(&mut self, identity: &Identity) {
-        if let Some(Verification { next: NextLook::At(due), .. }) = self.verifications.remove(identity) {
-            self.timers.remove(&(due, Timer::Look(identity.clone())));
+        match self.verifications.remove(identity).map(|claim| claim.next) {
+            Some(NextLook::At(due)) => {
+                self.timers.remove(&(due, Timer::Look(identity.clone())));
+            }
+            Some(NextLook::Queued(place)) => {
+                self.look_queue.remove(&place);
+            }
+            Some(NextLook::Never | NextLook::InFlight) | None => {}
         }
     }
 
@@ -269,7 +277,7 @@ impl Engine {
             };
             self.absent.remember(claim, self.now);
         }
-        self.graph.prune(owner);
+        self.prune(owner);
     }
 
     pub(super) fn release_claims(&mut self, owner: NodeId) {
@@ -294,6 +302,7 @@ impl Engine {
     pub(super) fn doubt_absence(&mut self) {
         self.absent.clear();
         self.timers.retain(|(_, timer)| !matches!(timer, Timer::Look(_)));
+        self.look_queue.clear();
         // Who waited for a look has to ask again, also where the owner is known at another place.
         for identity in std::mem::take(&mut self.verifications).keys() {
             self.enqueue_claimants(identity);

@@ -6,7 +6,7 @@ use gc_types::{
 use std::sync::Arc;
 
 use super::retry::backoff;
-use super::{Action, Context, Engine, Timer, Wanted};
+use super::{Action, Context, Engine, HeldLanes, Timer, Wanted};
 use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NONE, NodeId, ResourceIndex, Unlinked};
 
 /// An owner that is marked for deletion and carries `foregroundDeletion` or `orphan`.
@@ -336,7 +336,23 @@ impl Engine {
         let request =
             Request::Barrier { resource: self.graph.resource_id(key.0), namespace: key.1.clone(), at_least };
         let reason = Reason { verdict: Verdict::CatchUp, owners: Vec::new(), evidence: Vec::new() };
-        self.ready.push_back(Wanted { request, reason, context: Context::Barrier(key), lane: None });
+        self.ready.push_back(Wanted {
+            request,
+            reason,
+            context: Context::Barrier(key),
+            lanes: HeldLanes::new(),
+        });
+    }
+
+    /// History went backwards: barriers made until now prove nothing about it, and whoever waits asks again.
+    pub(super) fn doubt_marks(&mut self) {
+        let next_effect = self.next_effect;
+        for waiting in self.waiting.values_mut() {
+            waiting.mark_effect = next_effect;
+        }
+        for node in self.waiting.keys().copied().collect::<Vec<_>>() {
+            self.enqueue(node);
+        }
     }
 
     /// The answer to a barrier.
@@ -377,6 +393,7 @@ impl Engine {
     /// A resource has told everything up to a version.
     pub(super) fn progressed(&mut self, resource: ResourceIndex, version: ResourceVersion) {
         let Some(state) = self.graph.resources.get_mut(resource) else { return };
+        state.told = state.told.max(version);
         if version > state.progress {
             state.progress = version;
             if !self.held.is_empty() {

@@ -540,7 +540,7 @@ impl Graph {
                 node.version = u64::try_from(milliseconds).unwrap_or_default();
                 node.flags |= Flag::GONE.0 | Flag::GONE_BY_READ.0;
             }
-            Departure::Unserved => self.forget_place(id),
+            Departure::Unproven => self.forget_place(id),
         }
         unlinked
     }
@@ -711,8 +711,8 @@ pub(crate) enum Departure {
     Removed(ResourceVersion),
     /// A live read proved it absent at this time (milliseconds since the epoch).
     ReadAbsent(i64),
-    /// Its resource is no longer served, which proves nothing.
-    Unserved,
+    /// Its resource is no longer served, or a list that is behind does not have it: which proves nothing.
+    Unproven,
 }
 
 /// Walks over references.

@@ -30,6 +30,13 @@ pub(crate) struct Resource {
     pub(crate) progress: ResourceVersion,
     /// So many of its objects are known.
     pub(crate) objects: usize,
+    /// The newest version that was ever delivered. A list that is older comes from a server that was put back, or
+    /// from one that is behind: what it lacks may well be there.
+    pub(crate) told: ResourceVersion,
+    /// The newest version that the answer to a request had.
+    pub(crate) answered: ResourceVersion,
+    /// What was told before a list that was older.
+    pub(crate) behind_until: ResourceVersion,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -61,6 +68,9 @@ impl Resources {
                 parity: false,
                 progress: ResourceVersion::UNKNOWN,
                 objects: 0,
+                told: ResourceVersion::UNKNOWN,
+                answered: ResourceVersion::UNKNOWN,
+                behind_until: ResourceVersion::UNKNOWN,
             });
             index
         };
@@ -76,6 +86,9 @@ impl Resources {
         resource.listing = false;
         resource.ever_synced = false;
         resource.progress = ResourceVersion::UNKNOWN;
+        resource.told = ResourceVersion::UNKNOWN;
+        resource.answered = ResourceVersion::UNKNOWN;
+        resource.behind_until = ResourceVersion::UNKNOWN;
         self.index_kinds();
         Some(index)
     }
@@ -122,6 +135,19 @@ impl Resources {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Resource> {
         self.list.iter_mut()
+    }
+
+    /// Whether the last list was older than what had been told before, and the watch has not come so far again.
+    pub(crate) fn is_behind(&self, index: ResourceIndex) -> bool {
+        self.get(index).is_some_and(|state| state.progress < state.behind_until)
+    }
+
+    /// A list of it was older than this, which had been told before.
+    pub(crate) fn went_back(&mut self, index: ResourceIndex, told: ResourceVersion) {
+        if let Some(state) = self.get_mut(index) {
+            state.told = told;
+            state.behind_until = told;
+        }
     }
 
     pub(crate) fn is_namespaced(&self, index: ResourceIndex) -> bool {

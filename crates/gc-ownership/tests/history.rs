@@ -1,0 +1,440 @@
+//! What the engine makes of a history that goes backwards (a restored backup, a list from a cache that is behind), of
+//! barriers that overtake watches, of queues whose objects go away, and of events that make no sense at all. Most of
+//! these were found by the simulator; each is a short story here.
+#![allow(clippy::unwrap_used, missing_docs, reason = "tests may panic")]
+
+mod support;
+
+use gc_ownership::model::Model;
+use gc_ownership::{Config, Engine};
+use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
+use gc_types::{
+    DeletionState, Effect, EffectId, Event, ObjectKey, ObservedObject, Outcome, Request, ResourceId,
+    ResourceVersion, Timestamp, Uid,
+};
+use proptest::prelude::*;
+use support::{Bench, KINDS, LONG, info, key, object, owner, resource, show_request};
+
+/// Lists a kind from another state of the server than the present one.
+fn sync_from(bench: &mut Bench, kind: &str, state: &Model) {
+    let present = std::mem::replace(&mut bench.model, state.clone());
+    bench.sync(kind);
+    bench.model = present;
+}
+
+fn deletions(bench: &mut Bench) -> Vec<String> {
+    bench.take_log().into_iter().filter(|line| !line.starts_with("read")).collect()
+}
+
+#[test]
+fn two_lists_that_are_behind_remove_no_owner() {
+    let mut bench = Bench::new();
+    bench.add("ConfigMap/other@n", &[]);
+    let behind = bench.model.clone();
+    bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+    // The second is not older than what the first one left, but older than what was told of its own resource.
+    sync_from(&mut bench, "Pod", &behind);
+    sync_from(&mut bench, "Secret", &behind);
+    bench.sync("Pod");
+    bench.run_for(1_000);
+    assert_eq!(deletions(&mut bench), Vec::<String>::new());
+    assert_eq!(bench.world(), ["Pod/p@n[a]", "ConfigMap/other@n", "Secret/a@n"]);
+    // The watch tells it again; then it really goes.
+    bench.sync("Secret");
+    bench.take_log();
+    bench.delete("Secret/a@n", Background).run_for(1_000);
+    assert_eq!(bench.take_log(), ["delete Pod/p@n Background"]);
+}
+
+#[test]
+fn a_list_does_not_remove_an_object_that_is_newer() {
+    let mut bench = Bench::new();
+    bench.add("ConfigMap/other@n", &[]);
+    let behind = bench.model.clone();
+    bench.add("Pod/p@n", &["Secret/a"]);
+    bench.engine.handle(Event::Stale(resource("Secret")));
+    // Known although the watch of its resource has not come so far.
+    bench.add("Secret/a@n", &[]).drain();
+    sync_from(&mut bench, "Secret", &behind);
+    bench.run_for(1_000);
+    assert_eq!(deletions(&mut bench), Vec::<String>::new());
+    assert_eq!(bench.engine.stats().virtual_owners, 1);
+}
+
+#[test]
+fn progress_of_a_history_that_is_no_more_ends_no_waiting() {
+    let mut bench = Bench::new();
+    bench.log_barriers = true;
+    bench.add("Secret/a@n", &[]).drain();
+    let backup = bench.model.clone();
+    for name in ["x", "y", "z"] {
+        bench.add(&format!("Pod/{name}@n"), &[]);
+    }
+    bench.drain();
+    // Told up to version 4; the server is put back to version 1, and goes another way.
+    bench.model = backup;
+    bench.sync("Pod");
+    bench.sync("Secret");
+    bench.lag("Pod");
+    bench.take_log();
+    bench.add("Pod/p@n", &["Secret/a!"]).delete("Secret/a@n", Foreground).run_for(1_000);
+    let log = bench.take_log();
+    let barrier = log.iter().position(|line| line == "barrier pods n").unwrap();
+    let deleted = log.iter().position(|line| line == "delete Pod/p@n Background").unwrap();
+    assert!(barrier < deleted, "{log:#?}");
+    assert!(!log.contains(&"unfinalize Secret/a@n foregroundDeletion".to_owned()), "{log:#?}");
+    bench.catch_up("Pod");
+    bench.run_for(1_000);
+    assert_eq!(bench.world(), Vec::<String>::new());
+}
+
+/// Performs what is wanted; a DELETE is answered as the real adapter does, without the object.
+fn drain_plainly(bench: &mut Bench) {
+    while let Some(effect) = bench.engine.poll_effect() {
+        let Request::Delete { .. } = effect.request else {
+            bench.perform(&effect);
+            continue;
+        };
+        bench.log.push(show_request(&effect.request));
+        for event in bench.model.answer(&effect.request).events {
+            bench.tell(event);
+        }
+        bench.tell(Event::Done(effect.id, Outcome::Applied(None)));
+    }
+}
+
+#[test]
+fn what_a_barrier_found_counts_as_seen() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]);
+    bench.add("Pod/p@n", &["Secret/a!"]);
+    bench.add("ConfigMap/c@n", &["Pod/p!"]);
+    drain_plainly(&mut bench);
+    bench.lag("Pod");
+    bench.lag("ConfigMap");
+    bench.delete("Secret/a@n", Foreground);
+    drain_plainly(&mut bench);
+    assert_eq!(bench.take_log(), ["delete Pod/p@n Foreground"]);
+    // The list of a barrier tells of the mark before the watch does, which then has nothing newer to tell.
+    let marked = bench.model.get(&key("Pod/p@n")).unwrap().clone();
+    bench.tell(Event::Found(marked));
+    drain_plainly(&mut bench);
+    bench.catch_up("Pod");
+    bench.catch_up("ConfigMap");
+    drain_plainly(&mut bench);
+    assert_eq!(
+        bench.take_log(),
+        [
+            "delete ConfigMap/c@n Background",
+            "unfinalize Pod/p@n foregroundDeletion",
+            "unfinalize Secret/a@n foregroundDeletion"
+        ]
+    );
+    assert_eq!(bench.world(), Vec::<String>::new());
+}
+
+#[test]
+fn a_barrier_does_not_bring_back_what_the_watch_saw_go() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a!"]).drain();
+    let found = bench.model.get(&key("Pod/p@n")).unwrap().clone();
+    bench.delete("Pod/p@n", Background);
+    bench.tell(Event::Found(found.clone()));
+    assert_eq!(bench.engine.stats().objects, 1);
+    // Also not for an owner that waits for it.
+    bench.script("unfinalize Secret/a@n foregroundDeletion", &[support::refused()]);
+    bench.delete("Secret/a@n", Foreground);
+    bench.tell(Event::Found(found));
+    assert_eq!(bench.engine.stats().objects, 1);
+    bench.run_for(LONG);
+    assert_eq!(bench.world(), Vec::<String>::new());
+}
+
+#[test]
+fn the_same_version_with_other_content_is_believed_of_a_list() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("Secret/b@n", &[]);
+    let backup = bench.model.clone();
+    bench.add("Pod/p@n", &["Secret/a"]).drain();
+    // The server is put back, and the same revision is used for something else.
+    bench.model = backup;
+    bench.model.put(object("Pod/p@n", &["Secret/b"]));
+    bench.sync("Pod");
+    bench.sync("Secret");
+    bench.run_for(1_000).take_log();
+    bench.delete("Secret/b@n", Background).run_for(1_000);
+    assert_eq!(deletions(&mut bench), ["delete Pod/p@n Background"]);
+}
+
+#[test]
+fn what_was_granted_before_a_backup_is_asked_for_again() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add_held("Pod/p@n", &["Secret/a"]).delete("Secret/a@n", Background);
+    let backup = bench.model.clone();
+    bench.lag("Pod");
+    drain_plainly(&mut bench);
+    assert_eq!(bench.take_log(), ["delete Pod/p@n Background"]);
+    bench.lagging.clear();
+    bench.model = backup;
+    bench.sync("Pod");
+    bench.run_for(1_000);
+    assert_eq!(deletions(&mut bench), ["delete Pod/p@n Background"]);
+}
+
+#[test]
+fn owners_that_nobody_saw_are_looked_up_again_when_history_goes_back() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("ConfigMap/x@n", &[]);
+    let behind = bench.model.clone();
+    bench.add("ConfigMap/y@n", &[]);
+    // One was never seen; one is known at another place than the reference says. Both are about to be looked up.
+    bench.add("Pod/p@n", &["Secret/gone"]).add("Pod/q@n", &["Secret/other=a"]).drain();
+    assert_eq!(bench.take_log(), Vec::<String>::new());
+    sync_from(&mut bench, "ConfigMap", &behind);
+    bench.run_for(1_000);
+    let mut log = bench.take_log();
+    log.retain(|line| !line.starts_with("note"));
+    log.sort();
+    assert_eq!(
+        log,
+        [
+            "delete Pod/p@n Background",
+            "delete Pod/q@n Background",
+            "read Secret/gone@n",
+            "read Secret/other@n"
+        ]
+    );
+}
+
+#[test]
+fn queues_stay_bounded_while_objects_come_and_go_and_nothing_is_answered() {
+    let mut bench = Bench::with(Config { effects_in_flight: 1, ..Config::default() });
+    bench.unchecked = true;
+    bench.add("Secret/a@n", &[]).add("Pod/first@n", &["Secret/a"]).drain();
+    bench.delete("Secret/a@n", Background);
+    let first = bench.engine.poll_effect().unwrap();
+    for round in 0..20_000 {
+        // Its owner was never seen, so it gets a turn that does not come; then it goes.
+        let name = format!("Pod/p{round}@n");
+        bench.add(&name, &[&format!("Secret/s{}", round % 7)]);
+        assert_eq!(bench.engine.poll_effect(), None);
+        let removed = bench.model.force_remove(&key(&name)).unwrap();
+        bench.tell(removed);
+        if round % 1_000 == 0 {
+            bench.now += 60;
+            bench.engine.handle(Event::Tick(Timestamp(bench.now)));
+            assert_eq!(bench.engine.verify(), Vec::<String>::new(), "after {round}");
+        }
+    }
+    assert_eq!(bench.engine.verify(), Vec::<String>::new());
+    let stats = bench.engine.stats();
+    assert!(stats.queued <= stats.objects + stats.virtual_owners, "{stats:?}");
+    bench.perform(&first);
+    bench.run_for(LONG);
+    assert_eq!(bench.world(), Vec::<String>::new());
+    assert_eq!(bench.engine.stats().queued, 0);
+}
+
+#[test]
+fn an_orphaning_owner_is_done_once_after_a_list_that_is_behind() {
+    let mut bench = Bench::new();
+    bench.add("ConfigMap/x@n", &[]).add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+    let behind = bench.model.clone();
+    bench.add_held("Secret/b@n", &[]).delete("Secret/a@n", Orphan).drain();
+    assert_eq!(bench.take_log(), ["owners Pod/p@n []", "unfinalize Secret/a@n orphan"]);
+    sync_from(&mut bench, "Secret", &behind);
+    sync_from(&mut bench, "Pod", &behind);
+    bench.run_for(1_000);
+    assert_eq!(deletions(&mut bench), Vec::<String>::new());
+    assert_eq!(bench.world(), ["Pod/p@n", "ConfigMap/x@n", "Secret/b@n"]);
+}
+
+#[test]
+fn a_waiting_owner_that_a_list_brings_back_is_looked_up() {
+    let mut bench = Bench::new();
+    bench.add_held("Secret/b@n", &[]).delete("Secret/b@n", Foreground);
+    let behind = bench.model.clone();
+    bench.drain();
+    assert_eq!(bench.take_log(), ["unfinalize Secret/b@n foregroundDeletion"]);
+    // It does not wait any more, and lives as long as the finalizer of others holds it.
+    sync_from(&mut bench, "Secret", &behind);
+    bench.add("Pod/p@n", &["Secret/b"]).run_for(1_000);
+    let log = bench.take_log();
+    assert!(log.contains(&"read Secret/b@n".to_owned()), "{log:#?}");
+    assert_eq!(bench.world(), ["Pod/p@n[b]", "-Secret/b@n"]);
+}
+
+#[test]
+fn a_request_holds_up_every_owner_of_its_object() {
+    let mut bench = Bench::new();
+    bench
+        .add("Secret/x@n", &[])
+        .add_held("Secret/b@n", &[])
+        .add("Pod/p@n", &["Secret/x", "Secret/b"])
+        .drain();
+    bench.delete("Secret/b@n", Foreground);
+    let effects: Vec<Effect> = std::iter::from_fn(|| bench.engine.poll_effect()).collect();
+    let shown: Vec<String> = effects.iter().map(|effect| show_request(&effect.request)).collect();
+    assert_eq!(shown, ["owners Pod/p@n [x]"]);
+    for effect in &effects {
+        bench.perform(effect);
+    }
+    bench.run_for(1_000);
+    assert_eq!(bench.take_log(), ["owners Pod/p@n [x]", "unfinalize Secret/b@n foregroundDeletion"]);
+}
+
+// ---- events in nonsensical order ----
+
+/// An event without rhyme or reason; effects are picked from those that were made.
+#[derive(Clone, Debug)]
+enum Odd {
+    Served(usize, bool, bool),
+    Gone(u32),
+    Discovered,
+    ListStarted(u32),
+    Synced(u32, u64),
+    Progress(u32, u64),
+    Stale(u32),
+    Observed(ObservedObject),
+    Found(ObservedObject),
+    Removed(ObjectKey, Uid, u64),
+    Done(u64, Outcome),
+    Tick(i64),
+    Poll(usize),
+}
+
+fn odd_key() -> impl Strategy<Value = ObjectKey> {
+    // Resource 9 was never announced.
+    let resource = prop_oneof![8 => 0..7_u32, 1 => Just(9_u32)];
+    (resource, prop_oneof!["", "m", "n"], "[ab]").prop_map(|(resource, namespace, name)| ObjectKey {
+        resource: ResourceId(resource),
+        namespace: namespace.into(),
+        name: name.into(),
+    })
+}
+
+fn odd_uid() -> impl Strategy<Value = Uid> {
+    prop_oneof![
+        (0..5_u8).prop_map(|number| Uid::from_uuid([number; 16])),
+        prop_oneof!["", "a", "b"].prop_map(|text| Uid::new(&text)),
+    ]
+}
+
+fn odd_object() -> impl Strategy<Value = ObservedObject> {
+    let kinds = prop_oneof!["Pod", "Secret", "Node", "Deployment", "Nonsense", ""];
+    let reference = (kinds, "[ab]", odd_uid(), any::<Option<bool>>(), any::<bool>());
+    (
+        odd_key(),
+        odd_uid(),
+        0..8_u64,
+        proptest::collection::vec(reference, 0..4),
+        any::<(bool, bool, bool, bool)>(),
+    )
+        .prop_map(
+            |(key, uid, version, references, (deleting, foreground, orphan, foreign_finalizers))| {
+                let owners = references.into_iter().map(|(kind, name, uid, controller, blocks)| {
+                    let mut reference = owner(&format!("{kind}/{name}"));
+                    reference.coordinates.uid = uid;
+                    reference.controller = controller;
+                    reference.block_owner_deletion = Some(blocks);
+                    reference
+                });
+                ObservedObject {
+                    key,
+                    uid,
+                    resource_version: ResourceVersion(version),
+                    owners: owners.collect(),
+                    deletion: DeletionState { deleting, foreground, orphan, foreign_finalizers },
+                }
+            },
+        )
+}
+
+fn odd_outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        Just(Outcome::Applied(None)),
+        odd_object().prop_map(|object| Outcome::Applied(Some(object))),
+        odd_object().prop_map(Outcome::Found),
+        Just(Outcome::Absent),
+        Just(Outcome::Conflict),
+        Just(Outcome::NotServed),
+        Just(Outcome::Refused { code: 403, message: String::new() }),
+        any::<Option<u64>>()
+            .prop_map(|wait| Outcome::Failed { message: String::new(), retry_after_milliseconds: wait }),
+    ]
+}
+
+fn odd_event() -> impl Strategy<Value = Odd> {
+    let resource = || prop_oneof![8 => 0..7_u32, 1 => Just(9_u32)];
+    prop_oneof![
+        2 => (0..KINDS.len(), any::<bool>(), any::<bool>()).prop_map(|(kind, watched, comparable)| Odd::Served(kind, watched, comparable)),
+        1 => resource().prop_map(Odd::Gone),
+        2 => Just(Odd::Discovered),
+        2 => resource().prop_map(Odd::ListStarted),
+        3 => (resource(), 0..9_u64).prop_map(|(resource, version)| Odd::Synced(resource, version)),
+        2 => (resource(), 0..9_u64).prop_map(|(resource, version)| Odd::Progress(resource, version)),
+        1 => resource().prop_map(Odd::Stale),
+        12 => odd_object().prop_map(Odd::Observed),
+        3 => odd_object().prop_map(Odd::Found),
+        4 => (odd_key(), odd_uid(), 0..9_u64).prop_map(|(key, uid, version)| Odd::Removed(key, uid, version)),
+        8 => (0..64_u64, odd_outcome()).prop_map(|(effect, outcome)| Odd::Done(effect, outcome)),
+        4 => prop_oneof![any::<i64>(), 0..200_000_i64].prop_map(Odd::Tick),
+        8 => (1..6_usize).prop_map(Odd::Poll),
+    ]
+}
+
+fn tell(engine: &mut Engine, made: &mut Vec<Effect>, odd: Odd) {
+    let version = ResourceVersion;
+    let event = match odd {
+        Odd::Served(kind, watched, comparable_versions) => {
+            let mut info = info(KINDS[kind].0);
+            (info.watched, info.comparable_versions) = (watched, comparable_versions);
+            Event::ResourceServed(info)
+        }
+        Odd::Gone(resource) => Event::ResourceGone(ResourceId(resource)),
+        Odd::Discovered => Event::Discovered,
+        Odd::ListStarted(resource) => Event::ListStarted(ResourceId(resource)),
+        Odd::Synced(resource, at) => {
+            Event::Synced { resource: ResourceId(resource), resource_version: version(at) }
+        }
+        Odd::Progress(resource, at) => {
+            Event::Progress { resource: ResourceId(resource), resource_version: version(at) }
+        }
+        Odd::Stale(resource) => Event::Stale(ResourceId(resource)),
+        Odd::Observed(object) => Event::Observed(object),
+        Odd::Found(object) => Event::Found(object),
+        Odd::Removed(key, uid, at) => Event::Removed { key, uid, resource_version: version(at) },
+        Odd::Done(number, outcome) => {
+            // Of those made, mostly; answered twice, or never made, now and then.
+            let index = usize::try_from(number).unwrap_or(0);
+            let id = made.get(index % made.len().max(1)).map_or(EffectId(number), |effect| effect.id);
+            Event::Done(id, outcome)
+        }
+        Odd::Tick(at) => Event::Tick(Timestamp(at)),
+        Odd::Poll(most) => {
+            made.extend((0..most).map_while(|_| engine.poll_effect()));
+            return;
+        }
+    };
+    engine.handle(event);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn events_that_make_no_sense_break_nothing(
+        odd in proptest::collection::vec(odd_event(), 1..120),
+        in_flight in 0..5_usize,
+    ) {
+        let mut engine = Engine::new(Config { effects_in_flight: in_flight, absent_owners: 2, ..Config::default() });
+        let mut made = Vec::new();
+        for odd in odd {
+            tell(&mut engine, &mut made, odd);
+            prop_assert_eq!(engine.verify(), Vec::<String>::new());
+            let stats = engine.stats();
+            prop_assert!(stats.in_flight <= in_flight);
+            prop_assert!(stats.queued <= stats.objects + stats.virtual_owners);
+        }
+    }
+}
