@@ -12,7 +12,6 @@ mod messages;
 mod runtime;
 
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use runtime::{Containerd, Pod, TestImage, unavailable};
