@@ -21,6 +21,7 @@ pub mod discovery;
 mod facts;
 pub mod notes;
 pub mod pacing;
+mod policies;
 pub mod requests;
 mod resources;
 mod retention;
@@ -34,6 +35,7 @@ pub use collector::{
     Collector, CollectorOptions, Engine, NoObserver, Observer, QUEUED_BATCHES, SHUTDOWN_GRACE,
 };
 pub use connection::ApiClient;
+pub use policies::PolicyCollector;
 pub use resources::{ResourceTable, Route, push_segment};
 pub use retention::{
     Clock, NothingOutside, Outside, OutsideAnswer, RetentionCollector, retention_table, system_clock,

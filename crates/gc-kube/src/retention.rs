@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::collector::{Observer, QUEUED_BATCHES, SHUTDOWN_GRACE};
 use crate::connection::ApiClient;
-use crate::facts::{FactsWatcher, list_live};
+use crate::facts::{FactsReader, FactsWatcher, list_live};
 use crate::notes::{EVENT_SOURCE, Notes};
 use crate::pacing::{Pacer, PacingOptions, Signal};
 use crate::requests::{Performed, Performer};
@@ -175,7 +175,8 @@ impl<C: Collecting> RetentionCollector<C> {
         let (sink, observations) = mpsc::channel(QUEUED_BATCHES);
         let mut watches = JoinSet::new();
         for kind in self.collecting.kinds() {
-            watches.spawn(FactsWatcher::new(self.client.clone(), *kind, sink.clone()).run());
+            let reader = Arc::new(FactsReader::new(*kind));
+            watches.spawn(FactsWatcher::new(self.client.clone(), reader, sink.clone()).run());
         }
         drop(sink);
         let table = retention_table();

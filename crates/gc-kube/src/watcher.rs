@@ -30,7 +30,9 @@ use crate::resources::Route;
 use crate::status::{StatusBoard, SyncState};
 use crate::wire::frames::Frames;
 use crate::wire::interner::Interner;
-use crate::wire::metadata::{Encoding, Status, WatchEvent, decode_list, decode_status, decode_watch_event};
+use crate::wire::metadata::{
+    Encoding, Metadata, Status, WatchEvent, decode_list, decode_status, decode_watch_event,
+};
 use crate::wire::protobuf::DecodeError;
 
 /// Objects per page of a list.
@@ -268,8 +270,10 @@ impl Watcher {
                 .map_err(|_| RequestError::Timeout(LIST_TIMEOUT))??;
             let list = decode_list(encoding, &answer.body)?;
             for items in list.items.chunks(BATCH_EVENTS) {
-                let batch =
-                    items.iter().map(|item| Event::Observed(item.observed(id, &mut self.interner))).collect();
+                let mut batch = Batch::with_capacity(items.len());
+                for item in items {
+                    self.observe(item, &mut batch);
+                }
                 self.send(batch).await?;
             }
             if list.continue_token.is_empty() {
@@ -280,6 +284,14 @@ impl Watcher {
             }
             continue_token = list.continue_token.into_owned();
         }
+    }
+
+    /// An object, and what its annotations say.
+    fn observe(&mut self, metadata: &Metadata<'_>, batch: &mut Batch) {
+        let object = metadata.observed(self.route.info.id, &mut self.interner);
+        let marked = metadata.shared_marks().map(|marks| Event::Marked { key: object.key.clone(), marks });
+        batch.push(Event::Observed(object));
+        batch.extend(marked);
     }
 
     async fn synced(&mut self, version: &str) -> Result<(), WatchError> {
@@ -362,7 +374,7 @@ impl Watcher {
             match decode_watch_event(reading.encoding, &frame)? {
                 WatchEvent::Present(metadata) => {
                     reading.reached(&metadata.resource_version);
-                    batch.push(Event::Observed(metadata.observed(id, &mut self.interner)));
+                    self.observe(&metadata, &mut batch);
                 }
                 WatchEvent::Deleted(metadata) => {
                     reading.reached(&metadata.resource_version);

@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gc_types::{
-    Effect, EffectId, Evidence, ObjectKey, Outcome, Reason, Request, ResourceVersion, Timestamp, Uid, Verdict,
+    Change, Effect, EffectId, Evidence, ObjectKey, Outcome, OutsideCall, Reason, Request, ResourceVersion,
+    Timestamp, Uid, Verdict,
 };
 
 use crate::measures::{Measurement, Outbox};
@@ -206,6 +207,8 @@ pub struct Counts {
     pub conflicts: u64,
     /// Requests that failed or were refused.
     pub errors: u64,
+    /// Deletions that did not happen because the object carries `kubegc.io/keep`.
+    pub kept: u64,
 }
 
 /// A judge with its schedule. Driven like the ownership engine: told, ticked, asked for effects.
@@ -224,6 +227,8 @@ pub struct Engine<J> {
     done: BTreeMap<ObjectKey, Request>,
     /// What was decided on, while what is to be said about it is handed out.
     ready: Option<Effect>,
+    /// What carries `kubegc.io/keep`: no judge deletes it.
+    kept: BTreeSet<ObjectKey>,
     counts: Counts,
 }
 
@@ -243,6 +248,7 @@ impl<J: Judge> Engine<J> {
             failures: BTreeMap::new(),
             done: BTreeMap::new(),
             ready: None,
+            kept: BTreeSet::new(),
             counts: Counts::default(),
         }
     }
@@ -264,6 +270,7 @@ impl<J: Judge> Engine<J> {
             // Until the list is complete, what is gone still counts: nothing is decided meanwhile.
             Observation::ListStarted(kind) if self.judge.kinds().contains(kind) => {
                 self.unsynced.insert(*kind);
+                self.kept.retain(|key| key.resource != kind.resource());
             }
             Observation::Synced(kind) => {
                 self.unsynced.remove(kind);
@@ -271,6 +278,7 @@ impl<J: Judge> Engine<J> {
                 // A list may tell of a server that was put back to an earlier state.
                 self.done.retain(|key, _| key.resource != resource);
             }
+            Observation::Observed(facts) => self.note_kept(facts),
             Observation::Removed(key) => self.forget(key),
             _ => {}
         }
@@ -279,7 +287,30 @@ impl<J: Judge> Engine<J> {
         self.schedule_all(dirty);
     }
 
-    fn forget(&mut self, key: &ObjectKey) {
+    fn note_kept(&mut self, facts: &Facts) {
+        if facts.meta().keeps() {
+            self.kept.insert(facts.key());
+        } else if !self.kept.is_empty() {
+            self.kept.remove(&facts.key());
+        }
+    }
+
+    /// The judge.
+    pub(crate) fn judge(&self) -> &J {
+        &self.judge
+    }
+
+    /// Tells the judge what is no observation of a kind; what it names is judged.
+    pub(crate) fn tell<R>(&mut self, tell: impl FnOnce(&mut J, Timestamp, &mut Vec<ObjectKey>) -> R) -> R {
+        let mut dirty = Vec::new();
+        let told = tell(&mut self.judge, self.now, &mut dirty);
+        self.schedule_all(dirty);
+        told
+    }
+
+    /// An object is gone.
+    pub(crate) fn forget(&mut self, key: &ObjectKey) {
+        self.kept.remove(key);
         self.done.remove(key);
         self.failures.remove(key);
         if let Some(time) = self.when.remove(key) {
@@ -377,6 +408,9 @@ impl<J: Judge> Engine<J> {
                 }
                 Judgement::Later(time) => self.schedule(key, time.max(self.now.after(1))),
                 Judgement::Act(request, _) if self.done.get(&key) == Some(&request) => {}
+                Judgement::Act(request, _) if deletes(&request) && self.kept.contains(&key) => {
+                    self.counts.kept += 1;
+                }
                 Judgement::Act(request, reason) => {
                     let id = self.next_id();
                     self.busy.insert(key.clone());
@@ -432,6 +466,15 @@ impl<J: Judge> Engine<J> {
             }
         }
     }
+}
+
+fn deletes(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Delete { .. }
+            | Request::Guarded { change: Change::ForceDelete, .. }
+            | Request::Outside { call: OutsideCall::DeleteStorage(_), .. }
+    )
 }
 
 /// A reason of a retention module.

@@ -6,7 +6,9 @@
 
 pub mod certificates;
 pub mod containers;
+mod division;
 pub mod engine;
+pub mod expiry;
 pub mod images;
 pub mod jobs;
 pub mod leases;
@@ -16,6 +18,7 @@ pub mod nodes;
 pub mod objects;
 pub mod permissions;
 pub mod pods;
+pub mod policies;
 pub mod pressure;
 pub mod volumes;
 pub mod volumes_reclaim;

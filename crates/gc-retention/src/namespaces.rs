@@ -3,7 +3,7 @@
 //! A pass over the contents is reported here, and the answer is what to write into the namespace's status and
 //! what to do next. How contents are found and deleted is an adapter's work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The token in `spec.finalizers` that stands for the removal of the contents.
 pub const KUBERNETES_FINALIZER: &str = "kubernetes";
@@ -28,12 +28,57 @@ pub struct Remaining {
 pub struct Pass {
     /// Groups that discovery could not reach, each with the reason.
     pub undiscovered: Vec<String>,
+    /// Groups that discovery could not reach either, but that have nothing in the namespace ([`Groups::excuse`]).
+    pub excused: Vec<String>,
     /// Group versions that could not be understood.
     pub unparsed: Vec<String>,
     /// Deletions and lists that failed, each with the reason.
     pub failures: Vec<String>,
     /// What is left.
     pub remaining: Vec<Remaining>,
+}
+
+/// So many namespaces are remembered as empty of some group; beyond that, nothing is.
+pub const REMEMBERED_NAMESPACES: usize = 10_000;
+
+/// What is known of API groups from when they could be reached (BEAT-NS-3): which of them cannot have left anything in
+/// a namespace, so that their being dead now holds up nobody.
+#[derive(Debug, Default)]
+pub struct Groups {
+    /// Those that were seen whole, and whether they had anything in namespaces that can be deleted.
+    deletable: BTreeMap<String, bool>,
+    /// Those that were found empty in a namespace, by its UID, while it was terminating. Nothing can be created there
+    /// any more.
+    emptied: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Groups {
+    /// Discovery has seen a group whole.
+    pub fn discovered(&mut self, group: &str, deletable: bool) {
+        self.deletable.insert(group.to_owned(), deletable);
+    }
+
+    /// Everything that a group has in this terminating namespace was listed, and there was nothing.
+    pub fn emptied(&mut self, namespace: &str, group: &str) {
+        if self.emptied.len() < REMEMBERED_NAMESPACES || self.emptied.contains_key(namespace) {
+            self.emptied.entry(namespace.to_owned()).or_default().insert(group.to_owned());
+        }
+    }
+
+    /// The namespace is gone.
+    pub fn forget(&mut self, namespace: &str) {
+        self.emptied.remove(namespace);
+    }
+
+    /// Why a group that cannot be reached has nothing in the namespace, if that is known.
+    #[must_use]
+    pub fn excuse(&self, namespace: &str, group: &str) -> Option<&'static str> {
+        if self.deletable.get(group) == Some(&false) {
+            return Some("it has nothing that could be deleted");
+        }
+        let emptied = self.emptied.get(namespace).is_some_and(|groups| groups.contains(group));
+        emptied.then_some("it has nothing in the namespace")
+    }
 }
 
 /// What to do after a pass.
@@ -105,7 +150,7 @@ impl Pass {
                 "DiscoveryFailed",
                 "ResourcesDiscovered",
                 "All resources successfully discovered",
-                &self.undiscovered,
+                &[&self.undiscovered[..], &self.excused[..]].concat(),
                 |groups| {
                     format!(
                         "Discovery failed for some groups, {} failing: {}",
@@ -260,19 +305,21 @@ mod tests {
     fn what_follows_a_pass() {
         let failed = Pass { failures: vec!["x".into()], ..Pass::default() };
         let undiscovered = Pass { undiscovered: vec!["g/v1: dead".into()], ..Pass::default() };
-        for (pass, terminating_seconds, expected) in [
-            (pass(vec![]), 0, Next::Finalize),
-            (pass(vec![left("configmaps.", 0, &[], 0)]), 0, Next::Finalize),
+        let excused = Pass { excused: vec!["g/v1: dead; it has nothing".into()], ..Pass::default() };
+        for (scenario, pass, terminating_seconds, expected) in [
+            ("NS-T02", pass(vec![]), 0, Next::Finalize),
+            ("NS-T10", pass(vec![left("configmaps.", 0, &[], 0)]), 0, Next::Finalize),
             // D96: a scheduled pod with 30 s of grace is looked at after 16 s, a finalizer after 8 s.
-            (pass(vec![left("pods.", 1, &[], 30)]), 0, Next::Wait { seconds: 16 }),
-            (pass(vec![left("configmaps.", 1, &[("a/b", 1)], 0)]), 0, Next::Wait { seconds: 8 }),
-            (pass(vec![left("pods.", 1, &[], 30)]), 31, Next::Retry),
-            (pass(vec![left("configmaps.", 1, &[], 0)]), 0, Next::Retry),
-            (failed, 0, Next::Retry),
+            ("NS-T14", pass(vec![left("pods.", 1, &[], 30)]), 2, Next::Wait { seconds: 16 }),
+            ("NS-T15", pass(vec![left("configmaps.", 1, &[("a/b", 1)], 0)]), 0, Next::Wait { seconds: 8 }),
+            ("grace is over", pass(vec![left("pods.", 1, &[], 30)]), 31, Next::Retry),
+            ("NS-T16", pass(vec![left("configmaps.", 1, &[], 0)]), 0, Next::Retry),
+            ("NS-T18", failed, 0, Next::Retry),
             // D91: nothing is finalized while discovery is incomplete.
-            (undiscovered, 0, Next::Retry),
+            ("NS-T05", undiscovered, 0, Next::Retry),
+            ("NS-T20", excused, 0, Next::Finalize),
         ] {
-            assert_eq!(pass.next(terminating_seconds), expected, "{pass:?}");
+            assert_eq!(pass.next(terminating_seconds), expected, "{scenario}: {pass:?}");
         }
     }
 
@@ -280,6 +327,35 @@ mod tests {
         conditions.iter().map(|c| format!("{} {} {}: {}", c.kind, c.status, c.reason, c.message)).collect()
     }
 
+    /// NS-T20
+    #[test]
+    fn a_dead_group_that_has_nothing_is_excused_and_named() {
+        let mut groups = Groups::default();
+        groups.discovered("metrics.k8s.io", false);
+        groups.discovered("example.com", true);
+        groups.emptied("uid-1", "example.com");
+        for (namespace, group, expected) in [
+            ("uid-1", "metrics.k8s.io", Some("it has nothing that could be deleted")),
+            ("uid-1", "example.com", Some("it has nothing in the namespace")),
+            ("uid-2", "example.com", None),
+            ("uid-1", "never.seen", None),
+        ] {
+            assert_eq!(groups.excuse(namespace, group), expected, "{namespace} {group}");
+        }
+        // It may have got something since.
+        groups.discovered("metrics.k8s.io", true);
+        groups.forget("uid-1");
+        assert_eq!(groups.excuse("uid-1", "metrics.k8s.io"), None);
+        assert_eq!(groups.excuse("uid-1", "example.com"), None);
+        let pass = Pass { excused: vec!["example.com/v1: dead".into()], ..Pass::default() };
+        assert_eq!(
+            texts(&pass.conditions(&[], "now"))[0],
+            "NamespaceDeletionDiscoveryFailure True DiscoveryFailed: Discovery failed for some groups, 1 failing: \
+             example.com/v1: dead"
+        );
+    }
+
+    /// NS-T09
     #[test]
     fn an_empty_namespace_has_five_false_conditions() {
         let conditions = Pass::default().conditions(&[], "now");
@@ -296,7 +372,7 @@ mod tests {
         assert!(conditions.iter().all(|condition| condition.last_transition_time == "now"));
     }
 
-    /// D94, and S14: pods that remain are counted too.
+    /// NS-T10, NS-T11, NS-T19; D94, and S14: pods that remain are counted too.
     #[test]
     fn what_remains_is_named_in_order() {
         let remaining = vec![
@@ -313,6 +389,7 @@ mod tests {
         );
     }
 
+    /// NS-T09
     #[test]
     fn the_time_moves_with_the_status_only_and_foreign_conditions_stay() {
         let foreign = Condition {
@@ -333,7 +410,7 @@ mod tests {
         assert_eq!(moved, ["NamespaceContentRemaining", "NamespaceFinalizersRemaining"]);
     }
 
-    /// D93
+    /// NS-T01, NS-T03; D93
     #[test]
     fn only_the_token_of_kubernetes_goes() {
         let list = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gc_types::{Gvr, ObjectKey, ResourceId, ResourceInfo, ResourceVersion, Scope, Timestamp, Uid};
+use gc_types::{Gvr, Marks, ObjectKey, ResourceId, ResourceInfo, ResourceVersion, Scope, Timestamp, Uid};
 use serde::Deserialize;
 
 use crate::certificates::SigningRequest;
@@ -107,6 +107,16 @@ pub struct Meta {
     pub created: Option<Timestamp>,
     /// Whether it has a `deletionTimestamp`.
     pub deleting: bool,
+    /// What its annotations say about its retention, if they say anything.
+    pub marks: Option<Arc<Marks>>,
+}
+
+impl Meta {
+    /// Whether `kubegc.io/keep` says that nothing of ours may delete it.
+    #[must_use]
+    pub fn keeps(&self) -> bool {
+        self.marks.as_ref().is_some_and(|marks| marks.keeps())
+    }
 }
 
 /// The facts of one object.
@@ -402,6 +412,21 @@ pub(crate) struct WireAnnotations {
     pub(crate) secret_name: Option<String>,
     #[serde(rename = "volume.kubernetes.io/provisioner-deletion-secret-namespace")]
     pub(crate) secret_namespace: Option<String>,
+    #[serde(rename = "kubegc.io/ttl")]
+    ttl: Option<String>,
+    #[serde(rename = "kubegc.io/expires-at")]
+    expires_at: Option<String>,
+    #[serde(rename = "kubegc.io/keep")]
+    keep: Option<String>,
+}
+
+impl WireAnnotations {
+    fn marks(&self, created: Option<Timestamp>) -> Option<Arc<Marks>> {
+        let shared = |text: &Option<String>| text.as_deref().map(Arc::from);
+        let (ttl, expires_at, keep) = (shared(&self.ttl), shared(&self.expires_at), shared(&self.keep));
+        let marks = Marks { created, ttl, expires_at, keep };
+        (!marks.is_empty()).then(|| marks.into())
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -444,6 +469,10 @@ impl From<&WireMeta> for Meta {
             resource_version: ResourceVersion::parse(&wire.resource_version),
             created: parse_time(wire.creation_timestamp.as_deref()),
             deleting: wire.deletion_timestamp.is_some(),
+            marks: wire
+                .annotations
+                .as_ref()
+                .and_then(|annotations| annotations.marks(parse_time(wire.creation_timestamp.as_deref()))),
         }
     }
 }

@@ -25,6 +25,10 @@ pub enum Controller {
     VolumeReclaim,
     /// [`crate::nodes`]
     NodeLifecycle,
+    /// [`crate::policies`]
+    RetentionPolicy,
+    /// [`crate::expiry`]
+    Expiry,
 }
 
 /// Verbs on a resource; a rule of a ClusterRole.
@@ -50,7 +54,7 @@ const WATCH_PATCH: &[&str] = &["get", "list", "watch", "patch"];
 
 impl Controller {
     /// Every one, in the order in which they are printed.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::GarbageCollector,
         Self::Namespace,
         Self::PodGarbageCollector,
@@ -61,6 +65,8 @@ impl Controller {
         Self::StaleLease,
         Self::VolumeReclaim,
         Self::NodeLifecycle,
+        Self::RetentionPolicy,
+        Self::Expiry,
     ];
 
     /// The name in `--controllers`: upstream's, where upstream has it.
@@ -77,7 +83,16 @@ impl Controller {
             Self::StaleLease => "stale-lease-controller",
             Self::VolumeReclaim => "persistentvolume-binder-controller",
             Self::NodeLifecycle => "cloud-node-lifecycle-controller",
+            Self::RetentionPolicy => "retention-policy-controller",
+            Self::Expiry => "expiry-controller",
         }
+    }
+
+    /// Whether `*` switches it on. Those that upstream has behind a gate, and the annotations of single objects, are
+    /// asked for by name.
+    #[must_use]
+    pub const fn on_by_default(self) -> bool {
+        !matches!(self, Self::Expiry)
     }
 
     /// The older name that is understood as well.
@@ -91,7 +106,7 @@ impl Controller {
             Self::CertificateCleaner => Some("csrcleaner"),
             Self::ClaimProtection => Some("pvc-protection"),
             Self::VolumeProtection => Some("pv-protection"),
-            Self::StaleLease => None,
+            Self::StaleLease | Self::RetentionPolicy | Self::Expiry => None,
             Self::VolumeReclaim => Some("persistentvolume-binder"),
             Self::NodeLifecycle => Some("cloud-node-lifecycle"),
         }
@@ -111,6 +126,8 @@ impl Controller {
             Self::StaleLease => "stale-lease-controller",
             Self::VolumeReclaim => "persistent-volume-binder",
             Self::NodeLifecycle => "node-controller",
+            Self::RetentionPolicy => "retention-policy-controller",
+            Self::Expiry => "expiry-controller",
         }
     }
 
@@ -159,6 +176,12 @@ impl Controller {
         ];
         const NODES: &[Rule] =
             &[rule("", "nodes", &["get", "list", "watch", "patch", "delete"]), WRITE_EVENTS];
+        const POLICIES: &[Rule] = &[
+            rule("kubegc.io", "retentionpolicies", WATCH),
+            rule("kubegc.io", "retentionpolicies/status", &["patch"]),
+            rule("*", "*", WATCH_DELETE),
+        ];
+        const EXPIRY: &[Rule] = &[rule("*", "*", WATCH_DELETE), WRITE_EVENTS];
         match self {
             Self::GarbageCollector => GARBAGE,
             Self::Namespace => NAMESPACE,
@@ -170,6 +193,8 @@ impl Controller {
             Self::StaleLease => LEASES,
             Self::VolumeReclaim => RECLAIM,
             Self::NodeLifecycle => NODES,
+            Self::RetentionPolicy => POLICIES,
+            Self::Expiry => EXPIRY,
         }
     }
 
@@ -192,7 +217,8 @@ pub enum ControllersError {
     Unknown(String),
 }
 
-/// What `--controllers` switches on: `name` on, `-name` off, `*` all others; of several entries with one name
+/// What `--controllers` switches on: `name` on, `-name` off, `*` all others that are
+/// on by default; of several entries with one name
 /// the first decides, and what no entry fits is off.
 pub fn enabled<T: AsRef<str>>(entries: &[T]) -> Result<Vec<Controller>, ControllersError> {
     let words = || entries.iter().map(AsRef::as_ref);
@@ -208,7 +234,7 @@ pub fn enabled<T: AsRef<str>>(entries: &[T]) -> Result<Vec<Controller>, Controll
             Some(name) => controller.named(name).then_some(false),
             None => controller.named(word).then_some(true),
         });
-        by_name.unwrap_or_else(|| words().any(|word| word == "*"))
+        by_name.unwrap_or_else(|| controller.on_by_default() && words().any(|word| word == "*"))
     };
     Ok(Controller::ALL.into_iter().filter(on).collect())
 }
@@ -219,13 +245,15 @@ mod tests {
 
     #[test]
     fn names_aliases_and_the_star_are_understood() {
-        let all = Controller::ALL.to_vec();
+        let all: Vec<_> = Controller::ALL.into_iter().filter(|one| one.on_by_default()).collect();
+        assert!(!all.contains(&Controller::Expiry));
         let without = |off: Controller| Ok(all.iter().copied().filter(|one| *one != off).collect::<Vec<_>>());
         let unknown = |word: &str| Err(ControllersError::Unknown(word.to_owned()));
         for (entries, expected) in [
             (&["*"][..], Ok(all.clone())),
             (&["*", "-podgc"], without(Controller::PodGarbageCollector)),
             (&["-namespace-controller", "*"], without(Controller::Namespace)),
+            (&["*", "expiry-controller"], Ok([all.clone(), vec![Controller::Expiry]].concat())),
             (&["podgc"], Ok(vec![Controller::PodGarbageCollector])),
             (&["pv-protection", "-pv-protection"], Ok(vec![Controller::VolumeProtection])),
             (&["-pv-protection", "pv-protection"], Ok(vec![])),
@@ -237,12 +265,18 @@ mod tests {
         }
     }
 
-    /// Stars are for the two that deal with every kind.
+    /// Stars are for those that deal with every kind.
     #[test]
-    fn only_two_may_touch_everything() {
+    fn only_those_for_every_kind_may_touch_everything() {
         for controller in Controller::ALL {
             let everything = controller.rules().iter().any(|rule| rule.resource == "*" || rule.group == "*");
-            let may = matches!(controller, Controller::GarbageCollector | Controller::Namespace);
+            let may = matches!(
+                controller,
+                Controller::GarbageCollector
+                    | Controller::Namespace
+                    | Controller::RetentionPolicy
+                    | Controller::Expiry
+            );
             assert_eq!(everything, may, "{controller}");
         }
     }

@@ -8,6 +8,7 @@ use gc_types::{Change, ObjectKey, Outcome, Reason, Request, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::division::Division;
 use crate::engine::{Judge, Judgement, Observation, reason};
 use crate::measures::{Measurement, Outbox, POD_DELETION_ERRORS, POD_DELETIONS, PODS_HELD, reading};
 use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireCondition, WireMeta, parse_time, time_text};
@@ -81,6 +82,9 @@ pub struct Pod {
     pub phase: Phase,
     /// `status.reason` is `Evicted`.
     pub evicted: bool,
+    /// When it finished, if its phase says that it did (BEAT-POD-5): when its last container ended, else when a
+    /// condition changed last, else its creation.
+    pub finished: Option<Timestamp>,
     /// Since when `DisruptionTarget` has been `True`, if it is.
     pub disrupted_since: Option<Timestamp>,
     /// The claims that its volumes name.
@@ -166,6 +170,41 @@ struct WirePodStatus {
     phase: String,
     reason: String,
     conditions: Option<Vec<WireCondition>>,
+    #[serde(rename = "containerStatuses")]
+    containers: Option<Vec<WireContainer>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireContainer {
+    state: WireContainerState,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireContainerState {
+    terminated: Option<WireTerminated>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireTerminated {
+    finished_at: Option<String>,
+}
+
+impl WirePodStatus {
+    fn finished(&self, phase: Phase, created: Option<Timestamp>) -> Option<Timestamp> {
+        if !matches!(phase, Phase::Succeeded | Phase::Failed) {
+            return None;
+        }
+        let ended =
+            self.containers.iter().flatten().filter_map(|container| {
+                parse_time(container.state.terminated.as_ref()?.finished_at.as_deref())
+            });
+        let changed = self.conditions.iter().flatten();
+        let changed = changed.filter_map(|condition| parse_time(condition.last_transition_time.as_deref()));
+        ended.max().or_else(|| changed.max()).or(created)
+    }
 }
 
 impl From<WirePod> for Pod {
@@ -187,6 +226,7 @@ impl From<WirePod> for Pod {
             without_grace: wire.metadata.deletion_grace_period_seconds == Some(0),
             node: wire.spec.node_name.filter(|name| !name.is_empty()).map(Into::into),
             phase,
+            finished: wire.status.finished(phase, meta.created),
             evicted: phase == Phase::Failed && wire.status.reason == "Evicted",
             disrupted_since: wire
                 .status
@@ -275,9 +315,12 @@ impl Sweep {
 }
 
 /// What removes a pod (spec 2.6): first its phase and condition, then, as a later version, the pod. `None` if
-/// all that can be done has been done, and a finalizer is waited for.
+/// all that can be done has been done, and a finalizer is waited for; or if the pod is to be kept.
 #[must_use]
 pub fn removal(pod: &Pod, sweep: Sweep, now: Timestamp) -> Option<(Request, Reason)> {
+    if pod.meta.keeps() {
+        return None;
+    }
     let change = if matches!(pod.phase, Phase::Succeeded | Phase::Failed) {
         if pod.meta.deleting && pod.without_grace {
             return None;
@@ -315,63 +358,6 @@ fn turn(pod: &Pod) -> Turn {
     (!pod.evicted, created, Arc::clone(&pod.meta.name), Arc::clone(&pod.meta.namespace))
 }
 
-/// The finished pods, divided into those that go and those that stay. Each change moves a few of them.
-#[derive(Debug, Default)]
-struct Finished {
-    threshold: usize,
-    enabled: bool,
-    going: BTreeSet<Turn>,
-    staying: BTreeSet<Turn>,
-}
-
-impl Finished {
-    fn new(threshold: i32) -> Self {
-        let kept = usize::try_from(threshold).unwrap_or(0);
-        Self { threshold: kept, enabled: kept > 0, ..Self::default() }
-    }
-
-    /// Adds one; answers which pods go because of it.
-    fn insert(&mut self, turn: Turn) -> Vec<Turn> {
-        if !self.enabled {
-            return Vec::new();
-        }
-        if self.going.last().is_some_and(|last| turn < *last) {
-            self.going.insert(turn.clone());
-            let mut moved = self.balance();
-            if self.going.contains(&turn) {
-                moved.push(turn);
-            }
-            return moved;
-        }
-        self.staying.insert(turn);
-        self.balance()
-    }
-
-    fn remove(&mut self, turn: &Turn) {
-        if !self.going.remove(turn) {
-            self.staying.remove(turn);
-        }
-        self.balance();
-    }
-
-    fn balance(&mut self) -> Vec<Turn> {
-        let target = (self.going.len() + self.staying.len()).saturating_sub(self.threshold);
-        let mut moved = Vec::new();
-        while self.going.len() > target
-            && let Some(turn) = self.going.pop_last()
-        {
-            self.staying.insert(turn);
-        }
-        while self.going.len() < target
-            && let Some(turn) = self.staying.pop_first()
-        {
-            self.going.insert(turn.clone());
-            moved.push(turn);
-        }
-        moved
-    }
-}
-
 /// A node name that pods have and no node has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Missing {
@@ -385,7 +371,8 @@ pub struct PodCollector {
     pods: Shelf<Pod>,
     nodes: Shelf<Node>,
     by_node: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
-    finished: Finished,
+    /// The finished pods, divided into those that go and those that stay; `None` keeps all.
+    finished: Option<Division<Turn>>,
     missing: BTreeMap<Arc<str>, Missing>,
     /// Pods of which nothing is left to remove but what a finalizer holds.
     held: BTreeSet<ObjectKey>,
@@ -402,7 +389,10 @@ impl PodCollector {
             pods: Shelf::new(Kind::Pod),
             nodes: Shelf::new(Kind::Node),
             by_node: BTreeMap::new(),
-            finished: Finished::new(terminated_pod_threshold),
+            finished: usize::try_from(terminated_pod_threshold)
+                .ok()
+                .filter(|kept| *kept > 0)
+                .map(Division::new),
             missing: BTreeMap::new(),
             held: BTreeSet::new(),
             removing: BTreeMap::new(),
@@ -424,10 +414,14 @@ impl PodCollector {
             self.by_node.entry(Arc::clone(&node)).or_default().insert(key.clone());
             self.look_after(&node, now, dirty);
         }
-        if finished && !self.finished.going.contains(&turn_now) && !self.finished.staying.contains(&turn_now)
+        if let Some(division) = &mut self.finished
+            && finished
+            && !division.contains(&turn_now)
         {
-            let going = self.finished.insert(turn_now);
-            dirty.extend(going.into_iter().map(|(_, _, name, namespace)| Kind::Pod.key(&namespace, &name)));
+            let moved = division.insert(turn_now);
+            dirty.extend(
+                moved.going.into_iter().map(|(_, _, name, namespace)| Kind::Pod.key(&namespace, &name)),
+            );
         }
         dirty.push(key);
     }
@@ -451,8 +445,11 @@ impl PodCollector {
             }
         }
         let old = turn(pod);
-        if pod.phase.finished() && stays != Some(&old) {
-            self.finished.remove(&old);
+        if let Some(division) = &mut self.finished
+            && pod.phase.finished()
+            && stays != Some(&old)
+        {
+            division.remove(&old);
         }
     }
 
@@ -513,7 +510,8 @@ impl PodCollector {
     }
 
     fn terminated(&self, pod: &Pod) -> Option<Sweep> {
-        (pod.phase.finished() && self.finished.going.contains(&turn(pod))).then_some(Sweep::Terminated)
+        let division = self.finished.as_ref().filter(|_| pod.phase.finished())?;
+        division.goes(&turn(pod)).then_some(Sweep::Terminated)
     }
 
     /// One attempt per pod: the deletion, or the patch before it that failed. That the pod is gone, or is another

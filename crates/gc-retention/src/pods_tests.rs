@@ -404,29 +404,6 @@ fn a_list_that_begins_again_is_waited_for() {
 }
 
 proptest! {
-    /// However pods come and go, those that go are the first of the order, as many as exceed the threshold.
-    #[test]
-    fn the_division_is_that_of_a_sorted_list(
-        threshold in 1_i32..6,
-        steps in proptest::collection::vec((any::<bool>(), 0_i64..12, any::<bool>()), 0..60),
-    ) {
-        let mut finished = Finished::new(threshold);
-        let mut model: BTreeSet<Turn> = BTreeSet::new();
-        for (add, age, evicted) in steps {
-            let turn: Turn = (!evicted, age, format!("p{age}").into(), "shop".into());
-            if add && model.insert(turn.clone()) {
-                let before = finished.going.clone();
-                let moved: BTreeSet<Turn> = finished.insert(turn).into_iter().collect();
-                prop_assert!(finished.going.difference(&before).all(|turn| moved.contains(turn)));
-            } else if !add && model.remove(&turn) {
-                finished.remove(&turn);
-            }
-            let excess = model.len().saturating_sub(usize::try_from(threshold).unwrap());
-            let expected: BTreeSet<Turn> = model.iter().take(excess).cloned().collect();
-            prop_assert_eq!(&finished.going, &expected);
-        }
-    }
-
     /// Whatever is observed, nothing that runs on a node that exists and is not terminating is touched.
     #[test]
     fn running_pods_of_existing_nodes_are_never_touched(ready in any::<bool>(), taint in any::<bool>(), seconds in 0_i64..200) {

@@ -63,12 +63,41 @@ pub struct ObservedObject {
     pub deletion: DeletionState,
 }
 
+/// What the annotations of an object say about its retention, as written: `kubegc.io/ttl`,
+/// `kubegc.io/expires-at`, `kubegc.io/keep`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// `creationTimestamp`, if it can be read.
+    pub created: Option<Timestamp>,
+    /// `kubegc.io/ttl`: a Go duration.
+    pub ttl: Option<Arc<str>>,
+    /// `kubegc.io/expires-at`: RFC 3339.
+    pub expires_at: Option<Arc<str>>,
+    /// `kubegc.io/keep`: `true` or `false`.
+    pub keep: Option<Arc<str>>,
+}
+
+impl Marks {
+    /// Whether no annotation says anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ttl.is_none() && self.expires_at.is_none() && self.keep.is_none()
+    }
+
+    /// Whether the object is kept. Anything but `false` keeps it: a misspelt wish to keep is heard.
+    #[must_use]
+    pub fn keeps(&self) -> bool {
+        self.keep.as_deref().is_some_and(|keep| keep != "false")
+    }
+}
+
 /// One thing that was observed.
 ///
 /// What an adapter promises:
 /// * per watched resource, `ListStarted`, the listed objects as `Observed`, `Synced`, and then every change in
 ///   the order of the watch; after a lost watch either a resumed one without any event, or `ListStarted` again;
 /// * every effect gets exactly one `Done`, whatever happens (an unknown fate is `Outcome::Failed`);
+/// * `Marked` right after the `Observed` of each object that has such annotations;
 /// * `Tick` before the other events of a batch, and again at `Engine::next_wakeup` at the latest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -99,6 +128,13 @@ pub enum Event {
     Stale(ResourceId),
     /// An object as it is now.
     Observed(ObservedObject),
+    /// What the annotations of the object just observed say about its retention.
+    Marked {
+        /// Which.
+        key: ObjectKey,
+        /// What they say.
+        marks: Arc<Marks>,
+    },
     /// An object as the list of a barrier found it; says nothing about how far the watch has come.
     Found(ObservedObject),
     /// An object was removed; the resourceVersion is that of the removal (`UNKNOWN` if found by a relist).

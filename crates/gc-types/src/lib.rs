@@ -16,7 +16,7 @@ pub use effect::{
     Change, DeletionSecret, Effect, EffectId, EventNote, Evidence, FinalizerName, HeldBy, Outcome,
     OutsideCall, PropagationPolicy, Reason, Request, Severity, Storage, Verdict,
 };
-pub use event::{DeletionState, Event, ObservedObject, ResourceInfo, Scope};
+pub use event::{DeletionState, Event, Marks, ObservedObject, ResourceInfo, Scope};
 pub use identity::{
     Coordinates, Gvk, Gvr, ObjectKey, OwnerReference, ResourceId, ResourceVersion, Timestamp, Uid,
 };

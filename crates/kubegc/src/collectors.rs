@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use clap::Args;
 use gc_kube::{
-    ApiClient, Clock, Collector, CollectorOptions, NothingOutside, Observer, Outside, RetentionCollector,
-    system_clock,
+    ApiClient, Clock, Collector, CollectorOptions, NothingOutside, Observer, Outside, PolicyCollector,
+    RetentionCollector, system_clock,
 };
 use gc_retention::certificates::CertificateCollector;
 use gc_retention::engine::{Counts, Engine, Judge, Standing};
+use gc_retention::expiry::{self, ExpiryEngine, FinishedExpiry};
 use gc_retention::jobs::JobCollector;
 use gc_retention::leases::LeaseCollector;
 use gc_retention::measures::Measurement;
@@ -76,6 +77,23 @@ impl ControllerOptions {
 pub(crate) struct OwnershipEngine(pub(crate) gc_ownership::Engine);
 
 impl gc_kube::Engine for OwnershipEngine {
+    fn handle(&mut self, event: Event) {
+        self.0.handle(event);
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.0.poll_effect()
+    }
+
+    fn next_wakeup(&self) -> Option<Timestamp> {
+        self.0.next_wakeup()
+    }
+}
+
+/// The engine of annotated objects as gc-kube drives it.
+struct MarkedObjects(ExpiryEngine);
+
+impl gc_kube::Engine for MarkedObjects {
     fn handle(&mut self, event: Event) {
         self.0.handle(event);
     }
@@ -157,12 +175,22 @@ impl Default for Surroundings {
     }
 }
 
+impl Surroundings {
+    /// What hears of a collector's decisions.
+    fn observer(&self, controller: Controller) -> Arc<dyn Observer> {
+        let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::new(LogObserver)];
+        observers.extend(self.metrics.as_ref().map(|metrics| metrics.observer(controller)));
+        Arc::new(Observers(observers))
+    }
+}
+
 /// Collectors at work on one cluster.
 pub(crate) struct RunningCollectors {
     stop: tokio::sync::watch::Sender<bool>,
     ownership: Option<tokio::task::JoinHandle<OwnershipEngine>>,
     namespaces: Option<tokio::task::JoinHandle<()>>,
     retention: Vec<(Controller, tokio::task::JoinHandle<Counts>)>,
+    others: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl RunningCollectors {
@@ -181,7 +209,8 @@ impl RunningCollectors {
         let (feed, terminating) = NamespaceFeed::new();
         let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::new(LogObserver), Arc::new(feed)];
         observers.extend(observer);
-        let mut running = Self { stop, ownership: None, namespaces: None, retention: Vec::new() };
+        let mut running =
+            Self { stop, ownership: None, namespaces: None, retention: Vec::new(), others: Vec::new() };
         // Each terminating namespace is heard of from the owner-reference collector's watch; without that one,
         // they are found by the periodic look through all namespaces.
         for &controller in enabled {
@@ -226,6 +255,25 @@ impl RunningCollectors {
                     Ok(None) => {}
                     Err(error) => tracing::error!(%controller, %error, "the collector does not run"),
                 },
+                Controller::RetentionPolicy => {
+                    let collector = PolicyCollector::new(client, options.pacing, options.dry_run);
+                    let shutdown = until(stopped.clone());
+                    let observer = surroundings.observer(controller);
+                    let run = async move { collector.run(observer, shutdown).await };
+                    running.others.push(tokio::spawn(run));
+                }
+                Controller::Expiry => {
+                    let mut by_metadata = options.clone();
+                    let finishing = expiry::FINISHING.map(|(group, name)| (group.into(), name.into()));
+                    by_metadata.ignored_resources.extend(finishing);
+                    let collector = Collector::new(client.clone(), by_metadata);
+                    let shutdown = until(stopped.clone());
+                    let engine = MarkedObjects(ExpiryEngine::default());
+                    let observer = surroundings.observer(controller);
+                    let run = async move { drop(collector.run(engine, observer, shutdown).await) };
+                    running.others.push(tokio::spawn(run));
+                    retain.start(FinishedExpiry::default());
+                }
             }
         }
         if enabled.contains(&Controller::Namespace) {
@@ -237,14 +285,18 @@ impl RunningCollectors {
 
     /// Nothing further is sent; what is in flight gets a moment.
     pub(crate) async fn shutdown(self) {
-        let Self { stop, ownership, namespaces, retention } = self;
+        let Self { stop, ownership, namespaces, retention, others } = self;
         stop.send_replace(true);
         let (controllers, retention): (Vec<_>, Vec<_>) = retention.into_iter().unzip();
         let ownership = async { ownership?.await.err() };
         let namespaces = async { namespaces?.await.err() };
-        let (ownership, namespaces, retention) =
-            futures::join!(ownership, namespaces, futures::future::join_all(retention));
-        if ownership.is_some() || namespaces.is_some() {
+        let (ownership, namespaces, retention, others) = futures::join!(
+            ownership,
+            namespaces,
+            futures::future::join_all(retention),
+            futures::future::join_all(others),
+        );
+        if ownership.is_some() || namespaces.is_some() || others.iter().any(Result::is_err) {
             tracing::error!("a collector ended by a panic");
         }
         for (controller, ended) in controllers.into_iter().zip(retention) {
@@ -270,15 +322,14 @@ struct Retain<'a> {
 impl Retain<'_> {
     fn start<J: Judge + Send + 'static>(self, judge: J) {
         let (controller, options) = (self.controller, self.options);
-        let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::new(LogObserver)];
-        observers.extend(self.surroundings.metrics.as_ref().map(|metrics| metrics.observer(controller)));
+        let observer = self.surroundings.observer(controller);
         let collector =
             RetentionCollector::new(self.client, Engine::new(judge), options.pacing, options.dry_run)
                 .named(controller.event_source())
                 .with_clock(Arc::clone(&self.surroundings.clock))
                 .with_outside(self.outside);
         let shutdown = until(self.stopped);
-        let run = async move { collector.run(Arc::new(Observers(observers)), shutdown).await };
+        let run = async move { collector.run(observer, shutdown).await };
         self.running.push((controller, tokio::spawn(run)));
     }
 }

@@ -8,6 +8,7 @@ mod apiserver;
 mod clock;
 mod collector_metrics;
 mod collectors;
+mod definitions;
 mod demo;
 mod logging;
 mod namespaces;

@@ -3,15 +3,15 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
 use gc_kube::discovery::{ServedResource, discover};
 use gc_kube::{ApiClient, Observer};
-use gc_retention::namespaces::{Condition, Next, Pass, Remaining, finalizers_after};
+use gc_retention::namespaces::{Condition, Groups, Next, Pass, Remaining, finalizers_after};
 use gc_types::{Event, Scope};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
@@ -83,11 +83,13 @@ enum PassEnd {
 pub(crate) struct NamespaceController {
     client: ApiClient,
     settle: Duration,
+    /// What is known of groups that may be dead by now.
+    groups: Arc<Mutex<Groups>>,
 }
 
 impl NamespaceController {
     pub(crate) fn new(client: ApiClient, settle: Duration) -> Self {
-        Self { client, settle }
+        Self { client, settle, groups: Arc::default() }
     }
 
     /// Runs until `shutdown`. Each name is in work at most once; one that is heard of meanwhile runs again.
@@ -194,10 +196,14 @@ impl NamespaceController {
             .parse::<jiff::Timestamp>()
             .map(|at| jiff::Timestamp::now().as_second() - at.as_second())
             .unwrap_or_default();
-        let pass = self.empty(name, terminating_seconds).await?;
+        let pass = self.empty(name, &uid, terminating_seconds).await?;
         self.write_status(&path, &uid, &pass).await?;
         match pass.next(terminating_seconds) {
-            Next::Finalize => self.finalize(&path, &uid).await.map(|()| PassEnd::Done),
+            Next::Finalize => {
+                self.finalize(&path, &uid).await?;
+                self.groups().forget(&uid);
+                Ok(PassEnd::Done)
+            }
             Next::Wait { seconds } => {
                 Ok(PassEnd::Again(Duration::from_secs(u64::try_from(seconds).unwrap_or_default())))
             }
@@ -205,18 +211,47 @@ impl NamespaceController {
         }
     }
 
-    /// Deletes everything in the namespace, pods first, and reports what is left.
-    async fn empty(&self, namespace: &str, terminating_seconds: i64) -> Result<Pass, String> {
+    fn groups(&self) -> MutexGuard<'_, Groups> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What discovery says, and what it cannot say of groups that may matter.
+    async fn discover(&self, uid: &str, pass: &mut Pass) -> Result<Vec<ServedResource>, String> {
         let discovered = discover(&self.client).await.map_err(|error| error.to_string())?;
-        let undiscovered = discovered.failed.iter().map(|failed| {
+        let deletable =
+            |served: &ServedResource| served.scope == Scope::Namespaced && served.verbs.contains("delete");
+        let mut groups = self.groups();
+        let mut seen: BTreeMap<&str, bool> = BTreeMap::new();
+        for ((group, _), served) in &discovered.resources {
+            if !discovered.is_unclear(group) {
+                *seen.entry(group).or_default() |= deletable(served);
+            }
+        }
+        for (group, deletable) in seen {
+            groups.discovered(group, deletable);
+        }
+        for failed in &discovered.failed {
             let version = failed.version.as_deref().unwrap_or("*");
-            format!("{}/{version}: {}", failed.group, failed.message)
-        });
-        let mut pass = Pass { undiscovered: undiscovered.collect(), ..Pass::default() };
-        let (pods, others): (Vec<_>, Vec<_>) = discovered
-            .resources
-            .into_values()
-            .filter(|served| served.scope == Scope::Namespaced && served.verbs.contains("delete"))
+            let named = format!("{}/{version}: {}", failed.group, failed.message);
+            match groups.excuse(uid, &failed.group) {
+                Some(why) => pass.excused.push(format!("{named} (not waited for: {why})")),
+                None => pass.undiscovered.push(named),
+            }
+        }
+        // BEAT-NS-2: without knowing of pods, nothing that they may need is taken away.
+        if discovered.is_unclear("") {
+            pass.failures.push("pods could not be looked for: discovery of the core group failed".to_owned());
+        }
+        Ok(discovered.resources.into_values().filter(deletable).collect())
+    }
+
+    /// Deletes everything in the namespace, pods first, and reports what is left.
+    async fn empty(&self, namespace: &str, uid: &str, terminating_seconds: i64) -> Result<Pass, String> {
+        let mut pass = Pass::default();
+        let (pods, others): (Vec<_>, Vec<_>) = self
+            .discover(uid, &mut pass)
+            .await?
+            .into_iter()
             .partition(|served| served.group.is_empty() && *served.resource == *"pods");
         for served in pods {
             self.empty_resource(&served, namespace, terminating_seconds, &mut pass).await;
@@ -229,14 +264,19 @@ impl NamespaceController {
             .map(|served| async move {
                 let mut part = Pass::default();
                 self.empty_resource(&served, namespace, terminating_seconds, &mut part).await;
-                part
+                (served.group, part)
             })
             .buffer_unordered(CONCURRENT_RESOURCES)
             .collect::<Vec<_>>()
             .await;
-        for part in emptied {
+        let mut empty: BTreeMap<Arc<str>, bool> = BTreeMap::new();
+        for (group, part) in emptied {
+            *empty.entry(group).or_insert(true) &= part == Pass::default();
             pass.failures.extend(part.failures);
             pass.remaining.extend(part.remaining);
+        }
+        for (group, _) in empty.into_iter().filter(|(_, empty)| *empty) {
+            self.groups().emptied(uid, &group);
         }
         pass.failures.sort();
         Ok(pass)
@@ -445,3 +485,7 @@ fn condition_value(condition: &Condition) -> Value {
         "message": condition.message, "lastTransitionTime": condition.last_transition_time,
     })
 }
+
+#[cfg(test)]
+#[path = "namespaces_tests.rs"]
+mod tests;

@@ -16,6 +16,7 @@ use crate::apiserver::{self, ServerOptions, StartedServer};
 use crate::clock::collector_clock;
 use crate::collector_metrics::CollectorMetrics;
 use crate::collectors::{ControllerOptions, RunningCollectors, Surroundings};
+use crate::definitions;
 use crate::logging::{self, LogOptions};
 use crate::operations::{self, Shown};
 
@@ -62,6 +63,9 @@ impl Up {
             let in_process = started.server.in_process(&user);
             ApiClient::in_process(move |request| in_process.call(request))
         };
+        if enabled.contains(&Controller::RetentionPolicy) {
+            definitions::install(&client_of(Controller::RetentionPolicy)).await?;
+        }
         let collectors = RunningCollectors::start(
             client_of,
             &enabled,

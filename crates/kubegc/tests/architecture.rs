@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// Crates that decide. None of them may reach a runtime, a client, a server or a disk, directly or through others.
-const PURE: [&str; 4] = ["gc-types", "gc-ownership", "gc-retention", "gc-registry"];
+const PURE: [&str; 5] = ["gc-types", "gc-cel", "gc-ownership", "gc-retention", "gc-registry"];
 
 /// What would make a pure crate able to act.
 const FORBIDDEN: [&str; 16] = [
@@ -29,11 +29,12 @@ const FORBIDDEN: [&str; 16] = [
 ];
 
 /// Who may use whom among ours (ARCHITECTURE.md, "Rooms"); development dependencies are free.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("gc-types", &[]),
     ("gc-ownership", &["gc-types"]),
-    ("gc-retention", &["gc-types"]),
-    ("gc-registry", &["gc-types"]),
+    ("gc-cel", &[]),
+    ("gc-retention", &["gc-types", "gc-cel"]),
+    ("gc-registry", &["gc-types", "gc-cel"]),
     ("gc-store", &["gc-registry", "gc-types"]),
     ("gc-apiserver", &["gc-registry", "gc-types"]),
     ("gc-kube", &["gc-types", "gc-ownership", "gc-retention"]),

@@ -20,6 +20,10 @@ fn server() -> Option<Kubegc> {
 }
 
 fn server_of(subcommand: &str) -> Option<Kubegc> {
+    kubectl_is_there().then(|| Kubegc::start(subcommand))
+}
+
+fn kubectl_is_there() -> bool {
     let found = Command::new("kubectl")
         .args(["version", "--client"])
         .output()
@@ -27,9 +31,8 @@ fn server_of(subcommand: &str) -> Option<Kubegc> {
     if !found {
         assert!(std::env::var_os("CI").is_none(), "kubectl is not on PATH, and CI must have it");
         eprintln!("SKIPPED: kubectl is not on PATH");
-        return None;
     }
-    Some(Kubegc::start(subcommand))
+    found
 }
 
 /// The minor version of kubectl: Debian's is 1.20, and lacks some commands.
@@ -309,4 +312,222 @@ fn each_cascade_ends_as_it_should() {
     kubectl(&server, &["-n", "shop", "create", "configmap", "stock"], "");
     kubectl(&server, &["delete", "namespace", "shop", "--timeout=20s"], "");
     assert!(!run(&server, &["-n", "shop", "get", "configmap", "stock"], "").success);
+}
+
+/// How long a collector may take for what it does at once.
+const PATIENCE: std::time::Duration = std::time::Duration::from_mins(1);
+
+/// A server with all collectors, the expiry of annotated objects included.
+fn up() -> Option<Kubegc> {
+    kubectl_is_there()
+        .then(|| Kubegc::start_with("up", ["--ephemeral", "--controllers", "*,expiry-controller"]))
+}
+
+/// Waits until an object is gone.
+fn until_gone(server: &Kubegc, object: &str) {
+    until(server, &["get", object, "--ignore-not-found", "-o", "name"], str::is_empty);
+}
+
+/// Asks kubectl until it says this; fails with what it said last.
+fn until(server: &Kubegc, arguments: &[&str], fits: impl Fn(&str) -> bool) -> String {
+    let begun = std::time::Instant::now();
+    loop {
+        let said = run(server, arguments, "").out;
+        if fits(&said) {
+            return said;
+        }
+        assert!(begun.elapsed() < PATIENCE, "kubectl {arguments:?} says: {said}");
+    }
+}
+
+const ANNOTATED: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: soon, annotations: {kubegc.io/ttl: 1s}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: past, annotations: {kubegc.io/expires-at: '2020-01-01T00:00:00Z'}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: kept, annotations: {kubegc.io/ttl: 1s, kubegc.io/keep: 'true'}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: wrong, annotations: {kubegc.io/ttl: 2d}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: finished, annotations: {kubegc.io/ttl: 1s}}
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: running, annotations: {kubegc.io/ttl: 1s}}
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}
+";
+
+#[test]
+fn annotated_objects_expire() {
+    let Some(server) = up() else { return };
+    kubectl(&server, &["create", "-f", "-"], ANNOTATED);
+    let mut job: Value =
+        serde_json::from_str(&kubectl(&server, &["get", "job", "finished", "-o", "json"], "")).unwrap();
+    job["status"] = json!({"startTime": "2026-01-01T00:00:00Z", "conditions": [
+        {"type": "FailureTarget", "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z"},
+        {"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z"},
+    ]});
+    let path = "/apis/batch/v1/namespaces/default/jobs/finished/status";
+    kubectl(&server, &["replace", "--raw", path, "-f", "-"], &job.to_string());
+    for gone in ["configmap/soon", "configmap/past", "job/finished"] {
+        until_gone(&server, gone);
+    }
+    let message = until(
+        &server,
+        &[
+            "get",
+            "events",
+            "--field-selector",
+            "reason=InvalidRetentionAnnotation",
+            "-o",
+            "jsonpath={.items[*].message}",
+        ],
+        |said| !said.is_empty(),
+    );
+    assert_eq!(
+        message,
+        "annotation kubegc.io/ttl: \"2d\" has the unknown unit \"d\"; expected one of ns, us, ms, s, m, h"
+    );
+    let left =
+        kubectl(&server, &["get", "configmap/kept", "configmap/wrong", "job/running", "-o", "name"], "");
+    assert_eq!(left.split_whitespace().count(), 3, "{left}");
+
+    // What is kept lives on when the annotation goes only as long as its time to live, and goes with its owner
+    // whatever it says.
+    let owner = kubectl(&server, &["get", "configmap", "wrong", "-o", "jsonpath={.metadata.uid}"], "");
+    let dependent = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+        "name": "dependent", "annotations": {"kubegc.io/keep": "true"},
+        "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "wrong", "uid": owner}],
+    }});
+    kubectl(&server, &["create", "-f", "-"], &dependent.to_string());
+    kubectl(&server, &["delete", "configmap", "wrong"], "");
+    until_gone(&server, "configmap/dependent");
+    kubectl(&server, &["annotate", "configmap", "kept", "kubegc.io/keep-"], "");
+    until_gone(&server, "configmap/kept");
+}
+
+const POLICY: &str = "
+apiVersion: kubegc.io/v1alpha1
+kind: RetentionPolicy
+metadata: {name: newest}
+spec:
+  target: {apiVersion: v1, kind: ConfigMap}
+  selector: {matchLabels: {app: web}}
+  condition: has(object.data.stale) && object.data.stale == 'yes'
+  keepNewest: {count: 2, per: Namespace}
+";
+
+#[test]
+fn a_policy_shows_what_would_go_and_then_lets_it_go() {
+    let Some(server) = up() else { return };
+    for number in 1..=5 {
+        let name = format!("c{number}");
+        kubectl(&server, &["create", "configmap", &name, "--from-literal=stale=yes"], "");
+        kubectl(&server, &["label", "configmap", &name, "app=web"], "");
+    }
+    let kept = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"stale": "yes"}, "metadata": {
+        "name": "kept", "labels": {"app": "web"}, "annotations": {"kubegc.io/keep": "true"}}});
+    kubectl(&server, &["create", "-f", "-"], &kept.to_string());
+    kubectl(&server, &["create", "configmap", "fresh", "--from-literal=stale=no"], "");
+    kubectl(&server, &["label", "configmap", "fresh", "app=web"], "");
+    kubectl(&server, &["create", "-f", "-"], POLICY);
+    let wait = |path: &str, value: &str| {
+        let path = format!("jsonpath={path}");
+        until(&server, &["get", "retentionpolicy", "newest", "-o", &path], |said| said == value);
+    };
+    wait("{.status.due}", "3");
+    let status = |path: &str| {
+        kubectl(&server, &["get", "retentionpolicy", "newest", "-o", &format!("jsonpath={path}")], "")
+    };
+    assert_eq!(status("{.status.selected} {.status.kept} {.status.deleted}"), "5 1 0");
+    assert_eq!(status("{.status.examples[*].name}"), "c1 c2 c3");
+    assert_eq!(status("{.status.conditions[?(@.type==\"Enforced\")].reason}"), "DryRun");
+    let names = || {
+        let names = kubectl(&server, &["get", "configmaps", "-l", "app=web", "-o", "name"], "");
+        names
+            .split_whitespace()
+            .map(|name| name.trim_start_matches("configmap/").to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names().len(), 7);
+
+    kubectl(&server, &["patch", "rp", "newest", "--type=merge", "-p", "{\"spec\":{\"enforce\":true}}"], "");
+    wait("{.status.deleted}", "3");
+    assert_eq!(names(), ["c4", "c5", "fresh", "kept"]);
+    wait("{.status.due}", "0");
+    assert_eq!(status("{.status.conditions[?(@.type==\"Enforced\")].status}"), "True");
+    let table = kubectl(&server, &["get", "rp"], "");
+    assert!(table.starts_with("NAME     TARGET      VALID   ENFORCED   SELECTED   DUE   DELETED   AGE\nnewest   ConfigMap   True    True       2          0     3 "), "{table}");
+}
+
+#[test]
+fn a_bad_policy_says_what_is_wrong_and_deletes_nothing() {
+    let Some(server) = up() else { return };
+    kubectl(&server, &["create", "configmap", "a"], "");
+    // What the schema forbids does not come in at all.
+    let impossible = run(&server, &["create", "-f", "-"], &POLICY.replace("per: Namespace", "per: Galaxy"));
+    assert!(
+        !impossible.success && impossible.err.contains("Unsupported value: \"Galaxy\""),
+        "{}",
+        impossible.err
+    );
+    let policy = |name: &str, more: &str| {
+        format!(
+            "---\n{{apiVersion: kubegc.io/v1alpha1, kind: RetentionPolicy, metadata: {{name: {name}}}, \
+             spec: {{enforce: true, {more}}}}}"
+        )
+    };
+    let config_maps = "target: {apiVersion: v1, kind: ConfigMap}";
+    for (name, more, kind, expected) in [
+        (
+            "days",
+            format!("{config_maps}, maxAge: 7d"),
+            "Valid",
+            "spec.maxAge: \"7d\" has the unknown unit \"d\"; expected one of ns, us, ms, s, m, h",
+        ),
+        (
+            "nothing",
+            config_maps.to_owned(),
+            "Valid",
+            "spec: at least one of keepNewest, maxAge and ttlAfter is required; without them nothing is due",
+        ),
+        (
+            "unserved",
+            "target: {apiVersion: example.com/v1, kind: Widget}, maxAge: 1s".into(),
+            "Observing",
+            "the server serves no Widget in example.com/v1",
+        ),
+    ] {
+        kubectl(&server, &["create", "-f", "-"], &policy(name, &more));
+        let path = format!("jsonpath={{.status.conditions[?(@.type==\"{kind}\")].message}}");
+        until(&server, &["get", "rp", name, "-o", &path], |said| said == expected);
+    }
+    // A kind that is defined later is found.
+    kubectl(&server, &["create", "-f", "-"], CUSTOM);
+    let widget = "---\n{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}}";
+    until(
+        &server,
+        &[
+            "get",
+            "crd",
+            "widgets.example.com",
+            "-o",
+            "jsonpath={.status.conditions[?(@.type==\"Established\")].status}",
+        ],
+        |said| said == "True",
+    );
+    kubectl(&server, &["create", "-f", "-"], widget);
+    until_gone(&server, "widget/w");
+    kubectl(&server, &["get", "configmap", "a"], "");
 }

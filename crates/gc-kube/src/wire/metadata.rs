@@ -1,11 +1,17 @@
 //! The metadata of objects as it stands on the wire, in protobuf or JSON, borrowed from the input.
 //!
 //! Only what some verdict needs is looked at. Labels, annotations (but for the one that marks the end of a
-//! streamed list) and managedFields are stepped over, and so is whatever else a server sends.
+//! streamed list, and those about retention) and managedFields are stepped over, and so is whatever else a
+//! server sends.
 
 use std::borrow::Cow;
 
-use gc_types::{DeletionState, ObjectKey, ObservedObject, OwnerReference, ResourceId, ResourceVersion, Uid};
+use std::sync::Arc;
+
+use gc_types::{
+    DeletionState, Marks, ObjectKey, ObservedObject, OwnerReference, ResourceId, ResourceVersion, Timestamp,
+    Uid,
+};
 use serde::Deserialize;
 
 use super::interner::Interner;
@@ -15,6 +21,8 @@ use super::protobuf::{DecodeError, Fields, Value};
 const PROTOBUF_MAGIC: &[u8; 4] = b"k8s\0";
 /// The annotation on the bookmark that ends a streamed initial list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+/// Go's zero time is in the year 1.
+const GO_ZERO_SECONDS: i64 = -62_135_596_800;
 
 /// How a body is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,9 +85,17 @@ pub struct Metadata<'a> {
     pub owners: Vec<Owner<'a>>,
     /// Whether the annotation stands on it that ends a streamed initial list.
     pub initial_events_end: bool,
+    /// What its annotations say about its retention; without any, the creation is not read either.
+    pub marks: Marks,
 }
 
 impl Metadata<'_> {
+    /// What its annotations say about its retention, if they say anything.
+    #[must_use]
+    pub fn shared_marks(&self) -> Option<Arc<Marks>> {
+        (!self.marks.is_empty()).then(|| Arc::new(self.marks.clone()))
+    }
+
     /// The noun that engines take. Texts that repeat from object to object are shared.
     #[must_use]
     pub fn observed(&self, resource: ResourceId, interner: &mut Interner) -> ObservedObject {
@@ -291,6 +307,9 @@ fn object_message(message: &[u8]) -> Result<Metadata<'_>, DecodeError> {
             metadata_message(value.bytes("metadata")?, &mut metadata)?;
         }
     }
+    if metadata.marks.is_empty() {
+        metadata.marks.created = None;
+    }
     Ok(metadata)
 }
 
@@ -302,11 +321,12 @@ fn metadata_message<'a>(message: &'a [u8], into: &mut Metadata<'a>) -> Result<()
             3 => into.namespace = value.text("metadata.namespace")?.into(),
             5 => into.uid = value.text("metadata.uid")?.into(),
             6 => into.resource_version = value.text("metadata.resourceVersion")?.into(),
+            8 => into.marks.created = time_message(value.bytes("metadata.creationTimestamp")?)?,
             9 => {
                 value.bytes("metadata.deletionTimestamp")?;
                 into.deleting = true;
             }
-            12 => into.initial_events_end |= is_initial_events_end(value)?,
+            12 => annotation_message(value, into)?,
             13 => into.owners.push(owner_message(value.bytes("metadata.ownerReferences")?)?),
             14 => into.finalizers.push(value.text("metadata.finalizers")?.into()),
             _ => {}
@@ -315,7 +335,19 @@ fn metadata_message<'a>(message: &'a [u8], into: &mut Metadata<'a>) -> Result<()
     Ok(())
 }
 
-fn is_initial_events_end(entry: Value<'_>) -> Result<bool, DecodeError> {
+/// `metav1.Time`: seconds since the epoch; Go's zero time is none.
+fn time_message(message: &[u8]) -> Result<Option<Timestamp>, DecodeError> {
+    let mut fields = Fields::new(message);
+    while let Some((number, value)) = fields.next()? {
+        if number == 1 {
+            let seconds = value.number("time.seconds")?.cast_signed();
+            return Ok((seconds > GO_ZERO_SECONDS).then(|| Timestamp(seconds.saturating_mul(1000))));
+        }
+    }
+    Ok(None)
+}
+
+fn annotation_message(entry: Value<'_>, into: &mut Metadata<'_>) -> Result<(), DecodeError> {
     let (mut key, mut content) = (&[][..], &[][..]);
     let mut fields = Fields::new(entry.bytes("metadata.annotations")?);
     while let Some((number, value)) = fields.next()? {
@@ -325,7 +357,15 @@ fn is_initial_events_end(entry: Value<'_>) -> Result<bool, DecodeError> {
             _ => {}
         }
     }
-    Ok(key == INITIAL_EVENTS_END.as_bytes() && content == b"true")
+    let shared = || Some(Arc::from(String::from_utf8_lossy(content)));
+    match key {
+        key if key == INITIAL_EVENTS_END.as_bytes() => into.initial_events_end |= content == b"true",
+        b"kubegc.io/ttl" => into.marks.ttl = shared(),
+        b"kubegc.io/expires-at" => into.marks.expires_at = shared(),
+        b"kubegc.io/keep" => into.marks.keep = shared(),
+        _ => {}
+    }
+    Ok(())
 }
 
 fn owner_message(message: &[u8]) -> Result<Owner<'_>, DecodeError> {
@@ -425,6 +465,8 @@ struct JsonMetadata<'a> {
     uid: Option<Cow<'a, str>>,
     #[serde(borrow)]
     resource_version: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    creation_timestamp: Option<Cow<'a, str>>,
     deletion_timestamp: Option<serde::de::IgnoredAny>,
     #[serde(borrow)]
     finalizers: Option<Vec<Cow<'a, str>>>,
@@ -438,10 +480,28 @@ struct JsonMetadata<'a> {
 struct JsonAnnotations {
     #[serde(rename = "k8s.io/initial-events-end")]
     initial_events_end: Option<String>,
+    #[serde(rename = "kubegc.io/ttl")]
+    ttl: Option<String>,
+    #[serde(rename = "kubegc.io/expires-at")]
+    expires_at: Option<String>,
+    #[serde(rename = "kubegc.io/keep")]
+    keep: Option<String>,
 }
 
 impl<'a> From<JsonMetadata<'a>> for Metadata<'a> {
     fn from(json: JsonMetadata<'a>) -> Self {
+        let annotations = json.annotations.unwrap_or_default();
+        let mut marks = Marks {
+            created: None,
+            ttl: annotations.ttl.map(Into::into),
+            expires_at: annotations.expires_at.map(Into::into),
+            keep: annotations.keep.map(Into::into),
+        };
+        if !marks.is_empty() {
+            let created = json.creation_timestamp.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+            let created = created.filter(|time| time.as_second() > GO_ZERO_SECONDS);
+            marks.created = created.map(|time| Timestamp(time.as_millisecond()));
+        }
         Self {
             name: json.name.unwrap_or_default(),
             namespace: json.namespace.unwrap_or_default(),
@@ -450,9 +510,8 @@ impl<'a> From<JsonMetadata<'a>> for Metadata<'a> {
             deleting: json.deletion_timestamp.is_some(),
             finalizers: json.finalizers.unwrap_or_default(),
             owners: json.owner_references.unwrap_or_default(),
-            initial_events_end: json
-                .annotations
-                .is_some_and(|annotations| annotations.initial_events_end.as_deref() == Some("true")),
+            initial_events_end: annotations.initial_events_end.as_deref() == Some("true"),
+            marks,
         }
     }
 }

@@ -22,6 +22,14 @@ fn number_field(number: u64, content: u64, into: &mut Vec<u8>) {
     varint(content, into);
 }
 
+fn annotations(metadata: &Metadata<'_>) -> Vec<(&'static str, String)> {
+    let end = metadata.initial_events_end.then(|| (INITIAL_EVENTS_END, "true".to_owned()));
+    let Marks { ttl, expires_at, keep, .. } = &metadata.marks;
+    let marks = [("kubegc.io/ttl", ttl), ("kubegc.io/expires-at", expires_at), ("kubegc.io/keep", keep)];
+    let marks = marks.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?.to_string())));
+    end.into_iter().chain(marks).collect()
+}
+
 /// Writes metadata as Go's protobuf does, with what the decoder must step over in between.
 fn encode(metadata: &Metadata<'_>) -> Vec<u8> {
     let mut meta = Vec::new();
@@ -31,15 +39,16 @@ fn encode(metadata: &Metadata<'_>) -> Vec<u8> {
     bytes_field(5, metadata.uid.as_bytes(), &mut meta);
     bytes_field(6, metadata.resource_version.as_bytes(), &mut meta);
     number_field(7, u64::MAX, &mut meta);
+    // 1 s after the epoch.
     bytes_field(8, &[8, 1, 16, 0], &mut meta);
     if metadata.deleting {
         bytes_field(9, &[8, 1, 16, 0], &mut meta);
     }
     bytes_field(11, b"\x0a\x01a\x12\x01b", &mut meta);
-    if metadata.initial_events_end {
+    for (name, content) in annotations(metadata) {
         let mut entry = Vec::new();
-        bytes_field(1, INITIAL_EVENTS_END.as_bytes(), &mut entry);
-        bytes_field(2, b"true", &mut entry);
+        bytes_field(1, name.as_bytes(), &mut entry);
+        bytes_field(2, content.as_bytes(), &mut entry);
         bytes_field(12, &entry, &mut meta);
     }
     for owner in &metadata.owners {
@@ -109,8 +118,10 @@ fn to_json(metadata: &Metadata<'_>) -> serde_json::Value {
     if metadata.deleting {
         value["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     }
-    if metadata.initial_events_end {
-        value["annotations"] = json!({ INITIAL_EVENTS_END: "true" });
+    value["creationTimestamp"] = "1970-01-01T00:00:01Z".into();
+    let annotations: std::collections::BTreeMap<_, _> = annotations(metadata).into_iter().collect();
+    if !annotations.is_empty() {
+        value["annotations"] = json!(annotations);
     }
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": value})
 }
@@ -127,16 +138,26 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn any_marks()(texts in prop::array::uniform3(prop::option::of("[a-z0-9:\"ü-]{0,12}"))) -> Marks {
+        let [ttl, expires_at, keep] = texts.map(|text| text.map(Into::into));
+        let mut marks = Marks { created: None, ttl, expires_at, keep };
+        marks.created = (!marks.is_empty()).then_some(Timestamp(1000));
+        marks
+    }
+}
+
+prop_compose! {
     fn any_metadata()(
         texts in prop::array::uniform4("[a-z\"\\\\ü.-]{0,12}"),
         deleting in any::<bool>(),
         finalizers in prop::collection::vec("[a-z/]{0,9}", 0..4),
         owners in prop::collection::vec(any_owner(), 0..3),
         initial_events_end in any::<bool>(),
+        marks in any_marks(),
     ) -> Metadata<'static> {
         let [name, namespace, uid, resource_version] = texts.map(Cow::Owned);
         Metadata {
-            name, namespace, uid, resource_version, deleting, initial_events_end,
+            name, namespace, uid, resource_version, deleting, initial_events_end, marks,
             finalizers: finalizers.into_iter().map(Cow::Owned).collect(),
             owners,
         }

@@ -180,6 +180,8 @@ impl Engine {
             Event::Stale(resource) => self.stale(resource),
             Event::Observed(object) => self.observed(&object, Source::Watch),
             Event::Found(object) => self.found(&object),
+            // Owners decide here, and nothing else: an object that is to be kept goes with its owner.
+            Event::Marked { .. } => {}
             Event::Removed { key, uid, resource_version } => self.removed(&key, &uid, resource_version),
             Event::Done(effect, outcome) => self.done(effect, outcome),
             Event::Released(resource) => self.released(resource),

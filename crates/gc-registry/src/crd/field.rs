@@ -1,5 +1,6 @@
 //! Field errors in the words of Kubernetes.
 
+use gc_cel::printed_float;
 use serde_json::Value;
 
 use crate::error::{CauseReason, FieldError};
@@ -18,13 +19,6 @@ fn printed_number(number: &serde_json::Number) -> String {
         Some(float) if number.is_f64() => printed_float(float),
         _ => number.to_string(),
     }
-}
-
-/// A float without the fraction that it does not have.
-pub(super) fn printed_float(float: f64) -> String {
-    /// From here on Go writes exponents.
-    const PLAIN_BELOW: f64 = 1e21;
-    if float.abs() < PLAIN_BELOW { format!("{float}") } else { format!("{float:e}") }
 }
 
 pub(super) fn error(field: impl Into<String>, reason: CauseReason, detail: String) -> FieldError {

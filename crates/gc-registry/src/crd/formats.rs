@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use base64::Engine as _;
+use gc_cel::{is_cidr, is_uri};
 
 /// Names of the formats that are checked (dashes left out, as in `datetime`).
 const KNOWN: [&str; 23] = [
@@ -76,13 +77,6 @@ pub(super) fn is_valid(format: &str, text: &str) -> bool {
 
 fn is_hex(text: &str, length: usize) -> bool {
     text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-fn is_cidr(text: &str) -> bool {
-    let Some((address, bits)) = text.split_once('/') else { return false };
-    let bits_below = |limit: u8| bits.parse::<u8>().is_ok_and(|bits| bits <= limit) && !bits.starts_with('+');
-    (address.parse::<Ipv4Addr>().is_ok() && bits_below(32))
-        || (address.parse::<Ipv6Addr>().is_ok() && bits_below(128))
 }
 
 fn is_date(text: &str) -> bool {
@@ -259,20 +253,6 @@ fn is_ssn(text: &str) -> bool {
 }
 
 /// An absolute URI, or an absolute path.
-fn is_uri(text: &str) -> bool {
-    if text.is_empty() || text.chars().any(|c| c.is_control() || c == ' ') {
-        return false;
-    }
-    if text.starts_with('/') {
-        return true;
-    }
-    text.split_once(':').is_some_and(|(scheme, rest)| {
-        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
-            && !rest.is_empty()
-    })
-}
-
 fn is_uuid(text: &str, version: Option<char>) -> bool {
     let bare: String = text.chars().filter(|c| *c != '-').collect();
     let dashes_fit = text.len() == bare.len()

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use gc_cel::printed_float;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::field::{self, printed_float};
+use super::field;
 use super::formats;
 use crate::error::{CauseReason, FieldError};
 use crate::schema::{ListType, Node, Schema, StringFormat, Validations};

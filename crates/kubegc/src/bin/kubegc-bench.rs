@@ -3,6 +3,9 @@
 //! `kubegc-bench cascade --kubeconfig F --dependents 10000` makes one owner with so many dependents, deletes the
 //! owner in the background (or foreground), and says how long it took until the last dependent was gone, and how
 //! many requests of each verb the server took for it (from its `/metrics`, where it has them).
+//!
+//! `kubegc-bench namespaces --namespaces 1000 --objects 200` makes so many namespaces with so many ConfigMaps each,
+//! deletes them all at once, and says how long it took until the last was gone.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -53,6 +56,15 @@ enum Command {
         #[arg(long)]
         foreground: bool,
     },
+    /// Namespaces with objects, deleted all at once
+    Namespaces {
+        /// Namespaces
+        #[arg(long, default_value_t = 1000)]
+        namespaces: usize,
+        /// Objects in each
+        #[arg(long, default_value_t = 200)]
+        objects: usize,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -67,6 +79,7 @@ fn main() -> anyhow::Result<()> {
             Command::Cascade { dependents, owners, foreground } => {
                 cascade(&client, dependents, owners.max(1), foreground).await
             }
+            Command::Namespaces { namespaces, objects } => terminate(&client, namespaces, objects).await,
         }
     })
 }
@@ -99,7 +112,7 @@ async fn cascade(
 
     // What the collector has seen by now is not known from outside; it gets a moment.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let (_, list) = call(client, Method::GET, &format!("{CONFIG_MAPS}?limit=1"), None).await?;
+    let (_, list) = call(client, Method::GET, format!("{CONFIG_MAPS}?limit=1"), None).await?;
     let version = list["metadata"]["resourceVersion"].as_str().context("a version to watch from")?;
     let before = requests(client).await;
     let gone = watch_until_gone(client, &run, version, dependents + owners);
@@ -109,7 +122,7 @@ async fn cascade(
         for number in 0..owners {
             let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy});
             let path = format!("{CONFIG_MAPS}/{run}-owner-{number}");
-            let (code, body) = call(client, Method::DELETE, &path, Some(options)).await?;
+            let (code, body) = call(client, Method::DELETE, path, Some(options)).await?;
             anyhow::ensure!(code < 300, "the owner was not deleted: {code} {}", body["message"]);
         }
         anyhow::Ok(begun)
@@ -124,15 +137,67 @@ async fn cascade(
         "collected   {policy}: {dependents} dependents in {seconds:.2} s: {:.0} deletes/s",
         number / seconds
     );
+    show_requests(client, before, number, "dependent").await;
+    Ok(())
+}
+
+async fn terminate(client: &ApiClient, namespaces: usize, objects: usize) -> anyhow::Result<()> {
+    const NAMESPACES: &str = "/api/v1/namespaces";
+    let run = format!("bench-{}", jiff::Timestamp::now().as_millisecond());
+    let begun = Instant::now();
+    let names: Vec<String> = (0..namespaces).map(|number| format!("{run}-{number}")).collect();
+    let make = names.iter().map(|name| {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        create_in(client, NAMESPACES.to_owned(), object)
+    });
+    let made: Vec<_> = futures::stream::iter(make).buffer_unordered(IN_FLIGHT).collect().await;
+    made.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let fill = names.iter().flat_map(|name| {
+        (0..objects).map(move |number| {
+            let object = json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("object-{number}")},
+            });
+            create_in(client, format!("{NAMESPACES}/{name}/configmaps"), object)
+        })
+    });
+    let filled: Vec<_> = futures::stream::iter(fill).buffer_unordered(IN_FLIGHT).collect().await;
+    filled.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    println!(
+        "created     {namespaces} namespaces with {objects} objects each in {:.2} s",
+        begun.elapsed().as_secs_f64()
+    );
+    let before = requests(client).await;
+    let begun = Instant::now();
+    let delete = names.iter().map(|name| call(client, Method::DELETE, format!("{NAMESPACES}/{name}"), None));
+    let deleted: Vec<_> = futures::stream::iter(delete).buffer_unordered(IN_FLIGHT).collect().await;
+    for answer in deleted {
+        let (code, body) = answer?;
+        anyhow::ensure!(code < 300, "a namespace was not deleted: {code} {}", body["message"]);
+    }
+    let patience = PATIENCE_AT_LEAST + PATIENCE_PER_THOUSAND * u32::try_from(namespaces * objects / 1000)?;
+    for name in &names {
+        while call(client, Method::GET, format!("{NAMESPACES}/{name}"), None).await?.0 != 404 {
+            anyhow::ensure!(begun.elapsed() < patience, "namespace {name} does not go");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let number = f64::from(u32::try_from(namespaces)?);
+    println!("terminated  {namespaces} namespaces in {seconds:.2} s: {:.0} namespaces/s", number / seconds);
+    show_requests(client, before, number, "namespace").await;
+    Ok(())
+}
+
+/// What the server took since, by verb and resource.
+async fn show_requests(client: &ApiClient, before: Option<BTreeMap<String, f64>>, number: f64, per: &str) {
     if let (Some(before), Some(after)) = (before, requests(client).await) {
         for (verb, count) in &after {
             let more = count - before.get(verb).copied().unwrap_or_default();
             if more > 0.0 {
-                println!("requests    {verb:<18} {more:>8}  {:.4} per dependent", more / number);
+                println!("requests    {verb:<28} {more:>8}  {:.4} per {per}", more / number);
             }
         }
     }
-    Ok(())
 }
 
 fn config_map(name: &str, run: &str, owners: Option<Value>) -> Value {
@@ -146,7 +211,11 @@ fn config_map(name: &str, run: &str, owners: Option<Value>) -> Value {
 }
 
 async fn create(client: &ApiClient, object: Value) -> anyhow::Result<String> {
-    let (code, body) = call(client, Method::POST, CONFIG_MAPS, Some(object)).await?;
+    create_in(client, CONFIG_MAPS.to_owned(), object).await
+}
+
+async fn create_in(client: &ApiClient, collection: String, object: Value) -> anyhow::Result<String> {
+    let (code, body) = call(client, Method::POST, collection, Some(object)).await?;
     anyhow::ensure!(code == 201, "an object was not created: {code} {}", body["message"]);
     Ok(body["metadata"]["uid"].as_str().context("a uid")?.to_owned())
 }
@@ -179,13 +248,13 @@ async fn watch_until_gone(client: &ApiClient, run: &str, version: &str, number: 
 async fn call(
     client: &ApiClient,
     method: Method,
-    path: &str,
+    path: impl Into<String>,
     body: Option<Value>,
 ) -> anyhow::Result<(u16, Value)> {
     let bytes = body.map(|value| Bytes::from(value.to_string())).unwrap_or_default();
     let request = Request::builder()
         .method(method)
-        .uri(path)
+        .uri(path.into())
         .header(ACCEPT, "application/json")
         .header(CONTENT_TYPE, "application/json")
         .body(Full::new(bytes))?;

@@ -1,28 +1,20 @@
 //! `x-kubernetes-validations`: rules in the Common Expression Language.
 //!
-//! Evaluated dynamically: what Kubernetes' type checker would refuse when a definition is made fails here
-//! when the rule is evaluated. Every object has one budget for all of its rules.
+//! The expressions are `gc-cel`'s; schemas type their values. Every object has one budget for all of its rules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use gc_cel::{Budget, EvalError, Scope, Typing, Val};
 use serde_json::Value;
 
 use super::field;
 use super::validate::key_of;
 use crate::error::{CauseReason, FieldError};
-use crate::schema::{ListType, Node, Schema};
+use crate::schema::{ListType, Node, Schema, StringFormat};
 
-mod eval;
-mod functions;
-mod parse;
 #[cfg(test)]
 mod tests;
-mod value;
-
-use eval::{Budget, EvalError, Scope, bind, evaluate};
-use parse::{Expression, mentions, parse};
-use value::Val;
 
 /// What the rules of one object may cost together, in steps.
 const BUDGET: u64 = 1_000_000;
@@ -33,52 +25,38 @@ pub(super) type Programs = BTreeMap<Arc<str>, Program>;
 /// A parsed rule.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Program {
-    expression: Expression,
+    expression: gc_cel::Program,
     uses_old: bool,
 }
 
 /// Parses one rule; the error says why it cannot be evaluated.
 pub(super) fn compile(rule: &str) -> Result<Program, String> {
-    let expression = parse(rule)?;
-    if let Some(name) = unknown_function(&expression) {
-        return Err(format!("undeclared reference to '{name}'"));
-    }
-    Ok(Program { expression, uses_old: mentions(rule, "oldSelf") })
+    let expression = gc_cel::Program::compile(rule).map_err(|error| error.to_string())?;
+    let uses_old = expression.mentions("oldSelf");
+    Ok(Program { expression, uses_old })
 }
 
-/// The first function that an expression calls and nobody knows.
-fn unknown_function(expression: &Expression) -> Option<String> {
-    let among = |parts: &[&Expression]| parts.iter().find_map(|part| unknown_function(part));
-    match expression {
-        Expression::Call { target, name, arguments } => {
-            let namespaced = match target.as_deref() {
-                Some(Expression::Name(namespace)) => format!("{namespace}.{name}"),
-                _ => String::new(),
-            };
-            if functions::KNOWN.contains(&namespaced.as_str()) {
-                return arguments.iter().find_map(unknown_function);
-            }
-            if !functions::KNOWN.contains(&name.as_str()) {
-                return Some(name.clone());
-            }
-            target
-                .as_deref()
-                .and_then(unknown_function)
-                .or_else(|| arguments.iter().find_map(unknown_function))
+impl Typing for Schema {
+    fn is_double(&self) -> bool {
+        matches!(self.node, Node::Number)
+    }
+
+    fn format(&self) -> Option<&str> {
+        match &self.node {
+            Node::String(StringFormat::Other(format)) => Some(format),
+            _ => None,
         }
-        Expression::Select { operand, .. }
-        | Expression::Has { operand, .. }
-        | Expression::Not(operand)
-        | Expression::Negate(operand) => unknown_function(operand),
-        Expression::Index { operand, index, .. } => among(&[operand, index]),
-        Expression::Macro { range, bodies, .. } => {
-            unknown_function(range).or_else(|| bodies.iter().find_map(unknown_function))
+    }
+
+    fn item(&self) -> Option<&dyn Typing> {
+        match &self.node {
+            Node::List(list) => Some(&*list.items),
+            _ => None,
         }
-        Expression::List(items) => items.iter().find_map(unknown_function),
-        Expression::Map(entries) => entries.iter().find_map(|(key, value)| among(&[key, value])),
-        Expression::Binary(_, left, right) => among(&[left, right]),
-        Expression::Condition(parts) => parts.iter().find_map(unknown_function),
-        _ => None,
+    }
+
+    fn field(&self, name: &str) -> Option<&dyn Typing> {
+        Self::field(self, name).map(|schema| schema as &dyn Typing)
     }
 }
 
@@ -111,7 +89,8 @@ pub(super) fn check(
     value: &Value,
     old: Option<&Value>,
 ) -> Vec<FieldError> {
-    let mut checker = Checker { programs, budget: Budget(BUDGET), problems: Vec::new(), exhausted: false };
+    let mut checker =
+        Checker { programs, budget: Budget::new(BUDGET), problems: Vec::new(), exhausted: false };
     checker.check(schema, path, value, old);
     checker.problems
 }
@@ -182,12 +161,12 @@ impl Checker<'_> {
             return;
         }
         let mut scope = Scope::default();
-        bind(&mut scope, "self", value, schema);
+        scope.bind("self", value, Some(schema));
         match old {
             Some(old) if optional_old => {
                 scope.set("oldSelf", Val::Optional(Some(Val::of(old, Some(schema)).into())));
             }
-            Some(old) => bind(&mut scope, "oldSelf", old, schema),
+            Some(old) => scope.bind("oldSelf", old, Some(schema)),
             None => scope.set("oldSelf", Val::Optional(None)),
         }
         let message = rule["message"].as_str().map(str::trim).filter(|message| !message.is_empty());
@@ -195,7 +174,7 @@ impl Checker<'_> {
         // The root has no name; that is how kube-apiserver says it.
         let path = if path.is_empty() { "<nil>" } else { path };
         let type_name = super::validate::type_name(&schema.node).unwrap_or_default();
-        match evaluate(&program.expression, &mut scope, &mut self.budget) {
+        match program.expression.evaluate(&mut scope, &mut self.budget) {
             Ok(Val::Bool(true)) => {}
             Ok(_) => {
                 let detail = self.message(rule, &mut scope).or_else(|| message.map(str::to_owned));
@@ -222,7 +201,7 @@ impl Checker<'_> {
 
     fn message(&mut self, rule: &Value, scope: &mut Scope<'_>) -> Option<String> {
         let program = self.programs.get(rule["messageExpression"].as_str()?)?;
-        match evaluate(&program.expression, scope, &mut self.budget) {
+        match program.expression.evaluate(scope, &mut self.budget) {
             Ok(Val::Text(text)) if !text.trim().is_empty() && !text.contains('\n') => Some(text.to_string()),
             _ => None,
         }

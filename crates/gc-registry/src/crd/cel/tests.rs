@@ -23,9 +23,9 @@ fn value_within(budget: u64, expression: &str, document: &Value) -> String {
         Err(error) => return format!("compile: {error}"),
     };
     let mut scope = Scope::default();
-    bind(&mut scope, "self", document, &schema);
-    match evaluate(&program.expression, &mut scope, &mut Budget(budget)) {
-        Ok(value) => functions::printed(&value),
+    scope.bind("self", document, Some(&schema));
+    match program.expression.evaluate(&mut scope, &mut Budget::new(budget)) {
+        Ok(value) => gc_cel::printed(&value),
         Err(EvalError::Failed(error)) => format!("error: {error}"),
         Err(EvalError::TooExpensive) => "too expensive".into(),
     }

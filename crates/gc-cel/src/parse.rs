@@ -10,7 +10,7 @@ const LONGEST: usize = 64 * 1024;
 
 /// An expression.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Expression {
+pub(crate) enum Expression {
     Null,
     Bool(bool),
     Int(i64),
@@ -58,7 +58,7 @@ pub(super) enum Expression {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Macro {
+pub(crate) enum Macro {
     All,
     Exists,
     ExistsOne,
@@ -67,7 +67,7 @@ pub(super) enum Macro {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operator {
+pub(crate) enum Operator {
     Or,
     And,
     Equal,
@@ -92,7 +92,7 @@ enum Token {
 }
 
 /// Parses an expression; the error says what was not understood.
-pub(super) fn parse(text: &str) -> Result<Expression, String> {
+pub(crate) fn parse(text: &str) -> Result<Expression, String> {
     if text.len() > LONGEST {
         return Err(format!("longer than {LONGEST} bytes"));
     }
@@ -105,7 +105,7 @@ pub(super) fn parse(text: &str) -> Result<Expression, String> {
 }
 
 /// Whether an expression mentions a name.
-pub(super) fn mentions(text: &str, name: &str) -> bool {
+pub(crate) fn mentions(text: &str, name: &str) -> bool {
     tokens(text)
         .is_ok_and(|tokens| tokens.iter().any(|token| matches!(token, Token::Name(found) if found == name)))
 }

@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use super::eval::{Budget, EvalError, Evaluated, failed};
-use super::value::{Val, parse_duration, parse_quantity};
-use crate::crd::{field, formats};
+use crate::eval::{Budget, EvalError, Evaluated, failed};
+use crate::formats::{self, printed_float};
+use crate::value::{Val, parse_duration, parse_quantity};
 
 /// Every function that is known here; a rule that calls another one is not evaluated.
-pub(super) const KNOWN: [&str; 74] = [
+pub(crate) const KNOWN: [&str; 74] = [
     "abs",
     "add",
     "asInteger",
@@ -84,8 +84,11 @@ pub(super) const KNOWN: [&str; 74] = [
     "math.least",
 ];
 
+/// Bytes that one compiled pattern may take.
+const PATTERN_SIZE_LIMIT: usize = 1 << 20;
+
 /// Calls a function; a method has its target as first argument.
-pub(super) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Evaluated<'v> {
+pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Evaluated<'v> {
     for argument in arguments {
         budget.spend(argument.size().unwrap_or_default() / 10)?;
     }
@@ -98,19 +101,20 @@ pub(super) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -
 }
 
 /// A value as text, as `string()` and messages have it.
-pub(super) fn printed(value: &Val<'_>) -> String {
+#[must_use]
+pub fn printed(value: &Val<'_>) -> String {
     match value {
         Val::Null => "null".into(),
         Val::Bool(value) => value.to_string(),
         Val::Int(value) => value.to_string(),
         Val::Uint(value) => value.to_string(),
-        Val::Double(value) => field::printed_float(*value),
+        Val::Double(value) => printed_float(*value),
         Val::Text(text) => text.to_string(),
         Val::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Val::Duration(nanoseconds) => {
             #[expect(clippy::cast_precision_loss, reason = "printed as seconds with a fraction")]
             let seconds = *nanoseconds as f64 / 1e9;
-            format!("{}s", field::printed_float(seconds))
+            format!("{}s", printed_float(seconds))
         }
         Val::Timestamp(timestamp) => timestamp.to_string(),
         Val::Type(name) => (*name).to_owned(),
@@ -146,7 +150,9 @@ fn regex(pattern: &str, budget: &mut Budget) -> Result<regex::Regex, EvalError> 
     /// What compiling a pattern costs.
     const COMPILING: usize = 500;
     budget.spend(COMPILING + pattern.len())?;
-    crate::crd::validate::compile_pattern(pattern)
+    regex::RegexBuilder::new(pattern)
+        .size_limit(PATTERN_SIZE_LIMIT)
+        .build()
         .or_else(|error| failed(format!("error parsing regexp: {error}")))
 }
 
@@ -203,9 +209,9 @@ fn text_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
         },
         ("substring", [Val::Int(from)]) => substring(text, *from, None),
         ("substring", [Val::Int(from), Val::Int(to)]) => substring(text, *from, Some(*to)),
-        ("isURL", []) => Ok(Val::Bool(formats::is_valid("uri", text))),
+        ("isURL", []) => Ok(Val::Bool(formats::is_uri(text))),
         ("isIP", []) => Ok(Val::Bool(text.parse::<std::net::IpAddr>().is_ok())),
-        ("isCIDR", []) => Ok(Val::Bool(formats::is_valid("cidr", text))),
+        ("isCIDR", []) => Ok(Val::Bool(formats::is_cidr(text))),
         _ => return None,
     })
 }

@@ -5,38 +5,46 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::functions;
-use super::parse::{Expression, Macro, Operator};
-use super::value::Val;
+use crate::functions;
+use crate::parse::{Expression, Macro, Operator};
+use crate::value::{Typing, Val};
 
-/// What is left to spend on an object; each step and each element or byte that is looked at costs.
+/// What is left to spend; each step and each element or byte that is looked at costs.
 #[derive(Debug)]
-pub(super) struct Budget(pub(super) u64);
+pub struct Budget(u64);
 
 /// Why an expression has no value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum EvalError {
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EvalError {
     /// As CEL words it, such as `no such key: size`.
+    #[error("{0}")]
     Failed(String),
     /// The budget is spent.
+    #[error("the expression costs too much")]
     TooExpensive,
 }
 
-pub(super) type Evaluated<'v> = Result<Val<'v>, EvalError>;
+pub(crate) type Evaluated<'v> = Result<Val<'v>, EvalError>;
 
-pub(super) fn failed<T>(why: impl Into<String>) -> Result<T, EvalError> {
+pub(crate) fn failed<T>(why: impl Into<String>) -> Result<T, EvalError> {
     Err(EvalError::Failed(why.into()))
 }
 
 /// The names that an expression may use. The innermost come last.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Scope<'v> {
+pub struct Scope<'v> {
     names: Vec<(Arc<str>, Val<'v>)>,
 }
 
 impl<'v> Scope<'v> {
-    pub(super) fn set(&mut self, name: impl Into<Arc<str>>, value: Val<'v>) {
+    /// Gives a name a value.
+    pub fn set(&mut self, name: impl Into<Arc<str>>, value: Val<'v>) {
         self.names.push((name.into(), value));
+    }
+
+    /// Puts a document under a name, with its schema if it has one.
+    pub fn bind(&mut self, name: &str, value: &'v Value, typing: Option<&'v dyn Typing>) {
+        self.set(name, Val::of(value, typing));
     }
 
     fn get(&self, name: &str) -> Option<Val<'v>> {
@@ -45,7 +53,13 @@ impl<'v> Scope<'v> {
 }
 
 impl Budget {
-    pub(super) fn spend(&mut self, cost: usize) -> Result<(), EvalError> {
+    /// So many steps.
+    #[must_use]
+    pub fn new(steps: u64) -> Self {
+        Self(steps)
+    }
+
+    pub(crate) fn spend(&mut self, cost: usize) -> Result<(), EvalError> {
         match self.0.checked_sub(cost as u64) {
             Some(rest) => {
                 self.0 = rest;
@@ -59,7 +73,7 @@ impl Budget {
     }
 }
 
-pub(super) fn evaluate<'v>(
+pub(crate) fn evaluate<'v>(
     expression: &Expression,
     scope: &mut Scope<'v>,
     budget: &mut Budget,
@@ -140,9 +154,15 @@ pub(super) fn evaluate<'v>(
     }
 }
 
+const TYPES: [&str; 10] =
+    ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
+
+/// Whether a name is that of a type.
+pub(crate) fn is_type(name: &str) -> bool {
+    TYPES.contains(&name)
+}
+
 fn type_value<'v>(name: &str) -> Option<Val<'v>> {
-    const TYPES: [&str; 10] =
-        ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
     TYPES.iter().find(|found| **found == name).map(|name| Val::Type(name))
 }
 
@@ -391,14 +411,4 @@ fn call<'v>(
         values.push(evaluate(argument, scope, budget)?);
     }
     functions::call(name, &values, budget)
-}
-
-/// Puts a document under a name.
-pub(super) fn bind<'v>(
-    scope: &mut Scope<'v>,
-    name: &str,
-    value: &'v Value,
-    schema: &'v crate::schema::Schema,
-) {
-    scope.set(name, Val::of(value, Some(schema)));
 }

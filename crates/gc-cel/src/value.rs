@@ -5,41 +5,62 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use crate::schema::{Node, Schema, StringFormat};
+/// The schema of a value, as far as expressions see it.
+pub trait Typing: std::fmt::Debug {
+    /// Whether a number is a double, even where it is whole.
+    fn is_double(&self) -> bool;
+    /// `format` of a text, if it has one.
+    fn format(&self) -> Option<&str>;
+    /// The schema of an element of a list.
+    fn item(&self) -> Option<&dyn Typing>;
+    /// The schema of a member of a map or an object.
+    fn field(&self, name: &str) -> Option<&dyn Typing>;
+}
 
 /// A value. What comes from a document stays there.
 #[derive(Clone, Debug)]
-pub(super) enum Val<'v> {
+pub enum Val<'v> {
+    /// `null`
     Null,
+    /// `bool`
     Bool(bool),
+    /// `int`
     Int(i64),
+    /// `uint`
     Uint(u64),
+    /// `double`
     Double(f64),
+    /// `string`
     Text(Rc<str>),
+    /// `bytes`
     Bytes(Rc<[u8]>),
     /// Nanoseconds.
     Duration(i64),
+    /// `timestamp`
     Timestamp(jiff::Timestamp),
     /// Billionths of one.
     Quantity(i128),
     /// An array or an object of a document.
-    Json(&'v Value, Option<&'v Schema>),
+    Json(&'v Value, Option<&'v dyn Typing>),
+    /// A list that the expression made.
     List(Rc<Vec<Val<'v>>>),
+    /// A map that the expression made, in its order.
     Map(Rc<Vec<(Val<'v>, Val<'v>)>>),
+    /// An optional value.
     Optional(Option<Rc<Val<'v>>>),
+    /// The name of a type.
     Type(&'static str),
 }
 
 impl<'v> Val<'v> {
     /// A value of a document, typed by its schema.
-    pub(super) fn of(value: &'v Value, schema: Option<&'v Schema>) -> Self {
+    #[must_use]
+    pub fn of(value: &'v Value, schema: Option<&'v dyn Typing>) -> Self {
         match value {
             Value::Null => Self::Null,
             Value::Bool(flag) => Self::Bool(*flag),
             Value::Number(number) => match number.as_i64() {
-                Some(whole) if !matches!(schema.map(|schema| &schema.node), Some(Node::Number)) => {
-                    Self::Int(whole)
-                }
+                Some(whole) if !schema.is_some_and(Typing::is_double) => Self::Int(whole),
                 _ => Self::Double(number.as_f64().unwrap_or(f64::NAN)),
             },
             Value::String(text) => typed_text(text, schema),
@@ -47,15 +68,19 @@ impl<'v> Val<'v> {
         }
     }
 
-    pub(super) fn text(text: &str) -> Self {
+    /// A text.
+    #[must_use]
+    pub fn text(text: &str) -> Self {
         Self::Text(text.into())
     }
 
-    pub(super) fn list(items: Vec<Self>) -> Self {
+    pub(crate) fn list(items: Vec<Self>) -> Self {
         Self::List(Rc::new(items))
     }
 
-    pub(super) fn type_name(&self) -> &'static str {
+    /// The name of its type, as messages have it.
+    #[must_use]
+    pub fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null_type",
             Self::Bool(_) => "bool",
@@ -74,31 +99,31 @@ impl<'v> Val<'v> {
         }
     }
 
-    pub(super) fn is_list(&self) -> bool {
+    pub(crate) fn is_list(&self) -> bool {
         matches!(self, Self::List(_) | Self::Json(Value::Array(_), _))
     }
 
-    pub(super) fn is_map(&self) -> bool {
+    pub(crate) fn is_map(&self) -> bool {
         matches!(self, Self::Map(_) | Self::Json(Value::Object(_), _))
     }
 
     /// One element of a list.
-    pub(super) fn item(&self, index: usize) -> Option<Val<'v>> {
+    pub(crate) fn item(&self, index: usize) -> Option<Val<'v>> {
         match self {
             Self::List(items) => items.get(index).cloned(),
             Self::Json(Value::Array(items), schema) => {
-                items.get(index).map(|item| Val::of(item, schema.and_then(item_schema)))
+                items.get(index).map(|item| Val::of(item, schema.and_then(Typing::item)))
             }
             _ => None,
         }
     }
 
     /// The elements of a list.
-    pub(super) fn items(&self) -> Option<Vec<Val<'v>>> {
+    pub(crate) fn items(&self) -> Option<Vec<Val<'v>>> {
         match self {
             Self::List(items) => Some(items.to_vec()),
             Self::Json(Value::Array(items), schema) => {
-                let item_schema = schema.and_then(item_schema);
+                let item_schema = schema.and_then(Typing::item);
                 Some(items.iter().map(|item| Val::of(item, item_schema)).collect())
             }
             _ => None,
@@ -106,7 +131,7 @@ impl<'v> Val<'v> {
     }
 
     /// The entries of a map.
-    pub(super) fn entries(&self) -> Option<Vec<(Val<'v>, Val<'v>)>> {
+    pub(crate) fn entries(&self) -> Option<Vec<(Val<'v>, Val<'v>)>> {
         match self {
             Self::Map(entries) => Some(entries.to_vec()),
             Self::Json(Value::Object(map), schema) => Some(
@@ -121,7 +146,7 @@ impl<'v> Val<'v> {
     }
 
     /// How many elements, entries, characters or bytes.
-    pub(super) fn size(&self) -> Option<usize> {
+    pub(crate) fn size(&self) -> Option<usize> {
         match self {
             Self::List(items) => Some(items.len()),
             Self::Map(entries) => Some(entries.len()),
@@ -134,7 +159,7 @@ impl<'v> Val<'v> {
     }
 
     /// The member of a map; `None` if there is none, or no map.
-    pub(super) fn member(&self, key: &Val<'v>) -> Option<Val<'v>> {
+    pub(crate) fn member(&self, key: &Val<'v>) -> Option<Val<'v>> {
         match (self, key) {
             (Self::Json(Value::Object(map), schema), Self::Text(name)) => {
                 map.get(&**name).map(|value| Val::of(value, schema.and_then(|schema| schema.field(name))))
@@ -146,7 +171,7 @@ impl<'v> Val<'v> {
         }
     }
 
-    pub(super) fn equals(&self, other: &Val<'v>) -> bool {
+    pub(crate) fn equals(&self, other: &Val<'v>) -> bool {
         match (self, other) {
             (Self::Null, Self::Null) => true,
             (Self::Bool(a), Self::Bool(b)) => a == b,
@@ -174,7 +199,7 @@ impl<'v> Val<'v> {
     }
 
     /// The order of two values, if they have one.
-    pub(super) fn compare(&self, other: &Val<'v>) -> Option<Ordering> {
+    pub(crate) fn compare(&self, other: &Val<'v>) -> Option<Ordering> {
         match (self, other) {
             (Self::Bool(a), Self::Bool(b)) => Some(a.cmp(b)),
             (Self::Text(a), Self::Text(b)) => Some(a.cmp(b)),
@@ -198,7 +223,7 @@ impl<'v> Val<'v> {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "numbers are compared across types as doubles")]
-    pub(super) fn number(&self) -> Option<f64> {
+    pub(crate) fn number(&self) -> Option<f64> {
         match self {
             Self::Int(value) => Some(*value as f64),
             Self::Uint(value) => Some(*value as f64),
@@ -208,16 +233,9 @@ impl<'v> Val<'v> {
     }
 }
 
-fn item_schema(schema: &Schema) -> Option<&Schema> {
-    match &schema.node {
-        Node::List(list) => Some(&list.items),
-        _ => None,
-    }
-}
-
-fn typed_text<'v>(text: &'v str, schema: Option<&'v Schema>) -> Val<'v> {
-    if let Some(Node::String(StringFormat::Other(format))) = schema.map(|schema| &schema.node) {
-        let typed = match &**format {
+fn typed_text<'v>(text: &'v str, schema: Option<&'v dyn Typing>) -> Val<'v> {
+    if let Some(format) = schema.and_then(Typing::format) {
+        let typed = match format {
             "date-time" => text.parse().ok().map(Val::Timestamp),
             "date" => format!("{text}T00:00:00Z").parse().ok().map(Val::Timestamp),
             "duration" => parse_duration(text).map(Val::Duration),
@@ -231,7 +249,7 @@ fn typed_text<'v>(text: &'v str, schema: Option<&'v Schema>) -> Val<'v> {
 }
 
 /// A Go duration in nanoseconds.
-pub(super) fn parse_duration(text: &str) -> Option<i64> {
+pub(crate) fn parse_duration(text: &str) -> Option<i64> {
     /// The longest duration in nanoseconds.
     const LONGEST: f64 = 9.2e18;
     let (negative, mut rest) = match text.strip_prefix('-') {
@@ -267,7 +285,7 @@ pub(super) fn parse_duration(text: &str) -> Option<i64> {
 }
 
 /// A quantity such as `1.5Gi`, in billionths.
-pub(super) fn parse_quantity(text: &str) -> Option<i128> {
+pub(crate) fn parse_quantity(text: &str) -> Option<i128> {
     const BILLIONTHS: i128 = 1_000_000_000;
     let (negative, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),

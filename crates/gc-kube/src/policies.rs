@@ -1,0 +1,794 @@
+//! The policies of a cluster at work: watches the `RetentionPolicy` objects and what they are about, performs what
+//! their engines decide, and writes their status.
+//!
+//! Policies about one kind share a watch. A change of the set of policies that share it begins it anew; until its
+//! list is complete, none of them deletes anything.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use gc_retention::objects::FactsError;
+use gc_retention::policies::engine::PolicyEngine;
+use gc_retention::policies::{GROUP, KIND, Look, Policy, RESOURCE, VERSION};
+use gc_types::{Effect, Gvr, HeldBy, Outcome, ResourceId, ResourceInfo, Scope, Timestamp};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, Request};
+use http_body_util::Full;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+use crate::collector::{Observer, QUEUED_BATCHES, SHUTDOWN_GRACE};
+use crate::connection::ApiClient;
+use crate::discovery::{Discovered, DiscoveryError, discover};
+use crate::facts::{Accept, FactsWatchError, FactsWatcher, METADATA, NewsLine, NewsPage, Reader, WHOLE};
+use crate::pacing::{Pacer, PacingOptions, Signal};
+use crate::requests::{Performed, Performer};
+use crate::resources::{ResourceTable, Route};
+use crate::supervisor::DISCOVERY_PERIOD;
+
+/// A status is written at most so often.
+pub(crate) const STATUS_PAUSE: Duration = Duration::from_secs(1);
+/// After a status could not be written, it is tried again so much later.
+const STATUS_RETRY: Duration = Duration::from_secs(5);
+/// A policy that has just come gets so long for its first list, before its status says that there is none.
+const FIRST_LIST: Duration = Duration::from_millis(500);
+/// A discovery that is older may have missed a kind that has just been defined.
+const DISCOVERY_FRESH: Duration = Duration::from_secs(2);
+/// The engines are told the time at least so often.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// So many policies are at work at most; what is beyond them is told and left alone.
+pub(crate) const MOST_POLICIES: usize = 1_000;
+
+/// What a watch has told.
+enum News {
+    PoliciesStarted,
+    PoliciesSynced,
+    Policy(Value),
+    PolicyGone(String),
+    Objects { watch: u64, told: Told },
+}
+
+enum Told {
+    Started,
+    Synced,
+    Failed(String),
+    /// What each of the policies that share the watch makes of it.
+    Observed {
+        namespace: String,
+        name: String,
+        looks: Vec<Look>,
+    },
+    Removed {
+        namespace: String,
+        name: String,
+    },
+}
+
+/// The policies of one API server.
+pub struct PolicyCollector {
+    client: ApiClient,
+    pacing: PacingOptions,
+    dry_run: bool,
+}
+
+/// A policy at work.
+struct Active {
+    uid: String,
+    engine: PolicyEngine,
+    /// The status as it is stored.
+    stored: Value,
+    /// Which making of the engine this is: outcomes of an earlier one are not its own.
+    epoch: u64,
+    seen: bool,
+    writing: bool,
+    write_after: Instant,
+}
+
+/// What a watch is of.
+type Target = (Arc<str>, Arc<str>, bool);
+
+struct Watch {
+    number: u64,
+    members: Vec<(String, u64)>,
+    task: Option<AbortHandle>,
+}
+
+struct Flying {
+    policy: String,
+    epoch: u64,
+    effect: Effect,
+    begun: std::time::Instant,
+}
+
+struct Driver {
+    client: ApiClient,
+    observer: Arc<dyn Observer>,
+    performer: Performer,
+    table: ResourceTable,
+    pacer: Pacer,
+    dry_run: bool,
+    sink: mpsc::Sender<Vec<News>>,
+    policies: BTreeMap<String, Active>,
+    synced: bool,
+    refused: usize,
+    resources: BTreeMap<(Arc<str>, Arc<str>), ResourceId>,
+    watches: BTreeMap<Target, Watch>,
+    /// What is served, and when that was asked.
+    served: Option<(Discovered, Instant)>,
+    discover_at: Option<Instant>,
+    discovering: bool,
+    next_number: u64,
+    pending: VecDeque<(String, u64, Effect)>,
+    flying: HashMap<tokio::task::Id, Flying>,
+    requests: JoinSet<Performed>,
+    statuses: JoinSet<(String, u64, bool, Option<Value>)>,
+    discoveries: JoinSet<Result<Discovered, DiscoveryError>>,
+    tasks: JoinSet<()>,
+    now: Timestamp,
+}
+
+impl PolicyCollector {
+    /// Nothing is sent before [`PolicyCollector::run`]; with `dry_run` nothing is changed at all.
+    #[must_use]
+    pub fn new(client: ApiClient, pacing: PacingOptions, dry_run: bool) -> Self {
+        Self { client, pacing, dry_run }
+    }
+
+    /// Runs until `shutdown` is ready; then sends nothing further, and gives what is in flight [`SHUTDOWN_GRACE`].
+    pub async fn run(self, observer: Arc<dyn Observer>, shutdown: impl Future<Output = ()>) {
+        let (sink, news) = mpsc::channel(QUEUED_BATCHES);
+        let table = ResourceTable::default();
+        let mut tasks = JoinSet::new();
+        let reader = Arc::new(PolicyReader { route: policy_route() });
+        tasks.spawn(FactsWatcher::new(self.client.clone(), reader, sink.clone()).run());
+        let mut driver = Driver {
+            performer: Performer::new(self.client.clone(), table.clone()),
+            client: self.client,
+            observer,
+            table,
+            pacer: Pacer::new(self.pacing),
+            dry_run: self.dry_run,
+            sink,
+            policies: BTreeMap::new(),
+            synced: false,
+            refused: 0,
+            resources: BTreeMap::new(),
+            watches: BTreeMap::new(),
+            served: None,
+            discover_at: None,
+            discovering: false,
+            next_number: 0,
+            pending: VecDeque::new(),
+            flying: HashMap::new(),
+            requests: JoinSet::new(),
+            statuses: JoinSet::new(),
+            discoveries: JoinSet::new(),
+            tasks,
+            now: Timestamp::default(),
+        };
+        driver.run(news, shutdown).await;
+        driver.land().await;
+        driver.tasks.abort_all();
+    }
+}
+
+/// The first of the numbers of resources; the watch of the policies has the one before.
+const FIRST_RESOURCE: u32 = 1;
+
+fn policy_route() -> Route {
+    Route::new(ResourceInfo {
+        id: ResourceId(0),
+        gvr: Gvr { group: GROUP.into(), version: VERSION.into(), resource: RESOURCE.into() },
+        kind: KIND.into(),
+        scope: Scope::Cluster,
+        served_api_versions: Vec::new(),
+        watched: true,
+        comparable_versions: true,
+    })
+}
+
+impl Driver {
+    async fn run(&mut self, mut news: mpsc::Receiver<Vec<News>>, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = std::pin::pin!(shutdown);
+        self.tick();
+        loop {
+            let paused_until = self.act();
+            self.write_statuses();
+            let wake = self.next_wake(paused_until);
+            tokio::select! {
+                biased;
+                () = &mut shutdown => return,
+                Some(done) = self.requests.join_next_with_id() => self.take_done(done),
+                Some(Ok(written)) = self.statuses.join_next() => self.take_written(written),
+                Some(Ok(discovered)) = self.discoveries.join_next() => self.take_discovered(discovered),
+                batch = news.recv() => {
+                    let Some(batch) = batch else { return };
+                    self.tick();
+                    for news in batch {
+                        self.take_news(news);
+                    }
+                    self.tick();
+                }
+                () = tokio::time::sleep_until(wake) => self.tick(),
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let milliseconds = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);
+        self.now = self.now.max(Timestamp(milliseconds));
+        for active in self.policies.values_mut() {
+            active.engine.tick(self.now);
+        }
+        if self.discover_at.is_some_and(|at| at <= Instant::now()) && !self.discovering {
+            (self.discover_at, self.discovering) = (None, true);
+            let client = self.client.clone();
+            self.discoveries.spawn(async move { discover(&client).await });
+        }
+    }
+
+    fn take_news(&mut self, news: News) {
+        match news {
+            News::PoliciesStarted => {
+                self.synced = false;
+                for active in self.policies.values_mut() {
+                    active.seen = false;
+                }
+            }
+            News::PoliciesSynced => {
+                self.synced = true;
+                let gone = self.policies.iter().filter(|(_, active)| !active.seen);
+                let gone: Vec<String> = gone.map(|(name, _)| name.clone()).collect();
+                for name in &gone {
+                    self.policies.remove(name);
+                }
+                self.rewatch();
+            }
+            News::Policy(object) => self.take_policy(&object),
+            News::PolicyGone(name) => {
+                self.policies.remove(&name);
+                self.rewatch();
+            }
+            News::Objects { watch, told } => self.take_told(watch, told),
+        }
+    }
+
+    fn take_policy(&mut self, object: &Value) {
+        let metadata = &object["metadata"];
+        let name = metadata["name"].as_str().unwrap_or_default().to_owned();
+        let uid = metadata["uid"].as_str().unwrap_or_default();
+        let generation = metadata["generation"].as_i64().unwrap_or_default();
+        if let Some(active) = self.policies.get_mut(&name)
+            && active.uid == uid
+            && active.engine.generation() == generation
+        {
+            active.seen = true;
+            active.stored = object["status"].clone();
+            return;
+        }
+        if self.policies.len() >= MOST_POLICIES && !self.policies.contains_key(&name) {
+            self.refused += 1;
+            tracing::warn!(policy = %name, refused = self.refused, "too many policies: this one is left alone");
+            return;
+        }
+        let resource = match object["spec"]["target"].as_object() {
+            Some(target) => {
+                let text = |name: &str| target.get(name).and_then(Value::as_str).unwrap_or_default();
+                self.resource(text("apiVersion"), text("kind"))
+            }
+            None => ResourceId(0),
+        };
+        let mut engine = PolicyEngine::new(object, resource);
+        engine.tick(self.now);
+        self.next_number += 1;
+        let active = Active {
+            uid: uid.to_owned(),
+            engine,
+            stored: object["status"].clone(),
+            epoch: self.next_number,
+            seen: true,
+            writing: false,
+            write_after: Instant::now() + FIRST_LIST,
+        };
+        self.policies.insert(name, active);
+        self.rewatch();
+    }
+
+    /// The number of a kind, which stays the same.
+    fn resource(&mut self, api_version: &str, kind: &str) -> ResourceId {
+        let next = ResourceId(FIRST_RESOURCE + u32::try_from(self.resources.len()).unwrap_or(u32::MAX / 2));
+        *self.resources.entry((api_version.into(), kind.into())).or_insert(next)
+    }
+
+    /// Brings the watches in line with the policies, once those are known.
+    fn rewatch(&mut self) {
+        if !self.synced {
+            return;
+        }
+        let mut wanted: BTreeMap<Target, Vec<(String, u64)>> = BTreeMap::new();
+        for (name, active) in &self.policies {
+            if let Some(policy) = active.engine.policy() {
+                let target =
+                    (Arc::clone(&policy.api_version), Arc::clone(&policy.kind), policy.needs_content());
+                wanted.entry(target).or_default().push((name.clone(), active.epoch));
+            }
+        }
+        self.watches.retain(|target, watch| {
+            let stays = wanted.get(target) == Some(&watch.members) && watch.task.is_some();
+            if !stays && let Some(task) = &watch.task {
+                task.abort();
+            }
+            stays
+        });
+        while self.tasks.try_join_next().is_some() {}
+        for (target, members) in wanted {
+            if !self.watches.contains_key(&target) {
+                self.watch(target, members);
+            }
+        }
+    }
+
+    fn watch(&mut self, target: Target, members: Vec<(String, u64)>) {
+        self.next_number += 1;
+        let number = self.next_number;
+        let resource = self.resource(&target.0, &target.1);
+        let found = self.served.as_ref().map(|(served, at)| {
+            (find(served, &target.0, &target.1, resource), at.elapsed() < DISCOVERY_FRESH)
+        });
+        let task = match found {
+            // Not discovered yet, or perhaps served since.
+            None | Some((Err(_), false)) => {
+                self.discover_at = Some(Instant::now());
+                None
+            }
+            Some((Err(why), true)) => {
+                for (name, _) in &members {
+                    if let Some(active) = self.policies.get_mut(name) {
+                        active.engine.unwatched(&why);
+                    }
+                }
+                self.discover_at.get_or_insert_with(|| Instant::now() + DISCOVERY_PERIOD);
+                None
+            }
+            Some((Ok(info), _)) => {
+                let route = Route::new(info);
+                self.table.insert(Arc::new(route.clone()));
+                let policies = members
+                    .iter()
+                    .filter_map(|(name, _)| self.policies.get(name)?.engine.policy().cloned())
+                    .collect();
+                let accept = if target.2 { WHOLE } else { METADATA };
+                let reader = Arc::new(ObjectReader { watch: number, route, accept, policies });
+                let watcher = FactsWatcher::new(self.client.clone(), reader, self.sink.clone());
+                Some(self.tasks.spawn(watcher.run()))
+            }
+        };
+        self.watches.insert(target, Watch { number, members, task });
+    }
+
+    fn take_discovered(&mut self, discovered: Result<Discovered, DiscoveryError>) {
+        self.discovering = false;
+        match discovered {
+            Ok(discovered) => {
+                self.served = Some((discovered, Instant::now()));
+                self.rewatch();
+            }
+            Err(error) => {
+                tracing::warn!(%error, "discovery failed; policies about kinds that are not known wait");
+                self.discover_at = Some(Instant::now() + STATUS_RETRY);
+            }
+        }
+    }
+
+    fn take_told(&mut self, number: u64, told: Told) {
+        // What an earlier watch told is outdated.
+        let Some(watch) = self.watches.values().find(|watch| watch.number == number) else { return };
+        let names = watch.members.iter().map(|(name, _)| name);
+        match told {
+            Told::Observed { namespace, name, looks } => {
+                for (policy, look) in names.zip(looks) {
+                    if let Some(active) = self.policies.get_mut(policy) {
+                        active.engine.observed(&namespace, &name, look);
+                    }
+                }
+            }
+            told => {
+                for policy in names {
+                    let Some(active) = self.policies.get_mut(policy) else { continue };
+                    match &told {
+                        Told::Started => active.engine.list_started(),
+                        Told::Synced => {
+                            active.engine.synced();
+                            active.write_after = active.write_after.min(Instant::now());
+                        }
+                        Told::Failed(why) => active.engine.unwatched(why),
+                        Told::Removed { namespace, name } => active.engine.removed(namespace, name),
+                        Told::Observed { .. } => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks for effects and sends what may go. Answers until when nothing may go, if the pacing says so.
+    fn act(&mut self) -> Option<std::time::Instant> {
+        for (name, active) in &mut self.policies {
+            while let Some(effect) = active.engine.poll_effect() {
+                self.observer.decided(&effect);
+                if self.dry_run {
+                    let outcome = Outcome::Held(HeldBy::DryRun);
+                    self.observer.finished(&effect, &outcome, 0, Duration::ZERO);
+                    active.engine.finish(effect.id, &outcome);
+                } else {
+                    self.pending.push_back((name.clone(), active.epoch, effect));
+                }
+            }
+        }
+        while let Some((policy, epoch, effect)) = self.pending.pop_front() {
+            // It has been changed or taken back meanwhile: what it wanted before does not count.
+            if self.policies.get(&policy).is_none_or(|active| active.epoch != epoch) {
+                continue;
+            }
+            let now = std::time::Instant::now();
+            if let Err(until) = self.pacer.begin(now) {
+                self.pending.push_front((policy, epoch, effect));
+                return until;
+            }
+            let (performer, request) = (self.performer.clone(), effect.request.clone());
+            let task = self.requests.spawn(async move { performer.perform(&request).await });
+            self.flying.insert(task.id(), Flying { policy, epoch, effect, begun: now });
+        }
+        None
+    }
+
+    fn take_done(&mut self, done: Result<(tokio::task::Id, Performed), tokio::task::JoinError>) {
+        let (id, performed) = match done {
+            Ok(answer) => answer,
+            // A request that died without an answer: its fate is unknown.
+            Err(error) => {
+                let outcome = Outcome::Failed { message: error.to_string(), retry_after_milliseconds: None };
+                (error.id(), Performed { outcome, signal: Signal::Answered, round_trips: 1 })
+            }
+        };
+        let Some(Flying { policy, epoch, effect, begun }) = self.flying.remove(&id) else { return };
+        let now = std::time::Instant::now();
+        let took = now.saturating_duration_since(begun);
+        let Performed { outcome, signal, round_trips } = performed;
+        self.pacer.finish(now.checked_sub(took / round_trips.max(1)).unwrap_or(begun), now, signal);
+        self.observer.finished(&effect, &outcome, round_trips, took);
+        if let Some(active) = self.policies.get_mut(&policy).filter(|active| active.epoch == epoch) {
+            active.engine.finish(effect.id, &outcome);
+        }
+        self.tick();
+    }
+
+    /// Writes what the status of each policy should say, where it does not, and not too often.
+    fn write_statuses(&mut self) {
+        let now = Instant::now();
+        if self.dry_run || !self.synced {
+            return;
+        }
+        for (name, active) in &mut self.policies {
+            if active.writing || active.write_after > now {
+                continue;
+            }
+            active.write_after = now + STATUS_PAUSE;
+            let status = active.engine.status(&active.stored, self.now);
+            let shows = !status["due"].is_null();
+            if says(&active.stored, &status) {
+                if shows {
+                    active.engine.shown();
+                }
+                continue;
+            }
+            active.writing = true;
+            let body = json!({"metadata": {"uid": active.uid}, "status": status});
+            let (client, name, epoch) = (self.client.clone(), name.clone(), active.epoch);
+            self.statuses.spawn(async move {
+                let stored = write_status(&client, &name, &body).await;
+                (name, epoch, shows, stored)
+            });
+        }
+    }
+
+    fn take_written(&mut self, (name, epoch, shows, stored): (String, u64, bool, Option<Value>)) {
+        let Some(active) = self.policies.get_mut(&name).filter(|active| active.epoch == epoch) else {
+            return;
+        };
+        active.writing = false;
+        match stored {
+            Some(stored) => {
+                active.stored = stored;
+                if shows {
+                    active.engine.shown();
+                    active.engine.tick(self.now);
+                }
+            }
+            None => active.write_after = Instant::now() + STATUS_RETRY,
+        }
+    }
+
+    fn next_wake(&self, paused_until: Option<std::time::Instant>) -> Instant {
+        let now = Instant::now();
+        let mut wake = now + LONGEST_SLEEP;
+        for active in self.policies.values() {
+            if let Some(at) = active.engine.next_wakeup() {
+                let milliseconds = u64::try_from(at.0.saturating_sub(self.now.0)).unwrap_or_default();
+                wake = wake.min(now + Duration::from_millis(milliseconds.max(1)));
+            }
+            if !active.writing && active.write_after > now {
+                wake = wake.min(active.write_after);
+            }
+        }
+        let wake = self.discover_at.filter(|_| !self.discovering).map_or(wake, |at| wake.min(at));
+        match paused_until {
+            Some(until) => wake.min(until.into()),
+            None => wake,
+        }
+    }
+
+    /// Sends nothing further, and waits a little for what is in flight.
+    async fn land(&mut self) {
+        let deadline = Instant::now() + SHUTDOWN_GRACE;
+        self.pending.clear();
+        while let Ok(Some(done)) = tokio::time::timeout_at(deadline, self.requests.join_next_with_id()).await
+        {
+            self.take_done(done);
+        }
+        self.requests.abort_all();
+    }
+}
+
+/// The resource of a kind, in the version that a policy names.
+fn find(served: &Discovered, api_version: &str, kind: &str, id: ResourceId) -> Result<ResourceInfo, String> {
+    let of_kind = served.resources.values().find(|resource| {
+        *resource.kind == *kind && resource.served_api_versions.iter().any(|served| **served == *api_version)
+    });
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let Some(found) = of_kind else {
+        if served.is_unclear(group) {
+            return Err(format!("discovery of {group} fails, so that {kind} cannot be looked for"));
+        }
+        return Err(format!("the server serves no {kind} in {api_version}"));
+    };
+    if !found.is_collectable() {
+        return Err(format!("{}.{group} cannot be listed, watched and deleted", found.resource));
+    }
+    Ok(ResourceInfo {
+        id,
+        gvr: Gvr { group: group.into(), version: version.into(), resource: Arc::clone(&found.resource) },
+        kind: Arc::clone(&found.kind),
+        scope: found.scope,
+        served_api_versions: found.served_api_versions.clone(),
+        watched: true,
+        comparable_versions: found.comparable_versions,
+    })
+}
+
+/// Whether a stored value says all that a merge patch would make it say.
+fn says(stored: &Value, patch: &Value) -> bool {
+    match (stored, patch) {
+        (stored, Value::Object(patch)) => patch.iter().all(|(name, wanted)| match stored.get(name) {
+            None => wanted.is_null(),
+            Some(found) => says(found, wanted),
+        }),
+        (stored, patch) => stored == patch,
+    }
+}
+
+/// The status as stored afterwards; `None` if it could not be written.
+async fn write_status(client: &ApiClient, name: &str, body: &Value) -> Option<Value> {
+    let mut path = policy_route().collection("");
+    path.push('/');
+    crate::resources::push_segment(&mut path, name);
+    path.push_str("/status");
+    let request = Request::builder()
+        .method(Method::PATCH)
+        .uri(path)
+        .header(ACCEPT, "application/json")
+        .header(CONTENT_TYPE, "application/merge-patch+json")
+        .body(Full::new(Bytes::from(body.to_string())))
+        .ok()?;
+    match client.call(request).await {
+        Ok(answer) if answer.head.status.is_success() => {
+            let mut object: Value = serde_json::from_slice(&answer.body).ok()?;
+            Some(object["status"].take())
+        }
+        Ok(answer) => {
+            let body = String::from_utf8_lossy(&answer.body);
+            let said: String = body.chars().take(200).collect();
+            tracing::warn!(policy = name, code = answer.head.status.as_u16(), said, "no status written");
+            None
+        }
+        Err(error) => {
+            tracing::warn!(policy = name, %error, "no status written");
+            None
+        }
+    }
+}
+
+/// Reads the policies themselves.
+struct PolicyReader {
+    route: Route,
+}
+
+/// A page of a list, and a line of a watch, as they are.
+struct RawPage {
+    resource_version: String,
+    continue_token: String,
+    items: Vec<Value>,
+}
+
+fn raw_page(json: &[u8]) -> Result<RawPage, FactsError> {
+    let mut page: Value = serde_json::from_slice(json)?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let items = match page["items"].take() {
+        Value::Array(items) => items,
+        _ => Vec::new(),
+    };
+    let metadata = &page["metadata"];
+    Ok(RawPage {
+        resource_version: text(&metadata["resourceVersion"]),
+        continue_token: text(&metadata["continue"]),
+        items,
+    })
+}
+
+/// What a line of a watch says of an object: whether it is there, and the object.
+fn raw_line(json: &[u8]) -> Result<(NewsLine<(bool, Value)>, String), FactsError> {
+    let mut line: Value = serde_json::from_slice(json)?;
+    let object = line["object"].take();
+    let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+    Ok(match line["type"].as_str().unwrap_or_default() {
+        "ADDED" | "MODIFIED" => (NewsLine::Told((true, object)), version),
+        "DELETED" => (NewsLine::Told((false, object)), version),
+        "ERROR" => {
+            let code = object["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or_default();
+            let message = object["message"].as_str().unwrap_or_default().to_owned();
+            (NewsLine::Error { code, message }, String::new())
+        }
+        "BOOKMARK" => (NewsLine::Nothing, version),
+        _ => (NewsLine::Nothing, String::new()),
+    })
+}
+
+fn told<N>(line: NewsLine<(bool, Value)>, tell: impl FnOnce(bool, Value) -> N) -> NewsLine<N> {
+    match line {
+        NewsLine::Told((present, object)) => NewsLine::Told(tell(present, object)),
+        NewsLine::Error { code, message } => NewsLine::Error { code, message },
+        NewsLine::Nothing => NewsLine::Nothing,
+    }
+}
+
+impl Reader for PolicyReader {
+    type News = News;
+
+    fn route(&self) -> &Route {
+        &self.route
+    }
+
+    fn accept(&self) -> Accept {
+        WHOLE
+    }
+
+    fn started(&self) -> News {
+        News::PoliciesStarted
+    }
+
+    fn synced(&self) -> News {
+        News::PoliciesSynced
+    }
+
+    fn page(&self, json: &[u8]) -> Result<NewsPage<News>, FactsError> {
+        let RawPage { resource_version, continue_token, items } = raw_page(json)?;
+        Ok(NewsPage {
+            resource_version,
+            continue_token,
+            items: items.into_iter().map(News::Policy).collect(),
+        })
+    }
+
+    fn line(&self, json: &[u8]) -> Result<(NewsLine<News>, String), FactsError> {
+        let (line, version) = raw_line(json)?;
+        let line = told(line, |present, object| {
+            if present {
+                return News::Policy(object);
+            }
+            News::PolicyGone(object["metadata"]["name"].as_str().unwrap_or_default().to_owned())
+        });
+        Ok((line, version))
+    }
+}
+
+/// Reads the objects that some policies are about; of an object, only what they make of it is handed on.
+struct ObjectReader {
+    watch: u64,
+    route: Route,
+    accept: Accept,
+    policies: Vec<Arc<Policy>>,
+}
+
+impl ObjectReader {
+    fn news(&self, told: Told) -> News {
+        News::Objects { watch: self.watch, told }
+    }
+
+    fn observed(&self, object: &Value) -> News {
+        let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
+        let looks = self.policies.iter().map(|policy| policy.look(object)).collect();
+        self.news(Told::Observed { namespace: text("namespace"), name: text("name"), looks })
+    }
+}
+
+impl Reader for ObjectReader {
+    type News = News;
+
+    fn route(&self) -> &Route {
+        &self.route
+    }
+
+    fn accept(&self) -> Accept {
+        self.accept
+    }
+
+    fn started(&self) -> News {
+        self.news(Told::Started)
+    }
+
+    fn synced(&self) -> News {
+        self.news(Told::Synced)
+    }
+
+    fn failed(&self, why: &FactsWatchError) -> Option<News> {
+        Some(self.news(Told::Failed(format!("{} cannot be listed: {why}", self.route.display_name()))))
+    }
+
+    fn page(&self, json: &[u8]) -> Result<NewsPage<News>, FactsError> {
+        let RawPage { resource_version, continue_token, items } = raw_page(json)?;
+        Ok(NewsPage {
+            resource_version,
+            continue_token,
+            items: items.iter().map(|item| self.observed(item)).collect(),
+        })
+    }
+
+    fn line(&self, json: &[u8]) -> Result<(NewsLine<News>, String), FactsError> {
+        let (line, version) = raw_line(json)?;
+        let line = told(line, |present, object| {
+            if present {
+                return self.observed(&object);
+            }
+            let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
+            self.news(Told::Removed { namespace: text("namespace"), name: text("name") })
+        });
+        Ok((line, version))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_written_only_if_it_says_something_new() {
+        let stored = json!({"due": 1, "lastRun": {"failed": 0}, "conditions": [{"type": "Valid"}]});
+        for (patch, expected) in [
+            (json!({"due": 1, "selected": null, "lastRun": {"failed": 0, "error": null}}), true),
+            (json!({"due": 1, "conditions": [{"type": "Valid"}]}), true),
+            (json!({"due": 2}), false),
+            (json!({"due": null}), false),
+            (json!({"selected": 1}), false),
+            (json!({"lastRun": null}), false),
+            (json!({"lastRun": {"error": "x"}}), false),
+            (json!({"conditions": []}), false),
+        ] {
+            assert_eq!(says(&stored, &patch), expected, "{patch}");
+        }
+        assert!(!says(&Value::Null, &json!({"due": 0})));
+    }
+}

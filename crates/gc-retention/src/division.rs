@@ -1,0 +1,123 @@
+//! The newest of a number of things stay, the others go; each change moves a few of them.
+
+use std::collections::BTreeSet;
+
+/// Things in an order, divided: those that go are the first, as many as exceed the number that is kept.
+#[derive(Debug)]
+pub(crate) struct Division<T> {
+    kept: usize,
+    going: BTreeSet<T>,
+    staying: BTreeSet<T>,
+}
+
+/// What a change has moved.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Moved<T> {
+    /// These go now, and did not before.
+    pub(crate) going: Vec<T>,
+    /// These stay now, and did not before.
+    pub(crate) staying: Vec<T>,
+}
+
+impl<T: Ord + Clone> Division<T> {
+    /// So many stay.
+    pub(crate) fn new(kept: usize) -> Self {
+        Self { kept, going: BTreeSet::new(), staying: BTreeSet::new() }
+    }
+
+    /// Whether it is there at all.
+    pub(crate) fn contains(&self, thing: &T) -> bool {
+        self.going.contains(thing) || self.staying.contains(thing)
+    }
+
+    /// Whether it goes.
+    pub(crate) fn goes(&self, thing: &T) -> bool {
+        self.going.contains(thing)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.going.is_empty() && self.staying.is_empty()
+    }
+
+    /// Adds one. If it goes itself, that is among what has moved.
+    pub(crate) fn insert(&mut self, thing: T) -> Moved<T> {
+        if self.going.last().is_some_and(|last| thing < *last) {
+            self.going.insert(thing.clone());
+            let mut moved = self.balance();
+            if self.going.contains(&thing) {
+                moved.going.push(thing);
+            } else {
+                moved.staying.retain(|other| *other != thing);
+            }
+            return moved;
+        }
+        self.staying.insert(thing);
+        self.balance()
+    }
+
+    /// Takes one out.
+    pub(crate) fn remove(&mut self, thing: &T) -> Moved<T> {
+        if !self.going.remove(thing) {
+            self.staying.remove(thing);
+        }
+        self.balance()
+    }
+
+    fn balance(&mut self) -> Moved<T> {
+        let target = (self.going.len() + self.staying.len()).saturating_sub(self.kept);
+        let mut moved = Moved { going: Vec::new(), staying: Vec::new() };
+        while self.going.len() > target
+            && let Some(thing) = self.going.pop_last()
+        {
+            self.staying.insert(thing.clone());
+            moved.staying.push(thing);
+        }
+        while self.going.len() < target
+            && let Some(thing) = self.staying.pop_first()
+        {
+            self.going.insert(thing.clone());
+            moved.going.push(thing);
+        }
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// However things come and go: those that go are the first of the order, as many as exceed the number, and
+        /// everything that changes sides is told.
+        #[test]
+        fn the_division_is_that_of_a_sorted_list(
+            kept in 0_usize..6,
+            steps in proptest::collection::vec((any::<bool>(), 0_u8..12), 0..60),
+        ) {
+            let mut division = Division::new(kept);
+            let mut model: BTreeSet<u8> = BTreeSet::new();
+            let mut told: BTreeSet<u8> = BTreeSet::new();
+            for (add, thing) in steps {
+                let moved = if add && model.insert(thing) {
+                    division.insert(thing)
+                } else if !add && model.remove(&thing) {
+                    told.remove(&thing);
+                    division.remove(&thing)
+                } else {
+                    continue;
+                };
+                told.extend(moved.going);
+                for thing in moved.staying {
+                    prop_assert!(told.remove(&thing));
+                }
+                let excess = model.len().saturating_sub(kept);
+                let expected: BTreeSet<u8> = model.iter().take(excess).copied().collect();
+                prop_assert_eq!(&told, &expected);
+                prop_assert!(model.iter().all(|thing| division.contains(thing)));
+                prop_assert!(model.iter().all(|thing| division.goes(thing) == expected.contains(thing)));
+                prop_assert_eq!(division.is_empty(), model.is_empty());
+            }
+        }
+    }
+}

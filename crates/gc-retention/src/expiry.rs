@@ -1,0 +1,380 @@
+//! Time to live and expiry of single objects of any kind, by annotation: `kubegc.io/ttl` (a Go duration after the
+//! creation; for Jobs and Pods, after they finished), `kubegc.io/expires-at` (RFC 3339), `kubegc.io/keep`.
+//!
+//! What cannot be understood deletes nothing and is told by an Event. Where both are given, the earlier one counts.
+//! An object that carries `kubegc.io/keep` is left alone here and by every other collector that judges by age,
+//! number or state; it still goes with its owner, and with its namespace.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use gc_types::{
+    Effect, EffectId, Event, EventNote, GoDuration, GoDurationError, Marks, ObjectKey, ObservedObject,
+    PropagationPolicy, Reason, Request, ResourceId, ResourceVersion, Severity, Timestamp, Uid,
+};
+
+use crate::engine::{Counts, Engine, Judge, Judgement, Observation, reason};
+use crate::measures::Outbox;
+use crate::objects::{Facts, HasMeta, Kind, Meta, parse_time, time_text};
+
+/// The reason of the Event about an annotation that cannot be understood.
+pub const INVALID_ANNOTATION: &str = "InvalidRetentionAnnotation";
+/// So many Events about bad annotations wait at most; further objects are told of when they change again.
+pub const WAITING_NOTES: usize = 1_000;
+
+/// Resources whose time to live begins when they finish: they are looked at whole, by [`FinishedExpiry`].
+pub const FINISHING: [(&str, &str); 2] = [("", "pods"), ("batch", "jobs")];
+
+/// Why annotations say nothing that can be acted on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadMark {
+    /// `kubegc.io/ttl` is no duration.
+    #[error("annotation kubegc.io/ttl: {0}")]
+    Ttl(#[from] GoDurationError),
+    /// `kubegc.io/ttl` is below zero.
+    #[error("annotation kubegc.io/ttl: {0:?} is negative; expected a duration such as \"36h\"")]
+    NegativeTtl(Arc<str>),
+    /// `kubegc.io/expires-at` is no time.
+    #[error(
+        "annotation kubegc.io/expires-at: {0:?} is not a time; expected RFC 3339, such as \"2027-01-31T12:00:00Z\""
+    )]
+    ExpiresAt(Arc<str>),
+    /// `kubegc.io/keep` is neither of its two values.
+    #[error("annotation kubegc.io/keep: {0:?} is neither \"true\" nor \"false\"; the object is kept")]
+    Keep(Arc<str>),
+}
+
+/// When an object is to go by its annotations, and by which. `begins` is when its time to live begins, if that is
+/// known yet.
+pub fn expiry(marks: &Marks, begins: Option<Timestamp>) -> Result<Option<(Timestamp, String)>, BadMark> {
+    let by_ttl = match &marks.ttl {
+        None => None,
+        Some(text) => {
+            let ttl: GoDuration = text.parse()?;
+            if ttl.0 < 0 {
+                return Err(BadMark::NegativeTtl(Arc::clone(text)));
+            }
+            // A part of a millisecond is waited for whole.
+            let milliseconds = ttl.0 / 1_000_000 + i64::from(ttl.0 % 1_000_000 > 0);
+            begins.map(|begins| (begins.after(milliseconds), format!("its kubegc.io/ttl of {text} is over")))
+        }
+    };
+    let by_time = match &marks.expires_at {
+        None => None,
+        Some(text) => {
+            let at = parse_time(Some(text)).ok_or_else(|| BadMark::ExpiresAt(Arc::clone(text)))?;
+            Some((at, format!("its kubegc.io/expires-at is {text}")))
+        }
+    };
+    if let Some(keep) = &marks.keep
+        && !matches!(&**keep, "true" | "false")
+    {
+        return Err(BadMark::Keep(Arc::clone(keep)));
+    }
+    if marks.keeps() {
+        return Ok(None);
+    }
+    Ok(by_ttl.into_iter().chain(by_time).min_by_key(|(at, _)| *at))
+}
+
+/// An object with annotations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Marked {
+    uid: Uid,
+    resource_version: ResourceVersion,
+    deleting: bool,
+    /// When it is to go, and why.
+    expiry: Result<Option<(Timestamp, String)>, BadMark>,
+}
+
+impl Marked {
+    fn verdict(&self, key: &ObjectKey, policy: PropagationPolicy, now: Timestamp) -> Judgement {
+        let Ok(Some((at, why))) = &self.expiry else { return Judgement::Leave };
+        if self.deleting {
+            return Judgement::Leave;
+        }
+        if now < *at {
+            return Judgement::Later(*at);
+        }
+        let request = Request::Delete {
+            key: key.clone(),
+            uid: self.uid.clone(),
+            resource_version: Some(self.resource_version),
+            policy,
+        };
+        let facts = [why.clone(), format!("since {}", time_text(*at))];
+        Judgement::Act(
+            request,
+            reason("the object has expired by its annotation", self.resource_version, &facts),
+        )
+    }
+}
+
+/// Objects with annotations, and the Events about bad ones.
+#[derive(Debug, Default)]
+struct MarkedShelf {
+    objects: BTreeMap<ObjectKey, Marked>,
+    /// What a list that is under way has not told of yet.
+    unseen: BTreeMap<ResourceId, BTreeSet<ObjectKey>>,
+    notes: VecDeque<EventNote>,
+    counts: ExpiryCounts,
+}
+
+/// What has been counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpiryCounts {
+    /// Objects with annotations, now.
+    pub annotated: u64,
+    /// Objects whose annotations cannot be understood, now.
+    pub invalid: u64,
+    /// Bad annotations that were met.
+    pub invalid_seen: u64,
+}
+
+impl MarkedShelf {
+    /// Takes one in. A bad annotation is told of once, and again when it changes.
+    fn put(&mut self, key: ObjectKey, marked: Marked, dirty: &mut Vec<ObjectKey>) {
+        let before = self.objects.get(&key);
+        let told = before.is_some_and(|before| before.uid == marked.uid && before.expiry == marked.expiry);
+        if let (Err(bad), false) = (&marked.expiry, told) {
+            self.counts.invalid_seen += 1;
+            if self.notes.len() < WAITING_NOTES {
+                self.notes.push_back(EventNote {
+                    about: key.clone(),
+                    uid: marked.uid.clone(),
+                    severity: Severity::Warning,
+                    reason: INVALID_ANNOTATION,
+                    message: bad.to_string(),
+                });
+            }
+        }
+        self.seen(&key);
+        self.objects.insert(key.clone(), marked);
+        dirty.push(key);
+    }
+
+    fn seen(&mut self, key: &ObjectKey) {
+        if let Some(unseen) = self.unseen.get_mut(&key.resource) {
+            unseen.remove(key);
+        }
+    }
+
+    fn remove(&mut self, key: &ObjectKey) {
+        self.seen(key);
+        self.objects.remove(key);
+    }
+
+    fn list_started(&mut self, resource: ResourceId) {
+        let keys = self.objects.keys().filter(|key| key.resource == resource).cloned().collect();
+        self.unseen.insert(resource, keys);
+    }
+
+    /// The list is complete: what it did not have is gone.
+    fn list_ended(&mut self, resource: ResourceId) -> BTreeSet<ObjectKey> {
+        let gone = self.unseen.remove(&resource).unwrap_or_default();
+        for key in &gone {
+            self.objects.remove(key);
+        }
+        gone
+    }
+
+    fn counts(&self) -> ExpiryCounts {
+        ExpiryCounts {
+            annotated: self.objects.len() as u64,
+            invalid: self.objects.values().filter(|marked| marked.expiry.is_err()).count() as u64,
+            ..self.counts
+        }
+    }
+}
+
+/// Of every kind, from metadata alone.
+#[derive(Debug, Default)]
+struct MarkedJudge {
+    shelf: MarkedShelf,
+}
+
+impl Judge for MarkedJudge {
+    fn kinds(&self) -> &'static [Kind] {
+        &[]
+    }
+
+    fn observe(&mut self, _observation: Observation, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) {}
+
+    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
+        let marked = self.shelf.objects.get(key);
+        marked.map_or(Judgement::Leave, |marked| marked.verdict(key, PropagationPolicy::Background, now))
+    }
+}
+
+/// The collector of annotated objects of every kind but those in [`FINISHING`]. It is driven like the
+/// owner-reference collector: told of events, asked for effects. Only annotated objects are kept in memory.
+#[derive(Debug)]
+pub struct ExpiryEngine {
+    engine: Engine<MarkedJudge>,
+    /// The object that was observed last: whether annotations follow is not known before the next event.
+    last: Option<ObservedObject>,
+    next_note: u64,
+}
+
+fn unreadable() -> Reason {
+    reason("an annotation cannot be understood", ResourceVersion::UNKNOWN, &[])
+}
+
+/// Effects that are Events are numbered from here on.
+const FIRST_NOTE: u64 = 1 << 63;
+
+impl Default for ExpiryEngine {
+    fn default() -> Self {
+        Self { engine: Engine::new(MarkedJudge::default()), last: None, next_note: FIRST_NOTE }
+    }
+}
+
+impl ExpiryEngine {
+    /// Takes in one event.
+    pub fn handle(&mut self, event: Event) {
+        if let Event::Marked { key, marks } = event {
+            let Some(object) = self.last.take().filter(|object| object.key == key) else { return };
+            let marked = Marked {
+                uid: object.uid,
+                resource_version: object.resource_version,
+                deleting: object.deletion.deleting,
+                expiry: expiry(&marks, marks.created),
+            };
+            self.engine.tell(|judge, _, dirty| judge.shelf.put(key, marked, dirty));
+            return;
+        }
+        self.nothing_followed();
+        match event {
+            Event::Observed(object) => self.last = Some(object),
+            Event::Removed { key, .. } => self.remove(&key),
+            Event::ListStarted(resource) => {
+                self.engine.tell(|judge, _, _| judge.shelf.list_started(resource));
+            }
+            Event::Synced { resource, .. } => {
+                let gone = self.engine.tell(|judge, _, _| judge.shelf.list_ended(resource));
+                for key in &gone {
+                    self.engine.forget(key);
+                }
+            }
+            Event::ResourceGone(resource) => {
+                let gone = self.engine.tell(|judge, _, _| {
+                    judge.shelf.list_started(resource);
+                    judge.shelf.list_ended(resource)
+                });
+                for key in &gone {
+                    self.engine.forget(key);
+                }
+            }
+            Event::Done(id, outcome) => self.engine.finish(id, &outcome),
+            Event::Tick(now) => self.engine.tick(now),
+            _ => {}
+        }
+    }
+
+    /// The object that was observed last has no annotations (any more).
+    fn nothing_followed(&mut self) {
+        if let Some(object) = self.last.take() {
+            self.remove(&object.key);
+        }
+    }
+
+    fn remove(&mut self, key: &ObjectKey) {
+        if self.engine.judge().shelf.objects.contains_key(key) {
+            self.engine.tell(|judge, _, _| judge.shelf.remove(key));
+            self.engine.forget(key);
+        }
+    }
+
+    /// The next thing to do, or `None` if there is nothing to do now.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.nothing_followed();
+        if let Some(note) = self.engine.tell(|judge, _, _| judge.shelf.notes.pop_front()) {
+            let id = EffectId(self.next_note);
+            self.next_note += 1;
+            return Some(Effect { id, request: Request::Note(note), reason: unreadable() });
+        }
+        self.engine.poll_effect()
+    }
+
+    /// When it wants to be told the time again, if at all.
+    #[must_use]
+    pub fn next_wakeup(&self) -> Option<Timestamp> {
+        self.engine.next_wakeup()
+    }
+
+    /// What has been counted.
+    #[must_use]
+    pub fn counts(&self) -> (Counts, ExpiryCounts) {
+        (self.engine.counts(), self.engine.judge().shelf.counts())
+    }
+}
+
+/// Annotated Jobs and Pods, whose time to live begins when they finish.
+#[derive(Debug, Default)]
+pub struct FinishedExpiry {
+    shelf: MarkedShelf,
+    outbox: Outbox,
+}
+
+impl FinishedExpiry {
+    fn put(&mut self, kind: Kind, meta: &Meta, finished: Option<Timestamp>, dirty: &mut Vec<ObjectKey>) {
+        let key = kind.key(&meta.namespace, &meta.name);
+        match &meta.marks {
+            None => self.shelf.remove(&key),
+            Some(marks) => {
+                let marked = Marked {
+                    uid: meta.uid.clone(),
+                    resource_version: meta.resource_version,
+                    deleting: meta.deleting,
+                    expiry: expiry(marks, finished),
+                };
+                self.shelf.put(key, marked, dirty);
+                while let Some(note) = self.shelf.notes.pop_front() {
+                    self.outbox.note(note, unreadable());
+                }
+            }
+        }
+    }
+}
+
+impl Judge for FinishedExpiry {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Pod, Kind::Job]
+    }
+
+    fn observe(&mut self, observation: Observation, _now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        match observation {
+            Observation::ListStarted(kind) => self.shelf.list_started(kind.resource()),
+            Observation::Observed(Facts::Pod(pod)) => {
+                let finished = pod.finished;
+                self.put(Kind::Pod, pod.meta(), finished, dirty);
+            }
+            Observation::Observed(Facts::Job(job)) => {
+                let finished = job.finished;
+                self.put(Kind::Job, job.meta(), finished, dirty);
+            }
+            Observation::Removed(key) => self.shelf.remove(&key),
+            Observation::Synced(kind) => drop(self.shelf.list_ended(kind.resource())),
+            _ => {}
+        }
+    }
+
+    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
+        // As its own collector does it: a Job goes with its pods before it.
+        let policy = if key.resource == Kind::Job.resource() {
+            PropagationPolicy::Foreground
+        } else {
+            PropagationPolicy::Background
+        };
+        let marked = self.shelf.objects.get(key);
+        marked.map_or(Judgement::Leave, |marked| marked.verdict(key, policy, now))
+    }
+
+    fn outbox(&mut self) -> Option<&mut Outbox> {
+        Some(&mut self.outbox)
+    }
+}
+
+#[cfg(test)]
+#[path = "expiry_tests.rs"]
+mod tests;

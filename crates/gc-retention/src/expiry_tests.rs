@@ -1,0 +1,341 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use super::*;
+use gc_types::{DeletionState, Outcome};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+const NOW: i64 = 1_800_000_000;
+const CONFIG_MAPS: ResourceId = ResourceId(7);
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp((NOW + seconds) * 1000)
+}
+
+fn marks(ttl: Option<&str>, expires_at: Option<&str>, keep: Option<&str>) -> Marks {
+    Marks {
+        created: Some(at(0)),
+        ttl: ttl.map(Into::into),
+        expires_at: expires_at.map(Into::into),
+        keep: keep.map(Into::into),
+    }
+}
+
+/// Good annotations, bad ones, and several at once.
+#[test]
+fn what_annotations_say() {
+    let seconds = |seconds: i64| Ok(Some(at(seconds)));
+    let bad = |text: &str| Err(text.to_owned());
+    for (ttl, expires_at, keep, begins, expected) in [
+        (Some("1h"), None, None, Some(0), seconds(3600)),
+        (Some("90m30s"), None, None, Some(-10), seconds(5420)),
+        (Some("0"), None, None, Some(0), seconds(0)),
+        (Some("1ns"), None, None, Some(0), Ok(Some(at(0).after(1)))),
+        // A Job that has not finished yet.
+        (Some("1h"), None, None, None, Ok(None)),
+        (None, Some("2027-01-15T09:00:00Z"), None, Some(0), seconds(3600)),
+        (None, Some("2027-01-15T10:00:00+01:00"), None, None, seconds(3600)),
+        (None, Some("2020-01-01T00:00:00Z"), None, None, Ok(Some(Timestamp(1_577_836_800_000)))),
+        // The earlier one counts.
+        (Some("1h"), Some("2027-01-15T08:30:00Z"), None, Some(0), seconds(1800)),
+        (Some("10m"), Some("2027-01-15T08:30:00Z"), None, Some(0), seconds(600)),
+        (Some("1h"), Some("2027-01-15T08:30:00Z"), None, None, seconds(1800)),
+        (Some("1h"), None, Some("true"), Some(0), Ok(None)),
+        (Some("1h"), None, Some("false"), Some(0), seconds(3600)),
+        (None, None, Some("true"), Some(0), Ok(None)),
+        (
+            Some("10"),
+            None,
+            None,
+            Some(0),
+            bad(
+                "annotation kubegc.io/ttl: \"10\" lacks a unit; expected one of ns, us, ms, s, m, h after each number",
+            ),
+        ),
+        (
+            Some("2d"),
+            None,
+            None,
+            Some(0),
+            bad(
+                "annotation kubegc.io/ttl: \"2d\" has the unknown unit \"d\"; expected one of ns, us, ms, s, m, h",
+            ),
+        ),
+        (
+            Some("-1h"),
+            None,
+            None,
+            Some(0),
+            bad("annotation kubegc.io/ttl: \"-1h\" is negative; expected a duration such as \"36h\""),
+        ),
+        (
+            None,
+            Some("tomorrow"),
+            None,
+            Some(0),
+            bad(
+                "annotation kubegc.io/expires-at: \"tomorrow\" is not a time; expected RFC 3339, such as \"2027-01-31T12:00:00Z\"",
+            ),
+        ),
+        // A bad one stops the good ones.
+        (
+            Some("1h"),
+            Some("2027-01-15"),
+            None,
+            Some(0),
+            bad(
+                "annotation kubegc.io/expires-at: \"2027-01-15\" is not a time; expected RFC 3339, such as \"2027-01-31T12:00:00Z\"",
+            ),
+        ),
+        (
+            Some("1h"),
+            None,
+            Some("yes"),
+            Some(0),
+            bad("annotation kubegc.io/keep: \"yes\" is neither \"true\" nor \"false\"; the object is kept"),
+        ),
+    ] {
+        let said = expiry(&marks(ttl, expires_at, keep), begins.map(at));
+        let said = said.map(|expiry| expiry.map(|(at, _)| at)).map_err(|bad| bad.to_string());
+        assert_eq!(said, expected, "{ttl:?} {expires_at:?} {keep:?} {begins:?}");
+    }
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey { resource: CONFIG_MAPS, namespace: "shop".into(), name: name.into() }
+}
+
+fn object(name: &str, version: u64, deleting: bool) -> ObservedObject {
+    ObservedObject {
+        key: key(name),
+        uid: Uid::new(name),
+        resource_version: ResourceVersion(version),
+        owners: Vec::new().into(),
+        deletion: DeletionState { deleting, ..DeletionState::default() },
+    }
+}
+
+fn tell(engine: &mut ExpiryEngine, name: &str, version: u64, annotations: Option<Marks>) {
+    engine.handle(Event::Observed(object(name, version, false)));
+    if let Some(marks) = annotations {
+        engine.handle(Event::Marked { key: key(name), marks: marks.into() });
+    }
+}
+
+fn engine() -> ExpiryEngine {
+    let mut engine = ExpiryEngine::default();
+    engine.handle(Event::Tick(at(0)));
+    engine
+}
+
+#[test]
+fn an_object_goes_when_its_time_has_come_and_only_as_it_was_judged() {
+    let mut engine = engine();
+    tell(&mut engine, "plain", 1, None);
+    tell(&mut engine, "a", 2, Some(marks(Some("1h"), None, None)));
+    assert_eq!(engine.poll_effect(), None);
+    assert_eq!(engine.next_wakeup(), Some(at(3600)));
+    engine.handle(Event::Tick(at(3600)));
+    let effect = engine.poll_effect().unwrap();
+    let expected = Request::Delete {
+        key: key("a"),
+        uid: Uid::new("a"),
+        resource_version: Some(ResourceVersion(2)),
+        policy: PropagationPolicy::Background,
+    };
+    assert_eq!(effect.request, expected);
+    assert_eq!(
+        effect.reason.to_string(),
+        "the object has expired by its annotation: object observed at version 2; its kubegc.io/ttl of 1h is over; \
+         since 2027-01-15T09:00:00Z"
+    );
+    // Its time was extended in the last moment: the server refuses, and the new annotation counts.
+    engine.handle(Event::Done(effect.id, Outcome::Conflict));
+    tell(&mut engine, "a", 3, Some(marks(Some("2h"), None, None)));
+    engine.handle(Event::Tick(at(3601)));
+    assert_eq!(engine.poll_effect(), None);
+    assert_eq!(engine.next_wakeup(), Some(at(7200)));
+}
+
+#[test]
+fn what_loses_its_annotation_or_is_gone_stays_untouched() {
+    let expired = || Some(marks(Some("0"), None, None));
+    for scenario in
+        ["taken off", "taken off at the end of a batch", "removed", "relisted", "not served", "deleting"]
+    {
+        let mut engine = engine();
+        tell(&mut engine, "a", 1, expired());
+        match scenario {
+            "taken off" => {
+                tell(&mut engine, "a", 2, None);
+                engine.handle(Event::Tick(at(1)));
+            }
+            "taken off at the end of a batch" => tell(&mut engine, "a", 2, None),
+            "removed" => engine.handle(Event::Removed {
+                key: key("a"),
+                uid: Uid::new("a"),
+                resource_version: ResourceVersion(2),
+            }),
+            "relisted" => {
+                engine.handle(Event::ListStarted(CONFIG_MAPS));
+                tell(&mut engine, "b", 3, None);
+                engine.handle(Event::Synced { resource: CONFIG_MAPS, resource_version: ResourceVersion(4) });
+            }
+            "not served" => engine.handle(Event::ResourceGone(CONFIG_MAPS)),
+            _ => {
+                engine.handle(Event::Observed(object("a", 2, true)));
+                engine.handle(Event::Marked { key: key("a"), marks: expired().unwrap().into() });
+            }
+        }
+        assert_eq!(engine.poll_effect(), None, "{scenario}");
+    }
+}
+
+#[test]
+fn a_bad_annotation_is_told_of_once_and_deletes_nothing() {
+    let mut engine = engine();
+    for version in 1..4 {
+        tell(&mut engine, "a", version, Some(marks(Some("soon"), None, None)));
+    }
+    let effect = engine.poll_effect().unwrap();
+    let Request::Note(note) = effect.request else { panic!("{effect:?}") };
+    assert_eq!((note.about, note.reason), (key("a"), INVALID_ANNOTATION));
+    assert!(
+        note.message.starts_with("annotation kubegc.io/ttl: \"soon\" is not a duration"),
+        "{}",
+        note.message
+    );
+    engine.handle(Event::Done(effect.id, Outcome::Applied(None)));
+    engine.handle(Event::Tick(at(1_000_000)));
+    assert_eq!(engine.poll_effect(), None);
+    assert_eq!(engine.counts().1, ExpiryCounts { annotated: 1, invalid: 1, invalid_seen: 1 });
+    // Another mistake is told of anew.
+    tell(&mut engine, "a", 9, Some(marks(Some("later"), None, None)));
+    assert!(matches!(engine.poll_effect().unwrap().request, Request::Note(_)));
+}
+
+/// Objects without annotations cost no memory and no judgement.
+#[test]
+fn what_has_no_annotation_is_not_looked_at() {
+    let mut engine = engine();
+    for number in 0..10_000_u64 {
+        tell(&mut engine, &format!("o{number}"), number + 1, None);
+    }
+    tell(&mut engine, "a", 20_000, Some(marks(Some("1h"), None, None)));
+    assert_eq!(engine.poll_effect(), None);
+    let (counts, expiry) = engine.counts();
+    assert_eq!((counts.judged, expiry.annotated), (1, 1));
+}
+
+fn read(kind: Kind, annotations: &Value, status: &Value) -> Facts {
+    let object = json!({
+        "metadata": {"namespace": "shop", "name": "a", "uid": "u", "resourceVersion": "5",
+            "creationTimestamp": time_text(at(-7200)), "annotations": annotations},
+        "status": status,
+    });
+    Facts::read(kind, object.to_string().as_bytes()).unwrap()
+}
+
+/// A Job's and a Pod's time to live begins when it finished; an absolute time does not wait for that.
+#[test]
+fn jobs_and_pods_live_on_after_they_finished() {
+    let ttl = json!({"kubegc.io/ttl": "1h", "unrelated": "x"});
+    let expires = json!({"kubegc.io/expires-at": time_text(at(60))});
+    let complete = |seconds: i64| json!({"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": time_text(at(seconds))}]});
+    let ended = |seconds: i64| {
+        json!({"phase": "Succeeded", "containerStatuses": [
+            {"state": {"terminated": {"finishedAt": time_text(at(seconds - 9))}}},
+            {"state": {"terminated": {"finishedAt": time_text(at(seconds))}}},
+        ]})
+    };
+    let wakes = |seconds: i64| (false, Some(at(seconds)));
+    let goes = (true, None);
+    let stays = (false, None);
+    for (kind, annotations, status, expected) in [
+        (Kind::Job, &ttl, json!({}), stays),
+        (Kind::Job, &ttl, complete(-60), wakes(3540)),
+        (Kind::Job, &ttl, complete(-3600), goes),
+        (Kind::Job, &expires, json!({}), wakes(60)),
+        (Kind::Job, &json!({}), complete(-9000), stays),
+        (Kind::Pod, &ttl, json!({"phase": "Running"}), stays),
+        (Kind::Pod, &ttl, ended(-60), wakes(3540)),
+        (Kind::Pod, &ttl, ended(-3601), goes),
+        // Nothing says when: it was over two hours ago at the earliest.
+        (Kind::Pod, &ttl, json!({"phase": "Failed"}), goes),
+        (Kind::Pod, &expires, json!({"phase": "Running"}), wakes(60)),
+        (Kind::Pod, &json!({"kubegc.io/ttl": "1s", "kubegc.io/keep": "true"}), ended(-9000), stays),
+    ] {
+        let mut engine = Engine::new(FinishedExpiry::default());
+        engine.tick(at(0));
+        for listed in [Kind::Pod, Kind::Job] {
+            engine.observe(Observation::ListStarted(listed));
+            if listed == kind {
+                engine.observe(Observation::Observed(read(kind, annotations, &status)));
+            }
+            engine.observe(Observation::Synced(listed));
+        }
+        let effect = engine.poll_effect();
+        let seen = (effect.is_some(), engine.next_wakeup());
+        assert_eq!(seen, expected, "{kind:?} {annotations} {status}");
+        if let Some(Effect { request: Request::Delete { policy, .. }, .. }) = effect {
+            let foreground = policy == PropagationPolicy::Foreground;
+            assert_eq!(foreground, kind == Kind::Job, "a Job goes with its pods before it");
+        }
+    }
+}
+
+/// A bad annotation of a Job or a Pod is told of as well.
+#[test]
+fn a_bad_annotation_of_a_job_is_told_of() {
+    let mut engine = Engine::new(FinishedExpiry::default());
+    engine.tick(at(0));
+    for kind in [Kind::Pod, Kind::Job] {
+        engine.observe(Observation::ListStarted(kind));
+        if kind == Kind::Job {
+            let complete = json!({"conditions": [{"type": "Complete", "status": "True",
+                "lastTransitionTime": time_text(at(-9000))}]});
+            engine.observe(Observation::Observed(read(kind, &json!({"kubegc.io/ttl": "x"}), &complete)));
+        }
+        engine.observe(Observation::Synced(kind));
+    }
+    let effect = engine.poll_effect().unwrap();
+    let Request::Note(note) = &effect.request else { panic!("{effect:?}") };
+    assert_eq!((note.reason, note.about.resource), (INVALID_ANNOTATION, Kind::Job.resource()));
+    engine.finish(effect.id, &Outcome::Applied(None));
+    assert_eq!(engine.poll_effect(), None);
+}
+
+/// `kubegc.io/keep` holds back every judge, and lets go when it is taken off.
+#[test]
+fn what_is_kept_is_deleted_by_no_collector() {
+    let job = |keep: Value| {
+        let object = json!({
+            "metadata": {"namespace": "shop", "name": "a", "uid": "u", "resourceVersion": "5",
+                "annotations": {"kubegc.io/keep": keep}},
+            "spec": {"ttlSecondsAfterFinished": 0},
+            "status": {"conditions": [{"type": "Complete", "status": "True",
+                "lastTransitionTime": time_text(at(-60))}]},
+        });
+        Observation::Observed(Facts::read(Kind::Job, object.to_string().as_bytes()).unwrap())
+    };
+    let mut engine = Engine::new(crate::jobs::JobCollector::default());
+    engine.tick(at(0));
+    engine.observe(Observation::ListStarted(Kind::Job));
+    engine.observe(job("true".into()));
+    engine.observe(Observation::Synced(Kind::Job));
+    assert_eq!(engine.poll_effect(), None);
+    assert_eq!(engine.counts().kept, 1);
+    engine.observe(job(Value::Null));
+    assert!(engine.poll_effect().is_some());
+}
+
+proptest! {
+    /// Whatever an annotation says: no panic, and never a deletion before the time that it names.
+    #[test]
+    fn no_annotation_panics(text in "\\PC{0,30}", expires in "\\PC{0,30}", keep in "\\PC{0,8}") {
+        let said = expiry(&marks(Some(&text), Some(&expires), Some(&keep)), Some(at(0)));
+        if !matches!(&*keep, "true" | "false") {
+            prop_assert!(!matches!(said, Ok(Some(_))));
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! The loop of one policy: what is due, and the runs in which it goes.
+//!
+//! What is due is kept up to date with each change and each moment that passes; nothing is ever looked through. A
+//! run takes the first of what is due, at most as many as the policy says, and deletes them under their UID and
+//! version. No run deletes before a status of the present generation has shown what would go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use gc_types::{Effect, EffectId, ObjectKey, Outcome, Request, ResourceId, Timestamp};
+use serde_json::Value;
+
+use super::cron::Schedule;
+use super::look::{Group, Item, Look};
+use super::{Policy, Problem};
+use crate::division::{Division, Moved};
+use crate::engine::{Engine, Judge, Judgement, Observation, reason};
+use crate::objects::{Kind, parse_time};
+
+/// Between the beginnings of two runs of a policy without a schedule, milliseconds.
+pub const CONTINUOUS_PAUSE_MILLISECONDS: i64 = 10_000;
+/// An object whose deletion fails so often in a row is left to the next run.
+pub const TRIES_PER_RUN: u32 = 3;
+
+/// Place of an object in its group: its time, then its name.
+type Turn = (Timestamp, ObjectKey);
+
+/// A run, under way or past.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) begun: Timestamp,
+    pub(super) deleted: u64,
+    pub(super) failed: u64,
+    /// The last failure, in words.
+    pub(super) error: Option<String>,
+}
+
+/// What is due by one policy.
+#[derive(Debug)]
+pub(super) struct PolicyJudge {
+    policy: Arc<Policy>,
+    items: BTreeMap<ObjectKey, Item>,
+    /// What a list that is under way has not told of yet.
+    unseen: BTreeSet<ObjectKey>,
+    groups: BTreeMap<Group, Division<Turn>>,
+    /// Beyond the newest of their group.
+    surplus: BTreeSet<ObjectKey>,
+    expiring: BTreeSet<(Timestamp, ObjectKey)>,
+    expired: BTreeSet<ObjectKey>,
+    /// All that is surplus or expired, oldest first.
+    due: BTreeSet<Turn>,
+    kept: BTreeSet<ObjectKey>,
+    unclear: BTreeMap<ObjectKey, String>,
+    /// What the present run is to delete.
+    chosen: BTreeSet<ObjectKey>,
+    run: Option<Run>,
+    failures: BTreeMap<ObjectKey, u32>,
+}
+
+impl PolicyJudge {
+    fn new(policy: Arc<Policy>) -> Self {
+        Self {
+            policy,
+            items: BTreeMap::new(),
+            unseen: BTreeSet::new(),
+            groups: BTreeMap::new(),
+            surplus: BTreeSet::new(),
+            expiring: BTreeSet::new(),
+            expired: BTreeSet::new(),
+            due: BTreeSet::new(),
+            kept: BTreeSet::new(),
+            unclear: BTreeMap::new(),
+            chosen: BTreeSet::new(),
+            run: None,
+            failures: BTreeMap::new(),
+        }
+    }
+
+    fn put(&mut self, key: ObjectKey, look: Look, now: Timestamp) {
+        self.remove(&key);
+        match look {
+            Look::Aside => {}
+            Look::Kept => drop(self.kept.insert(key)),
+            Look::Unclear(why) => drop(self.unclear.insert(key, why)),
+            Look::Selected(item) => {
+                if let Some(group) = &item.group {
+                    let count = self.policy.newest.as_ref().map_or(usize::MAX, |newest| newest.count);
+                    let division = self.groups.entry(group.clone()).or_insert_with(|| Division::new(count));
+                    let moved = division.insert((item.order, key.clone()));
+                    self.move_surplus(moved);
+                }
+                match &item.expires {
+                    Some((at, _)) if *at <= now => drop(self.expired.insert(key.clone())),
+                    Some((at, _)) => drop(self.expiring.insert((*at, key.clone()))),
+                    None => {}
+                }
+                if self.expired.contains(&key) || self.surplus.contains(&key) {
+                    self.due.insert((item.order, key.clone()));
+                }
+                self.items.insert(key, item);
+            }
+        }
+    }
+
+    fn move_surplus(&mut self, moved: Moved<Turn>) {
+        for (order, key) in moved.going {
+            self.surplus.insert(key.clone());
+            self.due.insert((order, key));
+        }
+        for (order, key) in moved.staying {
+            self.surplus.remove(&key);
+            if !self.expired.contains(&key) {
+                self.due.remove(&(order, key));
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &ObjectKey) {
+        self.unseen.remove(key);
+        self.kept.remove(key);
+        self.unclear.remove(key);
+        let Some(item) = self.items.remove(key) else { return };
+        let turn = (item.order, key.clone());
+        self.surplus.remove(key);
+        self.expired.remove(key);
+        self.due.remove(&turn);
+        if let Some((at, _)) = item.expires {
+            self.expiring.remove(&(at, key.clone()));
+        }
+        if let Some(group) = item.group
+            && let Some(division) = self.groups.get_mut(&group)
+        {
+            let moved = division.remove(&turn);
+            if division.is_empty() {
+                self.groups.remove(&group);
+            }
+            self.move_surplus(moved);
+        }
+    }
+
+    fn list_started(&mut self) {
+        self.unseen = self.items.keys().chain(&self.kept).chain(self.unclear.keys()).cloned().collect();
+    }
+
+    fn list_ended(&mut self) {
+        for key in std::mem::take(&mut self.unseen) {
+            self.remove(&key);
+            self.chosen.remove(&key);
+        }
+    }
+
+    /// Time has passed: what has come of age.
+    fn ripen(&mut self, now: Timestamp) {
+        while let Some((at, _)) = self.expiring.first()
+            && *at <= now
+            && let Some((_, key)) = self.expiring.pop_first()
+        {
+            if let Some(item) = self.items.get(&key) {
+                self.due.insert((item.order, key.clone()));
+            }
+            self.expired.insert(key);
+        }
+    }
+
+    /// Why an object is due.
+    pub(super) fn why(&self, key: &ObjectKey) -> Option<String> {
+        let item = self.items.get(key)?;
+        match &item.expires {
+            Some((_, why)) if self.expired.contains(key) => Some(why.to_string()),
+            _ if self.surplus.contains(key) => {
+                let newest = self.policy.newest.as_ref()?;
+                Some(format!("not among the {} newest (spec.keepNewest)", newest.count))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn due(&self) -> &BTreeSet<Turn> {
+        &self.due
+    }
+
+    pub(super) fn selected(&self) -> usize {
+        self.items.len()
+    }
+
+    pub(super) fn kept(&self) -> usize {
+        self.kept.len()
+    }
+
+    pub(super) fn unclear(&self) -> &BTreeMap<ObjectKey, String> {
+        &self.unclear
+    }
+
+    fn begin(&mut self, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        self.chosen = self.due.iter().take(self.policy.most_per_run).map(|(_, key)| key.clone()).collect();
+        self.run = Some(Run { begun: now, ..Run::default() });
+        dirty.extend(self.chosen.iter().cloned());
+    }
+
+    /// The run that has just ended, if one has.
+    fn take_ended(&mut self) -> Option<Run> {
+        if !self.chosen.is_empty() {
+            return None;
+        }
+        self.failures.clear();
+        self.run.take()
+    }
+}
+
+impl Judge for PolicyJudge {
+    fn kinds(&self) -> &'static [Kind] {
+        &[]
+    }
+
+    fn observe(&mut self, _observation: Observation, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) {}
+
+    fn judge(&mut self, key: &ObjectKey, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
+        if !self.chosen.contains(key) {
+            return Judgement::Leave;
+        }
+        let (Some(item), Some(why)) = (self.items.get(key), self.why(key)) else {
+            // It has changed since the run began, and is not due any more.
+            self.chosen.remove(key);
+            return Judgement::Leave;
+        };
+        let request = Request::Delete {
+            key: key.clone(),
+            uid: item.uid.clone(),
+            resource_version: Some(item.resource_version),
+            policy: self.policy.propagation,
+        };
+        Judgement::Act(request, reason("the object is due by a policy", item.resource_version, &[why]))
+    }
+
+    fn finished(
+        &mut self,
+        key: &ObjectKey,
+        _request: &Request,
+        outcome: &Outcome,
+        _now: Timestamp,
+        _dirty: &mut Vec<ObjectKey>,
+    ) {
+        let Some(run) = &mut self.run else { return };
+        let error = match outcome {
+            Outcome::Applied(_) | Outcome::Found(_) | Outcome::Absent => {
+                run.deleted += u64::from(matches!(outcome, Outcome::Applied(_)));
+                // Should it still be there, the watch tells of it.
+                self.chosen.remove(key);
+                self.remove(key);
+                return;
+            }
+            // Not sent, and nobody's fault.
+            Outcome::Held(_) => {
+                self.chosen.remove(key);
+                return;
+            }
+            // It has changed; its new form, when it is told, decides anew.
+            Outcome::Conflict => "it kept changing".to_owned(),
+            Outcome::NotServed => "the resource is not served".to_owned(),
+            Outcome::Refused { message, .. } | Outcome::Failed { message, .. } => message.clone(),
+        };
+        let failures = self.failures.entry(key.clone()).or_default();
+        *failures += 1;
+        if *failures >= TRIES_PER_RUN {
+            run.failed += 1;
+            run.error = Some(format!("{}: {error}", named(key)));
+            self.chosen.remove(key);
+        }
+    }
+}
+
+pub(super) fn named(key: &ObjectKey) -> String {
+    if key.namespace.is_empty() { key.name.to_string() } else { format!("{}/{}", key.namespace, key.name) }
+}
+
+/// One policy at work. Driven like the other engines, and told what its objects look like.
+#[derive(Debug)]
+pub struct PolicyEngine {
+    pub(super) policy: Result<Arc<Policy>, Vec<Problem>>,
+    pub(super) generation: i64,
+    pub(super) engine: Engine<PolicyJudge>,
+    resource: ResourceId,
+    /// Why its objects are not watched, while they are not.
+    pub(super) unwatched: Option<String>,
+    pub(super) synced: bool,
+    /// A status of this generation has shown what would go.
+    pub(super) shown: bool,
+    pub(super) last_run: Option<Run>,
+    pub(super) next_run: Option<Timestamp>,
+    pub(super) deleted: u64,
+    /// The time, as of the last tick.
+    now: Timestamp,
+}
+
+impl PolicyEngine {
+    /// A policy as stored: its `metadata.generation`, `spec`, and the `status` that was written last. Its objects have
+    /// the number `resource`.
+    #[must_use]
+    pub fn new(object: &Value, resource: ResourceId) -> Self {
+        let policy = Policy::compile(&object["spec"]).map(Arc::new);
+        let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
+        let status = &object["status"];
+        let stand_in = || Arc::new(Policy::none());
+        let judge = PolicyJudge::new(policy.as_ref().map_or_else(|_| stand_in(), Arc::clone));
+        let last_run = parse_time(status["lastRun"]["time"].as_str()).map(|begun| Run {
+            begun,
+            deleted: status["lastRun"]["deleted"].as_u64().unwrap_or_default(),
+            failed: status["lastRun"]["failed"].as_u64().unwrap_or_default(),
+            error: status["lastRun"]["error"].as_str().map(str::to_owned),
+        });
+        Self {
+            policy,
+            generation,
+            engine: Engine::new(judge),
+            resource,
+            unwatched: Some("its objects have not been listed yet".to_owned()),
+            synced: false,
+            shown: status["observedGeneration"].as_i64() == Some(generation) && !status["due"].is_null(),
+            last_run,
+            next_run: None,
+            deleted: status["deleted"].as_u64().unwrap_or_default(),
+            now: Timestamp::default(),
+        }
+    }
+
+    /// The policy, if it was understood.
+    #[must_use]
+    pub fn policy(&self) -> Option<&Arc<Policy>> {
+        self.policy.as_ref().ok()
+    }
+
+    /// Which generation of the policy this is.
+    #[must_use]
+    pub fn generation(&self) -> i64 {
+        self.generation
+    }
+
+    fn key(&self, namespace: &str, name: &str) -> ObjectKey {
+        ObjectKey { resource: self.resource, namespace: namespace.into(), name: name.into() }
+    }
+
+    /// A list of its objects begins: what is not told until it is synced is gone.
+    pub fn list_started(&mut self) {
+        self.synced = false;
+        self.engine.tell(|judge, _, _| judge.list_started());
+    }
+
+    /// The list is complete; from here on every change is told.
+    pub fn synced(&mut self) {
+        self.engine.tell(|judge, _, _| judge.list_ended());
+        (self.synced, self.unwatched) = (true, None);
+    }
+
+    /// Its objects cannot be watched, for this reason. Nothing is deleted meanwhile.
+    pub fn unwatched(&mut self, why: &str) {
+        (self.synced, self.unwatched) = (false, Some(why.to_owned()));
+    }
+
+    /// What it makes of an object as it is now.
+    pub fn observed(&mut self, namespace: &str, name: &str, look: Look) {
+        let key = self.key(namespace, name);
+        self.engine.tell(|judge, now, dirty| {
+            judge.put(key.clone(), look, now);
+            if judge.chosen.contains(&key) {
+                dirty.push(key);
+            }
+        });
+    }
+
+    /// An object is gone.
+    pub fn removed(&mut self, namespace: &str, name: &str) {
+        let key = self.key(namespace, name);
+        self.engine.tell(|judge, _, _| {
+            judge.remove(&key);
+            judge.chosen.remove(&key);
+        });
+        self.engine.forget(&key);
+    }
+
+    /// A status that shows what is due has been written for this generation: from now on it may be enforced.
+    pub fn shown(&mut self) {
+        self.shown = true;
+    }
+
+    /// Whether runs delete now.
+    pub(super) fn enforces(&self) -> bool {
+        self.shown && self.synced && self.policy().is_some_and(|policy| policy.enforce)
+    }
+
+    /// Time passes; it never goes backwards here.
+    pub fn tick(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+        self.engine.tick(now);
+        let ended = self.engine.tell(|judge, now, _| {
+            judge.ripen(now);
+            judge.take_ended()
+        });
+        if let Some(run) = ended {
+            self.deleted += run.deleted;
+            self.last_run = Some(run);
+            self.next_run = None;
+        }
+        let Some(policy) = self.policy().cloned() else { return };
+        let last = self.last_run.as_ref().map(|run| run.begun);
+        let next = *self
+            .next_run
+            .get_or_insert_with(|| policy.schedule.next(last, CONTINUOUS_PAUSE_MILLISECONDS, self.now));
+        let running = self.engine.judge().run.is_some();
+        // Without a schedule there is a run when something is due; a schedule runs in any case, and shows that.
+        let wanted = policy.schedule != Schedule::Continuous || !self.engine.judge().due.is_empty();
+        if self.enforces() && !running && wanted && self.now >= next {
+            self.engine.tell(PolicyJudge::begin);
+        }
+    }
+
+    /// The next thing to do, or `None` if there is nothing to do now.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        if self.enforces() { self.engine.poll_effect() } else { None }
+    }
+
+    /// Hears what became of an effect.
+    pub fn finish(&mut self, id: EffectId, outcome: &Outcome) {
+        self.engine.finish(id, outcome);
+    }
+
+    /// When it wants to be told the time again, if at all.
+    #[must_use]
+    pub fn next_wakeup(&self) -> Option<Timestamp> {
+        let judge = self.engine.judge();
+        let ripe = judge.expiring.first().map(|(at, _)| *at);
+        let run = match (&judge.run, self.next_run) {
+            // A run that is empty has ended, which is noticed by the next tick.
+            (Some(_), _) if judge.chosen.is_empty() => Some(self.now),
+            (Some(_), _) => self.engine.next_wakeup(),
+            (None, Some(next)) if self.enforces() => {
+                let scheduled = self.policy().is_some_and(|policy| policy.schedule != Schedule::Continuous);
+                (scheduled || !judge.due.is_empty()).then_some(next)
+            }
+            _ => None,
+        };
+        ripe.into_iter().chain(run).min()
+    }
+
+    /// How many objects it holds facts of, for those who look after memory and work.
+    #[must_use]
+    pub fn judged(&self) -> u64 {
+        self.engine.counts().judged
+    }
+}

@@ -1,0 +1,222 @@
+//! What a policy needs of an object.
+
+use std::sync::Arc;
+
+use gc_cel::{Budget, Scope};
+use gc_types::{ResourceVersion, Timestamp, Uid};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::{CONDITION_BUDGET, FINISHED, Namespaces, Operator, Per, Policy, Requirement, SYSTEM_NAMESPACES};
+use crate::jobs::Job;
+use crate::objects::{parse_time, time_text};
+use crate::pods::Pod;
+
+/// What a policy makes of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Not among those that it is about, or already terminating.
+    Aside,
+    /// It would be, but carries `kubegc.io/keep`.
+    Kept,
+    /// It may be: the condition could not be evaluated, for this reason.
+    Unclear(String),
+    /// It is.
+    Selected(Item),
+}
+
+/// An object that a policy is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Its UID.
+    pub uid: Uid,
+    /// Its version.
+    pub resource_version: ResourceVersion,
+    /// Its place among the objects of its group, oldest first.
+    pub order: Timestamp,
+    /// Of which group only the newest stay; `None` if its number does not matter.
+    pub group: Option<Group>,
+    /// When it is too old, and by what.
+    pub expires: Option<(Timestamp, Arc<str>)>,
+}
+
+/// Objects of which the newest stay together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Group(Arc<str>, Arc<str>);
+
+impl Policy {
+    /// What it makes of an object, which may be its metadata alone.
+    #[must_use]
+    pub fn look(&self, object: &Value) -> Look {
+        let metadata = &object["metadata"];
+        if !metadata["deletionTimestamp"].is_null() || !self.selects(object) {
+            return Look::Aside;
+        }
+        if let Some(condition) = &self.condition {
+            let mut scope = Scope::default();
+            scope.bind("object", object, None);
+            match condition.holds(&mut scope, &mut Budget::new(CONDITION_BUDGET)) {
+                Ok(true) => {}
+                Ok(false) => return Look::Aside,
+                Err(error) => return Look::Unclear(error.to_string()),
+            }
+        }
+        let keep = metadata["annotations"]["kubegc.io/keep"].as_str();
+        if keep.is_some_and(|keep| keep != "false") {
+            return Look::Kept;
+        }
+        Look::Selected(self.item(object))
+    }
+
+    fn selects(&self, object: &Value) -> bool {
+        let metadata = &object["metadata"];
+        // A Namespace is selected as what is in it.
+        let is_namespace = *self.kind == *"Namespace" && *self.api_version == *"v1";
+        let namespace = if is_namespace { &metadata["name"] } else { &metadata["namespace"] };
+        let protected = is_namespace && namespace == "default";
+        namespace.as_str().is_none_or(|name| self.namespaces.select(name, protected))
+            && self.labels.iter().all(|label| label.fits(metadata["labels"][&label.key].as_str()))
+            && self.fields.iter().all(|(path, field)| {
+                let found = path.iter().try_fold(object, |value, step| value.get(step));
+                field.fits(found.and_then(printed).as_deref())
+            })
+    }
+
+    fn item(&self, object: &Value) -> Item {
+        let metadata = &object["metadata"];
+        let text = |name: &str| metadata[name].as_str();
+        let created = parse_time(text("creationTimestamp"));
+        let by_finish = self.newest.as_ref().is_some_and(|newest| newest.by_finish);
+        let finished = if by_finish { self.finished(object) } else { None };
+        Item {
+            uid: Uid::new(text("uid").unwrap_or_default()),
+            resource_version: ResourceVersion::parse(text("resourceVersion").unwrap_or_default()),
+            order: finished.or(created).unwrap_or_default(),
+            // What has not finished does not count among what has.
+            group: self.group(metadata).filter(|_| !by_finish || finished.is_some()),
+            expires: self.expires(object, created),
+        }
+    }
+
+    fn group(&self, metadata: &Value) -> Option<Group> {
+        let shared = |value: &Value| Arc::from(value.as_str().unwrap_or_default());
+        let namespace = shared(&metadata["namespace"]);
+        match &self.newest.as_ref()?.per {
+            Per::Cluster => Some(Group("".into(), "".into())),
+            Per::Namespace => Some(Group(namespace, "".into())),
+            Per::Owner => {
+                let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
+                let controller = owners.find(|owner| owner["controller"] == true)?;
+                Some(Group(namespace, shared(&controller["uid"])))
+            }
+            Per::Label(label) => {
+                metadata["labels"][label].as_str().map(|value| Group(namespace, value.into()))
+            }
+        }
+    }
+
+    fn expires(&self, object: &Value, created: Option<Timestamp>) -> Option<(Timestamp, Arc<str>)> {
+        let by_age = self.max_age_milliseconds.zip(created).map(|(age, created)| {
+            let why = format!("created at {}, older than spec.maxAge", time_text(created));
+            (created.after(age), Arc::from(why))
+        });
+        let by_condition = self.ttl.as_ref().and_then(|ttl| {
+            let since = if ttl.condition == FINISHED {
+                self.finished(object)
+            } else {
+                condition_since(object, &ttl.condition, &ttl.status)
+            }?;
+            let why = format!(
+                "{} is {} since {}, for longer than spec.ttlAfter",
+                ttl.condition,
+                ttl.status,
+                time_text(since)
+            );
+            Some((since.after(ttl.milliseconds), Arc::from(why)))
+        });
+        by_age.into_iter().chain(by_condition).min_by_key(|(at, _)| *at)
+    }
+
+    fn finished(&self, object: &Value) -> Option<Timestamp> {
+        match &*self.kind {
+            "Pod" => Pod::deserialize(object).ok()?.finished,
+            "Job" => Job::deserialize(object).ok()?.finished,
+            _ => None,
+        }
+    }
+}
+
+fn condition_since(object: &Value, kind: &str, status: &str) -> Option<Timestamp> {
+    let mut conditions = object["status"]["conditions"].as_array()?.iter();
+    let found = conditions.find(|condition| condition["type"] == kind && condition["status"] == status)?;
+    parse_time(found["lastTransitionTime"].as_str())
+}
+
+/// A scalar as text; nothing for null, lists and objects that are empty.
+fn printed(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
+}
+
+impl Requirement {
+    fn fits(&self, found: Option<&str>) -> bool {
+        let among = || found.is_some_and(|found| self.values.iter().any(|value| value == found));
+        match self.operator {
+            Operator::In => among(),
+            Operator::NotIn => !among(),
+            Operator::Exists => found.is_some(),
+            Operator::DoesNotExist => found.is_none(),
+        }
+    }
+}
+
+impl Namespaces {
+    fn select(&self, name: &str, protected: bool) -> bool {
+        let named = self.include.iter().any(|include| include == name);
+        if (protected || SYSTEM_NAMESPACES.contains(&name)) && !named {
+            return false;
+        }
+        (self.include.is_empty() || self.include.iter().any(|pattern| matches(pattern, name)))
+            && !self.exclude.iter().any(|pattern| matches(pattern, name))
+    }
+}
+
+/// Whether a name fits a pattern in which each star stands for any text.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut left) = name.strip_prefix(first) else { return false };
+    let mut parts: Vec<&str> = rest.split('*').collect();
+    let last = parts.pop().unwrap_or_default();
+    for part in parts {
+        match left.find(part) {
+            Some(at) => left = &left[at + part.len()..],
+            None => return false,
+        }
+    }
+    left.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_stand_for_any_text() {
+        for (pattern, name, expected) in [
+            ("shop", "shop", true),
+            ("shop", "shops", false),
+            ("preview-*", "preview-12", true),
+            ("preview-*", "preview", false),
+            ("*-test", "a-test", true),
+            ("*", "anything", true),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-c", false),
+            ("a*a", "a", false),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+}

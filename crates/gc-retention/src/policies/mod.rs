@@ -1,0 +1,517 @@
+//! Retention by policy: `RetentionPolicy` objects (`kubegc.io/v1alpha1`, cluster-scoped) that say which objects of a
+//! kind go when.
+//!
+//! [`Policy::compile`] validates a `spec`, [`Policy::look`] reads what a policy needs of an object,
+//! [`engine::PolicyEngine`] decides, and [`definition`] is the CustomResourceDefinition. A policy that cannot be
+//! understood, an object that its condition cannot be evaluated on, and an object that carries `kubegc.io/keep`
+//! delete nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use gc_types::{GoDuration, PropagationPolicy};
+use serde::Deserialize;
+use serde_json::Value;
+
+pub mod cron;
+pub mod definition;
+pub mod engine;
+mod look;
+mod status;
+
+use cron::Schedule;
+pub use look::{Group, Item, Look};
+
+/// Group of the policies.
+pub const GROUP: &str = "kubegc.io";
+/// Version of the policies.
+pub const VERSION: &str = "v1alpha1";
+/// Kind of the policies.
+pub const KIND: &str = "RetentionPolicy";
+/// Resource of the policies.
+pub const RESOURCE: &str = "retentionpolicies";
+/// `spec.maxDeletionsPerRun` where it is not said.
+pub const DELETIONS_PER_RUN: u32 = 100;
+/// The most that `spec.maxDeletionsPerRun` may say.
+pub const MOST_DELETIONS_PER_RUN: u32 = 10_000;
+/// What a condition may cost for one object, in steps.
+pub const CONDITION_BUDGET: u64 = 100_000;
+/// Namespaces in which nothing is selected unless `spec.namespaces.include` names them letter by letter.
+pub const SYSTEM_NAMESPACES: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
+
+/// One thing that is wrong with a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where, such as `spec.maxAge`.
+    pub field: String,
+    /// What is wrong, and what was expected.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+/// A policy that has been understood.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// `apiVersion` of the objects that it is about.
+    pub api_version: Arc<str>,
+    /// Their kind.
+    pub kind: Arc<str>,
+    /// Whether anything is deleted at all.
+    pub enforce: bool,
+    /// When it runs.
+    pub schedule: Schedule,
+    /// Deletions per run at most.
+    pub most_per_run: usize,
+    /// What happens to dependents.
+    pub propagation: PropagationPolicy,
+    namespaces: Namespaces,
+    labels: Vec<Requirement>,
+    fields: Vec<(Vec<String>, Requirement)>,
+    condition: Option<gc_cel::Program>,
+    newest: Option<Newest>,
+    max_age_milliseconds: Option<i64>,
+    ttl: Option<Ttl>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Namespaces {
+    include: Vec<String>,
+    exclude: Vec<String>,
+}
+
+/// What a label or a field has to be.
+#[derive(Clone, Debug, PartialEq)]
+struct Requirement {
+    key: String,
+    operator: Operator,
+    values: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+enum Operator {
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Newest {
+    count: usize,
+    per: Per,
+    by_finish: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Per {
+    Cluster,
+    Namespace,
+    Owner,
+    Label(String),
+}
+
+/// So long after a condition came about.
+#[derive(Clone, Debug, PartialEq)]
+struct Ttl {
+    milliseconds: i64,
+    condition: String,
+    status: String,
+}
+
+impl Policy {
+    /// Understands a `spec`; all that is wrong with it is told at once.
+    pub fn compile(spec: &Value) -> Result<Self, Vec<Problem>> {
+        let wire = WireSpec::deserialize(spec)
+            .map_err(|error| vec![Problem { field: "spec".into(), message: error.to_string() }])?;
+        let mut problems = Problems::default();
+        let policy = wire.understand(&mut problems);
+        if problems.0.is_empty() { Ok(policy) } else { Err(problems.0) }
+    }
+
+    /// What stands in for a policy that was not understood: it is about nothing.
+    fn none() -> Self {
+        Self {
+            api_version: "".into(),
+            kind: "".into(),
+            enforce: false,
+            schedule: Schedule::Continuous,
+            most_per_run: 0,
+            propagation: PropagationPolicy::Background,
+            namespaces: Namespaces::default(),
+            labels: Vec::new(),
+            fields: Vec::new(),
+            condition: None,
+            newest: None,
+            max_age_milliseconds: None,
+            ttl: None,
+        }
+    }
+
+    /// Whether whole objects have to be read; else their metadata is enough.
+    #[must_use]
+    pub fn needs_content(&self) -> bool {
+        let beyond_metadata =
+            |(path, _): &(Vec<String>, _)| path.first().is_some_and(|first| first != "metadata");
+        self.condition.is_some()
+            || self.ttl.is_some()
+            || self.newest.as_ref().is_some_and(|newest| newest.by_finish)
+            || self.fields.iter().any(beyond_metadata)
+    }
+}
+
+#[derive(Default)]
+struct Problems(Vec<Problem>);
+
+impl Problems {
+    fn add(&mut self, field: &str, message: impl Into<String>) {
+        self.0.push(Problem { field: format!("spec.{field}"), message: message.into() });
+    }
+
+    /// The value, or a problem with it and a stand-in.
+    fn take<T>(&mut self, field: &str, value: Result<T, impl fmt::Display>) -> Option<T> {
+        match value {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.add(field, error.to_string());
+                None
+            }
+        }
+    }
+
+    fn duration(&mut self, field: &str, text: &str) -> i64 {
+        let parsed = self.take(field, text.parse::<GoDuration>()).unwrap_or(GoDuration::from_seconds(1));
+        if parsed.0 <= 0 {
+            self.add(field, format!("{text:?} is not more than nothing"));
+        }
+        // A part of a millisecond is waited for whole.
+        parsed.0 / 1_000_000 + i64::from(parsed.0 % 1_000_000 > 0)
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct WireSpec {
+    enforce: bool,
+    target: WireTarget,
+    namespaces: WireNamespaces,
+    selector: WireSelector,
+    fields: Vec<WireField>,
+    condition: Option<String>,
+    keep_newest: Option<WireNewest>,
+    max_age: Option<String>,
+    ttl_after: Option<WireTtl>,
+    schedule: Option<String>,
+    max_deletions_per_run: Option<i64>,
+    propagation_policy: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct WireTarget {
+    api_version: String,
+    kind: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct WireNamespaces {
+    include: Vec<String>,
+    exclude: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct WireSelector {
+    match_labels: BTreeMap<String, String>,
+    match_expressions: Vec<WireExpression>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireExpression {
+    key: String,
+    operator: Operator,
+    #[serde(default)]
+    values: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireField {
+    path: String,
+    operator: Operator,
+    #[serde(default)]
+    values: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WireNewest {
+    count: i64,
+    #[serde(default)]
+    per: Option<String>,
+    #[serde(default)]
+    label: Option<String>,
+    #[serde(default)]
+    order_by: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WireTtl {
+    duration: String,
+    condition: String,
+    #[serde(default)]
+    status: Option<String>,
+}
+
+/// Kinds that no policy may be about, each with the reason.
+fn refused(group: &str, kind: &str) -> Option<&'static str> {
+    match (group, kind) {
+        (GROUP, _) => Some("policies are not about policies"),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            Some("a definition takes all of its objects along")
+        }
+        ("apiregistration.k8s.io", "APIService") => Some("an APIService takes a whole API along"),
+        ("", "Node" | "PersistentVolume") => {
+            Some("machines and storage stand behind it, and a collector of its own looks after it")
+        }
+        _ => None,
+    }
+}
+
+impl WireSpec {
+    fn understand(self, problems: &mut Problems) -> Policy {
+        let WireTarget { api_version, kind } = &self.target;
+        if kind.is_empty() {
+            problems.add("target.kind", "is required");
+        }
+        if api_version.is_empty() {
+            problems.add("target.apiVersion", "is required");
+        }
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        if let Some(why) = refused(group, kind) {
+            problems.add("target", format!("{kind} cannot be the target of a policy: {why}"));
+        }
+        let (finishes, secret) = (
+            matches!((group, kind.as_str()), ("", "Pod") | ("batch", "Job")),
+            group.is_empty() && kind == "Secret",
+        );
+        if self.keep_newest.is_none() && self.max_age.is_none() && self.ttl_after.is_none() {
+            problems.0.push(Problem {
+                field: "spec".into(),
+                message:
+                    "at least one of keepNewest, maxAge and ttlAfter is required; without them nothing is due"
+                        .into(),
+            });
+        }
+        let labels = labels(self.selector, problems);
+        let fields = fields(self.fields, problems);
+        let condition = self.condition.as_deref().and_then(|text| condition(text, problems));
+        let newest = self.keep_newest.map(|newest| newest.understand(finishes, problems));
+        let ttl = self.ttl_after.map(|ttl| ttl.understand(finishes, problems));
+        let schedule = self
+            .schedule
+            .map_or(Some(Schedule::Continuous), |text| problems.take("schedule", Schedule::parse(&text)));
+        for (index, pattern) in self.namespaces.include.iter().chain(&self.namespaces.exclude).enumerate() {
+            let usable = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '*');
+            if pattern.is_empty() || !pattern.chars().all(usable) {
+                problems.add(
+                    "namespaces",
+                    format!(
+                        "{pattern:?} (number {}) is no name of a namespace, with * for any text",
+                        index + 1
+                    ),
+                );
+            }
+        }
+        let policy = Policy {
+            api_version: api_version.as_str().into(),
+            kind: kind.as_str().into(),
+            enforce: self.enforce,
+            schedule: schedule.unwrap_or(Schedule::Continuous),
+            most_per_run: most_per_run(self.max_deletions_per_run, problems),
+            propagation: match self.propagation_policy.as_deref() {
+                None | Some("Background") => PropagationPolicy::Background,
+                Some("Foreground") => PropagationPolicy::Foreground,
+                Some("Orphan") => PropagationPolicy::Orphan,
+                Some(other) => {
+                    problems.add(
+                        "propagationPolicy",
+                        format!("{other:?} is none of Background, Foreground and Orphan"),
+                    );
+                    PropagationPolicy::Background
+                }
+            },
+            namespaces: Namespaces { include: self.namespaces.include, exclude: self.namespaces.exclude },
+            labels,
+            fields,
+            condition,
+            newest,
+            max_age_milliseconds: self.max_age.map(|text| problems.duration("maxAge", &text)),
+            ttl,
+        };
+        if secret && policy.needs_content() {
+            problems
+                .add("target", "the contents of Secrets are never read: select them by labels and metadata");
+        }
+        policy
+    }
+}
+
+fn most_per_run(said: Option<i64>, problems: &mut Problems) -> usize {
+    let most = said.map_or(Ok(DELETIONS_PER_RUN), u32::try_from).unwrap_or_default();
+    if !(1..=MOST_DELETIONS_PER_RUN).contains(&most) {
+        problems.add("maxDeletionsPerRun", format!("must be between 1 and {MOST_DELETIONS_PER_RUN}"));
+    }
+    most as usize
+}
+
+fn requirement(
+    place: &str,
+    key: String,
+    operator: Operator,
+    values: Vec<String>,
+    problems: &mut Problems,
+) -> Requirement {
+    match operator {
+        Operator::In | Operator::NotIn if values.is_empty() => {
+            problems.add(place, "values are required for In and NotIn");
+        }
+        Operator::Exists | Operator::DoesNotExist if !values.is_empty() => {
+            problems.add(place, "values make no sense for Exists and DoesNotExist");
+        }
+        _ => {}
+    }
+    Requirement { key, operator, values }
+}
+
+fn labels(selector: WireSelector, problems: &mut Problems) -> Vec<Requirement> {
+    let mut labels: Vec<Requirement> = selector
+        .match_labels
+        .into_iter()
+        .map(|(key, value)| Requirement { key, operator: Operator::In, values: vec![value] })
+        .collect();
+    for (index, expression) in selector.match_expressions.into_iter().enumerate() {
+        let place = format!("selector.matchExpressions[{index}]");
+        let WireExpression { key, operator, values } = expression;
+        labels.push(requirement(&place, key, operator, values, problems));
+    }
+    labels
+}
+
+fn fields(wire: Vec<WireField>, problems: &mut Problems) -> Vec<(Vec<String>, Requirement)> {
+    let mut fields = Vec::new();
+    for (index, WireField { path, operator, values }) in wire.into_iter().enumerate() {
+        let place = format!("fields[{index}]");
+        match field_path(&path) {
+            Some(steps) => fields.push((steps, requirement(&place, path, operator, values, problems))),
+            None => problems.add(
+                &format!("{place}.path"),
+                format!("{path:?} is no path; expected such as \".status.phase\" or \".metadata.annotations['a/b']\""),
+            ),
+        }
+    }
+    fields
+}
+
+/// `.a.b['c.d/e']` as its steps.
+fn field_path(path: &str) -> Option<Vec<String>> {
+    let mut steps = Vec::new();
+    let mut rest = path;
+    while !rest.is_empty() {
+        if let Some(quoted) = rest.strip_prefix("['") {
+            let (step, after) = quoted.split_once("']")?;
+            steps.push(step.to_owned());
+            rest = after;
+        } else {
+            let plain = rest.strip_prefix('.')?;
+            let end = plain.find(['.', '[']).unwrap_or(plain.len());
+            steps.push(plain[..end].to_owned());
+            rest = &plain[end..];
+        }
+    }
+    (!steps.is_empty() && steps.iter().all(|step| !step.is_empty())).then_some(steps)
+}
+
+fn condition(text: &str, problems: &mut Problems) -> Option<gc_cel::Program> {
+    let program = problems.take("condition", gc_cel::Program::compile(text))?;
+    if let Some(name) = program.free_names().into_iter().find(|name| name != "object") {
+        problems.add("condition", format!("undeclared reference to '{name}'; the object is called 'object'"));
+        return None;
+    }
+    Some(program)
+}
+
+impl WireNewest {
+    fn understand(self, finishes: bool, problems: &mut Problems) -> Newest {
+        let count = usize::try_from(self.count).unwrap_or_else(|_| {
+            problems.add("keepNewest.count", "must not be negative");
+            0
+        });
+        let label = self.label.filter(|label| !label.is_empty());
+        let per = match (self.per.as_deref().unwrap_or("Cluster"), label) {
+            ("Cluster", None) => Per::Cluster,
+            ("Namespace", None) => Per::Namespace,
+            ("Owner", None) => Per::Owner,
+            ("Label", Some(label)) => Per::Label(label),
+            ("Label", None) => {
+                problems.add("keepNewest.label", "is required with per: Label");
+                Per::Cluster
+            }
+            ("Cluster" | "Namespace" | "Owner", Some(_)) => {
+                problems.add("keepNewest.label", "makes sense with per: Label only");
+                Per::Cluster
+            }
+            (other, _) => {
+                problems.add(
+                    "keepNewest.per",
+                    format!("{other:?} is none of Cluster, Namespace, Owner and Label"),
+                );
+                Per::Cluster
+            }
+        };
+        let by_finish = match self.order_by.as_deref() {
+            None | Some("Created") => false,
+            Some("Finished") if finishes => true,
+            Some("Finished") => {
+                problems.add("keepNewest.orderBy", "Finished is for Pods and Jobs only");
+                false
+            }
+            Some(other) => {
+                problems.add("keepNewest.orderBy", format!("{other:?} is neither Created nor Finished"));
+                false
+            }
+        };
+        Newest { count, per, by_finish }
+    }
+}
+
+impl WireTtl {
+    fn understand(self, finishes: bool, problems: &mut Problems) -> Ttl {
+        if self.condition.is_empty() {
+            problems.add("ttlAfter.condition", "is required");
+        }
+        let status = self.status.unwrap_or_else(|| "True".to_owned());
+        if !matches!(status.as_str(), "True" | "False" | "Unknown") {
+            problems.add("ttlAfter.status", format!("{status:?} is none of True, False and Unknown"));
+        }
+        if self.condition == FINISHED && (!finishes || status != "True") {
+            problems.add("ttlAfter.condition", "Finished is for Pods and Jobs only, with status True");
+        }
+        let milliseconds = problems.duration("ttlAfter.duration", &self.duration);
+        Ttl { milliseconds, condition: self.condition, status }
+    }
+}
+
+/// The condition of Pods and Jobs that stands for their end, whatever it was.
+const FINISHED: &str = "Finished";
+
+#[cfg(test)]
+mod tests;

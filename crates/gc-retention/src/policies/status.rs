@@ -1,0 +1,109 @@
+//! What a policy's status says.
+
+use gc_types::Timestamp;
+use serde_json::{Value, json};
+
+use super::engine::{PolicyEngine, named};
+use crate::objects::time_text;
+
+/// So many objects that are due are named.
+const EXAMPLES: usize = 10;
+
+impl PolicyEngine {
+    /// The `status` to be written now. `before` is the stored one: times of conditions that hold on are kept.
+    #[must_use]
+    pub fn status(&self, before: &Value, now: Timestamp) -> Value {
+        let judge = self.engine.judge();
+        let mut status = json!({
+            "observedGeneration": self.generation,
+            "conditions": self.conditions(&before["conditions"], now),
+            "deleted": self.deleted,
+            // A merge patch takes off what is null.
+            "selected": null, "due": null, "kept": null, "unclear": null, "examples": null,
+            "lastRun": null, "nextRun": null,
+        });
+        if self.policy().is_some() && self.synced {
+            status["selected"] = judge.selected().into();
+            status["due"] = judge.due().len().into();
+            status["kept"] = judge.kept().into();
+            status["unclear"] = judge.unclear().len().into();
+            let examples = judge.due().iter().take(EXAMPLES).map(|(_, key)| {
+                let mut example = json!({"name": &*key.name, "why": judge.why(key).unwrap_or_default()});
+                if !key.namespace.is_empty() {
+                    example["namespace"] = (*key.namespace).into();
+                }
+                example
+            });
+            status["examples"] = examples.collect();
+        }
+        if let Some(run) = &self.last_run {
+            status["lastRun"] =
+                json!({"time": time_text(run.begun), "deleted": run.deleted, "failed": run.failed});
+            // Null, so that the error of an earlier run does not stay.
+            status["lastRun"]["error"] = run.error.as_deref().into();
+        }
+        if let Some(next) = self.next_run.filter(|_| self.enforces()) {
+            status["nextRun"] = time_text(next).into();
+        }
+        status
+    }
+
+    fn conditions(&self, before: &Value, now: Timestamp) -> Value {
+        let judge = self.engine.judge();
+        let valid = match &self.policy {
+            Ok(_) => ("Valid", true, "SpecUnderstood", "The policy is understood".to_owned()),
+            Err(problems) => {
+                let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                ("Valid", false, "SpecInvalid", problems.join("; "))
+            }
+        };
+        let observing = match &self.unwatched {
+            _ if self.policy.is_err() => {
+                ("Observing", false, "SpecInvalid", "Nothing is looked at".to_owned())
+            }
+            Some(why) => ("Observing", false, "NotWatched", why.clone()),
+            None => ("Observing", true, "Watched", "Its objects are watched".to_owned()),
+        };
+        let enforced = match self.policy() {
+            None => ("Enforced", false, "SpecInvalid", "Nothing is deleted".to_owned()),
+            Some(policy) if !policy.enforce => (
+                "Enforced",
+                false,
+                "DryRun",
+                "Nothing is deleted: status.due is what would go; set spec.enforce to let it go".to_owned(),
+            ),
+            Some(_) if !self.shown => (
+                "Enforced",
+                false,
+                "FirstLook",
+                "Nothing is deleted before a status of this generation has shown what would go".to_owned(),
+            ),
+            Some(_) if !self.synced => {
+                ("Enforced", false, "NotWatched", "Nothing is deleted meanwhile".to_owned())
+            }
+            Some(_) => ("Enforced", true, "Enforced", "What is due is deleted".to_owned()),
+        };
+        let run_error = self.last_run.as_ref().and_then(|run| run.error.as_ref());
+        let failing = match (judge.unclear().first_key_value(), run_error) {
+            (Some((key, why)), _) => {
+                ("Failing", true, "ConditionFailed", format!("spec.condition on {}: {why}", named(key)))
+            }
+            (None, Some(error)) => ("Failing", true, "DeletionFailed", error.clone()),
+            (None, None) => ("Failing", false, "NoFailures", "Nothing has failed".to_owned()),
+        };
+        [valid, observing, enforced, failing]
+            .map(|(kind, holds, reason, message)| {
+                let status = if holds { "True" } else { "False" };
+                let mut known = before.as_array().into_iter().flatten();
+                let same = known.find(|known| known["type"] == kind && known["status"] == status);
+                let since = same.and_then(|known| known["lastTransitionTime"].as_str());
+                json!({
+                    "type": kind, "status": status, "reason": reason, "message": message,
+                    "observedGeneration": self.generation,
+                    "lastTransitionTime": since.map_or_else(|| time_text(now), str::to_owned),
+                })
+            })
+            .into_iter()
+            .collect()
+    }
+}

@@ -1,0 +1,628 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::needless_pass_by_value, reason = "tables of literals read better without references")]
+
+use std::collections::BTreeSet;
+
+use gc_types::{Effect, Outcome, Request, ResourceId, ResourceVersion, Timestamp, Uid};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::engine::PolicyEngine;
+use super::*;
+use crate::objects::time_text;
+
+const NOW: i64 = 1_800_000_000;
+const HOUR: i64 = 3600;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp((NOW + seconds) * 1000)
+}
+
+/// A spec about Jobs, with these members instead of its own.
+fn spec(more: Value) -> Value {
+    let mut spec = json!({
+        "target": {"apiVersion": "batch/v1", "kind": "Job"}, "maxAge": "24h", "enforce": true,
+    });
+    merge(&mut spec, more);
+    spec
+}
+
+fn merge(into: &mut Value, more: Value) {
+    if let (Value::Object(into), Value::Object(more)) = (into, more) {
+        for (name, value) in more {
+            if value.is_null() { drop(into.remove(&name)) } else { drop(into.insert(name, value)) }
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_policy_is_told_all_at_once() {
+    for (more, expected) in [
+        (json!({}), &[][..]),
+        (json!({"target": null}), &["spec.target.kind: is required", "spec.target.apiVersion: is required"]),
+        (
+            json!({"target": {"apiVersion": "v1", "kind": "Node"}}),
+            &[
+                "spec.target: Node cannot be the target of a policy: machines and storage stand behind it, and a \
+               collector of its own looks after it",
+            ],
+        ),
+        (
+            json!({"target": {"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy"}}),
+            &[
+                "spec.target: RetentionPolicy cannot be the target of a policy: policies are not about policies",
+            ],
+        ),
+        (
+            json!({"maxAge": null}),
+            &[
+                "spec: at least one of keepNewest, maxAge and ttlAfter is required; without them nothing is due",
+            ],
+        ),
+        (
+            json!({"maxAge": "7d"}),
+            &["spec.maxAge: \"7d\" has the unknown unit \"d\"; expected one of ns, us, ms, s, m, h"],
+        ),
+        (json!({"maxAge": "-1h"}), &["spec.maxAge: \"-1h\" is not more than nothing"]),
+        (json!({"maxAgee": "1h"}), &["spec: unknown field `maxAgee`, expected one of"]),
+        (json!({"condition": "object.a =="}), &["spec.condition: "]),
+        (
+            json!({"condition": "self.a == 1"}),
+            &["spec.condition: undeclared reference to 'self'; the object is called 'object'"],
+        ),
+        (json!({"condition": "foo(object)"}), &["spec.condition: undeclared reference to 'foo'"]),
+        (
+            json!({"keepNewest": {"count": -1, "per": "Galaxy", "orderBy": "Size"}}),
+            &[
+                "spec.keepNewest.count: must not be negative",
+                "spec.keepNewest.per: \"Galaxy\" is none of Cluster, Namespace, Owner and Label",
+                "spec.keepNewest.orderBy: \"Size\" is neither Created nor Finished",
+            ],
+        ),
+        (
+            json!({"keepNewest": {"count": 1, "per": "Label"}}),
+            &["spec.keepNewest.label: is required with per: Label"],
+        ),
+        (
+            json!({"keepNewest": {"count": 1, "label": "app"}}),
+            &["spec.keepNewest.label: makes sense with per: Label only"],
+        ),
+        (
+            json!({"target": {"apiVersion": "v1", "kind": "ConfigMap"},
+                "keepNewest": {"count": 1, "orderBy": "Finished"}, "ttlAfter": {"condition": "Finished", "duration": "1h"}}),
+            &[
+                "spec.keepNewest.orderBy: Finished is for Pods and Jobs only",
+                "spec.ttlAfter.condition: Finished is for Pods and Jobs only, with status True",
+            ],
+        ),
+        (
+            json!({"ttlAfter": {"condition": "", "status": "Maybe", "duration": "1h"}}),
+            &[
+                "spec.ttlAfter.condition: is required",
+                "spec.ttlAfter.status: \"Maybe\" is none of True, False and Unknown",
+            ],
+        ),
+        (json!({"schedule": "60 * * * *"}), &["spec.schedule: \"60\" is no minute; expected 0 to 59"]),
+        (json!({"maxDeletionsPerRun": 0}), &["spec.maxDeletionsPerRun: must be between 1 and 10000"]),
+        (json!({"maxDeletionsPerRun": 10_001}), &["spec.maxDeletionsPerRun: must be between 1 and 10000"]),
+        (
+            json!({"propagationPolicy": "Slowly"}),
+            &["spec.propagationPolicy: \"Slowly\" is none of Background, Foreground and Orphan"],
+        ),
+        (
+            json!({"fields": [{"path": "status.phase", "operator": "In", "values": ["x"]},
+                {"path": ".status.phase", "operator": "In"}, {"path": ".a['b", "operator": "Exists"}]}),
+            &[
+                "spec.fields[0].path: \"status.phase\" is no path; expected such as",
+                "spec.fields[1]: values are required for In and NotIn",
+                "spec.fields[2].path: \".a['b\" is no path",
+            ],
+        ),
+        (
+            json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]}}),
+            &["spec.selector.matchExpressions[0]: values make no sense for Exists and DoesNotExist"],
+        ),
+        (
+            json!({"namespaces": {"include": ["a b"]}}),
+            &["spec.namespaces: \"a b\" (number 1) is no name of a namespace, with * for any text"],
+        ),
+        (
+            json!({"target": {"apiVersion": "v1", "kind": "Secret"}, "condition": "size(object.data) == 0"}),
+            &["spec.target: the contents of Secrets are never read: select them by labels and metadata"],
+        ),
+    ] {
+        let problems: Vec<String> = match Policy::compile(&spec(more.clone())) {
+            Ok(_) => Vec::new(),
+            Err(problems) => problems.iter().map(ToString::to_string).collect(),
+        };
+        let fits = problems.len() == expected.len()
+            && problems.iter().zip(expected).all(|(problem, start)| problem.starts_with(start));
+        assert!(fits, "{more}: {problems:#?}");
+    }
+}
+
+#[test]
+fn only_what_needs_contents_reads_them() {
+    for (more, expected) in [
+        (json!({}), false),
+        (json!({"keepNewest": {"count": 1, "per": "Owner"}}), false),
+        (json!({"fields": [{"path": ".metadata.annotations['a/b']", "operator": "Exists"}]}), false),
+        (json!({"fields": [{"path": ".spec.suspend", "operator": "Exists"}]}), true),
+        (json!({"condition": "true"}), true),
+        (json!({"ttlAfter": {"condition": "Finished", "duration": "1h"}}), true),
+        (json!({"keepNewest": {"count": 1, "orderBy": "Finished"}}), true),
+    ] {
+        assert_eq!(Policy::compile(&spec(more.clone())).unwrap().needs_content(), expected, "{more}");
+    }
+}
+
+/// A Job, so many hours old.
+fn job(name: &str, hours: i64, more: Value) -> Value {
+    let mut job = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"namespace": "shop", "name": name, "uid": format!("u-{name}"), "resourceVersion": "5",
+            "creationTimestamp": time_text(at(-hours * HOUR)), "labels": {"app": "web", "tier": "back"}},
+        "spec": {"suspend": false, "parallelism": 3},
+        "status": {},
+    });
+    for (path, value) in more.as_object().into_iter().flatten() {
+        let (parent, field) = path.rsplit_once('/').unwrap();
+        job.pointer_mut(parent).unwrap()[field] = value.clone();
+    }
+    job
+}
+
+fn finished(seconds: i64) -> Value {
+    json!([{"type": "Failed", "status": "True", "lastTransitionTime": time_text(at(seconds))}])
+}
+
+#[test]
+fn what_a_policy_selects() {
+    let selector = |key: &str, operator: &str, values: Value| json!({"selector": {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}});
+    let field = |path: &str, operator: &str, values: Value| json!({"fields": [{"path": path, "operator": operator, "values": values}]});
+    let namespaces =
+        |include: Value, exclude: Value| json!({"namespaces": {"include": include, "exclude": exclude}});
+    let none = || json!({});
+    let system = || json!({"/metadata/namespace": "kube-system"});
+    for (more, object, expected) in [
+        (none(), none(), "selected"),
+        (json!({"selector": {"matchLabels": {"app": "web"}}}), none(), "selected"),
+        (json!({"selector": {"matchLabels": {"app": "db"}}}), none(), "aside"),
+        (selector("app", "NotIn", json!(["db"])), none(), "selected"),
+        (selector("gone", "NotIn", json!(["db"])), none(), "selected"),
+        (selector("app", "Exists", json!([])), none(), "selected"),
+        (selector("app", "DoesNotExist", json!([])), none(), "aside"),
+        (field(".spec.suspend", "In", json!(["false"])), none(), "selected"),
+        (field(".spec.parallelism", "In", json!(["1", "3"])), none(), "selected"),
+        (field(".metadata.labels['tier']", "NotIn", json!(["back"])), none(), "aside"),
+        (field(".status.startTime", "DoesNotExist", json!([])), none(), "selected"),
+        (json!({"condition": "object.spec.parallelism > 2"}), none(), "selected"),
+        (json!({"condition": "object.spec.parallelism > 3"}), none(), "aside"),
+        (json!({"condition": "object.spec.missing > 3"}), none(), "unclear: no such key: missing"),
+        (json!({"condition": "object.spec.parallelism"}), none(), "unclear: a int where a bool is expected"),
+        (namespaces(json!(["sh*"]), json!([])), none(), "selected"),
+        (namespaces(json!(["*"]), json!(["shop"])), none(), "aside"),
+        (namespaces(json!(["other"]), json!([])), none(), "aside"),
+        // Namespaces of the system are selected by name only.
+        (none(), system(), "aside"),
+        (namespaces(json!(["*"]), json!([])), system(), "aside"),
+        (namespaces(json!(["kube-system"]), json!([])), system(), "selected"),
+        (none(), json!({"/metadata/deletionTimestamp": "2027-01-01T00:00:00Z"}), "aside"),
+        (none(), json!({"/metadata/annotations": {"kubegc.io/keep": "true"}}), "kept"),
+        (none(), json!({"/metadata/annotations": {"kubegc.io/keep": "yes"}}), "kept"),
+        (none(), json!({"/metadata/annotations": {"kubegc.io/keep": "false"}}), "selected"),
+    ] {
+        let policy = Policy::compile(&spec(more.clone())).unwrap();
+        let seen = match policy.look(&job("a", 1, object.clone())) {
+            Look::Aside => "aside".to_owned(),
+            Look::Kept => "kept".to_owned(),
+            Look::Unclear(why) => format!("unclear: {why}"),
+            Look::Selected(_) => "selected".to_owned(),
+        };
+        assert_eq!(seen, expected, "{more} {object}");
+    }
+    // A Namespace is selected by its own name, and those that everything needs never are.
+    let about =
+        json!({"target": {"apiVersion": "v1", "kind": "Namespace"}, "namespaces": {"include": ["*"]}});
+    let policy = Policy::compile(&spec(about)).unwrap();
+    for (name, selected) in [("preview-1", true), ("default", false), ("kube-system", false)] {
+        let look = policy.look(&json!({"metadata": {"name": name}}));
+        assert_eq!(matches!(look, Look::Selected(_)), selected, "{name}");
+    }
+}
+
+fn engine_of(spec: &Value, status: &Value) -> PolicyEngine {
+    let object = json!({"metadata": {"generation": 3}, "spec": spec, "status": status});
+    let mut engine = PolicyEngine::new(&object, ResourceId(9));
+    engine.tick(at(0));
+    engine
+}
+
+fn observe(engine: &mut PolicyEngine, object: &Value) {
+    let look = engine.policy().unwrap().look(object);
+    let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+    engine.observed(text("namespace"), text("name"), look);
+}
+
+/// An engine that has listed these and whose status was shown.
+fn engine(spec: &Value, objects: &[Value]) -> PolicyEngine {
+    let mut engine = engine_of(spec, &Value::Null);
+    engine.list_started();
+    for object in objects {
+        observe(&mut engine, object);
+    }
+    engine.synced();
+    engine.shown();
+    engine.tick(at(0));
+    engine
+}
+
+fn deleted(effect: &Effect) -> String {
+    let Request::Delete { key, .. } = &effect.request else { panic!("{effect:?}") };
+    key.name.to_string()
+}
+
+/// What goes now, each deletion answered as done and shown by the watch.
+fn goes(engine: &mut PolicyEngine) -> Vec<String> {
+    let mut names = Vec::new();
+    while let Some(effect) = engine.poll_effect() {
+        let name = deleted(&effect);
+        engine.finish(effect.id, &Outcome::Applied(None));
+        engine.removed("shop", &name);
+        names.push(name);
+    }
+    names
+}
+
+#[test]
+fn the_rules_and_what_goes_by_them() {
+    let owner = |uid: &str| json!({"/metadata/ownerReferences": [{"uid": uid, "controller": true}]});
+    let label = |value: &str| json!({"/metadata/labels": {"app": value}});
+    let done = |seconds: i64| json!({"/status/conditions": finished(seconds)});
+    let ready = |status: &str| json!({"/status/conditions": [{"type": "Ready", "status": status, "lastTransitionTime": time_text(at(-HOUR))}]});
+    let newest = |count: i64, per: &str| json!({"maxAge": null, "keepNewest": {"count": count, "per": per}});
+    for (more, objects, expected) in [
+        (json!({"maxAge": "24h"}), vec![job("a", 25, json!({})), job("b", 23, json!({}))], &["a"][..]),
+        // Exactly as old as allowed is too old, as a time to live of Jobs has it.
+        (json!({"maxAge": "24h"}), vec![job("a", 24, json!({}))], &["a"]),
+        (
+            newest(1, "Cluster"),
+            vec![job("old", 3, json!({})), job("new", 1, json!({})), job("middle", 2, json!({}))],
+            &["old", "middle"],
+        ),
+        (newest(0, "Cluster"), vec![job("a", 1, json!({}))], &["a"]),
+        (
+            newest(1, "Namespace"),
+            vec![
+                job("a", 3, json!({})),
+                job("b", 2, json!({})),
+                job("c", 1, json!({"/metadata/namespace": "other"})),
+            ],
+            &["a"],
+        ),
+        // What has no controller is not counted per owner.
+        (
+            newest(1, "Owner"),
+            vec![
+                job("a", 4, owner("x")),
+                job("b", 3, owner("x")),
+                job("c", 2, owner("y")),
+                job("d", 9, json!({})),
+            ],
+            &["a"],
+        ),
+        (
+            json!({"maxAge": null, "keepNewest": {"count": 1, "per": "Label", "label": "app"}}),
+            vec![
+                job("a", 4, label("x")),
+                job("b", 3, label("x")),
+                job("c", 2, label("y")),
+                job("d", 9, json!({"/metadata/labels": {}})),
+            ],
+            &["a"],
+        ),
+        // By when they finished: what still runs does not count, and what was created first may have finished last.
+        (
+            json!({"maxAge": null, "keepNewest": {"count": 1, "orderBy": "Finished"}}),
+            vec![job("long", 9, done(-60)), job("short", 2, done(-HOUR)), job("running", 99, json!({}))],
+            &["short"],
+        ),
+        (
+            json!({"maxAge": null, "ttlAfter": {"condition": "Finished", "duration": "1h"}}),
+            vec![job("a", 9, done(-HOUR)), job("b", 9, done(-HOUR + 1)), job("c", 9, json!({}))],
+            &["a"],
+        ),
+        (
+            json!({"maxAge": null, "ttlAfter": {"condition": "Ready", "status": "False", "duration": "30m"}}),
+            vec![job("a", 9, ready("False")), job("b", 9, ready("True"))],
+            &["a"],
+        ),
+        // Any of several rules is enough.
+        (
+            json!({"maxAge": "5h", "keepNewest": {"count": 1}}),
+            vec![job("a", 6, json!({})), job("b", 3, json!({})), job("c", 1, json!({}))],
+            &["a", "b"],
+        ),
+        // What is kept is not counted either.
+        (
+            newest(1, "Cluster"),
+            vec![
+                job("a", 3, json!({})),
+                job("b", 2, json!({"/metadata/annotations": {"kubegc.io/keep": "true"}})),
+            ],
+            &[],
+        ),
+    ] {
+        let mut engine = engine(&spec(more.clone()), &objects);
+        let gone: BTreeSet<String> = goes(&mut engine).into_iter().collect();
+        assert_eq!(gone, expected.iter().map(|name| (*name).to_owned()).collect(), "{more}");
+    }
+}
+
+#[test]
+fn a_deletion_is_guarded_and_says_why() {
+    let mut engine = engine(&spec(json!({"propagationPolicy": "Foreground"})), &[job("a", 30, json!({}))]);
+    let effect = engine.poll_effect().unwrap();
+    let expected = Request::Delete {
+        key: gc_types::ObjectKey { resource: ResourceId(9), namespace: "shop".into(), name: "a".into() },
+        uid: Uid::new("u-a"),
+        resource_version: Some(ResourceVersion(5)),
+        policy: PropagationPolicy::Foreground,
+    };
+    assert_eq!(effect.request, expected);
+    assert_eq!(
+        effect.reason.to_string(),
+        "the object is due by a policy: object observed at version 5; created at 2027-01-14T02:00:00Z, older than \
+         spec.maxAge"
+    );
+}
+
+/// Dry run, first look, not synced, not understood: nothing goes, and the status says why.
+#[test]
+fn nothing_is_deleted_before_it_was_shown() {
+    let old = || [job("a", 30, json!({}))];
+    let reason = |engine: &PolicyEngine| {
+        let status = engine.status(&Value::Null, at(0));
+        let enforced = status["conditions"].as_array().unwrap()[2].clone();
+        assert_eq!(enforced["type"], "Enforced");
+        (enforced["reason"].as_str().unwrap().to_owned(), status["due"].as_i64())
+    };
+    let mut dry = engine(&spec(json!({"enforce": false})), &old());
+    assert_eq!((goes(&mut dry), reason(&dry)), (vec![], ("DryRun".into(), Some(1))));
+    assert_eq!(dry.next_wakeup(), None);
+
+    let mut first = engine_of(&spec(json!({})), &Value::Null);
+    first.list_started();
+    observe(&mut first, &old()[0]);
+    assert_eq!((goes(&mut first), reason(&first)), (vec![], ("FirstLook".into(), None)));
+    first.synced();
+    first.tick(at(1));
+    assert_eq!((goes(&mut first), reason(&first)), (vec![], ("FirstLook".into(), Some(1))));
+    first.shown();
+    first.tick(at(2));
+    assert_eq!((goes(&mut first), reason(&first)), (vec!["a".into()], ("Enforced".into(), Some(0))));
+
+    // Another process has shown this generation already; an older generation does not count.
+    for (generation, shown) in [(3, true), (2, false)] {
+        let mut engine = engine_of(&spec(json!({})), &json!({"observedGeneration": generation, "due": 1}));
+        engine.list_started();
+        observe(&mut engine, &old()[0]);
+        engine.synced();
+        engine.tick(at(1));
+        assert_eq!(engine.poll_effect().is_some(), shown);
+    }
+
+    let mut lost = engine(&spec(json!({})), &old());
+    lost.unwatched("jobs.batch is not served");
+    assert_eq!((goes(&mut lost), reason(&lost)), (vec![], ("NotWatched".into(), None)));
+
+    let mut bad = engine_of(&spec(json!({"maxAge": "7d"})), &Value::Null);
+    bad.synced();
+    bad.shown();
+    bad.tick(at(9));
+    assert_eq!(bad.poll_effect(), None);
+    let conditions = bad.status(&Value::Null, at(0))["conditions"].clone();
+    assert_eq!(
+        conditions[0],
+        json!({"type": "Valid", "status": "False", "reason": "SpecInvalid", "observedGeneration": 3,
+            "message": "spec.maxAge: \"7d\" has the unknown unit \"d\"; expected one of ns, us, ms, s, m, h",
+            "lastTransitionTime": "2027-01-15T08:00:00Z"})
+    );
+}
+
+#[test]
+fn a_run_is_bounded_and_the_next_one_waits() {
+    let objects: Vec<_> = (0..5).map(|n| job(&format!("j{n}"), 40 - n, json!({}))).collect();
+    let mut continuous = engine(&spec(json!({"maxDeletionsPerRun": 2})), &objects);
+    assert_eq!(goes(&mut continuous), ["j0", "j1"]);
+    continuous.tick(at(1));
+    assert_eq!(goes(&mut continuous), [] as [&str; 0]);
+    assert_eq!(continuous.next_wakeup(), Some(at(10)));
+    continuous.tick(at(10));
+    assert_eq!(goes(&mut continuous), ["j2", "j3"]);
+    continuous.tick(at(11));
+    let status = continuous.status(&Value::Null, at(11));
+    assert_eq!(
+        (&status["lastRun"], &status["deleted"], &status["due"], &status["nextRun"]),
+        (
+            &json!({"time": "2027-01-15T08:00:10Z", "deleted": 2, "failed": 0, "error": null}),
+            &json!(4),
+            &json!(1),
+            &json!("2027-01-15T08:00:20Z")
+        )
+    );
+
+    // Scheduled: nothing before its time, then at its times.
+    let mut scheduled = engine(&spec(json!({"schedule": "30 * * * *"})), &objects);
+    assert_eq!(goes(&mut scheduled), [] as [&str; 0]);
+    assert_eq!(scheduled.next_wakeup(), Some(at(1800)));
+    scheduled.tick(at(1800));
+    assert_eq!(goes(&mut scheduled).len(), 5);
+    scheduled.tick(at(1801));
+    assert_eq!(scheduled.next_wakeup(), Some(at(5400)));
+
+    // A schedule that was missed while nobody looked runs at once, and one that was not does not run twice.
+    for (last, runs) in [("2027-01-15T07:29:00Z", true), ("2027-01-15T07:30:00Z", false)] {
+        let status = json!({"observedGeneration": 3, "due": 5, "lastRun": {"time": last}});
+        let mut engine = engine_of(&spec(json!({"schedule": "30 * * * *"})), &status);
+        engine.list_started();
+        for object in &objects {
+            observe(&mut engine, object);
+        }
+        engine.synced();
+        engine.tick(at(1));
+        assert_eq!(engine.poll_effect().is_some(), runs, "{last}");
+    }
+}
+
+/// What changes between the beginning of a run and its turn is judged by what it is then.
+#[test]
+fn a_change_in_the_last_moment_counts() {
+    for scenario in ["kept", "label taken off", "gone", "younger", "relisted without it"] {
+        let mut engine =
+            engine(&spec(json!({"selector": {"matchLabels": {"app": "web"}}})), &[job("a", 30, json!({}))]);
+        let effect = engine.poll_effect().unwrap();
+        match scenario {
+            "kept" => observe(
+                &mut engine,
+                &job("a", 30, json!({"/metadata/annotations": {"kubegc.io/keep": "true"}})),
+            ),
+            "label taken off" => observe(&mut engine, &job("a", 30, json!({"/metadata/labels": {}}))),
+            "gone" => engine.removed("shop", "a"),
+            "younger" => observe(&mut engine, &job("a", 1, json!({"/metadata/uid": "another"}))),
+            _ => {
+                engine.list_started();
+                engine.synced();
+            }
+        }
+        engine.finish(effect.id, &Outcome::Conflict);
+        for seconds in 1..60 {
+            engine.tick(at(seconds));
+            assert_eq!(engine.poll_effect(), None, "{scenario}");
+        }
+    }
+}
+
+#[test]
+fn what_fails_is_left_to_the_next_run() {
+    let mut engine = engine(&spec(json!({})), &[job("a", 30, json!({}))]);
+    let refused = Outcome::Refused { code: 403, message: "forbidden".into() };
+    for milliseconds in 1..100 {
+        if let Some(effect) = engine.poll_effect() {
+            engine.finish(effect.id, &refused);
+        }
+        engine.tick(at(0).after(milliseconds));
+    }
+    let status = engine.status(&Value::Null, at(1));
+    assert_eq!(
+        status["lastRun"],
+        json!({"time": "2027-01-15T08:00:00Z", "deleted": 0, "failed": 1, "error": "shop/a: forbidden"})
+    );
+    let failing = &status["conditions"][3];
+    assert_eq!(
+        (&failing["reason"], &failing["message"]),
+        (&json!("DeletionFailed"), &json!("shop/a: forbidden"))
+    );
+    assert_eq!(engine.next_wakeup(), Some(at(10)));
+    engine.tick(at(10));
+    assert_eq!(goes(&mut engine), ["a"]);
+}
+
+#[test]
+fn a_condition_that_cannot_be_evaluated_is_shown() {
+    let condition = json!({"condition": "object.spec.missing > 1"});
+    let engine = engine(&spec(condition), &[job("a", 30, json!({})), job("b", 30, json!({}))]);
+    let status = engine.status(&Value::Null, at(1));
+    assert_eq!((&status["unclear"], &status["due"], &status["selected"]), (&json!(2), &json!(0), &json!(0)));
+    let failing = &status["conditions"][3];
+    assert_eq!(
+        (&failing["status"], &failing["message"]),
+        (&json!("True"), &json!("spec.condition on shop/a: no such key: missing"))
+    );
+}
+
+#[test]
+fn times_of_conditions_move_with_their_status() {
+    let mut engine = engine_of(&spec(json!({})), &Value::Null);
+    let first = engine.status(&Value::Null, at(0));
+    engine.list_started();
+    engine.synced();
+    engine.shown();
+    let then = engine.status(&first, at(60));
+    let moved: Vec<_> = then["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|condition| condition["lastTransitionTime"] == "2027-01-15T08:01:00Z")
+        .map(|condition| condition["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(moved, ["Observing", "Enforced"]);
+}
+
+/// The work of a tick and of a change follows what changes, not what exists: with 50,000 objects of which nothing is
+/// due, ticks judge nothing, and one that comes of age is judged alone.
+#[test]
+fn work_follows_changes() {
+    let mut engine = engine(&spec(json!({"maxAge": "100h"})), &[]);
+    for number in 0..50_000 {
+        observe(&mut engine, &job(&format!("j{number}"), 1, json!({})));
+    }
+    observe(&mut engine, &job("old", 99, json!({})));
+    for seconds in 0..1000 {
+        engine.tick(at(seconds));
+        assert_eq!(engine.poll_effect(), None);
+    }
+    assert_eq!(engine.judged(), 0);
+    engine.tick(at(HOUR));
+    assert_eq!(goes(&mut engine), ["old"]);
+    // Its deletion, and once more whether anything is left to do about it.
+    assert!(engine.judged() <= 2, "{}", engine.judged());
+}
+
+proptest! {
+    /// However objects come, change, go and age: what is due is what the rules say of those that exist.
+    #[test]
+    fn what_is_due_is_what_the_rules_say(
+        count in 0_i64..4,
+        steps in prop::collection::vec((0_u8..8, 0_i64..40, any::<bool>(), any::<bool>()), 0..50),
+    ) {
+        let rules = json!({"maxAge": "30h", "keepNewest": {"count": count, "per": "Label", "label": "app"}});
+        let mut engine = engine(&spec(rules.clone()), &[]);
+        let mut model: std::collections::BTreeMap<String, (i64, bool)> = std::collections::BTreeMap::new();
+        let mut now = 0;
+        for (number, hours, gone, left) in steps {
+            let name = format!("j{number}");
+            if gone && model.remove(&name).is_some() {
+                engine.removed("shop", &name);
+            } else {
+                let created = now - hours;
+                let labels = json!({"/metadata/labels": {"app": if left { "left" } else { "right" }}});
+                observe(&mut engine, &job(&name, -created, labels));
+                model.insert(name, (created, left));
+            }
+            now += 1;
+            engine.tick(at(now * HOUR));
+            let mut expected = BTreeSet::new();
+            for side in [false, true] {
+                let mut group: Vec<_> =
+                    model.iter().filter(|(_, (_, left))| *left == side).map(|(name, (t, _))| (*t, name.clone())).collect();
+                group.sort();
+                let surplus = group.len().saturating_sub(usize::try_from(count).unwrap());
+                expected.extend(group.iter().take(surplus).map(|(_, name)| name.clone()));
+                expected.extend(group.iter().filter(|(t, _)| now - t >= 30).map(|(_, name)| name.clone()));
+            }
+            let due: BTreeSet<String> =
+                engine.engine.judge().due().iter().map(|(_, key)| key.name.to_string()).collect();
+            prop_assert_eq!(due, expected);
+        }
+    }
+
+    /// Whatever a spec says, it is understood or it is told what is wrong.
+    #[test]
+    fn no_spec_panics(age in "\\PC{0,12}", schedule in "\\PC{0,16}", condition in "\\PC{0,24}", path in "\\PC{0,12}") {
+        let _ = Policy::compile(&spec(json!({
+            "maxAge": age, "schedule": schedule, "condition": condition,
+            "fields": [{"path": path, "operator": "Exists"}],
+        })));
+    }
+}
