@@ -32,7 +32,7 @@ pub type HttpService = BoxCloneSyncService<Request<Full<Bytes>>, Response<Body>,
 pub const REQUEST_CONNECTIONS: usize = 4;
 /// So many watches share a connection. Servers take 100 to 250 streams per connection and let further ones wait.
 pub const WATCHES_PER_CONNECTION: usize = 64;
-/// A short request is given up after this time.
+/// A short request is given up after this time, unless the client says otherwise.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The head of the answer to a list or watch must come within this time.
 pub const LIST_TIMEOUT: Duration = Duration::from_mins(1);
@@ -72,7 +72,7 @@ pub enum RequestError {
     #[error("the connection failed: {0}")]
     Connection(#[source] BoxError),
     /// No answer in time.
-    #[error("no answer within {} s", .0.as_secs())]
+    #[error("no answer within {} s", .0.as_secs_f64())]
     Timeout(Duration),
     /// The body broke off.
     #[error("the answer could not be read: {0}")]
@@ -101,6 +101,7 @@ type MakeService = dyn Fn() -> HttpService + Send + Sync;
 pub struct ApiClient {
     shared: Arc<Shared>,
     gate: Option<Arc<Gate>>,
+    request_timeout: Duration,
 }
 
 /// Whether requests that change something may go.
@@ -163,14 +164,21 @@ impl ApiClient {
         let requests = (0..REQUEST_CONNECTIONS).map(|_| make()).collect();
         let next_request = AtomicUsize::new(0);
         let shared = Shared { requests, next_request, watches: Mutex::default(), make, address, namespace };
-        Self { shared: Arc::new(shared), gate: None }
+        Self { shared: Arc::new(shared), gate: None, request_timeout: REQUEST_TIMEOUT }
     }
 
     /// The same client, over the same connections, that sends what is not a GET only while `gate` answers true.
     /// The question is asked when a request is about to be handed to a connection.
     #[must_use]
     pub fn gated(&self, gate: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self { shared: Arc::clone(&self.shared), gate: Some(Arc::new(gate)) }
+        Self { gate: Some(Arc::new(gate)), ..self.clone() }
+    }
+
+    /// The same client, over the same connections, that gives a short request up after this time in place of
+    /// [`REQUEST_TIMEOUT`].
+    #[must_use]
+    pub fn with_request_timeout(self, request_timeout: Duration) -> Self {
+        Self { request_timeout, ..self }
     }
 
     /// The namespace of the kubeconfig's context, or of this pod; `default` otherwise.
@@ -197,10 +205,9 @@ impl ApiClient {
             let response = service.oneshot(request).await.map_err(RequestError::Connection)?;
             collect(response).await
         };
+        let limit = self.request_timeout;
         Box::pin(async move {
-            tokio::time::timeout(REQUEST_TIMEOUT, whole)
-                .await
-                .map_err(|_| RequestError::Timeout(REQUEST_TIMEOUT))?
+            tokio::time::timeout(limit, whole).await.map_err(|_| RequestError::Timeout(limit))?
         })
     }
 

@@ -116,6 +116,8 @@ pub(crate) struct Watcher {
     announced_stale: bool,
     ever_synced: bool,
     announces_resources: bool,
+    /// The server may have been replaced by one that was restored from an older backup.
+    suspicious: bool,
 }
 
 impl Watcher {
@@ -137,6 +139,7 @@ impl Watcher {
             announced_stale: false,
             ever_synced: false,
             announces_resources,
+            suspicious: false,
         }
     }
 
@@ -149,7 +152,7 @@ impl Watcher {
             let step = match &state {
                 State::Unlisted if self.streamed => self.watch(None).await,
                 State::Unlisted => self.list().await.map(|version| (version, None)),
-                State::Listed { version } => self.watch(Some(version.clone())).await,
+                State::Listed { version } => self.resume(version.clone()).await,
             };
             let error = match step {
                 Ok((version, None)) => {
@@ -181,6 +184,7 @@ impl Watcher {
         backoff: &mut Backoff,
     ) -> Option<Duration> {
         tracing::debug!(resource = %self.name, %error, "list or watch ended");
+        self.suspicious |= matches!(error, WatchError::Request(_) | WatchError::Refused { code: 500.., .. });
         match error {
             WatchError::Closed => return None,
             WatchError::Expired => {
@@ -308,6 +312,26 @@ impl Watcher {
         Ok(())
     }
 
+    /// A watch from a version on. To one that lies ahead of it, a server that was restored from an older backup says
+    /// nothing until it has caught up, and nothing ever about what it has lost. So after a failure that may have been
+    /// its restart, it is asked first how far it is.
+    async fn resume(&mut self, version: String) -> Result<(String, Option<WatchError>), WatchError> {
+        if self.suspicious {
+            let response = self.get("limit=1", LIST_ACCEPT).await?;
+            let encoding = Encoding::of_content_type(response.headers().get(CONTENT_TYPE));
+            let answer = tokio::time::timeout(LIST_TIMEOUT, collect(response))
+                .await
+                .map_err(|_| RequestError::Timeout(LIST_TIMEOUT))??;
+            let newest = ResourceVersion::parse(&decode_list(encoding, &answer.body)?.resource_version);
+            self.suspicious = false;
+            if newest != ResourceVersion::UNKNOWN && newest < ResourceVersion::parse(&version) {
+                tracing::warn!(resource = %self.name, version, %newest, "the server has gone back in time");
+                return Err(WatchError::Expired);
+            }
+        }
+        self.watch(Some(version)).await
+    }
+
     /// A watch from a version on, or (without one) a streamed list that goes over into a watch. Answers the
     /// version to resume from, and what is to be recovered from, if anything. An error says that no version
     /// has been reached.
@@ -349,7 +373,12 @@ impl Watcher {
             match tokio::time::timeout(wait, reading.body.frame()).await {
                 Err(_) if reading.listing => break Some(WatchError::NotStreamed("silence".into())),
                 Err(_) => break Some(WatchError::Silent(wait)),
-                Ok(None) => break reading.is_short().then_some(WatchError::Short),
+                Ok(None) => {
+                    // Before its time: the server is going down, and who comes up may be another.
+                    self.suspicious |=
+                        reading.started.elapsed() < Duration::from_secs(u64::from(seconds) - 1);
+                    break reading.is_short().then_some(WatchError::Short);
+                }
                 Ok(Some(Err(error))) => break Some(RequestError::Body(error).into()),
                 Ok(Some(Ok(frame))) => {
                     let Ok(chunk) = frame.into_data() else { continue };

@@ -241,7 +241,9 @@ async fn a_server_without_streamed_lists_is_listed_in_pages() {
 async fn a_watch_that_was_cut_is_resumed_where_it_was() {
     let mut run = run(vec![
         Script::Watch(vec![end_of_list(5), event("ADDED", &object("a", 6))], End::Cut),
+        newest(7),
         Script::Watch(vec![event("ADDED", &object("b", 7)), bookmark(8)], End::Cut),
+        newest(8),
         Script::Watch(vec![event("ADDED", &object("c", 9))], End::Open),
     ]);
     run.expect(&["list", "synced 5", "a 6", "stale", "synced 6", "b 7", "progress 8"]).await;
@@ -249,10 +251,29 @@ async fn a_watch_that_was_cut_is_resumed_where_it_was() {
     assert_eq!(
         run.asked()[1..],
         [
+            "limit=1",
             "watch=true&allowWatchBookmarks=true&resourceVersion=6",
+            "limit=1",
             "watch=true&allowWatchBookmarks=true&resourceVersion=8",
         ]
     );
+}
+
+/// A server that was restored from an older backup says nothing to a watch from its own future.
+#[tokio::test]
+async fn a_server_that_has_gone_back_in_time_is_listed_again() {
+    let mut run = run(vec![
+        Script::Watch(vec![end_of_list(5), event("ADDED", &object("a", 6))], End::Cut),
+        newest(4),
+        Script::Watch(vec![event("ADDED", &object("b", 3)), end_of_list(4)], End::Open),
+    ]);
+    run.expect(&["list", "synced 5", "a 6", "stale", "list", "b 3", "synced 4"]).await;
+    assert_eq!(run.asked(), [STREAMED, "limit=1", STREAMED]);
+}
+
+/// The answer of a server that is asked how far it is.
+fn newest(version: u64) -> Script {
+    Script::Answer(200, json!({"metadata": {"resourceVersion": version.to_string()}, "items": []}))
 }
 
 /// Deletions that nobody saw are found by the list: the engine is told where it begins and ends.
@@ -268,13 +289,14 @@ async fn an_expired_version_leads_to_a_new_list() {
         };
         let mut run = run(vec![
             Script::Watch(vec![event("ADDED", &object("a", 3)), end_of_list(5)], End::Cut),
+            newest(8),
             expired,
             Script::Watch(vec![event("ADDED", &object("b", 8)), end_of_list(9)], End::Open),
         ]);
         run.expect(&["list", "a 3", "synced 5"]).await;
         run.expect(told_of_error).await;
         run.expect(&["list", "b 8", "synced 9"]).await;
-        assert_eq!(run.asked()[2], STREAMED);
+        assert_eq!(run.asked()[3], STREAMED);
     }
 }
 

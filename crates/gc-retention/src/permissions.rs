@@ -1,5 +1,6 @@
 //! Which collectors there are, by which names they are switched, and what each of them may do.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A collector of cluster objects.
@@ -209,6 +210,35 @@ impl fmt::Display for Controller {
     }
 }
 
+/// A rule of a ClusterRole that several collectors share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NeededRule {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// Resource, or `resource/subresource`.
+    pub resource: &'static str,
+    /// Verbs, in alphabetical order.
+    pub verbs: Vec<&'static str>,
+}
+
+/// What one account needs to be allowed so that all these collectors can work under it: each permission once, and
+/// none that a star grants already. The stars come first.
+#[must_use]
+pub fn needed(controllers: &[Controller]) -> Vec<NeededRule> {
+    let mut wanted: BTreeMap<(&'static str, &'static str), BTreeSet<&'static str>> = BTreeMap::new();
+    for rule in controllers.iter().flat_map(|controller| controller.rules()) {
+        wanted.entry((rule.group, rule.resource)).or_default().extend(rule.verbs);
+    }
+    let everywhere = wanted.remove(&("*", "*")).unwrap_or_default();
+    let star = NeededRule { group: "*", resource: "*", verbs: everywhere.iter().copied().collect() };
+    let others = wanted.into_iter().map(|((group, resource), verbs)| NeededRule {
+        group,
+        resource,
+        verbs: verbs.difference(&everywhere).copied().collect(),
+    });
+    std::iter::once(star).chain(others).filter(|rule| !rule.verbs.is_empty()).collect()
+}
+
 /// Why a `--controllers` list makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControllersError {
@@ -263,6 +293,30 @@ mod tests {
         ] {
             assert_eq!(enabled(entries), expected, "{entries:?}");
         }
+    }
+
+    #[test]
+    fn one_account_for_all_needs_each_permission_once() {
+        let rule =
+            |group, resource, verbs: &[&'static str]| NeededRule { group, resource, verbs: verbs.to_vec() };
+        assert_eq!(
+            needed(&Controller::ALL),
+            [
+                rule("*", "*", &["delete", "deletecollection", "get", "list", "patch", "watch"]),
+                rule("", "events", &["create"]),
+                rule("", "namespaces/finalize", &["update"]),
+                rule("", "namespaces/status", &["update"]),
+            ]
+        );
+        assert_eq!(
+            needed(&[Controller::TtlAfterFinished, Controller::StaleLease]),
+            [
+                rule("", "nodes", &["get", "list", "watch"]),
+                rule("batch", "jobs", &["delete", "list", "watch"]),
+                rule("coordination.k8s.io", "leases", &["delete", "list", "watch"]),
+            ]
+        );
+        assert_eq!(needed(&[]), []);
     }
 
     /// Stars are for those that deal with every kind.

@@ -16,6 +16,7 @@ mod node;
 mod operations;
 mod outside;
 mod questions;
+mod rbac;
 mod run;
 mod table;
 mod up;
@@ -46,6 +47,8 @@ enum Command {
     Doctor(questions::examine::DoctorOptions),
     /// What was done and why, from a collector's journal
     Journal(questions::journal::JournalOptions),
+    /// The permissions that `kubegc run` needs, as manifests
+    Rbac(rbac::Options),
     /// What hangs on an object, as a tree
     Tree(questions::TreeOptions),
     /// Why an object is, or is not, collected
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Command::Resume(options) => run::commands::resume(&options),
         Command::Doctor(options) => questions::examine::doctor(&options),
         Command::Journal(options) => questions::journal::journal(&options),
+        Command::Rbac(options) => rbac::run(&options),
         Command::Tree(options) => questions::tree(&options),
         Command::Why(options) => questions::why(&options),
         Command::Stuck(options) => questions::stuck(&options),

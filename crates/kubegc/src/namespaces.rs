@@ -104,14 +104,14 @@ impl NamespaceController {
         loop {
             let (name, delay) = tokio::select! {
                 () = &mut shutdown => return,
-                name = names.recv() => match name {
-                    None => return,
-                    Some(name) if known.contains(&name) => {
+                // Without anybody who names them, they are found by the look through all.
+                Some(name) = names.recv() => {
+                    if known.contains(&name) {
                         again.insert(name);
                         continue;
                     }
-                    Some(name) => (name, self.settle),
-                },
+                    (name, self.settle)
+                }
                 _ = resync.tick() => {
                     for name in self.terminating().await {
                         if !known.contains(&name) {

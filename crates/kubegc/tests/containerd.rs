@@ -470,3 +470,31 @@ fn leftovers_go_with_their_pods() {
     kill_process(Pid::from_child(&agent), Signal::TERM).unwrap();
     assert!(agent.wait().unwrap().success());
 }
+
+/// The image of scripts/image is taken by the runtime, and the same binary gives the same bytes.
+#[test]
+fn an_image_from_scratch_is_taken_by_the_runtime() {
+    if unavailable().is_some() {
+        return;
+    }
+    let containerd = Containerd::start(64);
+    let build = |binary: &str, name: &str| {
+        let file = containerd.folder.join(name);
+        let output = Command::new(support::repository().join("scripts/image"))
+            .args(["--name=localhost/kubegc:test", "--binary", binary, "--output"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        (output, file)
+    };
+    let (output, file) = build("/bin/busybox", "image");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(std::fs::read(&file).unwrap(), std::fs::read(build("/bin/busybox", "again").1).unwrap());
+    let imported = containerd.ctr(&["images", "import", file.to_str().unwrap()]);
+    assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
+    wait_for("the image", || containerd.images().contains_key("localhost/kubegc:test").then_some(()));
+    // What needs a dynamic linker would not start in an image that has none.
+    let (refused, _) = build(env!("CARGO_BIN_EXE_kubegc"), "dynamic");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("it asks for a dynamic linker"));
+}

@@ -119,7 +119,8 @@ impl Live {
 async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow::Result<()> {
     let mut ended = apiserver::stop_signals()?;
     let hangups = tokio::signal::unix::signal(SignalKind::hangup()).context("cannot listen to SIGHUP")?;
-    let client = connect(settings.kubeconfig.as_ref()).await?;
+    let timeout = options.request_timeout()?;
+    let client = connect(settings.kubeconfig.as_ref()).await?.with_request_timeout(timeout);
     let live = Live::new(&settings);
     let permission = live.leadership.clone();
     let gated = client.gated(move || permission.may_act());

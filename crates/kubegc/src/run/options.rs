@@ -51,6 +51,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
     enable_garbage_collector: bool,
+    /// A request without an answer is given up, and tried again, after this time
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    request_timeout: String,
     /// Requests in flight at most [default: as many as the server carries, up to 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     concurrent_gc_syncs: Option<u16>,
@@ -175,6 +178,20 @@ pub(super) struct Settings {
     pub(super) journal: Option<JournalOptions>,
     /// What is to be told once.
     pub(super) notices: Vec<String>,
+}
+
+/// No server answers so fast that less would make sense.
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
+
+impl Options {
+    /// When a request without an answer is given up.
+    pub(super) fn request_timeout(&self) -> Result<Duration, UsageError> {
+        let timeout = duration("--request-timeout", &self.request_timeout)?;
+        if timeout < SHORTEST_TIMEOUT {
+            return Err(UsageError::new(format!("--request-timeout must be at least {SHORTEST_TIMEOUT:?}")));
+        }
+        Ok(timeout)
+    }
 }
 
 fn duration(flag: &str, text: &str) -> Result<Duration, UsageError> {

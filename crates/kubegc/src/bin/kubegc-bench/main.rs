@@ -1,0 +1,66 @@
+//! `kubegc-bench`: measures a collector from outside, on any cluster.
+//!
+//! Each command says what the cluster took for it: time, latencies, requests by verb (where the server has
+//! `apiserver_request_total`), and CPU time and peak memory of the collector's process (`--pid`).
+
+mod cascade;
+mod churn;
+mod cluster;
+mod measure;
+mod namespaces;
+mod startup;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use cluster::Cluster;
+
+/// Measures a collector from outside.
+#[derive(Debug, Parser)]
+#[command(name = "kubegc-bench", version)]
+struct CommandLine {
+    /// The cluster to measure [default: as kubectl finds it]
+    #[arg(long, value_name = "FILE", global = true)]
+    kubeconfig: Option<PathBuf>,
+    /// The collector's process: its CPU time and peak memory are told
+    #[arg(long, value_name = "PID", global = true)]
+    pid: Option<u32>,
+    /// Requests in flight while objects are made or changed
+    #[arg(long, value_name = "N", global = true, default_value_t = 64)]
+    in_flight: usize,
+    /// The namespace of the objects; made if it is missing
+    #[arg(long, value_name = "NAME", global = true, default_value = "kubegc-bench")]
+    namespace: String,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Owners with dependents, deleted all at once
+    Cascade(cascade::Options),
+    /// ConfigMaps without owners, for `startup` and `churn`
+    Fill(startup::FillOptions),
+    /// From the start of a collector until it knows all objects
+    Startup(startup::Options),
+    /// Updates at a fixed rate
+    Churn(churn::Options),
+    /// Namespaces with objects, deleted all at once
+    Namespaces(namespaces::Options),
+}
+
+fn main() -> anyhow::Result<()> {
+    let line = CommandLine::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let cluster =
+            Cluster::connect(line.kubeconfig.as_deref(), &line.namespace, line.in_flight.max(1)).await?;
+        match line.command {
+            Command::Cascade(options) => cascade::run(&cluster, &options, line.pid).await,
+            Command::Fill(options) => startup::fill(&cluster, &options).await,
+            Command::Startup(options) => startup::run(&options).await,
+            Command::Namespaces(options) => namespaces::run(&cluster, &options, line.pid).await,
+            Command::Churn(options) => churn::run(&cluster, &options, line.pid).await,
+        }
+    })
+}

@@ -1,0 +1,98 @@
+//! A cold start: from the start of the collector's process until it knows all objects.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::Args;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::cluster::Cluster;
+use crate::measure::{Usage, print_usage};
+
+/// How often readiness is asked for.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Options of `kubegc-bench fill`.
+#[derive(Debug, Args)]
+pub(crate) struct FillOptions {
+    /// Objects in all, `b-0` and on
+    #[arg(long, default_value_t = 200_000)]
+    objects: u32,
+    /// The number of the first: those before it exist
+    #[arg(long, default_value_t = 0)]
+    from: u32,
+}
+
+/// Makes ConfigMaps without owners.
+pub(crate) async fn fill(cluster: &Cluster, options: &FillOptions) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let mut latencies = cluster.create_all((options.from..options.objects).map(config_map)).await?;
+    let (number, seconds) = (latencies.count(), begun.elapsed().as_secs_f64());
+    println!(
+        "created     {number} objects in {seconds:.2} s: {:.0}/s; {}",
+        f64::from(u32::try_from(number)?) / seconds,
+        latencies.describe()
+    );
+    Ok(())
+}
+
+fn config_map(number: u32) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("b-{number}")},
+           "data": {"number": number.to_string()}})
+}
+
+/// Options of `kubegc-bench startup`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Where the collector serves /readyz
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    ready: SocketAddr,
+    /// How long it may take, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 170)]
+    patience: u64,
+    /// The collector, with its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+/// Starts the collector, waits until it is ready, says what that took, and ends it.
+pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
+    let (program, arguments) = options.command.split_first().context("a command")?;
+    let begun = Instant::now();
+    let mut child = tokio::process::Command::new(program)
+        .args(arguments)
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("cannot start {program}"))?;
+    let pid = child.id().context("the collector has ended at once")?;
+    let ready = async {
+        while !is_ready(options.ready).await {
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    tokio::select! {
+        ended = child.wait() => anyhow::bail!("the collector has ended: {}", ended?),
+        ready = tokio::time::timeout(Duration::from_secs(options.patience), ready) => {
+            ready.context("the collector did not become ready")?;
+        }
+    }
+    let took = begun.elapsed();
+    println!("ready       after {:.2} s", took.as_secs_f64());
+    let none = Usage { cpu: Duration::ZERO, peak_kib: 0, resident_kib: 0 };
+    print_usage(none, Usage::of(pid)?, took);
+    child.kill().await?;
+    Ok(())
+}
+
+async fn is_ready(address: SocketAddr) -> bool {
+    let ask = async {
+        let mut stream = tokio::net::TcpStream::connect(address).await?;
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: collector\r\nConnection: close\r\n\r\n").await?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await?;
+        Ok::<_, std::io::Error>(text.starts_with("HTTP/1.1 200"))
+    };
+    ask.await.unwrap_or(false)
+}

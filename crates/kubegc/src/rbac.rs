@@ -1,0 +1,69 @@
+//! `kubegc rbac`: the permissions that `kubegc run` needs, as manifests. deploy/run is this command's output, and a
+//! test keeps it so.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use clap::Args;
+use gc_retention::permissions::{self, NeededRule};
+
+use crate::UsageError;
+use crate::run::DEFAULT_CONTROLLERS;
+
+/// Options of `kubegc rbac`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    /// Which collectors are to run: as for `kubegc run`
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_CONTROLLERS,
+          allow_hyphen_values = true)]
+    controllers: Vec<String>,
+    /// Name of the ServiceAccount and of what is bound to it
+    #[arg(long, value_name = "NAME", default_value = "kubegc")]
+    name: String,
+    /// Namespace of the ServiceAccount
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
+    namespace: String,
+    /// Name of the Lease
+    #[arg(long, value_name = "NAME", default_value = "kubegc-garbage-collector")]
+    leader_elect_resource_name: String,
+    /// Namespace of the Lease
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
+    leader_elect_resource_namespace: String,
+}
+
+/// Prints the manifests.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let enabled = permissions::enabled(&options.controllers)
+        .map_err(|error| UsageError::new(format!("--controllers: {error}")))?;
+    std::io::stdout().write_all(manifests(options, &permissions::needed(&enabled)).as_bytes())?;
+    Ok(())
+}
+
+fn manifests(options: &Options, rules: &[NeededRule]) -> String {
+    let Options { name, namespace, leader_elect_resource_name: lease, .. } = options;
+    let lease_namespace = &options.leader_elect_resource_namespace;
+    let mut text =
+        String::from("# What `kubegc run` asks for, and nothing else: the output of `kubegc rbac`.\n");
+    text.push_str("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n");
+    let _ = writeln!(text, "  name: {name}\nrules:"); // writing to a String cannot fail, here and below
+    for NeededRule { group, resource, verbs } in rules {
+        let _ = writeln!(text, "- apiGroups: [\"{group}\"]\n  resources: [\"{resource}\"]");
+        let _ = writeln!(text, "  verbs: {verbs:?}");
+    }
+    let subject = format!("subjects:\n- kind: ServiceAccount\n  name: {name}\n  namespace: {namespace}\n");
+    let _ = write!(
+        text,
+        "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata:\n  name: {name}\n\
+         roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: ClusterRole\n  name: {name}\n{subject}\
+         ---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: {name}-leader-election\n  \
+         namespace: {lease_namespace}\nrules:\n\
+         # A request to create has no name yet, so that this cannot be narrowed to one.\n\
+         - apiGroups: [\"coordination.k8s.io\"]\n  resources: [\"leases\"]\n  verbs: [\"create\"]\n\
+         - apiGroups: [\"coordination.k8s.io\"]\n  resources: [\"leases\"]\n  resourceNames: [\"{lease}\"]\n  \
+         verbs: [\"get\", \"update\"]\n\
+         ---\napiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata:\n  name: {name}-leader-election\n  \
+         namespace: {lease_namespace}\n\
+         roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: Role\n  name: {name}-leader-election\n{subject}"
+    );
+    text
+}

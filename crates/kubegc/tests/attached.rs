@@ -1,0 +1,16 @@
+//! `kubegc run` attached to a server over TLS, under exactly the permissions that it asks for: faults, replicas, and the
+//! manifests that install it.
+#![allow(clippy::unwrap_used)] // a broken assumption should stop the test
+
+mod support;
+#[path = "support/cluster.rs"]
+mod support_cluster;
+#[path = "support/proxy.rs"]
+mod support_proxy;
+
+#[path = "attached/faults.rs"]
+mod faults;
+#[path = "attached/manifests.rs"]
+mod manifests;
+#[path = "attached/replicas.rs"]
+mod replicas;

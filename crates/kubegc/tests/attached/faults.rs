@@ -1,0 +1,448 @@
+//! Faults between collector and server. While each holds, owners are deleted in all three ways, replaced under
+//! their old name, and given further dependents; then it ends. Whatever it was: nothing that a living owner owns
+//! has been deleted, and all garbage is gone within a bounded time.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::Kubegc;
+use crate::support_cluster::{Admin, MAPS, Run, least_privileged, uid, until, within};
+use crate::support_proxy::{Fault, Proxy};
+
+/// All garbage is gone so soon after a fault has ended. Pauses between tries grow with the time that a fault
+/// holds, and are never longer than it held, or half a minute.
+const AFTERWARDS: Duration = Duration::from_secs(20);
+/// Dependents of each owner.
+const DEPENDENTS: usize = 12;
+
+fn is_watch(_: &Method, path: &str) -> bool {
+    path.contains("watch=true")
+}
+
+fn is_resumed(method: &Method, path: &str) -> bool {
+    is_watch(method, path) && path.contains("resourceVersion=") && !path.contains("sendInitialEvents")
+}
+
+fn is_read(method: &Method, _: &str) -> bool {
+    *method == Method::GET
+}
+
+/// What is done to objects; the Lease and questions about permissions are not among them.
+fn is_write(method: &Method, path: &str) -> bool {
+    *method != Method::GET && is_any(method, path)
+}
+
+fn is_any(_: &Method, path: &str) -> bool {
+    !path.contains("/leases/kubegc") && !path.contains("/selfsubject")
+}
+
+fn is_discovery(_: &Method, path: &str) -> bool {
+    path == "/apis"
+}
+
+/// Objects that stay, with their UIDs, and objects that must go.
+#[derive(Default)]
+struct Story {
+    living: Vec<(String, String)>,
+    garbage: Vec<String>,
+    /// UIDs that are replaced or gone.
+    doomed: String,
+    alive: String,
+    swap: String,
+}
+
+impl Story {
+    /// What exists before the fault.
+    fn begin(admin: &Admin) -> Self {
+        let mut story = Self::default();
+        let alive = admin.map("alive", None);
+        let doomed = admin.map("doomed", None);
+        let swap = admin.map("swap", None);
+        let front = admin.map("front", None);
+        let loose = admin.map("loose", None);
+        for number in 0..DEPENDENTS {
+            let own = |owner: (&str, &str), prefix: &str| {
+                let name = format!("{prefix}-{number}");
+                let uid = admin.map(&name, Some(owner));
+                (name, uid)
+            };
+            story.living.push(own(("alive", &alive), "alive"));
+            let (name, child) = own(("doomed", &doomed), "doomed");
+            story.garbage.push(own((&name, &child), "doomed-leaf").0);
+            story.garbage.push(name);
+            story.garbage.push(own(("swap", &swap), "swap-old").0);
+            story.garbage.push(own(("front", &front), "front").0);
+            story.living.push(own(("loose", &loose), "loose"));
+            let half = format!("half-{number}");
+            let uid = admin.map_of(&half, &[("alive", &alive), ("doomed", &doomed)]);
+            story.living.push((half, uid));
+        }
+        story.living.push(("alive".into(), alive.clone()));
+        story.garbage.extend(["doomed", "front", "loose"].map(str::to_owned));
+        Self { doomed, alive, swap, ..story }
+    }
+
+    /// What happens while the fault holds. Goes by the server's own door.
+    fn happen(&mut self, admin: &Admin) {
+        admin.delete("doomed", "Background");
+        admin.delete("front", "Foreground");
+        admin.delete("loose", "Orphan");
+        admin.delete("swap", "Background");
+        let again = admin.map("swap", None);
+        assert_ne!(again, self.swap);
+        for number in 0..DEPENDENTS {
+            let own = |prefix: &str, owner: (&str, &str)| {
+                let name = format!("{prefix}-{number}");
+                let uid = admin.map(&name, Some(owner));
+                (name, uid)
+            };
+            self.living.push(own("late-alive", ("alive", &self.alive)));
+            self.living.push(own("late-swap", ("swap", &again)));
+            self.garbage.push(own("late-doomed", ("doomed", &self.doomed)).0);
+        }
+        self.living.push(("swap".into(), again));
+    }
+
+    /// How it must end, and stay.
+    fn ended_well(&self, admin: &Admin, run: &Run) {
+        let begun = Instant::now();
+        let mut left = Vec::new();
+        while begun.elapsed() < AFTERWARDS {
+            let names = names(admin);
+            left = self.garbage.iter().filter(|name| names.contains(name)).collect();
+            if left.is_empty() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(left.is_empty(), "left: {left:?}\n{}", run.log());
+        eprintln!("all garbage was gone {:?} after the fault", begun.elapsed());
+        until("everything is done", || run.is_idle() && run.is_synced());
+        for (name, uid) in &self.living {
+            let (code, object) = admin.get(&format!("{MAPS}/{name}"));
+            assert_eq!((code, object["metadata"]["uid"].as_str()), (200, Some(uid.as_str())), "{name}");
+        }
+        for number in 0..DEPENDENTS {
+            let owners = |name: String| {
+                let object = admin.get(&format!("{MAPS}/{name}")).1;
+                let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+                owners.into_iter().map(|owner| owner["name"].clone()).collect::<Vec<_>>()
+            };
+            within(AFTERWARDS, "the absent owner is dropped", || {
+                owners(format!("half-{number}")) == [Value::from("alive")]
+            });
+            assert_eq!(owners(format!("loose-{number}")), [Value::Null; 0], "loose-{number}");
+        }
+        assert_eq!(admin.refusals(403), [] as [String; 0]);
+    }
+}
+
+fn names(admin: &Admin) -> Vec<String> {
+    let list = admin.get(MAPS).1;
+    let items = list["items"].as_array().unwrap();
+    items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Plays the story under a fault that holds at least so long. `begin` brings the fault about; `during` is called
+/// again and again while it holds.
+fn play(arguments: &[&str], hold: Duration, begin: impl FnOnce(&Proxy), mut during: impl FnMut(&Proxy)) {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let proxy = Proxy::start(&least_privileged(&server));
+    let mut run = Run::with(&proxy.kubeconfig(), arguments);
+    let mut story = Story::begin(&admin);
+    until("the graph is complete", || run.is_ready() && run.is_synced() && run.leads());
+    begin(&proxy);
+    let begun = Instant::now();
+    story.happen(&admin);
+    while begun.elapsed() < hold {
+        during(&proxy);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let hits = proxy.heal();
+    assert!(hits.iter().all(|hits| *hits > 0), "every rule has been applied: {hits:?}");
+    story.ended_well(&admin, &run);
+    run.signal(crate::support::Signal::TERM);
+    assert_eq!(run.wait().code(), Some(0), "{}", run.log());
+}
+
+const HOLD: Duration = Duration::from_secs(3);
+
+#[test]
+fn connections_cut_in_the_middle_of_everything() {
+    play(&[], HOLD, Proxy::cut, Proxy::cut);
+}
+
+#[test]
+fn answers_that_break_off() {
+    let begin = |proxy: &Proxy| {
+        // Whole connections are gone first, so that everything is asked for again.
+        proxy.inject_every(2, is_watch, Fault::Truncate(700));
+        proxy.inject_every(3, is_write, Fault::ResetAfter);
+        proxy.inject_every(4, is_write, Fault::Reset);
+        proxy.cut();
+    };
+    play(&[], HOLD, begin, |_| {});
+}
+
+#[test]
+fn versions_that_are_gone_when_a_watch_resumes() {
+    let begin = |proxy: &Proxy| {
+        proxy.inject(is_resumed, Fault::Answer { code: 410, retry_after: None });
+        proxy.cut();
+    };
+    play(&[], HOLD, begin, |_| {});
+}
+
+#[test]
+fn too_many_requests_with_a_time_to_wait() {
+    let begin = |proxy: &Proxy| {
+        proxy.inject_every(2, is_any, Fault::Answer { code: 429, retry_after: Some(1) });
+        proxy.cut();
+    };
+    play(&[], HOLD, begin, |_| {});
+}
+
+#[test]
+fn bursts_of_server_errors() {
+    let begin = |proxy: &Proxy| {
+        proxy.inject_every(5, is_write, Fault::AnswerAfter { code: 504 });
+        proxy.inject_every(2, is_any, Fault::Answer { code: 500, retry_after: None });
+        proxy.inject_every(3, is_any, Fault::Answer { code: 503, retry_after: Some(1) });
+        proxy.inject_every(2, is_any, Fault::Answer { code: 504, retry_after: None });
+    };
+    play(&[], HOLD, begin, Proxy::cut);
+}
+
+#[test]
+fn requests_and_answers_that_stall() {
+    let begin = |proxy: &Proxy| {
+        proxy.inject_every(3, is_write, Fault::StallAfter);
+        proxy.inject_every(2, is_write, Fault::Stall);
+    };
+    // Long beyond the time after which a request is given up.
+    play(&["--request-timeout=500ms"], Duration::from_secs(5), begin, |_| {});
+}
+
+#[test]
+fn watches_that_stall() {
+    let begin = |proxy: &Proxy| {
+        proxy.inject(is_watch, Fault::Stall);
+        proxy.cut();
+    };
+    play(&[], HOLD, begin, |_| {});
+}
+
+#[test]
+fn answers_that_come_twice_and_out_of_order() {
+    let begin = |proxy: &Proxy| {
+        proxy.inject_every(2, is_write, Fault::Twice);
+        proxy.inject(is_watch, Fault::RepeatEvents);
+        proxy.inject(is_any, Fault::Shuffle(Duration::from_millis(400)));
+        proxy.cut();
+    };
+    play(&[], HOLD, begin, |_| {});
+}
+
+#[test]
+fn discovery_that_fails() {
+    let begin = |proxy: &Proxy| {
+        proxy.inject(is_discovery, Fault::Answer { code: 503, retry_after: None });
+        proxy.inject_every(2, is_read, Fault::Delay(Duration::from_millis(300)));
+        proxy.cut();
+    };
+    // Definitions make it read discovery again.
+    play(&[], HOLD, begin, |_| {});
+}
+
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+
+fn widget_definition() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                          "schema": {"openAPIV3Schema": {"type": "object"}}}],
+        },
+    })
+}
+
+fn widget(admin: &Admin, name: &str) -> String {
+    let object = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}});
+    uid(&admin.create(WIDGETS, &object))
+}
+
+fn owned_by_widget(admin: &Admin, name: &str, owner: &str, owner_uid: &str) -> String {
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+        "name": name,
+        "ownerReferences": [{"apiVersion": "example.com/v1", "kind": "Widget", "name": owner, "uid": owner_uid}],
+    }});
+    uid(&admin.create(MAPS, &object))
+}
+
+/// Makes the group of widgets vanish from a discovery document.
+fn without_widgets(document: &mut Value) {
+    if let Some(items) = document["items"].as_array_mut() {
+        items.retain(|group| group["metadata"]["name"] != "example.com");
+    }
+    if let Some(groups) = document["groups"].as_array_mut() {
+        groups.retain(|group| group["name"] != "example.com");
+    }
+}
+
+/// The group of widgets could not be refreshed, as an aggregated server says it.
+fn with_stale_widgets(document: &mut Value) {
+    for group in document["items"].as_array_mut().into_iter().flatten() {
+        if group["metadata"]["name"] == "example.com" {
+            group["versions"] = json!([{"version": "v1", "freshness": "Stale"}]);
+        }
+    }
+}
+
+/// Discovery lies about a group whose objects own others, while owners of it live and go.
+fn discovery_lies(fault: &Fault) {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &widget_definition());
+    until("widgets are served", || admin.get(WIDGETS).0 == 200);
+    let (living, doomed) = (widget(&admin, "living"), widget(&admin, "doomed"));
+    let kept = owned_by_widget(&admin, "kept", "living", &living);
+    owned_by_widget(&admin, "goes", "doomed", &doomed);
+    let proxy = Proxy::start(&least_privileged(&server));
+    let run = Run::with(&proxy.kubeconfig(), &[]);
+    until("the graph is complete", || run.is_ready() && run.leads());
+    let bystander = admin.map("bystander", None);
+    admin.map("bystander-child", Some(("bystander", &bystander)));
+
+    proxy.inject(is_discovery, fault.clone());
+    // Each definition makes it look again, so that it believes the lie at once and not in half a minute.
+    let mut other = widget_definition();
+    other["metadata"]["name"] = "gadgets.example.org".into();
+    other["spec"]["group"] = "example.org".into();
+    other["spec"]["names"] =
+        json!({"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"});
+    admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &other);
+    until("the lie is heard", || {
+        proxy.forwarded().iter().filter(|request| is_discovery(&request.method, &request.path)).count() >= 5
+    });
+    // What needs no widget goes on.
+    admin.delete("bystander", "Background");
+    within(AFTERWARDS, "the bystander's child is gone", || !admin.exists("bystander-child"));
+    admin.delete_at(&format!("{WIDGETS}/doomed"), "Background");
+    let late = owned_by_widget(&admin, "late", "living", &living);
+    until("it has looked at what came", || run.page("/debug/kubegc/graph").contains(&late) && run.is_idle());
+
+    assert!(proxy.heal()[0] > 0);
+    admin.delete_at(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.example.org",
+        "Background",
+    );
+    // Half a minute is the period at which discovery is read without a sign.
+    within(AFTERWARDS + Duration::from_secs(30), "the garbage is gone", || !admin.exists("goes"));
+    until("everything is done", || run.is_idle());
+    for (name, uid) in [("kept", kept), ("late", late)] {
+        assert_eq!(admin.get(&format!("{MAPS}/{name}")).1["metadata"]["uid"], *uid, "{name}");
+    }
+    assert_eq!(admin.get(&format!("{WIDGETS}/living")).0, 200);
+}
+
+#[test]
+fn discovery_without_a_group() {
+    discovery_lies(&Fault::Rewrite(without_widgets));
+}
+
+#[test]
+fn discovery_with_a_group_that_failed() {
+    discovery_lies(&Fault::Rewrite(with_stale_widgets));
+}
+
+/// Copies the files of a server that has ended.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_restored_from_an_older_backup() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, backup) = (folder.path().join("data"), folder.path().join("backup"));
+    let start = |data: &Path| Kubegc::start_with("apiserver", ["--data-dir".as_ref(), data.as_os_str()]);
+    let server = start(&data);
+    let admin = Admin::of(&server);
+    let account = least_privileged(&server);
+    let token = std::fs::read_to_string(account).unwrap();
+    let token: Value = serde_json::from_str(&token).unwrap();
+    let token = token["users"][0]["user"]["token"].as_str().unwrap();
+    let account_of = |server: &Kubegc| {
+        let file = server.folder.path().join("account");
+        crate::support_cluster::kubeconfig(&file, &server.url, &server.ca, token);
+        file
+    };
+    // In the backup: owners that live, and one whose deletion comes after it.
+    let (kept, undone) = (admin.map("kept", None), admin.map("undone", None));
+    let child = admin.map("kept-child", Some(("kept", &kept)));
+    let undone_child = admin.map("undone-child", Some(("undone", &undone)));
+    drop(admin);
+    drop(server);
+    copy(&data, &backup);
+
+    let server = start(&data);
+    let admin = Admin::of(&server);
+    let proxy = Proxy::start(&account_of(&server));
+    let run = Run::with(&proxy.kubeconfig(), &["--leader-elect=false"]);
+    until("the graph is complete", || run.is_ready() && run.is_synced());
+    // After the backup: an owner goes, and is seen to go, with its dependents; others come.
+    admin.delete("undone", "Background");
+    until("its child is gone", || !admin.exists("undone-child"));
+    let newer = admin.map("newer", None);
+    admin.map("newer-child", Some(("newer", &newer)));
+    // More is written than the restored server will write before it is asked how far it is.
+    for number in 0..100 {
+        admin.map(&format!("lost-{number}"), None);
+    }
+    until("it sees them", || run.page("/debug/kubegc/graph").contains(&newer));
+    until("everything is done", || run.is_idle());
+
+    drop(admin);
+    drop(server);
+    let server = start(&backup);
+    proxy.redirect(&account_of(&server));
+    let admin = Admin::of(&server);
+    // What was deleted is there again, and lives; what came later has never been.
+    let after = admin.map("after", Some(("undone", &undone)));
+    let stray = admin.map("stray", Some(("newer", &newer)));
+    let deadline = Instant::now() + AFTERWARDS;
+    while admin.exists("stray") {
+        assert!(Instant::now() < deadline, "the stray stays: {}", run.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_ne!(stray, after);
+    until("everything is done", || run.is_idle() && run.is_synced());
+    for (name, uid) in [
+        ("kept", kept),
+        ("undone", undone),
+        ("kept-child", child),
+        ("undone-child", undone_child),
+        ("after", after),
+    ] {
+        assert_eq!(admin.get(&format!("{MAPS}/{name}")).1["metadata"]["uid"], *uid, "{name}\n{}", run.log());
+    }
+    // And it collects as before.
+    admin.delete("kept", "Foreground");
+    within(AFTERWARDS, "the owner and its child are gone", || {
+        !admin.exists("kept") && !admin.exists("kept-child")
+    });
+}

@@ -1,0 +1,277 @@
+//! Manifests, chart, alerts and dashboard against the code, and against a server.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use http::Method;
+use serde_json::Value;
+
+use crate::support::{Kubegc, repository};
+use crate::support_cluster::{Admin, Run, collection_of, manifests, until};
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(repository().join(path)).unwrap()
+}
+
+fn yaml(text: &str) -> Value {
+    serde_yaml_ng::from_str(text).unwrap()
+}
+
+/// What the command says that it needs.
+fn rbac(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_kubegc")).arg("rbac").args(arguments).output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_permissions_are_those_that_the_code_asks_for() {
+    assert_eq!(
+        read("deploy/run/rbac.yaml"),
+        rbac(&[]),
+        "deploy/run/rbac.yaml is not the output of kubegc rbac"
+    );
+    let few = rbac(&["--controllers=ttl-after-finished-controller", "--name=few", "--namespace=jobs"]);
+    let role = yaml(few.split("---").next().unwrap());
+    assert_eq!(
+        role["rules"],
+        yaml("[{apiGroups: [batch], resources: [jobs], verbs: [delete, list, watch]}]")
+    );
+    assert_eq!(role["metadata"]["name"], "few");
+}
+
+/// Every file under a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        if entry.path().is_dir() {
+            found.extend(files(&entry.path()));
+        } else {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The templates of the chart contain no other rules than those of `kubegc rbac`: what stands between `rules:` and
+/// the next key is not templated.
+#[test]
+fn the_chart_grants_the_same() {
+    let rules = |text: &str| -> Vec<Value> {
+        let documents = text.split("\n---").filter(|document| document.contains("\nrules:"));
+        documents
+            .map(|document| {
+                let block = document.split_once("\nrules:\n").unwrap().1;
+                let end = block.find("{{").unwrap_or(block.len());
+                yaml(&block[..end])
+            })
+            .collect()
+    };
+    let expected = rules(&rbac(&[]));
+    assert_eq!(expected.len(), 2);
+    assert_eq!(rules(&read("deploy/helm/kubegc/templates/rbac.yaml")), expected);
+}
+
+/// Every value that a template uses has a default, and every default has a schema.
+#[test]
+fn the_values_of_the_chart_are_complete() {
+    let values = yaml(&read("deploy/helm/kubegc/values.yaml"));
+    let schema: Value = serde_json::from_str(&read("deploy/helm/kubegc/values.schema.json")).unwrap();
+    for file in files(&repository().join("deploy/helm/kubegc/templates")) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for rest in text.split(".Values.").skip(1) {
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.').unwrap_or(rest.len());
+            let path = format!("/{}", rest[..end].replace('.', "/"));
+            assert!(values.pointer(&path).is_some(), "{path} of {} has no default", file.display());
+        }
+    }
+    fn check(values: &Value, schema: &Value, path: &str) {
+        for (name, value) in values.as_object().into_iter().flatten() {
+            let known = &schema["properties"][name];
+            let path = format!("{path}/{name}");
+            assert!(known.is_object(), "{path} is not in the schema");
+            if known["properties"].is_object() {
+                assert_eq!(known["additionalProperties"], false, "{path}");
+                check(value, known, &path);
+            }
+        }
+    }
+    assert_eq!(schema["additionalProperties"], false);
+    check(&values, &schema, "");
+}
+
+/// What the chart and the manifests share is the same.
+#[test]
+fn the_chart_says_what_the_manifests_say() {
+    let rule = &manifests("deploy/monitoring", &["prometheusrule.yaml"])[0]["spec"];
+    assert_eq!(*rule, yaml(&read("deploy/helm/kubegc/files/alerts.yaml")));
+    assert_eq!(read("deploy/monitoring/dashboard.json"), read("deploy/helm/kubegc/files/dashboard.json"));
+    let Some(rendered) = helm_template(&[]) else { return };
+    for kind in ["PriorityLevelConfiguration", "Deployment", "PodDisruptionBudget"] {
+        let of = |objects: &[Value]| {
+            let object = objects.iter().find(|object| object["kind"] == kind).unwrap();
+            let mut spec = object["spec"].clone();
+            // Labels differ by the release; arguments by what only a chart can ask for.
+            spec["selector"] = Value::Null;
+            let template = &mut spec["template"];
+            template["metadata"] = Value::Null;
+            template["spec"]["topologySpreadConstraints"] = Value::Null;
+            template["spec"]["containers"][0]["args"] = Value::Null;
+            template["spec"]["containers"][0]["image"] = Value::Null;
+            template["spec"]["containers"][0]["imagePullPolicy"] = Value::Null;
+            spec
+        };
+        let files = ["deployment.yaml", "flowcontrol.yaml", "poddisruptionbudget.yaml"];
+        assert_eq!(of(&rendered), of(&manifests("deploy/run", &files)), "{kind}");
+    }
+}
+
+/// What helm makes of the chart; `None` (said loudly) without helm.
+fn helm_template(arguments: &[&str]) -> Option<Vec<Value>> {
+    let chart = repository().join("deploy/helm/kubegc");
+    let output = Command::new("helm")
+        .args(["template", "kubegc", "--namespace=kube-system"])
+        .args(arguments)
+        .arg(chart)
+        .output();
+    let Ok(output) = output else {
+        eprintln!("SKIPPED: helm is not on PATH, so that the chart is not rendered");
+        return None;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let documents = serde_yaml_ng::Deserializer::from_str(&text);
+    let objects = documents.map(|document| serde::Deserialize::deserialize(document).unwrap());
+    Some(objects.filter(|object: &Value| !object.is_null()).collect())
+}
+
+fn kubectl(arguments: &[&str]) -> Option<Output> {
+    let output = Command::new("kubectl").args(arguments).output();
+    if output.is_err() {
+        assert!(std::env::var_os("CI").is_none(), "kubectl is not on PATH, and CI must have it");
+        eprintln!("SKIPPED: kubectl is not on PATH");
+    }
+    output.ok()
+}
+
+/// The whole base is taken by a server that validates strictly, twice, and `kubegc run` works under what it grants.
+#[test]
+fn the_base_is_applied_to_a_server() {
+    let server = Kubegc::start("up");
+    let base = repository().join("deploy/run");
+    let config = format!("--kubeconfig={}", server.kubeconfig.display());
+    for expected in ["created", "unchanged"] {
+        let arguments = ["apply", "--validate=strict", &config, "-k", base.to_str().unwrap()];
+        let Some(output) = kubectl(&arguments) else { return };
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{out}{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        assert_eq!(out.lines().count(), 11, "{out}");
+        // kubectl replaces the selector of a budget each time, as its schema says, and calls that configured.
+        let as_expected = |line: &str| line.ends_with(expected) || line.starts_with("poddisruptionbudget");
+        assert!(out.lines().all(as_expected), "{out}");
+    }
+    let admin = Admin::of(&server);
+    let deployment = admin.get("/apis/apps/v1/namespaces/kube-system/deployments/kubegc").1;
+    assert_eq!(deployment["spec"]["replicas"], 2);
+    // What the container is told to do is understood.
+    let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
+    let arguments: Vec<&str> = arguments.iter().map(|argument| argument.as_str().unwrap()).collect();
+    let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
+        .args(&arguments)
+        .args(["--kubeconfig=/nowhere/kubeconfig"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("/nowhere/kubeconfig"), "{said}");
+    // The chart is taken as well, where helm is.
+    let Some(rendered) =
+        helm_template(&["--set=serviceMonitor.enabled=true", "--set=dashboard.enabled=true"])
+    else {
+        return;
+    };
+    for object in rendered.iter().filter(|object| object["kind"] != "ServiceMonitor") {
+        let path = format!("{}?dryRun=All&fieldValidation=Strict", collection_of(object));
+        let (code, answer) = admin.send(Method::POST, &path, object);
+        assert!(code == 201 || code == 409, "{answer}");
+    }
+}
+
+/// The names of metrics in an expression: words with an underscore that are neither functions nor labels.
+fn metrics_of(expression: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut in_quotes = false;
+    let mut in_braces = false;
+    let mut word = String::new();
+    for c in expression.chars().chain([' ']) {
+        match c {
+            '"' => in_quotes = !in_quotes,
+            '{' => in_braces = true,
+            '}' => in_braces = false,
+            _ => {}
+        }
+        if !in_quotes && (c.is_ascii_alphanumeric() || c == '_') {
+            word.push(c);
+            continue;
+        }
+        let done = std::mem::take(&mut word);
+        let is_metric = ["kubegc_", "workqueue_", "garbagecollector_", "leader_election_"]
+            .iter()
+            .any(|prefix| done.starts_with(prefix));
+        if is_metric && (!in_braces || c == '{') {
+            names.insert(done);
+        }
+    }
+    names
+}
+
+/// The names that a page of OpenMetrics declares, as they are queried.
+fn declared(page: &str) -> BTreeSet<String> {
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let names = types.flat_map(|line| {
+        let (name, kind) = line.split_once(' ').unwrap();
+        match kind {
+            "counter" => vec![format!("{name}_total")],
+            "histogram" => ["bucket", "sum", "count"].map(|part| format!("{name}_{part}")).to_vec(),
+            _ => vec![name.to_owned()],
+        }
+    });
+    names.collect()
+}
+
+#[test]
+fn every_metric_of_alerts_dashboard_and_manual_exists() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let journal = server.folder.path().join("journal");
+    let run = Run::start(&server, &["--journal", journal.to_str().unwrap()]);
+    let root = admin.map("root", None);
+    admin.map("leaf", Some(("root", &root)));
+    until("it leads", || run.leads() && run.is_ready());
+    admin.delete("root", "Foreground");
+    until("the cascade is over", || !admin.exists("root"));
+    let declared = declared(&run.page("/metrics"));
+    let mut wanted = BTreeSet::new();
+    let rule = &manifests("deploy/monitoring", &["prometheusrule.yaml"])[0];
+    for alert in rule["spec"]["groups"][0]["rules"].as_array().unwrap() {
+        let found = metrics_of(alert["expr"].as_str().unwrap());
+        assert!(!found.is_empty(), "{alert}");
+        wanted.extend(found);
+        for part in ["summary", "description"] {
+            assert!(alert["annotations"][part].is_string(), "{alert}");
+        }
+    }
+    let dashboard: Value = serde_json::from_str(&read("deploy/monitoring/dashboard.json")).unwrap();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().unwrap() {
+            let found = metrics_of(target["expr"].as_str().unwrap());
+            assert!(!found.is_empty(), "{target}");
+            wanted.extend(found);
+        }
+    }
+    assert!(wanted.len() > 15, "{wanted:?}");
+    let missing: Vec<_> = wanted.difference(&declared).collect();
+    assert!(missing.is_empty(), "{missing:?} are not among {declared:?}");
+}

@@ -1,0 +1,109 @@
+//! Two replicas: a leader that is killed, and one that is cut off.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use http::Method;
+
+use crate::support::{Kubegc, Signal};
+use crate::support_cluster::{Admin, LEASE, QUICK_LEASE, Run, least_privileged, until};
+use crate::support_proxy::{Fault, Forwarded, Proxy};
+
+const DEPENDENTS: usize = 200;
+
+fn is_deletion(method: &Method, path: &str) -> bool {
+    *method == Method::DELETE && path.contains("/configmaps/")
+}
+
+/// Two replicas, each behind a proxy of its own; the first leads, and knows an owner with dependents.
+struct Pair {
+    admin: Admin,
+    proxies: [Proxy; 2],
+    runs: [Run; 2],
+    server: Kubegc,
+}
+
+impl Pair {
+    fn start() -> Self {
+        let server = Kubegc::start("apiserver");
+        let admin = Admin::of(&server);
+        let root = admin.map("root", None);
+        for number in 0..DEPENDENTS {
+            admin.map(&format!("leaf-{number}"), Some(("root", &root)));
+        }
+        let account = least_privileged(&server);
+        let proxies = [Proxy::start(&account), Proxy::start(&account)];
+        let first = Run::with(&proxies[0].kubeconfig(), &QUICK_LEASE);
+        until("the first leads", || first.leads() && first.is_ready() && first.is_synced());
+        let second = Run::with(&proxies[1].kubeconfig(), &QUICK_LEASE);
+        until("the second is warm", || second.is_ready() && second.is_synced());
+        assert!(!second.leads());
+        // Slow enough to be caught in the middle.
+        proxies[0].inject(is_deletion, Fault::Delay(Duration::from_millis(300)));
+        Self { admin, proxies, runs: [first, second], server }
+    }
+
+    /// Deletes the owner, and waits until the leader has begun with its dependents.
+    fn begin(&self) {
+        self.admin.delete("root", "Background");
+        until("the leader is at it", || self.deletions(0).iter().any(|deletion| deletion.code == Some(200)));
+    }
+
+    fn deletions(&self, replica: usize) -> Vec<Forwarded> {
+        let mut forwarded = self.proxies[replica].forwarded();
+        forwarded.retain(|request| is_deletion(&request.method, &request.path));
+        forwarded
+    }
+
+    /// The standby has done the rest, and nothing was deleted twice.
+    fn ended_well(&self, lost_at: Instant, limit: Duration) {
+        until("all dependents are gone", || {
+            self.admin.get("/api/v1/namespaces/default/configmaps").1["items"].as_array().unwrap().is_empty()
+        });
+        let taken = self.deletions(1).first().expect("the standby had something to do").at - lost_at;
+        assert!(taken < limit, "{taken:?}");
+        eprintln!("the first deletion of the standby came {taken:?} after the leader was lost");
+        assert!(self.runs[1].leads());
+        // The answer to what a killed leader had under way is nobody's to see: it may have been granted.
+        let mut granted: BTreeMap<String, usize> = BTreeMap::new();
+        for deletion in self.deletions(0).into_iter().chain(self.deletions(1)) {
+            *granted.entry(deletion.path).or_default() += usize::from(deletion.code == Some(200));
+        }
+        assert_eq!(granted.len(), DEPENDENTS);
+        assert!(granted.values().all(|times| *times <= 1), "{granted:?}");
+        assert_eq!(self.admin.get(LEASE).1["spec"]["leaseTransitions"], 1);
+        assert_eq!(self.admin.refusals(403), [] as [String; 0]);
+        assert!(self.server.url.starts_with("https://"));
+    }
+}
+
+/// The duration of the lease, with what it takes to notice, and a slow machine's time.
+const TAKEOVER: Duration = Duration::from_secs(6);
+
+#[test]
+fn the_standby_goes_on_where_a_killed_leader_was() {
+    let mut pair = Pair::start();
+    pair.begin();
+    let killed = Instant::now();
+    pair.runs[0].signal(Signal::KILL);
+    pair.runs[0].wait();
+    pair.ended_well(killed, TAKEOVER);
+}
+
+#[test]
+fn a_leader_that_is_cut_off_sends_nothing_further() {
+    let mut pair = Pair::start();
+    pair.begin();
+    let cut_off = Instant::now();
+    pair.proxies[0].partition(true);
+    // It ends by itself, before anybody else may lead.
+    assert_eq!(pair.runs[0].wait().code(), Some(1));
+    assert!(cut_off.elapsed() < Duration::from_secs(3), "{:?}", cut_off.elapsed());
+    let log = pair.runs[0].log();
+    assert!(log.contains("leader election lost"), "{log}");
+    let before = pair.deletions(0).len();
+    pair.ended_well(cut_off, TAKEOVER);
+    // What it had sent is not let through by the end of the partition either: its connections are gone.
+    pair.proxies[0].partition(false);
+    assert_eq!(pair.deletions(0).len(), before);
+}

@@ -1,0 +1,301 @@
+//! `kubegc run` beside a server, under exactly the permissions of deploy/run.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use gc_kube::ApiClient;
+use http::Method;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::support::{Kubegc, Signal, repository};
+
+/// Nothing here takes so long, unless it never happens.
+pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kubegc-garbage-collector";
+/// Short, so that a takeover need not be waited for.
+pub const QUICK_LEASE: [&str; 3] = [
+    "--leader-elect-lease-duration=3s",
+    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-retry-period=200ms",
+];
+
+/// Waits until something holds.
+pub fn until(what: &str, holds: impl FnMut() -> bool) {
+    within(PATIENCE, what, holds);
+}
+
+/// Waits until something holds, for so long at most.
+pub fn within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + patience;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} did not come about within {patience:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Every document of the YAML files in a folder of the repository.
+pub fn manifests(folder: &str, files: &[&str]) -> Vec<Value> {
+    let mut found = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(repository().join(folder).join(file)).unwrap();
+        let documents = serde_yaml_ng::Deserializer::from_str(&text);
+        found.extend(documents.map(|document| Value::deserialize(document).unwrap()));
+    }
+    found
+}
+
+/// Requests as the administrator.
+pub struct Admin {
+    runtime: tokio::runtime::Runtime,
+    client: ApiClient,
+}
+
+impl Admin {
+    pub fn of(server: &Kubegc) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let client = runtime.block_on(ApiClient::from_kubeconfig(&server.kubeconfig)).unwrap();
+        Self { runtime, client }
+    }
+
+    pub fn send(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
+        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let text = if body.is_null() { String::new() } else { body.to_string() };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", kind)
+            .header("accept", "application/json")
+            .body(http_body_util::Full::new(text.into()))
+            .unwrap();
+        let answer = self.runtime.block_on(self.client.call(request)).unwrap();
+        (answer.head.status.as_u16(), serde_json::from_slice(&answer.body).unwrap_or_default())
+    }
+
+    pub fn get(&self, path: &str) -> (u16, Value) {
+        self.send(Method::GET, path, &Value::Null)
+    }
+
+    /// Creates an object, which must succeed; answers it.
+    pub fn create(&self, collection: &str, object: &Value) -> Value {
+        let (code, made) = self.send(Method::POST, collection, object);
+        assert_eq!(code, 201, "{collection}: {made}");
+        made
+    }
+
+    /// Creates a ConfigMap, owned (with `blockOwnerDeletion`) or not; answers its UID.
+    pub fn map(&self, name: &str, owner: Option<(&str, &str)>) -> String {
+        self.map_of(name, owner.as_slice())
+    }
+
+    /// The same with several owners.
+    pub fn map_of(&self, name: &str, owners: &[(&str, &str)]) -> String {
+        let owners: Vec<Value> = owners
+            .iter()
+            .map(|(name, uid)| {
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "blockOwnerDeletion": true})
+            })
+            .collect();
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                          "metadata": {"name": name, "ownerReferences": owners}});
+        uid(&self.create(MAPS, &body))
+    }
+
+    pub fn delete(&self, name: &str, policy: &str) {
+        self.delete_at(&format!("{MAPS}/{name}"), policy);
+    }
+
+    pub fn delete_at(&self, path: &str, policy: &str) {
+        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
+        let (code, answer) = self.send(Method::DELETE, path, &options);
+        assert!(code < 300, "{answer}");
+    }
+
+    pub fn exists(&self, name: &str) -> bool {
+        self.get(&format!("{MAPS}/{name}")).0 == 200
+    }
+
+    pub fn holder(&self) -> String {
+        self.get(LEASE).1["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// How many requests the server has refused with this code.
+    pub fn refusals(&self, code: u16) -> Vec<String> {
+        let request = http::Request::builder().uri("/metrics").body(http_body_util::Full::default()).unwrap();
+        let answer = self.runtime.block_on(self.client.call(request)).unwrap();
+        let text = String::from_utf8(answer.body.to_vec()).unwrap();
+        let wanted = format!("code=\"{code}\"");
+        let lines = text.lines().filter(|line| line.starts_with("apiserver_request_total{"));
+        lines.filter(|line| line.contains(&wanted)).map(str::to_owned).collect()
+    }
+}
+
+pub fn uid(object: &Value) -> String {
+    object["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+/// A kubeconfig with a token.
+pub fn kubeconfig(file: &Path, url: &str, ca: &Path, token: &str) {
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": url, "certificate-authority": ca}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    });
+    std::fs::write(file, config.to_string()).unwrap();
+}
+
+/// The collection that an object of a manifest is created in.
+pub fn collection_of(object: &Value) -> String {
+    let version = object["apiVersion"].as_str().unwrap();
+    let prefix = if version.contains('/') { "apis" } else { "api" };
+    let kind = object["kind"].as_str().unwrap().to_lowercase();
+    let plural = if kind.ends_with('y') { kind.replace("policy", "policies") } else { format!("{kind}s") };
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("/{prefix}/{version}/namespaces/{namespace}/{plural}"),
+        None => format!("/{prefix}/{version}/{plural}"),
+    }
+}
+
+/// Makes the account of deploy/run, with its permissions and no others; answers a kubeconfig for it.
+pub fn least_privileged(server: &Kubegc) -> PathBuf {
+    account(server, manifests("deploy/run", &["rbac.yaml"]))
+}
+
+/// The same with what all collectors need.
+pub fn privileged_for_all(server: &Kubegc) -> PathBuf {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_kubegc")).args(["rbac", "--controllers=*"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let documents = serde_yaml_ng::Deserializer::from_str(&text);
+    account(server, documents.map(|document| Value::deserialize(document).unwrap()).collect())
+}
+
+fn account(server: &Kubegc, permissions: Vec<Value>) -> PathBuf {
+    let file = server.folder.path().join("least-privileged");
+    if file.exists() {
+        return file;
+    }
+    let admin = Admin::of(server);
+    for object in manifests("deploy/run", &["serviceaccount.yaml"]).into_iter().chain(permissions) {
+        let (code, answer) = admin.send(Method::POST, &collection_of(&object), &object);
+        assert!(code == 201 || code == 409, "{answer}");
+    }
+    let ask = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let path = "/api/v1/namespaces/kube-system/serviceaccounts/kubegc/token";
+    let token = admin.create(path, &ask);
+    kubeconfig(&file, &server.url, &server.ca, token["status"]["token"].as_str().unwrap());
+    file
+}
+
+/// A running `kubegc run`, killed when dropped.
+pub struct Run {
+    child: Child,
+    address: String,
+    log: Arc<Mutex<String>>,
+}
+
+impl Run {
+    /// Under the permissions of deploy/run.
+    pub fn start(server: &Kubegc, arguments: &[&str]) -> Self {
+        Self::with(&least_privileged(server), arguments)
+    }
+
+    pub fn with(kubeconfig: &Path, arguments: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_kubegc"))
+            .args(["run", "--bind-address", "127.0.0.1:0", "--log-format", "json", "--kubeconfig"])
+            .arg(kubeconfig)
+            .args(arguments)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let address = loop {
+            let line = lines.next().expect("it says where it listens");
+            let entry: Value = serde_json::from_str(&line).unwrap_or_default();
+            if let Some(address) = entry["fields"]["address"].as_str() {
+                break address.to_owned();
+            }
+        };
+        let log = Arc::<Mutex<String>>::default();
+        let written = Arc::clone(&log);
+        std::thread::spawn(move || {
+            lines.for_each(|line| {
+                let mut log = written.lock().unwrap();
+                log.push_str(&line);
+                log.push('\n');
+            });
+        });
+        Self { child, address, log }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    pub fn page(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.page("/readyz").starts_with("HTTP/1.1 200")
+    }
+
+    pub fn leads(&self) -> bool {
+        self.page("/debug/kubegc/resources").contains("\"leading\":true")
+    }
+
+    /// Nothing is under way, and nothing waits for another try.
+    pub fn is_idle(&self) -> bool {
+        let metrics = self.page("/metrics");
+        ["kubegc_effects_in_flight 0\n", "kubegc_retrying 0\n", "kubegc_pacing_in_flight 0\n"]
+            .iter()
+            .all(|line| metrics.contains(line))
+    }
+
+    /// Every resource's watch is as it should be.
+    pub fn is_synced(&self) -> bool {
+        let page = self.page("/debug/kubegc/resources");
+        let Some((_, body)) = page.split_once("\r\n\r\n") else { return false };
+        let body: Value = serde_json::from_str(body).unwrap_or_default();
+        let Some(resources) = body["resources"].as_array() else { return false };
+        !resources.is_empty() && resources.iter().all(|resource| resource["state"] == "synced")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it does not end: {}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

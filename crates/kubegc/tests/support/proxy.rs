@@ -1,0 +1,406 @@
+//! A proxy between a client and an API server that misbehaves as it is told: over TLS and HTTP/2 on both sides, so
+//! that what is tested is the transport that is shipped.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use gc_kube::ApiClient;
+use gc_kube::connection::{Body, WATCHES_PER_CONNECTION};
+use gc_kube::wire::frames::Frames;
+use gc_kube::wire::metadata::Encoding;
+use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, RETRY_AFTER};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::{TlsAcceptor, rustls};
+
+/// So many connections to the server share all requests, watches included.
+const UPSTREAM_CONNECTIONS: usize = 8;
+
+/// What happens to a request.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// It is answered with this code and never forwarded.
+    Answer { code: u16, retry_after: Option<u32> },
+    /// It is forwarded, and the answer is this code in place of the server's.
+    AnswerAfter { code: u16 },
+    /// Its stream is reset before it is forwarded.
+    Reset,
+    /// It is forwarded, and its stream is reset in place of an answer.
+    ResetAfter,
+    /// The body of the answer breaks off after so many bytes.
+    Truncate(usize),
+    /// It waits for the end of the fault before it is forwarded.
+    Stall,
+    /// It is forwarded, and its answer waits for the end of the fault.
+    StallAfter,
+    /// It is forwarded so much later.
+    Delay(Duration),
+    /// It is forwarded twice, and the second answer is given.
+    Twice,
+    /// Its answer is held back for up to so long, so that answers overtake each other.
+    Shuffle(Duration),
+    /// Every event of the watch comes twice.
+    RepeatEvents,
+    /// The JSON body of the answer is changed.
+    Rewrite(fn(&mut Value)),
+}
+
+type Matches = fn(&Method, &str) -> bool;
+
+struct Rule {
+    matches: Matches,
+    fault: Fault,
+    /// Only each n-th request that matches.
+    every: usize,
+    matched: usize,
+    hits: usize,
+}
+
+/// A request that was forwarded.
+#[derive(Clone, Debug)]
+pub struct Forwarded {
+    pub at: Instant,
+    pub method: Method,
+    pub path: String,
+    /// The server's answer, once it is there.
+    pub code: Option<u16>,
+}
+
+struct Shared {
+    upstream: Mutex<ApiClient>,
+    next: AtomicUsize,
+    rules: Mutex<Vec<Rule>>,
+    forwarded: Mutex<Vec<Forwarded>>,
+    /// Counts the cuts; a change ends every connection.
+    cuts: watch::Sender<usize>,
+    /// Counts the ends of faults; a change ends every stall.
+    heals: watch::Sender<usize>,
+    /// Nothing passes, in either direction, and nobody is told.
+    partitioned: watch::Sender<bool>,
+}
+
+/// A running proxy.
+pub struct Proxy {
+    shared: Arc<Shared>,
+    runtime: tokio::runtime::Runtime,
+    address: SocketAddr,
+    authority: String,
+    folder: tempfile::TempDir,
+}
+
+impl Proxy {
+    /// Forwards with the credentials of this kubeconfig to its server.
+    pub fn start(upstream: &Path) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let client = runtime.block_on(ApiClient::from_kubeconfig(upstream)).unwrap();
+        let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut tls = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certified.cert.der().clone()], key)
+            .unwrap();
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let shared = Arc::new(Shared {
+            upstream: Mutex::new(client),
+            next: AtomicUsize::new(0),
+            rules: Mutex::default(),
+            forwarded: Mutex::default(),
+            cuts: watch::Sender::new(0),
+            heals: watch::Sender::new(0),
+            partitioned: watch::Sender::new(false),
+        });
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        runtime.spawn(accept(listener, TlsAcceptor::from(Arc::new(tls)), Arc::clone(&shared)));
+        let folder = tempfile::tempdir().unwrap();
+        Self { shared, runtime, address, authority: certified.cert.pem(), folder }
+    }
+
+    /// A kubeconfig that leads here.
+    pub fn kubeconfig(&self) -> PathBuf {
+        let authority = base64::engine::general_purpose::STANDARD.encode(&self.authority);
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {
+                "server": format!("https://{}", self.address), "certificate-authority-data": authority,
+            }}],
+            "users": [{"name": "u", "user": {"token": "the proxy has its own"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        let file = self.folder.path().join("kubeconfig");
+        std::fs::write(&file, config.to_string()).unwrap();
+        file
+    }
+
+    /// From now on requests go to the server of this kubeconfig.
+    pub fn redirect(&self, upstream: &Path) {
+        let client = self.runtime.block_on(ApiClient::from_kubeconfig(upstream)).unwrap();
+        *self.shared.upstream.lock().unwrap() = client;
+    }
+
+    /// From now on this happens to each request that matches, until [`Proxy::heal`]. The first rule that matches
+    /// decides.
+    pub fn inject(&self, matches: Matches, fault: Fault) {
+        self.inject_every(1, matches, fault);
+    }
+
+    /// The same for each n-th request that matches.
+    pub fn inject_every(&self, every: usize, matches: Matches, fault: Fault) {
+        self.shared.rules.lock().unwrap().push(Rule { matches, fault, every, matched: 0, hits: 0 });
+    }
+
+    /// Ends all faults, and answers how often each rule was applied.
+    pub fn heal(&self) -> Vec<usize> {
+        let rules = std::mem::take(&mut *self.shared.rules.lock().unwrap());
+        self.shared.heals.send_modify(|count| *count += 1);
+        rules.iter().map(|rule| rule.hits).collect()
+    }
+
+    /// Breaks every connection to here, in the middle of whatever it carries.
+    pub fn cut(&self) {
+        self.shared.cuts.send_modify(|count| *count += 1);
+    }
+
+    pub fn partition(&self, partitioned: bool) {
+        self.shared.partitioned.send_replace(partitioned);
+    }
+
+    pub fn forwarded(&self) -> Vec<Forwarded> {
+        self.shared.forwarded.lock().unwrap().clone()
+    }
+}
+
+async fn accept(listener: tokio::net::TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let _ = stream.set_nodelay(true);
+        let (tls, shared) = (tls.clone(), Arc::clone(&shared));
+        let mut cuts = shared.cuts.subscribe();
+        cuts.borrow_and_update();
+        tokio::spawn(async move {
+            let Ok(stream) = tls.accept(stream).await else { return };
+            let service = hyper::service::service_fn(move |request| serve(Arc::clone(&shared), request));
+            let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+            tokio::select! {
+                _ = server.serve_connection(TokioIo::new(stream), service) => {}
+                _ = cuts.changed() => {}
+            }
+        });
+    }
+}
+
+async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map_err(|_| Broken)?.to_bytes();
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let mut healed = shared.heals.subscribe();
+    healed.borrow_and_update();
+    let fault = choose(&shared, &head.method, &path);
+    match &fault {
+        Some(Fault::Answer { code, retry_after }) => return Ok(status(*code, *retry_after)),
+        Some(Fault::Reset) => return Err(Broken),
+        Some(Fault::Stall) => drop(healed.changed().await),
+        Some(Fault::Delay(time)) => tokio::time::sleep(*time).await,
+        Some(Fault::Twice) => {
+            let first = forward(&shared, &head.method, &path, &head.headers, &body).await?;
+            drop(first.into_body().collect().await);
+        }
+        _ => {}
+    }
+    passage(&shared).await;
+    let response = forward(&shared, &head.method, &path, &head.headers, &body).await?;
+    let response = match fault {
+        Some(Fault::AnswerAfter { code }) => {
+            drop(response.into_body().collect().await);
+            status(code, None)
+        }
+        Some(Fault::ResetAfter) => {
+            drop(response.into_body().collect().await);
+            return Err(Broken);
+        }
+        Some(Fault::StallAfter) => {
+            drop(healed.changed().await);
+            response
+        }
+        Some(Fault::Shuffle(longest)) => {
+            tokio::time::sleep(longest.mul_f64(spread(shared.next.load(Ordering::Relaxed)))).await;
+            response
+        }
+        Some(Fault::Truncate(bytes)) => truncated(response, bytes),
+        Some(Fault::RepeatEvents) => repeated(response),
+        Some(Fault::Rewrite(change)) => rewritten(response, change).await?,
+        _ => response,
+    };
+    passage(&shared).await;
+    Ok(held(response, shared.partitioned.subscribe()))
+}
+
+/// Waits while nothing passes.
+async fn passage(shared: &Shared) {
+    // The sender lives as long as the proxy.
+    drop(shared.partitioned.subscribe().wait_for(|partitioned| !partitioned).await);
+}
+
+fn choose(shared: &Shared, method: &Method, path: &str) -> Option<Fault> {
+    let mut rules = shared.rules.lock().unwrap();
+    for rule in rules.iter_mut().filter(|rule| (rule.matches)(method, path)) {
+        rule.matched += 1;
+        if rule.matched.is_multiple_of(rule.every) {
+            rule.hits += 1;
+            return Some(rule.fault.clone());
+        }
+    }
+    None
+}
+
+async fn forward(
+    shared: &Shared,
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Result<Response<Body>, Broken> {
+    let mut request = Request::new(Full::new(body.clone()));
+    *request.method_mut() = method.clone();
+    *request.uri_mut() = path.parse().unwrap();
+    for name in [ACCEPT, CONTENT_TYPE] {
+        if let Some(value) = headers.get(&name) {
+            request.headers_mut().insert(name, value.clone());
+        }
+    }
+    let number = {
+        let mut forwarded = shared.forwarded.lock().unwrap();
+        let (method, path) = (method.clone(), path.to_owned());
+        forwarded.push(Forwarded { at: Instant::now(), method, path, code: None });
+        forwarded.len() - 1
+    };
+    let upstream = shared.upstream.lock().unwrap().clone();
+    let turn = shared.next.fetch_add(1, Ordering::Relaxed) % UPSTREAM_CONNECTIONS;
+    let response = upstream.open(turn * WATCHES_PER_CONNECTION, request).await.map_err(|_| Broken)?;
+    shared.forwarded.lock().unwrap()[number].code = Some(response.status().as_u16());
+    let (mut head, body) = response.into_parts();
+    // The connection's own affairs are not passed on.
+    let kept: Vec<_> = [CONTENT_TYPE, CONTENT_LENGTH, RETRY_AFTER]
+        .into_iter()
+        .filter_map(|name| head.headers.get(&name).cloned().map(|value| (name, value)))
+        .collect();
+    head.headers = kept.into_iter().collect();
+    head.headers.remove(HOST);
+    head.version = http::Version::default();
+    Ok(Response::from_parts(head, body))
+}
+
+fn status(code: u16, retry_after: Option<u32>) -> Response<Body> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
+        "message": "the proxy says so", "reason": if code == 410 { "Expired" } else { "InternalError" },
+    });
+    let body = Full::new(Bytes::from(status.to_string())).map_err(|never| match never {});
+    let mut response = Response::new(body.boxed_unsync());
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response.headers_mut().insert(CONTENT_TYPE, "application/json".parse().unwrap());
+    if let Some(seconds) = retry_after {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+/// Spreads numbers over [0, 1).
+fn spread(number: usize) -> f64 {
+    let mixed = u32::try_from(number % (1 << 16)).unwrap().wrapping_mul(2_654_435_761);
+    f64::from(mixed) / f64::from(u32::MAX)
+}
+
+/// Holds the body back while nothing passes.
+fn held(response: Response<Body>, partitioned: watch::Receiver<bool>) -> Response<Body> {
+    response.map(|body| {
+        let frames = futures::stream::unfold((body, partitioned), |(mut body, mut partitioned)| async move {
+            let frame = body.frame().await?;
+            drop(partitioned.wait_for(|partitioned| !partitioned).await);
+            Some((frame, (body, partitioned)))
+        });
+        StreamBody::new(frames).boxed_unsync()
+    })
+}
+
+fn truncated(response: Response<Body>, bytes: usize) -> Response<Body> {
+    response.map(|body| {
+        let frames = futures::stream::unfold(Some((body, bytes)), |state| async move {
+            let (mut body, left) = state?;
+            if left == 0 {
+                return Some((Err(Box::new(Broken).into()), None));
+            }
+            let mut data = match body.frame().await?.map(Frame::into_data) {
+                Ok(Ok(data)) => data,
+                Ok(Err(other)) => return Some((Ok(other), Some((body, left)))),
+                Err(error) => return Some((Err(error), None)),
+            };
+            data.truncate(left);
+            let left = left - data.len();
+            Some((Ok(Frame::data(data)), Some((body, left))))
+        });
+        StreamBody::new(frames).boxed_unsync()
+    })
+}
+
+fn repeated(response: Response<Body>) -> Response<Body> {
+    let encoding = Encoding::of_content_type(response.headers().get(CONTENT_TYPE));
+    response.map(|body| {
+        let frames = futures::stream::unfold((body, Frames::new(encoding)), move |state| async move {
+            let (mut body, mut frames) = state;
+            let data = match body.frame().await?.map(Frame::into_data) {
+                Ok(Ok(data)) => data,
+                Ok(Err(other)) => return Some((Ok(other), (body, frames))),
+                Err(error) => return Some((Err(error), (body, frames))),
+            };
+            frames.push(&data);
+            let mut out = BytesMut::new();
+            while let Some(frame) = frames.next_frame().unwrap() {
+                for _ in 0..2 {
+                    match encoding {
+                        Encoding::Protobuf => {
+                            out.put_u32(u32::try_from(frame.len()).unwrap());
+                            out.put_slice(&frame);
+                        }
+                        Encoding::Json => {
+                            out.put_slice(&frame);
+                            out.put_u8(b'\n');
+                        }
+                    }
+                }
+            }
+            Some((Ok(Frame::data(out.freeze())), (body, frames)))
+        });
+        StreamBody::new(frames).boxed_unsync()
+    })
+}
+
+async fn rewritten(response: Response<Body>, change: fn(&mut Value)) -> Result<Response<Body>, Broken> {
+    let (mut head, body) = response.into_parts();
+    let bytes = body.collect().await.map_err(|_| Broken)?.to_bytes();
+    let mut document: Value = serde_json::from_slice(&bytes).map_err(|_| Broken)?;
+    change(&mut document);
+    head.headers.remove(CONTENT_LENGTH);
+    let body = Full::new(Bytes::from(document.to_string())).map_err(|never| match never {});
+    Ok(Response::from_parts(head, body.boxed_unsync()))
+}
+
+/// The stream ends in an error.
+#[derive(Debug, thiserror::Error)]
+#[error("broken by the proxy")]
+pub struct Broken;
