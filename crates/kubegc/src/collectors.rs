@@ -21,7 +21,7 @@ use gc_retention::volumes_reclaim::VolumeReclaim;
 use gc_types::{Effect, Event, Outcome, Timestamp};
 
 use crate::collector_metrics::CollectorMetrics;
-use crate::namespaces::{NamespaceController, NamespaceFeed};
+use crate::namespaces::{NamespaceController, NamespaceFeed, NamespaceNames};
 use crate::outside::{MachinesOutside, OutsideOptions, StorageOutside};
 
 /// Which collectors run, and with which settings.
@@ -184,6 +184,14 @@ impl Surroundings {
     }
 }
 
+/// How the namespace controller hears of terminating namespaces, and when it begins.
+pub(crate) struct NamespaceOptions {
+    /// How long a terminating namespace is left alone first.
+    pub(crate) settle: std::time::Duration,
+    /// Their names, if the owner-reference collector that tells them runs elsewhere.
+    pub(crate) heard: Option<NamespaceNames>,
+}
+
 /// Collectors at work on one cluster.
 pub(crate) struct RunningCollectors {
     stop: tokio::sync::watch::Sender<bool>,
@@ -194,19 +202,19 @@ pub(crate) struct RunningCollectors {
 }
 
 impl RunningCollectors {
-    /// Starts those that are on, each with the client of its own identity. `settle` is how long a terminating
-    /// namespace is left alone first.
+    /// Starts those that are on, each with the client of its own identity.
     pub(crate) fn start(
         client_of: impl Fn(Controller) -> ApiClient,
         enabled: &[Controller],
         settings: &ControllerOptions,
         options: &CollectorOptions,
-        settle: std::time::Duration,
+        namespaces: NamespaceOptions,
         observer: Option<Arc<dyn Observer>>,
         surroundings: &Surroundings,
     ) -> Self {
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let (feed, terminating) = NamespaceFeed::new();
+        let terminating = namespaces.heard.unwrap_or(terminating);
         let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::new(LogObserver), Arc::new(feed)];
         observers.extend(observer);
         let mut running =
@@ -277,7 +285,7 @@ impl RunningCollectors {
             }
         }
         if enabled.contains(&Controller::Namespace) {
-            let controller = NamespaceController::new(client_of(Controller::Namespace), settle);
+            let controller = NamespaceController::new(client_of(Controller::Namespace), namespaces.settle);
             running.namespaces = Some(tokio::spawn(controller.run(terminating, until(stopped))));
         }
         running

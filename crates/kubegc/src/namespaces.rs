@@ -35,6 +35,9 @@ const CONFLICT_TRIES: usize = 5;
 const PAGE_SIZE: usize = 500;
 const LIST_ACCEPT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
+/// Names of terminating namespaces, as they are heard of.
+pub(crate) type NamespaceNames = mpsc::Receiver<Arc<str>>;
+
 /// Hears of terminating namespaces from the ownership collector's watch.
 pub(crate) struct NamespaceFeed {
     names: mpsc::Sender<Arc<str>>,
@@ -43,7 +46,7 @@ pub(crate) struct NamespaceFeed {
 }
 
 impl NamespaceFeed {
-    pub(crate) fn new() -> (Self, mpsc::Receiver<Arc<str>>) {
+    pub(crate) fn new() -> (Self, NamespaceNames) {
         let (names, receiver) = mpsc::channel(QUEUED_NAMES);
         (Self { names, resource: AtomicU32::new(u32::MAX) }, receiver)
     }
@@ -93,7 +96,7 @@ impl NamespaceController {
     }
 
     /// Runs until `shutdown`. Each name is in work at most once; one that is heard of meanwhile runs again.
-    pub(crate) async fn run(self, mut names: mpsc::Receiver<Arc<str>>, shutdown: impl Future<Output = ()>) {
+    pub(crate) async fn run(self, mut names: NamespaceNames, shutdown: impl Future<Output = ()>) {
         let mut shutdown = std::pin::pin!(shutdown);
         let mut work: JoinSet<(Arc<str>, PassEnd)> = JoinSet::new();
         let mut known: HashSet<Arc<str>> = HashSet::new();

@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use crate::apiserver::{self, ServerOptions, StartedServer};
 use crate::clock::collector_clock;
 use crate::collector_metrics::CollectorMetrics;
-use crate::collectors::{ControllerOptions, RunningCollectors, Surroundings};
+use crate::collectors::{ControllerOptions, NamespaceOptions, RunningCollectors, Surroundings};
 use crate::definitions;
 use crate::logging::{self, LogOptions};
 use crate::operations::{self, Shown};
@@ -71,7 +71,7 @@ impl Up {
             &enabled,
             settings,
             &CollectorOptions::default(),
-            NAMESPACE_SETTLE,
+            NamespaceOptions { settle: NAMESPACE_SETTLE, heard: None },
             observer,
             surroundings,
         );

@@ -30,8 +30,9 @@ use tokio::task::JoinSet;
 
 use crate::UsageError;
 use crate::apiserver;
-use crate::collectors::{RunningCollectors, Surroundings};
+use crate::collectors::{NamespaceOptions, RunningCollectors, Surroundings};
 use crate::logging;
+use crate::namespaces::{NamespaceFeed, NamespaceNames};
 use crate::operations::{self, Shown};
 use control::Control;
 use journal::Journal;
@@ -136,7 +137,10 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     let engine = SharedEngine::default();
     let (metrics, registry) = Metrics::register(&settings.lease.lease.name);
     let mut tasks = JoinSet::new();
-    let observers = observers(&settings, &engine, &metrics, journal.as_ref(), collector.table(), &mut tasks);
+    let mut observers =
+        observers(&settings, &engine, &metrics, journal.as_ref(), collector.table(), &mut tasks);
+    let (feed, heard) = NamespaceFeed::new();
+    observers.push(Arc::new(feed));
     let ready = Arc::new(AtomicBool::new(!settings.collects_by_owners()));
     let pages = RunPages {
         engine: engine.clone(),
@@ -169,7 +173,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     if !reads_only {
         follow_orders(&client, &settings, &live, &mut tasks).await;
     }
-    let others = start_others(&gated, &settings, &live);
+    let others = start_others(&gated, &settings, &live, heard);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let shutdown = async move {
         let _ = stopped.await; // a dropped sender is a stop as well
@@ -288,7 +292,7 @@ impl Others {
     }
 }
 
-fn start_others(gated: &ApiClient, settings: &Settings, live: &Live) -> Others {
+fn start_others(gated: &ApiClient, settings: &Settings, live: &Live, heard: NamespaceNames) -> Others {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let mut enabled = settings.other_controllers();
     let mut options = settings.collector();
@@ -318,7 +322,7 @@ fn start_others(gated: &ApiClient, settings: &Settings, live: &Live) -> Others {
             &enabled,
             &retention,
             &options,
-            NAMESPACE_SETTLE,
+            NamespaceOptions { settle: NAMESPACE_SETTLE, heard: Some(heard) },
             None,
             &surroundings,
         );
