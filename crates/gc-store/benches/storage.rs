@@ -4,7 +4,10 @@
 //! started on loopback.
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)] // a benchmark that fails should say so; rates are rough
 
-use std::process::{Child, Command, Stdio};
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests")]
+#[path = "../tests/support/etcd.rs"]
+mod process;
+
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -13,6 +16,7 @@ use gc_registry::storage::{
     Committed, Condition, Key, RangeOptions, Revision, Storage, Transaction, WatchItem, WatchStream, Write,
 };
 use gc_store::{EtcdOptions, EtcdStorage, MemoryOptions, MemoryStorage, RedbOptions, RedbStorage};
+use process::{EtcdServer, START};
 
 /// Size of a value: that of a small object.
 const VALUE: usize = 400;
@@ -163,34 +167,11 @@ fn watches(store: &dyn Storage) {
     println!("  2000 puts to 100 watchers, delivered      {}", rate(count, begin.elapsed()));
 }
 
-struct Etcd(Child);
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
-fn etcd(directory: &std::path::Path) -> Option<(Etcd, EtcdStorage)> {
-    let ports: Vec<u16> = (0..2)
-        .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port())
-        .collect();
-    let (client, peer) = (format!("http://127.0.0.1:{}", ports[0]), format!("http://127.0.0.1:{}", ports[1]));
-    let server = Command::new("etcd")
-        .arg("--data-dir")
-        .arg(directory)
-        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-        .args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    let server = Etcd(server);
-    let deadline = Instant::now() + Duration::from_secs(20);
+fn etcd() -> Option<(EtcdServer, EtcdStorage)> {
+    let server = EtcdServer::start()?;
+    let deadline = Instant::now() + START;
     loop {
-        match EtcdStorage::connect(std::slice::from_ref(&client), &EtcdOptions::default()) {
+        match EtcdStorage::connect(&[server.endpoint()], &EtcdOptions::default()) {
             Ok(store) => return Some((server, store)),
             Err(error) => assert!(Instant::now() < deadline, "{error}"),
         }
@@ -221,7 +202,7 @@ fn main() {
         );
     }
     if is_wanted("etcd") {
-        match etcd(&directory.path().join("etcd")) {
+        match etcd() {
             Some((_server, store)) => bench("etcd", &store),
             None => println!("etcd cannot be run; skipped"),
         }

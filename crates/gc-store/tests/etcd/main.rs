@@ -1,6 +1,9 @@
 //! The store in etcd under the shared suite, and what only a store over a network can suffer.
 #![allow(clippy::unwrap_used)] // tests
 
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of kubegc")]
+#[path = "../support/etcd.rs"]
+mod process;
 mod server;
 #[path = "../suite/mod.rs"]
 mod suite;
@@ -10,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use gc_registry::storage::{RangeOptions, Revision, Storage, StorageError, WatchItem, Write};
 use gc_store::{ConnectError, EtcdOptions, EtcdStorage, EtcdTls, HistoryOptions};
+use process::ServerTls;
 use proptest::test_runner::{Config, TestRunner};
 use server::{Server, quiet};
 use suite::{next, next_change, put, write};
@@ -241,7 +245,7 @@ fn works_inside_another_runtime() {
 fn speaks_tls_with_client_certificates() {
     let mut material = None;
     let Some(server) = Server::start_with(|directory| {
-        let (files, tls) = certificates(directory.path());
+        let (files, tls) = certificates(directory);
         material = Some(tls);
         Some(files)
     }) else {
@@ -262,8 +266,8 @@ fn speaks_tls_with_client_certificates() {
     }
 }
 
-/// An authority with certificates for the server (as files: certificate, key, authority) and for us.
-fn certificates(directory: &std::path::Path) -> ([std::path::PathBuf; 3], EtcdTls) {
+/// An authority with certificates for the server (as files) and for us.
+fn certificates(directory: &std::path::Path) -> (ServerTls, EtcdTls) {
     use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
     let mut params = CertificateParams::new(vec![]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -281,10 +285,14 @@ fn certificates(directory: &std::path::Path) -> ([std::path::PathBuf; 3], EtcdTl
     let (theirs, their_key) = sign();
     let (ours, our_key) = sign();
     let files = [("server.pem", theirs), ("server.key", their_key), ("ca.pem", authority.clone())];
-    let paths = files.map(|(name, content)| {
+    let [certificate, key, authority_file] = files.map(|(name, content)| {
         let path = directory.join(name);
         std::fs::write(&path, content).unwrap();
         path
     });
-    (paths, EtcdTls { ca: authority.into_bytes(), identity: Some((ours.into_bytes(), our_key.into_bytes())) })
+    let theirs = ServerTls { certificate, key, authority: authority_file };
+    (
+        theirs,
+        EtcdTls { ca: authority.into_bytes(), identity: Some((ours.into_bytes(), our_key.into_bytes())) },
+    )
 }

@@ -1,6 +1,7 @@
 //! Starts the built binary on a free port, and stops it.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
 
+#[path = "../../../gc-store/tests/support/etcd.rs"]
 pub mod etcd;
 
 use std::ffi::OsString;

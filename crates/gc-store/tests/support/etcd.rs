@@ -1,23 +1,41 @@
-//! A real etcd for a test: Debian's, on loopback, in a temporary directory.
+//! A real etcd for a test or a benchmark: Debian's, on loopback, in a temporary directory. Shared by path.
 
 use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long etcd may take to listen after its start.
-const START: Duration = Duration::from_secs(20);
+use tempfile::TempDir;
+
+/// How long etcd may take to listen, and to answer, after its start.
+pub const START: Duration = Duration::from_secs(20);
+
+/// The files of a server that speaks TLS.
+#[derive(Debug)]
+pub struct ServerTls {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    pub authority: PathBuf,
+}
 
 /// A running etcd, killed when dropped.
+#[derive(Debug)]
 pub struct EtcdServer {
     child: Child,
-    folder: tempfile::TempDir,
+    folder: TempDir,
     client_port: u16,
     peer_port: u16,
+    tls: Option<ServerTls>,
 }
 
 impl EtcdServer {
     /// Starts one; without etcd on this machine the test is skipped, which CI does not allow.
     pub fn start() -> Option<Self> {
+        Self::start_with(|_| None)
+    }
+
+    /// Starts one with the files that are made in its folder.
+    pub fn start_with(tls: impl FnOnce(&Path) -> Option<ServerTls>) -> Option<Self> {
         if let Err(error) = Command::new("etcd").arg("--version").output() {
             let message = format!("etcd cannot be run ({error}); install Debian's etcd-server");
             assert!(std::env::var("CI").as_deref() != Ok("true"), "{message}");
@@ -25,16 +43,21 @@ impl EtcdServer {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
+        let tls = tls(folder.path());
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let (client_port, peer_port) = (free(), free());
-        let child = spawn(folder.path(), client_port, peer_port);
-        let server = Self { child, folder, client_port, peer_port };
+        let child = spawn(folder.path(), client_port, peer_port, tls.as_ref());
+        let server = Self { child, folder, client_port, peer_port, tls };
         server.wait();
         Some(server)
     }
 
     pub fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.client_port)
+        endpoint(self.client_port, self.tls.as_ref())
+    }
+
+    pub fn speaks_tls(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// As if its machine had lost power.
@@ -43,11 +66,13 @@ impl EtcdServer {
         self.child.wait().unwrap();
     }
 
+    /// The same server, again.
     pub fn restart(&mut self) {
-        self.child = spawn(self.folder.path(), self.client_port, self.peer_port);
+        self.child = spawn(self.folder.path(), self.client_port, self.peer_port, self.tls.as_ref());
         self.wait();
     }
 
+    /// Whether it listens is known when it does; there is nothing to be woken by.
     fn wait(&self) {
         let deadline = Instant::now() + START;
         while TcpStream::connect(("127.0.0.1", self.client_port)).is_err() {
@@ -64,9 +89,14 @@ impl Drop for EtcdServer {
     }
 }
 
-fn spawn(folder: &std::path::Path, client_port: u16, peer_port: u16) -> Child {
-    let (client, peer) = (format!("http://127.0.0.1:{client_port}"), format!("http://127.0.0.1:{peer_port}"));
-    Command::new("etcd")
+fn endpoint(port: u16, tls: Option<&ServerTls>) -> String {
+    format!("{}://127.0.0.1:{port}", if tls.is_some() { "https" } else { "http" })
+}
+
+fn spawn(folder: &Path, client_port: u16, peer_port: u16, tls: Option<&ServerTls>) -> Child {
+    let (client, peer) = (endpoint(client_port, tls), endpoint(peer_port, None));
+    let mut command = Command::new("etcd");
+    command
         .arg("--data-dir")
         .arg(folder.join("data"))
         .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
@@ -74,7 +104,10 @@ fn spawn(folder: &std::path::Path, client_port: u16, peer_port: u16) -> Child {
         .args(["--initial-cluster", &format!("default={peer}")])
         .args(["--log-level", "error", "--heartbeat-interval", "50", "--election-timeout", "250"])
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
+        .stderr(Stdio::null());
+    if let Some(tls) = tls {
+        command.arg("--client-cert-auth").arg("--cert-file").arg(&tls.certificate);
+        command.arg("--key-file").arg(&tls.key).arg("--trusted-ca-file").arg(&tls.authority);
+    }
+    command.spawn().unwrap()
 }
