@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gc_types::{Evidence, HeldBy, Reason, ResourceVersion, Timestamp};
+use gc_types::{Evidence, HeldBy, Reason, ResourceVersion, Timestamp, Verdict};
 use tokio::sync::watch;
 
 /// A window is counted in so many slots; it slides by one of them.
@@ -95,6 +95,57 @@ struct Counted {
     tripped: Option<Trip>,
 }
 
+/// API groups of Kubernetes itself, beside the core group. No definition can take one of them.
+const BUILT_IN_GROUPS: [&str; 23] = [
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "apps",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "extensions",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+
+/// What is known of the definitions of custom resources that keep their objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Definitions {
+    /// Nobody looks at them.
+    #[default]
+    NotFollowed,
+    /// They have not been listed yet: any custom resource may be kept.
+    Unknown,
+    /// These resources (`resource.group`) are kept.
+    Kept(BTreeSet<Arc<str>>),
+}
+
+impl Definitions {
+    fn keep(&self, resource: &str) -> bool {
+        match self {
+            Self::NotFollowed => false,
+            Self::Unknown => {
+                resource.split_once('.').is_some_and(|(_, group)| !BUILT_IN_GROUPS.contains(&group))
+            }
+            Self::Kept(kept) => kept.contains(resource),
+        }
+    }
+}
+
 /// Counts deletions and decides. See the module.
 #[derive(Clone, Debug)]
 pub struct Breaker {
@@ -102,6 +153,7 @@ pub struct Breaker {
     resources: BTreeMap<Arc<str>, Counted>,
     /// Resources of which nothing is ever deleted.
     kept: BTreeSet<Arc<str>>,
+    definitions: Definitions,
     trips: u64,
 }
 
@@ -109,7 +161,8 @@ impl Breaker {
     /// Nothing is counted yet.
     #[must_use]
     pub fn new(options: BreakerOptions) -> Self {
-        Self { options, resources: BTreeMap::new(), kept: BTreeSet::new(), trips: 0 }
+        let (resources, kept) = (BTreeMap::new(), BTreeSet::new());
+        Self { options, resources, kept, definitions: Definitions::default(), trips: 0 }
     }
 
     /// Asks for one deletion of a resource of which `objects` are known. `inferred`: see [`is_inferred`].
@@ -120,7 +173,7 @@ impl Breaker {
         objects: usize,
         now: Timestamp,
     ) -> Admission {
-        if self.kept.contains(resource) {
+        if self.keeps(resource) {
             return Admission::Held(HeldBy::Configuration);
         }
         if !self.resources.contains_key(resource) && self.resources.len() >= COUNTED_RESOURCES {
@@ -143,6 +196,20 @@ impl Breaker {
             slot.inferred += u64::from(inferred);
         }
         Admission::Admitted
+    }
+
+    fn keeps(&self, resource: &str) -> bool {
+        self.kept.contains(resource) || self.definitions.keep(resource)
+    }
+
+    /// What holds deletions of a resource now, if anything does. Nothing is counted.
+    #[must_use]
+    pub fn holds(&self, resource: &str) -> Option<HeldBy> {
+        if self.keeps(resource) {
+            return Some(HeldBy::Configuration);
+        }
+        let counted = self.resources.get(resource)?;
+        counted.tripped.as_ref().map(|_| HeldBy::Breaker)
     }
 
     /// A deletion that was admitted came to nothing.
@@ -184,23 +251,25 @@ impl Breaker {
         self.kept = kept;
     }
 
+    /// Sets what definitions of custom resources say.
+    pub fn follow(&mut self, definitions: Definitions) {
+        self.definitions = definitions;
+    }
+
     /// The resources that are stopped, by name.
     #[must_use]
     pub fn tripped(&self) -> Vec<Trip> {
         self.resources.values().filter_map(|counted| counted.tripped.clone()).collect()
     }
 
-    /// The resources of which nothing is ever deleted.
+    /// The resources of which nothing is ever deleted, by the configuration or by their definitions.
     #[must_use]
-    pub fn kept(&self) -> &BTreeSet<Arc<str>> {
-        &self.kept
-    }
-
-    /// The resources of which nothing goes now, whatever the reason.
-    #[must_use]
-    pub fn stopped(&self) -> BTreeSet<Arc<str>> {
-        let tripped = self.resources.iter().filter(|(_, counted)| counted.tripped.is_some());
-        tripped.map(|(resource, _)| Arc::clone(resource)).chain(self.kept.iter().cloned()).collect()
+    pub fn kept(&self) -> BTreeSet<Arc<str>> {
+        let mut kept = self.kept.clone();
+        if let Definitions::Kept(by_definition) = &self.definitions {
+            kept.extend(by_definition.iter().cloned());
+        }
+        kept
     }
 
     /// How often it has tripped.
@@ -249,14 +318,16 @@ impl Counted {
 }
 
 /// Whether a deletion rests on owners that were only found missing, by reads and lists: none of them was seen to be
-/// removed, to wait or to orphan.
+/// removed, to wait or to orphan. Verdicts that owners have no part in rest on the object itself.
 #[must_use]
 pub fn is_inferred(reason: &Reason) -> bool {
-    !reason.evidence.iter().any(|fact| match fact {
-        Evidence::RemovalSeen { resource_version, .. } => *resource_version != ResourceVersion::UNKNOWN,
-        Evidence::Waiting { .. } | Evidence::Orphaning { .. } => true,
-        _ => false,
-    })
+    let by_owners = !matches!(reason.verdict, Verdict::Retention(_));
+    by_owners
+        && !reason.evidence.iter().any(|fact| match fact {
+            Evidence::RemovalSeen { resource_version, .. } => *resource_version != ResourceVersion::UNKNOWN,
+            Evidence::Waiting { .. } | Evidence::Orphaning { .. } => true,
+            _ => false,
+        })
 }
 
 /// A breaker that the collector asks and others show and reset. Clones share it.

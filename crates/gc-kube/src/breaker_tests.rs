@@ -126,7 +126,7 @@ fn kept_resources_are_never_deleted_and_new_limits_count_at_once() {
     let mut breaker = Breaker::new(options(Some(5), None, 0));
     breaker.keep(BTreeSet::from([pods()]));
     assert_eq!(breaker.admit(&pods(), false, 9, Timestamp(0)), Admission::Held(HeldBy::Configuration));
-    assert_eq!((breaker.tripped(), breaker.stopped()), (vec![], BTreeSet::from([pods()])));
+    assert_eq!((breaker.tripped(), breaker.kept()), (vec![], BTreeSet::from([pods()])));
     breaker.keep(BTreeSet::new());
     assert_eq!(admitted(&mut breaker, 2, false, 9, 0), 2);
     breaker.set_options(options(Some(3), None, 0));
@@ -153,9 +153,30 @@ fn an_owner_that_was_seen_to_go_makes_a_cascade() {
             false,
         ),
     ] {
-        let reason = Reason { verdict: Verdict::OwnersAbsent, owners: vec![], evidence };
+        let mut reason = Reason { verdict: Verdict::OwnersAbsent, owners: vec![], evidence };
         assert_eq!(is_inferred(&reason), inferred, "{reason}");
+        reason.verdict = Verdict::Retention("the object has expired");
+        assert!(!is_inferred(&reason), "{reason}");
     }
+}
+
+#[test]
+fn definitions_keep_their_objects_and_hold_custom_ones_until_they_are_known() {
+    let mut breaker = Breaker::new(BreakerOptions::default());
+    let mut held = |definitions: Definitions| -> Vec<&str> {
+        breaker.follow(definitions);
+        let all =
+            ["pods", "jobs.batch", "leases.coordination.k8s.io", "widgets.example.com", "snapshots.x.k8s.io"];
+        let mut admitted = |resource: &&str| {
+            breaker.admit(&(*resource).into(), false, 1, Timestamp(1)) == Admission::Admitted
+        };
+        all.into_iter().filter(|resource| !admitted(resource)).collect()
+    };
+    assert_eq!(held(Definitions::NotFollowed), [""; 0]);
+    assert_eq!(held(Definitions::Unknown), ["widgets.example.com", "snapshots.x.k8s.io"]);
+    let kept = BTreeSet::from(["widgets.example.com".into()]);
+    assert_eq!(held(Definitions::Kept(kept)), ["widgets.example.com"]);
+    assert_eq!(held(Definitions::Kept(BTreeSet::new())), [""; 0]);
 }
 
 proptest! {

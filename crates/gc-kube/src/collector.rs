@@ -3,24 +3,24 @@
 //! One task owns the engine. It takes events, asks for effects, and has requests sent by other tasks, as many
 //! at a time as the pacing allows; what becomes of them comes back as events. Nothing here decides anything.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use gc_retention::engine::Standing;
-use gc_retention::measures::Measurement;
 use gc_types::{Effect, Event, HeldBy, Outcome, Request, ResourceId, Timestamp};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::barrier::{self, Barriers, Place};
-use crate::breaker::{Admission, SharedBreaker, Trip, is_inferred};
+use crate::breaker::is_inferred;
 use crate::connection::ApiClient;
 use crate::notes::{EVENT_SOURCE, Notes};
+use crate::observer::Observer;
 use crate::pacing::{Pacer, PacingOptions, PacingState, Signal};
 use crate::requests::{Performed, Performer};
 use crate::resources::ResourceTable;
+use crate::restraints::{Deletion, Guard, Restraints, changed, deleted};
 use crate::status::StatusBoard;
 use crate::supervisor::Supervisor;
 use crate::watcher::WatchContext;
@@ -47,29 +47,6 @@ pub trait Engine: Send + 'static {
         None
     }
 }
-
-/// Is told what is decided and what becomes of it: the journal, the metrics, the demonstration. Called on the
-/// collector's own task, so it must not block.
-pub trait Observer: Send + Sync + 'static {
-    /// The engine is about to be told this.
-    fn told(&self, _event: &Event) {}
-    /// An effect is wanted.
-    fn decided(&self, _effect: &Effect) {}
-    /// An effect has an outcome, after so many requests and so long.
-    fn finished(&self, _effect: &Effect, _outcome: &Outcome, _round_trips: u32, _took: Duration) {}
-    /// The breaker has stopped the collection of a resource.
-    fn tripped(&self, _trip: &Trip) {}
-    /// A retention collector has measured something.
-    fn measured(&self, _measurement: &Measurement) {}
-    /// How a retention collector stands; told about once a second.
-    fn standing(&self, _standing: &Standing) {}
-}
-
-/// Observes nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoObserver;
-
-impl Observer for NoObserver {}
 
 /// Settings of a collector.
 #[derive(Clone, Debug)]
@@ -104,10 +81,8 @@ pub struct Collector {
     table: ResourceTable,
     board: StatusBoard,
     pacing: watch::Sender<PacingState>,
-    held: watch::Receiver<bool>,
     holding: watch::Receiver<Option<HeldBy>>,
-    breaker: Option<SharedBreaker>,
-    bounds: Option<watch::Receiver<PacingOptions>>,
+    restraints: Restraints,
 }
 
 impl Collector {
@@ -117,8 +92,7 @@ impl Collector {
         let pacing = watch::Sender::new(Pacer::new(options.pacing).state());
         let (table, board) = (ResourceTable::default(), StatusBoard::default());
         let holding = watch::channel(options.dry_run.then_some(HeldBy::DryRun)).1;
-        let held = watch::channel(false).1;
-        Self { client, options, table, board, pacing, held, holding, breaker: None, bounds: None }
+        Self { client, options, table, board, pacing, holding, restraints: Restraints::default() }
     }
 
     /// Reads for real and holds every write while `holding` says for what; when it says `None` again, what was held
@@ -129,24 +103,10 @@ impl Collector {
         self
     }
 
-    /// Follows changes of the bounds of the pacing.
+    /// Obeys these. While it is held, it takes in everything and does nothing: a standby with a warm graph.
     #[must_use]
-    pub fn paced_by(mut self, bounds: watch::Receiver<PacingOptions>) -> Self {
-        self.bounds = Some(bounds);
-        self
-    }
-
-    /// Asks this breaker before each deletion.
-    #[must_use]
-    pub fn guarded_by(mut self, breaker: SharedBreaker) -> Self {
-        self.breaker = Some(breaker);
-        self
-    }
-
-    /// Takes in everything and does nothing while `held` says true: a standby with a warm graph.
-    #[must_use]
-    pub fn held_while(mut self, held: watch::Receiver<bool>) -> Self {
-        self.held = held;
+    pub fn restrained_by(mut self, restraints: Restraints) -> Self {
+        self.restraints = restraints;
         self
     }
 
@@ -171,7 +131,7 @@ impl Collector {
     /// Runs until `shutdown` is ready; then sends nothing further, gives what is in flight
     /// [`SHUTDOWN_GRACE`], and hands the engine back.
     pub async fn run<E: Engine>(
-        self,
+        mut self,
         engine: E,
         observer: Arc<dyn Observer>,
         shutdown: impl Future<Output = ()>,
@@ -199,12 +159,9 @@ impl Collector {
             table: self.table,
             pacer: Pacer::new(self.options.pacing),
             pacing: self.pacing,
-            held: self.held,
             holding: self.holding,
-            stopped: self.breaker.as_ref().map_or_else(BTreeSet::new, |breaker| breaker.lock().stopped()),
-            breaker_changes: self.breaker.as_ref().map(SharedBreaker::changes),
-            breaker: self.breaker,
-            bounds: self.bounds,
+            guard: Guard::new(self.restraints.breaker.take()),
+            restraints: self.restraints,
             notes,
             rediscover,
             pending: VecDeque::new(),
@@ -245,16 +202,6 @@ impl Clock {
     }
 }
 
-/// Ready when there is something that changes, and it has.
-async fn changed<T>(changes: &mut Option<watch::Receiver<T>>) {
-    if let Some(changes) = changes
-        && changes.changed().await.is_ok()
-    {
-        return;
-    }
-    std::future::pending::<()>().await;
-}
-
 /// An effect whose outcome is awaited.
 struct Flying {
     effect: Effect,
@@ -269,13 +216,9 @@ struct Driver<E> {
     table: ResourceTable,
     pacer: Pacer,
     pacing: watch::Sender<PacingState>,
-    held: watch::Receiver<bool>,
     holding: watch::Receiver<Option<HeldBy>>,
-    breaker: Option<SharedBreaker>,
-    breaker_changes: Option<watch::Receiver<u64>>,
-    bounds: Option<watch::Receiver<PacingOptions>>,
-    /// The resources that the breaker stops, as last heard.
-    stopped: BTreeSet<Arc<str>>,
+    restraints: Restraints,
+    guard: Guard,
     notes: Notes,
     rediscover: Arc<Notify>,
     /// Effects that wait for a place. The engine bounds how many it has in flight.
@@ -305,10 +248,10 @@ impl<E: Engine> Driver<E> {
             tokio::select! {
                 biased;
                 () = &mut shutdown => return,
-                Ok(()) = self.held.changed() => self.tick(),
+                Ok(()) = self.restraints.held.changed() => self.tick(),
                 Ok(()) = self.holding.changed() => self.release_writes(),
-                () = changed(&mut self.breaker_changes) => self.release_resumed(),
-                () = changed(&mut self.bounds) => self.take_bounds(),
+                () = self.guard.changed() => self.release_resumed(),
+                () = changed(&mut self.restraints.bounds) => self.take_bounds(),
                 Some(done) = self.requests.join_next_with_id() => self.take_done(done),
                 Some(batch) = listed.recv() => self.take_found(batch),
                 Some(done) = self.lists.join_next() => {
@@ -342,7 +285,7 @@ impl<E: Engine> Driver<E> {
     }
 
     fn take_bounds(&mut self) {
-        if let Some(bounds) = &self.bounds {
+        if let Some(bounds) = &self.restraints.bounds {
             self.pacer.set_options(*bounds.borrow());
             self.pacing.send_replace(self.pacer.state());
         }
@@ -351,10 +294,7 @@ impl<E: Engine> Driver<E> {
     /// What was held of resources that may go on is decided anew.
     fn release_resumed(&mut self) {
         self.tick();
-        let Some(breaker) = &self.breaker else { return };
-        let stopped = breaker.lock().stopped();
-        let resumed: BTreeSet<Arc<str>> = self.stopped.difference(&stopped).cloned().collect();
-        self.stopped = stopped;
+        let resumed = self.guard.resumed();
         for route in self.table.all().into_iter().filter(|route| resumed.contains(&route.name)) {
             self.engine.handle(Event::Released(Some(route.info.id)));
         }
@@ -417,13 +357,8 @@ impl<E: Engine> Driver<E> {
         if performed.outcome == Outcome::NotServed {
             self.rediscover.notify_one();
         }
-        if let (Request::Delete { key, .. }, Some(breaker)) = (&effect.request, &self.breaker)
-            && !matches!(performed.outcome, Outcome::Applied(_))
-            && let Some(route) = self.table.get(key.resource)
-        {
-            // Of unknown fate or not: what was deleted after all is not asked for again, and what was not is counted
-            // when it is.
-            breaker.lock().refund(&route.name, is_inferred(&effect.reason));
+        if let Some(route) = deleted(&effect).and_then(|key| self.table.get(key.resource)) {
+            self.guard.finished(&route.name, is_inferred(&effect.reason), &performed.outcome);
         }
         self.observer.finished(&effect, &performed.outcome, performed.round_trips, took);
         self.engine.handle(Event::Done(effect.id, performed.outcome));
@@ -449,7 +384,7 @@ impl<E: Engine> Driver<E> {
 
     /// Asks for effects and sends what may go. Answers until when nothing may go, if the pacing says so.
     fn act(&mut self) -> Option<std::time::Instant> {
-        if *self.held.borrow() {
+        if self.restraints.is_held() {
             return None;
         }
         while let Some(effect) = self.engine.poll_effect() {
@@ -498,23 +433,11 @@ impl<E: Engine> Driver<E> {
 
     /// Asks the breaker for a deletion; answers what holds it, if anything does.
     fn stopped_by_breaker(&mut self, effect: &Effect) -> Option<HeldBy> {
-        let Request::Delete { key, .. } = &effect.request else { return None };
-        let breaker = self.breaker.as_ref()?;
+        let key = deleted(effect)?;
         let route = self.table.get(key.resource)?;
-        // Without a count there is no share.
         let objects = self.engine.objects_of(key.resource).unwrap_or(usize::MAX);
-        let admission = breaker.lock().admit(&route.name, is_inferred(&effect.reason), objects, self.now);
-        match admission {
-            Admission::Admitted => None,
-            Admission::Held(by) => Some(by),
-            Admission::Tripped(trip) => {
-                tracing::error!(resource = %trip.resource, "{trip}; `kubegc resume` continues");
-                self.stopped.insert(Arc::clone(&trip.resource));
-                breaker.change(|_| ());
-                self.observer.tripped(&trip);
-                Some(HeldBy::Breaker)
-            }
-        }
+        let deletion = Deletion { resource: &route.name, inferred: is_inferred(&effect.reason), objects };
+        self.guard.admit(deletion, self.now, &*self.observer)
     }
 
     fn answer_at_once(&mut self, effect: &Effect, outcome: Outcome) {
@@ -539,7 +462,8 @@ impl<E: Engine> Driver<E> {
     fn next_wake(&self, paused_until: Option<std::time::Instant>) -> Instant {
         let now = Instant::now();
         let mut wake = now + LONGEST_SLEEP;
-        if let Some(at) = self.engine.next_wakeup() {
+        // While it is held, what is due stays due.
+        if let Some(at) = self.engine.next_wakeup().filter(|_| !self.restraints.is_held()) {
             let milliseconds = u64::try_from(at.0.saturating_sub(self.now.0)).unwrap_or_default();
             wake = wake.min(now + Duration::from_millis(milliseconds));
         }

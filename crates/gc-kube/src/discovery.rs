@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use gc_types::Scope;
+use gc_types::{Gvr, ResourceId, ResourceInfo, Scope};
 use http::header::ACCEPT;
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
@@ -91,6 +91,24 @@ impl ServedResource {
     #[must_use]
     pub fn is_collectable(&self) -> bool {
         ["list", "watch", "delete"].iter().all(|verb| self.verbs.contains(*verb))
+    }
+
+    /// What engines are told of it, under a number of theirs.
+    #[must_use]
+    pub fn info(&self, id: ResourceId, watched: bool) -> ResourceInfo {
+        ResourceInfo {
+            id,
+            gvr: Gvr {
+                group: Arc::clone(&self.group),
+                version: Arc::clone(&self.version),
+                resource: Arc::clone(&self.resource),
+            },
+            kind: Arc::clone(&self.kind),
+            scope: self.scope,
+            served_api_versions: self.served_api_versions.clone(),
+            watched,
+            comparable_versions: self.comparable_versions,
+        }
     }
 }
 

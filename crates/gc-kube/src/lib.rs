@@ -17,13 +17,17 @@ mod barrier;
 pub mod breaker;
 mod collector;
 pub mod connection;
+mod definitions;
 pub mod discovery;
 mod facts;
 pub mod notes;
+mod observer;
 pub mod pacing;
 mod policies;
+mod raw;
 pub mod requests;
 mod resources;
+mod restraints;
 mod retention;
 mod status;
 mod supervisor;
@@ -31,12 +35,13 @@ mod watcher;
 pub mod wire;
 
 pub use barrier::{BARRIER_LISTS, BARRIER_PATIENCE};
-pub use collector::{
-    Collector, CollectorOptions, Engine, NoObserver, Observer, QUEUED_BATCHES, SHUTDOWN_GRACE,
-};
+pub use collector::{Collector, CollectorOptions, Engine, QUEUED_BATCHES, SHUTDOWN_GRACE};
 pub use connection::ApiClient;
+pub use definitions::{KEEP_OBJECTS, follow_definitions};
+pub use observer::{NoObserver, Observer, Observers};
 pub use policies::PolicyCollector;
 pub use resources::{ResourceTable, Route, push_segment};
+pub use restraints::Restraints;
 pub use retention::{
     Clock, NothingOutside, Outside, OutsideAnswer, RetentionCollector, retention_table, system_clock,
 };

@@ -4,14 +4,15 @@
 //! Policies about one kind share a watch. A change of the set of policies that share it begins it anew; until its
 //! list is complete, none of them deletes anything.
 
+mod readers;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use gc_retention::objects::FactsError;
 use gc_retention::policies::engine::PolicyEngine;
-use gc_retention::policies::{GROUP, KIND, Look, Policy, RESOURCE, VERSION};
+use gc_retention::policies::{GROUP, KIND, Look, RESOURCE, VERSION};
 use gc_types::{Effect, Gvr, HeldBy, Outcome, ResourceId, ResourceInfo, Scope, Timestamp};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
@@ -21,14 +22,17 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::collector::{Observer, QUEUED_BATCHES, SHUTDOWN_GRACE};
+use crate::collector::{QUEUED_BATCHES, SHUTDOWN_GRACE};
 use crate::connection::ApiClient;
 use crate::discovery::{Discovered, DiscoveryError, discover};
-use crate::facts::{Accept, FactsWatchError, FactsWatcher, METADATA, NewsLine, NewsPage, Reader, WHOLE};
+use crate::facts::{FactsWatcher, METADATA, WHOLE};
+use crate::observer::Observer;
 use crate::pacing::{Pacer, PacingOptions, Signal};
 use crate::requests::{Performed, Performer};
 use crate::resources::{ResourceTable, Route};
+use crate::restraints::{Deletion, Guard, Restraints, changed, deleted};
 use crate::supervisor::DISCOVERY_PERIOD;
+use readers::{ObjectReader, PolicyReader};
 
 /// A status is written at most so often.
 pub(crate) const STATUS_PAUSE: Duration = Duration::from_secs(1);
@@ -73,6 +77,8 @@ pub struct PolicyCollector {
     client: ApiClient,
     pacing: PacingOptions,
     dry_run: bool,
+    table: ResourceTable,
+    restraints: Restraints,
 }
 
 /// A policy at work.
@@ -109,6 +115,8 @@ struct Driver {
     observer: Arc<dyn Observer>,
     performer: Performer,
     table: ResourceTable,
+    restraints: Restraints,
+    guard: Guard,
     pacer: Pacer,
     dry_run: bool,
     sink: mpsc::Sender<Vec<News>>,
@@ -135,21 +143,34 @@ impl PolicyCollector {
     /// Nothing is sent before [`PolicyCollector::run`]; with `dry_run` nothing is changed at all.
     #[must_use]
     pub fn new(client: ApiClient, pacing: PacingOptions, dry_run: bool) -> Self {
-        Self { client, pacing, dry_run }
+        Self { client, pacing, dry_run, table: ResourceTable::default(), restraints: Restraints::default() }
+    }
+
+    /// Obeys these.
+    #[must_use]
+    pub fn restrained_by(self, restraints: Restraints) -> Self {
+        Self { restraints, ..self }
+    }
+
+    /// The resources that policies are about, by which its effects name them.
+    #[must_use]
+    pub fn table(&self) -> ResourceTable {
+        self.table.clone()
     }
 
     /// Runs until `shutdown` is ready; then sends nothing further, and gives what is in flight [`SHUTDOWN_GRACE`].
-    pub async fn run(self, observer: Arc<dyn Observer>, shutdown: impl Future<Output = ()>) {
+    pub async fn run(mut self, observer: Arc<dyn Observer>, shutdown: impl Future<Output = ()>) {
         let (sink, news) = mpsc::channel(QUEUED_BATCHES);
-        let table = ResourceTable::default();
         let mut tasks = JoinSet::new();
         let reader = Arc::new(PolicyReader { route: policy_route() });
         tasks.spawn(FactsWatcher::new(self.client.clone(), reader, sink.clone()).run());
         let mut driver = Driver {
-            performer: Performer::new(self.client.clone(), table.clone()),
+            performer: Performer::new(self.client.clone(), self.table.clone()),
             client: self.client,
             observer,
-            table,
+            table: self.table,
+            guard: Guard::new(self.restraints.breaker.take()),
+            restraints: self.restraints,
             pacer: Pacer::new(self.pacing),
             dry_run: self.dry_run,
             sink,
@@ -202,6 +223,9 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = &mut shutdown => return,
+                Ok(()) = self.restraints.held.changed() => self.tick(),
+                () = self.guard.changed() => self.tick(),
+                () = changed(&mut self.restraints.bounds) => self.take_bounds(),
                 Some(done) = self.requests.join_next_with_id() => self.take_done(done),
                 Some(Ok(written)) = self.statuses.join_next() => self.take_written(written),
                 Some(Ok(discovered)) = self.discoveries.join_next() => self.take_discovered(discovered),
@@ -415,13 +439,35 @@ impl Driver {
         }
     }
 
+    fn take_bounds(&mut self) {
+        if let Some(bounds) = &self.restraints.bounds {
+            self.pacer.set_options(*bounds.borrow());
+        }
+    }
+
     /// Asks for effects and sends what may go. Answers until when nothing may go, if the pacing says so.
     fn act(&mut self) -> Option<std::time::Instant> {
+        if self.restraints.is_held() {
+            return None;
+        }
         for (name, active) in &mut self.policies {
-            while let Some(effect) = active.engine.poll_effect() {
+            // A run rests where its resource is stopped, and goes on from there.
+            while !rests(active, &self.table, &self.guard)
+                && let Some(effect) = active.engine.poll_effect()
+            {
                 self.observer.decided(&effect);
-                if self.dry_run {
-                    let outcome = Outcome::Held(HeldBy::DryRun);
+                let route = deleted(&effect).and_then(|key| self.table.get(key.resource));
+                let held = match route {
+                    _ if self.dry_run => Some(HeldBy::DryRun),
+                    Some(route) => {
+                        let deletion =
+                            Deletion { resource: &route.name, inferred: false, objects: usize::MAX };
+                        self.guard.admit(deletion, self.now, &*self.observer)
+                    }
+                    None => None,
+                };
+                if let Some(by) = held {
+                    let outcome = Outcome::Held(by);
                     self.observer.finished(&effect, &outcome, 0, Duration::ZERO);
                     active.engine.finish(effect.id, &outcome);
                 } else {
@@ -432,6 +478,9 @@ impl Driver {
         while let Some((policy, epoch, effect)) = self.pending.pop_front() {
             // It has been changed or taken back meanwhile: what it wanted before does not count.
             if self.policies.get(&policy).is_none_or(|active| active.epoch != epoch) {
+                if let Some(route) = deleted(&effect).and_then(|key| self.table.get(key.resource)) {
+                    self.guard.refund(&route.name, false);
+                }
                 continue;
             }
             let now = std::time::Instant::now();
@@ -460,6 +509,9 @@ impl Driver {
         let took = now.saturating_duration_since(begun);
         let Performed { outcome, signal, round_trips } = performed;
         self.pacer.finish(now.checked_sub(took / round_trips.max(1)).unwrap_or(begun), now, signal);
+        if let Some(route) = deleted(&effect).and_then(|key| self.table.get(key.resource)) {
+            self.guard.finished(&route.name, false, &outcome);
+        }
         self.observer.finished(&effect, &outcome, round_trips, took);
         if let Some(active) = self.policies.get_mut(&policy).filter(|active| active.epoch == epoch) {
             active.engine.finish(effect.id, &outcome);
@@ -470,7 +522,7 @@ impl Driver {
     /// Writes what the status of each policy should say, where it does not, and not too often.
     fn write_statuses(&mut self) {
         let now = Instant::now();
-        if self.dry_run || !self.synced {
+        if self.dry_run || !self.synced || self.restraints.is_held() {
             return;
         }
         for (name, active) in &mut self.policies {
@@ -516,8 +568,10 @@ impl Driver {
     fn next_wake(&self, paused_until: Option<std::time::Instant>) -> Instant {
         let now = Instant::now();
         let mut wake = now + LONGEST_SLEEP;
-        for active in self.policies.values() {
-            if let Some(at) = active.engine.next_wakeup() {
+        let is_held = self.restraints.is_held();
+        for active in self.policies.values().filter(|_| !is_held) {
+            let rests = rests(active, &self.table, &self.guard);
+            if let Some(at) = active.engine.next_wakeup().filter(|_| !rests) {
                 let milliseconds = u64::try_from(at.0.saturating_sub(self.now.0)).unwrap_or_default();
                 wake = wake.min(now + Duration::from_millis(milliseconds.max(1)));
             }
@@ -542,6 +596,11 @@ impl Driver {
         }
         self.requests.abort_all();
     }
+}
+
+/// Whether nothing of what a policy is about is deleted now: the breaker, or the configuration, says so.
+fn rests(active: &Active, table: &ResourceTable, guard: &Guard) -> bool {
+    table.get(active.engine.resource()).is_some_and(|route| guard.holds(&route.name).is_some())
 }
 
 /// The resource of a kind, in the version that a policy names.
@@ -609,164 +668,6 @@ async fn write_status(client: &ApiClient, name: &str, body: &Value) -> Option<Va
             tracing::warn!(policy = name, %error, "no status written");
             None
         }
-    }
-}
-
-/// Reads the policies themselves.
-struct PolicyReader {
-    route: Route,
-}
-
-/// A page of a list, and a line of a watch, as they are.
-struct RawPage {
-    resource_version: String,
-    continue_token: String,
-    items: Vec<Value>,
-}
-
-fn raw_page(json: &[u8]) -> Result<RawPage, FactsError> {
-    let mut page: Value = serde_json::from_slice(json)?;
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let items = match page["items"].take() {
-        Value::Array(items) => items,
-        _ => Vec::new(),
-    };
-    let metadata = &page["metadata"];
-    Ok(RawPage {
-        resource_version: text(&metadata["resourceVersion"]),
-        continue_token: text(&metadata["continue"]),
-        items,
-    })
-}
-
-/// What a line of a watch says of an object: whether it is there, and the object.
-fn raw_line(json: &[u8]) -> Result<(NewsLine<(bool, Value)>, String), FactsError> {
-    let mut line: Value = serde_json::from_slice(json)?;
-    let object = line["object"].take();
-    let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-    Ok(match line["type"].as_str().unwrap_or_default() {
-        "ADDED" | "MODIFIED" => (NewsLine::Told((true, object)), version),
-        "DELETED" => (NewsLine::Told((false, object)), version),
-        "ERROR" => {
-            let code = object["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or_default();
-            let message = object["message"].as_str().unwrap_or_default().to_owned();
-            (NewsLine::Error { code, message }, String::new())
-        }
-        "BOOKMARK" => (NewsLine::Nothing, version),
-        _ => (NewsLine::Nothing, String::new()),
-    })
-}
-
-fn told<N>(line: NewsLine<(bool, Value)>, tell: impl FnOnce(bool, Value) -> N) -> NewsLine<N> {
-    match line {
-        NewsLine::Told((present, object)) => NewsLine::Told(tell(present, object)),
-        NewsLine::Error { code, message } => NewsLine::Error { code, message },
-        NewsLine::Nothing => NewsLine::Nothing,
-    }
-}
-
-impl Reader for PolicyReader {
-    type News = News;
-
-    fn route(&self) -> &Route {
-        &self.route
-    }
-
-    fn accept(&self) -> Accept {
-        WHOLE
-    }
-
-    fn started(&self) -> News {
-        News::PoliciesStarted
-    }
-
-    fn synced(&self) -> News {
-        News::PoliciesSynced
-    }
-
-    fn page(&self, json: &[u8]) -> Result<NewsPage<News>, FactsError> {
-        let RawPage { resource_version, continue_token, items } = raw_page(json)?;
-        Ok(NewsPage {
-            resource_version,
-            continue_token,
-            items: items.into_iter().map(News::Policy).collect(),
-        })
-    }
-
-    fn line(&self, json: &[u8]) -> Result<(NewsLine<News>, String), FactsError> {
-        let (line, version) = raw_line(json)?;
-        let line = told(line, |present, object| {
-            if present {
-                return News::Policy(object);
-            }
-            News::PolicyGone(object["metadata"]["name"].as_str().unwrap_or_default().to_owned())
-        });
-        Ok((line, version))
-    }
-}
-
-/// Reads the objects that some policies are about; of an object, only what they make of it is handed on.
-struct ObjectReader {
-    watch: u64,
-    route: Route,
-    accept: Accept,
-    policies: Vec<Arc<Policy>>,
-}
-
-impl ObjectReader {
-    fn news(&self, told: Told) -> News {
-        News::Objects { watch: self.watch, told }
-    }
-
-    fn observed(&self, object: &Value) -> News {
-        let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
-        let looks = self.policies.iter().map(|policy| policy.look(object)).collect();
-        self.news(Told::Observed { namespace: text("namespace"), name: text("name"), looks })
-    }
-}
-
-impl Reader for ObjectReader {
-    type News = News;
-
-    fn route(&self) -> &Route {
-        &self.route
-    }
-
-    fn accept(&self) -> Accept {
-        self.accept
-    }
-
-    fn started(&self) -> News {
-        self.news(Told::Started)
-    }
-
-    fn synced(&self) -> News {
-        self.news(Told::Synced)
-    }
-
-    fn failed(&self, why: &FactsWatchError) -> Option<News> {
-        Some(self.news(Told::Failed(format!("{} cannot be listed: {why}", self.route.display_name()))))
-    }
-
-    fn page(&self, json: &[u8]) -> Result<NewsPage<News>, FactsError> {
-        let RawPage { resource_version, continue_token, items } = raw_page(json)?;
-        Ok(NewsPage {
-            resource_version,
-            continue_token,
-            items: items.iter().map(|item| self.observed(item)).collect(),
-        })
-    }
-
-    fn line(&self, json: &[u8]) -> Result<(NewsLine<News>, String), FactsError> {
-        let (line, version) = raw_line(json)?;
-        let line = told(line, |present, object| {
-            if present {
-                return self.observed(&object);
-            }
-            let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
-            self.news(Told::Removed { namespace: text("namespace"), name: text("name") })
-        });
-        Ok((line, version))
     }
 }
 

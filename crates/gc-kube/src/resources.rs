@@ -97,7 +97,7 @@ impl ResourceTable {
     }
 
     /// Adds or replaces a route.
-    pub(crate) fn insert(&self, route: Arc<Route>) {
+    pub fn insert(&self, route: Arc<Route>) {
         self.routes.write().unwrap_or_else(PoisonError::into_inner).insert(route.info.id, route);
     }
 

@@ -12,13 +12,15 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::collector::{Observer, QUEUED_BATCHES, SHUTDOWN_GRACE};
+use crate::collector::{QUEUED_BATCHES, SHUTDOWN_GRACE};
 use crate::connection::ApiClient;
 use crate::facts::{FactsReader, FactsWatcher, list_live};
 use crate::notes::{EVENT_SOURCE, Notes};
+use crate::observer::Observer;
 use crate::pacing::{Pacer, PacingOptions, Signal};
 use crate::requests::{Performed, Performer};
 use crate::resources::{ResourceTable, Route};
+use crate::restraints::{Deletion, Guard, Restraints, changed, deleted, emptied};
 
 /// The collector is told the time at least so often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -91,6 +93,7 @@ pub struct RetentionCollector<C> {
     source: &'static str,
     clock: Clock,
     outside: Arc<dyn Outside>,
+    restraints: Restraints,
 }
 
 impl<C> std::fmt::Debug for RetentionCollector<C> {
@@ -122,8 +125,11 @@ struct Driver<C> {
     collecting: C,
     client: ApiClient,
     performer: Performer,
+    table: ResourceTable,
     observer: Arc<dyn Observer>,
     outside: Arc<dyn Outside>,
+    restraints: Restraints,
+    guard: Guard,
     notes: Notes,
     pacer: Pacer,
     dry_run: bool,
@@ -148,6 +154,7 @@ impl<C: Collecting> RetentionCollector<C> {
             source: EVENT_SOURCE,
             clock: system_clock(),
             outside: Arc::new(NothingOutside),
+            restraints: Restraints::default(),
         }
     }
 
@@ -169,9 +176,15 @@ impl<C: Collecting> RetentionCollector<C> {
         Self { outside, ..self }
     }
 
+    /// Obeys these.
+    #[must_use]
+    pub fn restrained_by(self, restraints: Restraints) -> Self {
+        Self { restraints, ..self }
+    }
+
     /// Runs until `shutdown` is ready; then sends nothing further, gives what is in flight [`SHUTDOWN_GRACE`],
     /// and answers what has been counted.
-    pub async fn run(self, observer: Arc<dyn Observer>, shutdown: impl Future<Output = ()>) -> Counts {
+    pub async fn run(mut self, observer: Arc<dyn Observer>, shutdown: impl Future<Output = ()>) -> Counts {
         let (sink, observations) = mpsc::channel(QUEUED_BATCHES);
         let mut watches = JoinSet::new();
         for kind in self.collecting.kinds() {
@@ -184,10 +197,13 @@ impl<C: Collecting> RetentionCollector<C> {
         watches.spawn(writer);
         let mut driver = Driver {
             collecting: self.collecting,
-            performer: Performer::new(self.client.clone(), table),
+            performer: Performer::new(self.client.clone(), table.clone()),
+            table,
             client: self.client,
             observer,
             outside: self.outside,
+            guard: Guard::new(self.restraints.breaker.take()),
+            restraints: self.restraints,
             notes,
             pacer: Pacer::new(self.pacing),
             dry_run: self.dry_run,
@@ -220,6 +236,9 @@ impl<C: Collecting> Driver<C> {
             tokio::select! {
                 biased;
                 () = &mut shutdown => return,
+                Ok(()) = self.restraints.held.changed() => self.tick(),
+                () = self.guard.changed() => self.release_resumed(),
+                () = changed(&mut self.restraints.bounds) => self.take_bounds(),
                 Some(done) = self.requests.join_next_with_id() => self.take_done(done),
                 batch = observations.recv() => {
                     let Some(batch) = batch else { return };
@@ -238,13 +257,43 @@ impl<C: Collecting> Driver<C> {
         self.collecting.tick(self.now);
     }
 
+    fn take_bounds(&mut self) {
+        if let Some(bounds) = &self.restraints.bounds {
+            self.pacer.set_options(*bounds.borrow());
+        }
+    }
+
+    /// What was held of resources that may go on is decided anew.
+    fn release_resumed(&mut self) {
+        self.tick();
+        let resumed = self.guard.resumed();
+        for route in self.table.all().into_iter().filter(|route| resumed.contains(&route.name)) {
+            self.collecting.release(Some(route.info.id));
+        }
+    }
+
+    /// What holds an effect back, if anything does.
+    fn holds(&mut self, effect: &Effect) -> Option<HeldBy> {
+        if self.dry_run && changes(&effect.request) {
+            return Some(HeldBy::DryRun);
+        }
+        if let Some(route) = emptied(effect).and_then(|key| self.table.get(key.resource)) {
+            return self.guard.admit_uncounted(&route.name);
+        }
+        let route = deleted(effect).and_then(|key| self.table.get(key.resource))?;
+        let deletion = Deletion { resource: &route.name, inferred: false, objects: usize::MAX };
+        self.guard.admit(deletion, self.now, &*self.observer)
+    }
+
     /// Asks for effects and sends what may go. Answers until when nothing may go, if the pacing says so.
     fn act(&mut self) -> Option<std::time::Instant> {
+        if self.restraints.is_held() {
+            return None;
+        }
         while let Some(effect) = self.collecting.poll_effect() {
             self.observer.decided(&effect);
-            if self.dry_run && changes(&effect.request) {
-                let outcome = Outcome::Held(HeldBy::DryRun);
-                self.observer.finished(&effect, &outcome, 0, Duration::ZERO);
+            if let Some(by) = self.holds(&effect) {
+                self.observer.finished(&effect, &Outcome::Held(by), 0, Duration::ZERO);
                 self.collecting.skip(effect.id);
                 continue;
             }
@@ -288,6 +337,9 @@ impl<C: Collecting> Driver<C> {
         for observation in done.found {
             self.collecting.observe(observation);
         }
+        if let Some(route) = deleted(&effect).and_then(|key| self.table.get(key.resource)) {
+            self.guard.finished(&route.name, false, &outcome);
+        }
         self.observer.finished(&effect, &outcome, round_trips, took);
         self.collecting.finish(effect.id, &outcome);
     }
@@ -307,7 +359,8 @@ impl<C: Collecting> Driver<C> {
     fn next_wake(&self, paused_until: Option<std::time::Instant>) -> Instant {
         let now = Instant::now();
         let mut wake = now + LONGEST_SLEEP;
-        if let Some(at) = self.collecting.next_wakeup() {
+        // While it is held, what is due stays due.
+        if let Some(at) = self.collecting.next_wakeup().filter(|_| !self.restraints.is_held()) {
             let milliseconds = u64::try_from(at.0.saturating_sub(self.now.0)).unwrap_or_default();
             wake = wake.min(now + Duration::from_millis(milliseconds));
         }

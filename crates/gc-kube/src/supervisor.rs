@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gc_types::{Event, Gvr, ResourceId, ResourceInfo};
+use gc_types::{Event, ResourceId, ResourceInfo};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -174,19 +174,7 @@ impl Supervisor {
             self.next_id += 1;
             ResourceId(self.next_id)
         };
-        let info = ResourceInfo {
-            id,
-            gvr: Gvr {
-                group: Arc::clone(&served.group),
-                version: Arc::clone(&served.version),
-                resource: Arc::clone(&served.resource),
-            },
-            kind: Arc::clone(&served.kind),
-            scope: served.scope,
-            served_api_versions: served.served_api_versions.clone(),
-            watched: served.is_collectable() && !is_ignored,
-            comparable_versions: served.comparable_versions,
-        };
+        let info = served.info(id, served.is_collectable() && !is_ignored);
         if known.is_some_and(|known| known.info == info) {
             return Ok(());
         }

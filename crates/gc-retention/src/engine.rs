@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gc_types::{
-    Change, Effect, EffectId, Evidence, ObjectKey, Outcome, OutsideCall, Reason, Request, ResourceVersion,
-    Timestamp, Uid, Verdict,
+    Change, Effect, EffectId, Evidence, ObjectKey, Outcome, OutsideCall, Reason, Request, ResourceId,
+    ResourceVersion, Timestamp, Uid, Verdict,
 };
 
 use crate::measures::{Measurement, Outbox};
@@ -131,8 +131,11 @@ pub trait Collecting: Send + 'static {
     fn next_wakeup(&self) -> Option<Timestamp>;
     /// What has been counted since the start.
     fn counts(&self) -> Counts;
-    /// An effect is not going to be performed, and is not to be asked for again before its object changes.
+    /// An effect is not going to be performed, and is not to be asked for again before its object changes or its
+    /// resource is released.
     fn skip(&mut self, id: EffectId);
+    /// What was skipped of a resource, or of all, is judged anew.
+    fn release(&mut self, resource: Option<ResourceId>);
     /// The next thing that was measured.
     fn take_measurement(&mut self) -> Option<Measurement>;
     /// How things stand.
@@ -187,6 +190,10 @@ impl<J: Judge + Send + 'static> Collecting for Engine<J> {
         Self::skip(self, id);
     }
 
+    fn release(&mut self, resource: Option<ResourceId>) {
+        Self::release(self, resource);
+    }
+
     fn take_measurement(&mut self) -> Option<Measurement> {
         self.judge.outbox()?.take_measurement()
     }
@@ -225,6 +232,8 @@ pub struct Engine<J> {
     failures: BTreeMap<ObjectKey, u32>,
     /// What was done last, until the watch shows it: not to be done again.
     done: BTreeMap<ObjectKey, Request>,
+    /// What was skipped, of that.
+    skipped: BTreeSet<ObjectKey>,
     /// What was decided on, while what is to be said about it is handed out.
     ready: Option<Effect>,
     /// What carries `kubegc.io/keep`: no judge deletes it.
@@ -247,6 +256,7 @@ impl<J: Judge> Engine<J> {
             busy: BTreeSet::new(),
             failures: BTreeMap::new(),
             done: BTreeMap::new(),
+            skipped: BTreeSet::new(),
             ready: None,
             kept: BTreeSet::new(),
             counts: Counts::default(),
@@ -277,6 +287,7 @@ impl<J: Judge> Engine<J> {
                 let resource = kind.resource();
                 // A list may tell of a server that was put back to an earlier state.
                 self.done.retain(|key, _| key.resource != resource);
+                self.skipped.retain(|key| key.resource != resource);
             }
             Observation::Observed(facts) => self.note_kept(facts),
             Observation::Removed(key) => self.forget(key),
@@ -312,6 +323,7 @@ impl<J: Judge> Engine<J> {
     pub(crate) fn forget(&mut self, key: &ObjectKey) {
         self.kept.remove(key);
         self.done.remove(key);
+        self.skipped.remove(key);
         self.failures.remove(key);
         if let Some(time) = self.when.remove(key) {
             self.due.remove(&(time, key.clone()));
@@ -360,12 +372,25 @@ impl<J: Judge> Engine<J> {
         }
     }
 
-    /// An effect is not going to be performed (a dry run), and is not asked for again before its object changes.
+    /// An effect is not going to be performed (a dry run, the breaker), and is not asked for again before its object
+    /// changes or its resource is released.
     pub fn skip(&mut self, id: EffectId) {
         if let Some((key, request)) = self.flying.remove(&id) {
             self.busy.remove(&key);
             self.judge.skipped(&key, &request);
+            self.skipped.insert(key.clone());
             self.done.insert(key, request);
+        }
+    }
+
+    /// What was skipped of a resource, or of all, is judged anew.
+    pub fn release(&mut self, resource: Option<ResourceId>) {
+        let is_released = |key: &&ObjectKey| resource.is_none_or(|resource| key.resource == resource);
+        let released: Vec<_> = self.skipped.iter().filter(is_released).cloned().collect();
+        for key in released {
+            self.skipped.remove(&key);
+            self.done.remove(&key);
+            self.schedule(key, self.now);
         }
     }
 
@@ -405,6 +430,7 @@ impl<J: Judge> Engine<J> {
                 Judgement::Leave => {
                     self.failures.remove(&key);
                     self.done.remove(&key);
+                    self.skipped.remove(&key);
                 }
                 Judgement::Later(time) => self.schedule(key, time.max(self.now.after(1))),
                 Judgement::Act(request, _) if self.done.get(&key) == Some(&request) => {}
@@ -413,6 +439,7 @@ impl<J: Judge> Engine<J> {
                 }
                 Judgement::Act(request, reason) => {
                     let id = self.next_id();
+                    self.skipped.remove(&key);
                     self.busy.insert(key.clone());
                     self.flying.insert(id, (key, request.clone()));
                     // What is to be said about it is said before.

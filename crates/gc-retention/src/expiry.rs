@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use gc_types::{
     Effect, EffectId, Event, EventNote, GoDuration, GoDurationError, Marks, ObjectKey, ObservedObject,
-    PropagationPolicy, Reason, Request, ResourceId, ResourceVersion, Severity, Timestamp, Uid,
+    Outcome, PropagationPolicy, Reason, Request, ResourceId, ResourceVersion, Severity, Timestamp, Uid,
 };
 
 use crate::engine::{Counts, Engine, Judge, Judgement, Observation, reason};
@@ -265,7 +265,10 @@ impl ExpiryEngine {
                     self.engine.forget(key);
                 }
             }
+            // It rests until it changes or is released.
+            Event::Done(id, Outcome::Held(_)) => self.engine.skip(id),
             Event::Done(id, outcome) => self.engine.finish(id, &outcome),
+            Event::Released(resource) => self.engine.release(resource),
             Event::Tick(now) => self.engine.tick(now),
             _ => {}
         }

@@ -199,6 +199,12 @@ impl Controller {
         }
     }
 
+    /// Whether it deletes objects of any kind for reasons of its own, custom resources included.
+    #[must_use]
+    pub const fn is_for_every_kind(self) -> bool {
+        matches!(self, Self::GarbageCollector | Self::RetentionPolicy | Self::Expiry)
+    }
+
     fn named(self, word: &str) -> bool {
         word == self.name() || self.alias() == Some(word)
     }

@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use clap::Args;
 use gc_kube::{
-    ApiClient, Clock, Collector, CollectorOptions, NothingOutside, Observer, Outside, PolicyCollector,
-    RetentionCollector, system_clock,
+    ApiClient, Clock, Collector, CollectorOptions, NothingOutside, Observer, Observers, Outside,
+    PolicyCollector, ResourceTable, Restraints, RetentionCollector, retention_table, system_clock,
 };
 use gc_retention::certificates::CertificateCollector;
-use gc_retention::engine::{Counts, Engine, Judge, Standing};
+use gc_retention::engine::{Counts, Engine, Judge};
 use gc_retention::expiry::{self, ExpiryEngine, FinishedExpiry};
 use gc_retention::jobs::JobCollector;
 use gc_retention::leases::LeaseCollector;
-use gc_retention::measures::Measurement;
 use gc_retention::nodes::NodeLifecycle;
 use gc_retention::permissions::{self, Controller};
 use gc_retention::pods::{PodCollector, TERMINATED_POD_THRESHOLD};
@@ -21,6 +20,7 @@ use gc_retention::volumes_reclaim::VolumeReclaim;
 use gc_types::{Effect, Event, Outcome, Timestamp};
 
 use crate::collector_metrics::CollectorMetrics;
+use crate::namespace_trace::Trace;
 use crate::namespaces::{NamespaceController, NamespaceFeed, NamespaceNames};
 use crate::outside::{MachinesOutside, OutsideOptions, StorageOutside};
 
@@ -107,41 +107,6 @@ impl gc_kube::Engine for MarkedObjects {
     }
 }
 
-/// Several observers as one.
-struct Observers(Vec<Arc<dyn Observer>>);
-
-impl Observer for Observers {
-    fn told(&self, event: &Event) {
-        for observer in &self.0 {
-            observer.told(event);
-        }
-    }
-
-    fn decided(&self, effect: &Effect) {
-        for observer in &self.0 {
-            observer.decided(effect);
-        }
-    }
-
-    fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: std::time::Duration) {
-        for observer in &self.0 {
-            observer.finished(effect, outcome, round_trips, took);
-        }
-    }
-
-    fn measured(&self, measurement: &Measurement) {
-        for observer in &self.0 {
-            observer.measured(measurement);
-        }
-    }
-
-    fn standing(&self, standing: &Standing) {
-        for observer in &self.0 {
-            observer.standing(standing);
-        }
-    }
-}
-
 /// One line per decision at debug, one per failure at warn.
 struct LogObserver;
 
@@ -160,25 +125,37 @@ impl Observer for LogObserver {
     }
 }
 
-/// What retention collectors are started with.
+/// Makes those who write down what a collector does; the table says which resources its effects are about.
+pub(crate) type MakeWitnesses = dyn Fn(Controller, &ResourceTable) -> Vec<Arc<dyn Observer>> + Send + Sync;
+
+/// What the collectors other than that of owner references are started with.
 #[derive(Clone)]
 pub(crate) struct Surroundings {
     /// What they go by.
     pub(crate) clock: Clock,
     /// Where their metrics are, if they are shown.
     pub(crate) metrics: Option<CollectorMetrics>,
+    /// Who writes down what they do.
+    pub(crate) witnesses: Arc<MakeWitnesses>,
+    /// What stops them.
+    pub(crate) restraints: Restraints,
 }
 
 impl Default for Surroundings {
     fn default() -> Self {
-        Self { clock: system_clock(), metrics: None }
+        Self {
+            clock: system_clock(),
+            metrics: None,
+            witnesses: Arc::new(|_, _| vec![Arc::new(LogObserver)]),
+            restraints: Restraints::default(),
+        }
     }
 }
 
 impl Surroundings {
     /// What hears of a collector's decisions.
-    fn observer(&self, controller: Controller) -> Arc<dyn Observer> {
-        let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::new(LogObserver)];
+    fn observer(&self, controller: Controller, table: &ResourceTable) -> Arc<dyn Observer> {
+        let mut observers = (self.witnesses)(controller, table);
         observers.extend(self.metrics.as_ref().map(|metrics| metrics.observer(controller)));
         Arc::new(Observers(observers))
     }
@@ -264,9 +241,10 @@ impl RunningCollectors {
                     Err(error) => tracing::error!(%controller, %error, "the collector does not run"),
                 },
                 Controller::RetentionPolicy => {
-                    let collector = PolicyCollector::new(client, options.pacing, options.dry_run);
+                    let collector = PolicyCollector::new(client, options.pacing, options.dry_run)
+                        .restrained_by(surroundings.restraints.clone());
                     let shutdown = until(stopped.clone());
-                    let observer = surroundings.observer(controller);
+                    let observer = surroundings.observer(controller, &collector.table());
                     let run = async move { collector.run(observer, shutdown).await };
                     running.others.push(tokio::spawn(run));
                 }
@@ -274,10 +252,11 @@ impl RunningCollectors {
                     let mut by_metadata = options.clone();
                     let finishing = expiry::FINISHING.map(|(group, name)| (group.into(), name.into()));
                     by_metadata.ignored_resources.extend(finishing);
-                    let collector = Collector::new(client.clone(), by_metadata);
+                    let collector = Collector::new(client.clone(), by_metadata)
+                        .restrained_by(surroundings.restraints.clone());
                     let shutdown = until(stopped.clone());
                     let engine = MarkedObjects(ExpiryEngine::default());
-                    let observer = surroundings.observer(controller);
+                    let observer = surroundings.observer(controller, &collector.table());
                     let run = async move { drop(collector.run(engine, observer, shutdown).await) };
                     running.others.push(tokio::spawn(run));
                     retain.start(FinishedExpiry::default());
@@ -285,7 +264,10 @@ impl RunningCollectors {
             }
         }
         if enabled.contains(&Controller::Namespace) {
-            let controller = NamespaceController::new(client_of(Controller::Namespace), namespaces.settle);
+            let trace = Trace::new(|table| surroundings.observer(Controller::Namespace, table));
+            let controller = NamespaceController::new(client_of(Controller::Namespace), namespaces.settle)
+                .held_while(surroundings.restraints.held.clone())
+                .traced_by(trace);
             running.namespaces = Some(tokio::spawn(controller.run(terminating, until(stopped))));
         }
         running
@@ -330,12 +312,13 @@ struct Retain<'a> {
 impl Retain<'_> {
     fn start<J: Judge + Send + 'static>(self, judge: J) {
         let (controller, options) = (self.controller, self.options);
-        let observer = self.surroundings.observer(controller);
+        let observer = self.surroundings.observer(controller, &retention_table());
         let collector =
             RetentionCollector::new(self.client, Engine::new(judge), options.pacing, options.dry_run)
                 .named(controller.event_source())
                 .with_clock(Arc::clone(&self.surroundings.clock))
-                .with_outside(self.outside);
+                .with_outside(self.outside)
+                .restrained_by(self.surroundings.restraints.clone());
         let shutdown = until(self.stopped);
         let run = async move { collector.run(observer, shutdown).await };
         self.running.push((controller, tokio::spawn(run)));

@@ -11,6 +11,7 @@ mod collectors;
 mod definitions;
 mod demo;
 mod logging;
+mod namespace_trace;
 mod namespaces;
 mod node;
 mod operations;

@@ -5,20 +5,22 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::StreamExt as _;
 use gc_kube::discovery::{ServedResource, discover};
-use gc_kube::{ApiClient, Observer};
+use gc_kube::{ApiClient, NoObserver, Observer};
 use gc_retention::namespaces::{Condition, Groups, Next, Pass, Remaining, finalizers_after};
-use gc_types::{Event, Scope};
+use gc_types::{Event, Outcome, Scope};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::Full;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+
+use crate::namespace_trace::{Terminating, Trace};
 
 /// Passes at a time (`--concurrent-namespace-syncs`).
 const CONCURRENT_NAMESPACES: usize = 10;
@@ -34,6 +36,8 @@ const QUEUED_NAMES: usize = 10_000;
 const CONFLICT_TRIES: usize = 5;
 const PAGE_SIZE: usize = 500;
 const LIST_ACCEPT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+const OBJECT_ACCEPT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const JSON: &str = "application/json";
 
 /// Names of terminating namespaces, as they are heard of.
 pub(crate) type NamespaceNames = mpsc::Receiver<Arc<str>>;
@@ -86,13 +90,27 @@ enum PassEnd {
 pub(crate) struct NamespaceController {
     client: ApiClient,
     settle: Duration,
+    /// No pass begins while this says true.
+    held: watch::Receiver<bool>,
+    trace: Arc<Trace>,
     /// What is known of groups that may be dead by now.
     groups: Arc<Mutex<Groups>>,
 }
 
 impl NamespaceController {
     pub(crate) fn new(client: ApiClient, settle: Duration) -> Self {
-        Self { client, settle, groups: Arc::default() }
+        let (held, trace) = (watch::channel(false).1, Trace::new(|_| Arc::new(NoObserver)));
+        Self { client, settle, held, trace: Arc::new(trace), groups: Arc::default() }
+    }
+
+    /// Begins nothing while this says true.
+    pub(crate) fn held_while(self, held: watch::Receiver<bool>) -> Self {
+        Self { held, ..self }
+    }
+
+    /// Everything that is deleted is told by this.
+    pub(crate) fn traced_by(self, trace: Trace) -> Self {
+        Self { trace: Arc::new(trace), ..self }
     }
 
     /// Runs until `shutdown`. Each name is in work at most once; one that is heard of meanwhile runs again.
@@ -157,9 +175,11 @@ impl NamespaceController {
         name: Arc<str>,
         delay: Duration,
     ) {
-        let (controller, places) = (self.clone(), Arc::clone(places));
+        let (mut controller, places) = (self.clone(), Arc::clone(places));
         work.spawn(async move {
             tokio::time::sleep(delay).await;
+            // An error says that nobody is left who could hold it.
+            let _ = controller.held.wait_for(|held| !held).await;
             let _place = places.acquire_owned().await;
             let end = controller.pass(&name).await.unwrap_or_else(PassEnd::Failed);
             (name, end)
@@ -199,11 +219,12 @@ impl NamespaceController {
             .parse::<jiff::Timestamp>()
             .map(|at| jiff::Timestamp::now().as_second() - at.as_second())
             .unwrap_or_default();
-        let pass = self.empty(name, &uid, terminating_seconds).await?;
+        let terminating = Terminating { name, uid: &uid, since: deleted_at };
+        let pass = self.empty(terminating, terminating_seconds).await?;
         self.write_status(&path, &uid, &pass).await?;
         match pass.next(terminating_seconds) {
             Next::Finalize => {
-                self.finalize(&path, &uid).await?;
+                self.finalize(&path, terminating).await?;
                 self.groups().forget(&uid);
                 Ok(PassEnd::Done)
             }
@@ -249,7 +270,8 @@ impl NamespaceController {
     }
 
     /// Deletes everything in the namespace, pods first, and reports what is left.
-    async fn empty(&self, namespace: &str, uid: &str, terminating_seconds: i64) -> Result<Pass, String> {
+    async fn empty(&self, namespace: Terminating<'_>, terminating_seconds: i64) -> Result<Pass, String> {
+        let uid = namespace.uid;
         let mut pass = Pass::default();
         let (pods, others): (Vec<_>, Vec<_>) = self
             .discover(uid, &mut pass)
@@ -288,15 +310,15 @@ impl NamespaceController {
     async fn empty_resource(
         &self,
         served: &ServedResource,
-        namespace: &str,
+        namespace: Terminating<'_>,
         terminating_seconds: i64,
         pass: &mut Pass,
     ) {
-        let path = collection_path(served, namespace);
+        let path = collection_path(served, namespace.name);
         let emptied = async {
-            let gone = served.verbs.contains("deletecollection") && self.delete_collection(&path).await?;
-            if !gone {
-                self.delete_each(&path).await?;
+            let together = served.verbs.contains("deletecollection");
+            if !(together && self.delete_collection(served, namespace, &path).await?) {
+                self.delete_each(served, namespace, &path).await?;
             }
             self.list(&path).await
         };
@@ -313,25 +335,55 @@ impl NamespaceController {
     }
 
     /// Whether the server takes the request.
-    async fn delete_collection(&self, path: &str) -> Result<bool, String> {
-        match self.call(Method::DELETE, path, Some(delete_options(None))).await? {
-            (200..=299, _) => Ok(true),
+    async fn delete_collection(
+        &self,
+        served: &ServedResource,
+        namespace: Terminating<'_>,
+        path: &str,
+    ) -> Result<bool, String> {
+        let begun = Instant::now();
+        match self.send(Method::DELETE, path, LIST_ACCEPT, Some(delete_options(None))).await? {
+            (200..=299, body) => {
+                // What was there; a server that does not say has deleted it all the same.
+                let items = body["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+                self.trace.deleted_together(served, namespace, items, begun.elapsed()).await;
+                Ok(true)
+            }
             (404 | 405, _) => Ok(false),
             (code, body) => Err(problem(path, code, &body)),
         }
     }
 
-    async fn delete_each(&self, path: &str) -> Result<(), String> {
+    async fn delete_each(
+        &self,
+        served: &ServedResource,
+        namespace: Terminating<'_>,
+        path: &str,
+    ) -> Result<(), String> {
         for item in self.list(path).await?.unwrap_or_default() {
             let (Some(name), uid) = (item["metadata"]["name"].as_str(), item["metadata"]["uid"].as_str())
             else {
                 continue;
             };
             let path = format!("{path}/{name}");
-            match self.call(Method::DELETE, &path, Some(delete_options(uid))).await? {
-                // 409: it has been replaced, and is found by the next pass.
-                (200..=299 | 404 | 405 | 409, _) => {}
-                (code, body) => return Err(problem(&path, code, &body)),
+            let begun = Instant::now();
+            let (code, body) =
+                self.send(Method::DELETE, &path, OBJECT_ACCEPT, Some(delete_options(uid))).await?;
+            let outcome = match code {
+                200..=299 => Outcome::Applied(None),
+                404 => Outcome::Absent,
+                // It has been replaced, and is found by the next pass.
+                409 => Outcome::Conflict,
+                code => Outcome::Refused { code, message: problem(&path, code, &body) },
+            };
+            // Of what is going already, only a failure is news.
+            let is_news = item["metadata"]["deletionTimestamp"].is_null();
+            if is_news || matches!(outcome, Outcome::Refused { .. }) {
+                self.trace.deleted(served, namespace, &item, &outcome, begun.elapsed());
+            }
+            match outcome {
+                Outcome::Refused { code, message } if code != 405 => return Err(message),
+                _ => {}
             }
         }
         Ok(())
@@ -342,7 +394,7 @@ impl NamespaceController {
         let mut items = Vec::new();
         let mut page = format!("{path}?limit={PAGE_SIZE}");
         loop {
-            let (code, mut body) = self.call(Method::GET, &page, None).await?;
+            let (code, mut body) = self.send(Method::GET, &page, LIST_ACCEPT, None).await?;
             match code {
                 200 => {}
                 404 | 405 => return Ok(None),
@@ -387,17 +439,23 @@ impl NamespaceController {
         Err(format!("the status of {path} keeps changing"))
     }
 
-    async fn finalize(&self, path: &str, uid: &str) -> Result<(), String> {
+    async fn finalize(&self, path: &str, terminating: Terminating<'_>) -> Result<(), String> {
         for _ in 0..CONFLICT_TRIES {
             let (code, mut namespace) = self.call(Method::GET, path, None).await?;
-            if code == 404 || namespace["metadata"]["uid"].as_str() != Some(uid) {
+            if code == 404 || namespace["metadata"]["uid"].as_str() != Some(terminating.uid) {
                 return Ok(());
             }
             let Some(left) = finalizers_after(&spec_finalizers(&namespace)) else { return Ok(()) };
-            namespace["spec"]["finalizers"] = left.into();
+            let version = namespace["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+            namespace["spec"]["finalizers"] = left.clone().into();
+            let begun = Instant::now();
             let (code, body) = self.call(Method::PUT, &format!("{path}/finalize"), Some(namespace)).await?;
             match code {
-                200..=299 | 404 => return Ok(()),
+                200..=299 => {
+                    self.trace.finalized(terminating, &version, &left, begun.elapsed());
+                    return Ok(());
+                }
+                404 => return Ok(()),
                 409 => {}
                 code => return Err(problem(path, code, &body)),
             }
@@ -406,14 +464,20 @@ impl NamespaceController {
     }
 
     async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Result<(u16, Value), String> {
-        let list = method == Method::GET && path.contains("?limit=");
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(ACCEPT, if list { LIST_ACCEPT } else { "application/json" });
+        self.send(method, path, JSON, body).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &'static str,
+        body: Option<Value>,
+    ) -> Result<(u16, Value), String> {
+        let mut request = Request::builder().method(method).uri(path).header(ACCEPT, accept);
         let mut bytes = Bytes::new();
         if let Some(body) = body {
-            request = request.header(CONTENT_TYPE, "application/json");
+            request = request.header(CONTENT_TYPE, JSON);
             bytes = body.to_string().into();
         }
         let request = request.body(Full::new(bytes)).map_err(|error| error.to_string())?;

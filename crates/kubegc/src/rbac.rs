@@ -50,6 +50,17 @@ fn manifests(options: &Options, rules: &[NeededRule]) -> String {
         let _ = writeln!(text, "- apiGroups: [\"{group}\"]\n  resources: [\"{resource}\"]");
         let _ = writeln!(text, "  verbs: {verbs:?}");
     }
+    // What is ordered on the Lease, and what the breaker says there, goes by these verbs; a star may grant some.
+    let everywhere = rules.iter().find(|rule| (rule.group, rule.resource) == ("*", "*"));
+    let is_granted = |verb: &&str| everywhere.is_some_and(|star| star.verbs.contains(verb));
+    let mut lease_verbs = vec!["get", "update"];
+    lease_verbs.extend(["list", "patch", "watch"].into_iter().filter(|verb| !is_granted(verb)));
+    let writes_events = rules.iter().any(|rule| (rule.group, rule.resource) == ("", "events"));
+    let events = if writes_events {
+        ""
+    } else {
+        "- apiGroups: [\"\"]\n  resources: [\"events\"]\n  verbs: [\"create\"]\n"
+    };
     let subject = format!("subjects:\n- kind: ServiceAccount\n  name: {name}\n  namespace: {namespace}\n");
     let _ = write!(
         text,
@@ -60,7 +71,7 @@ fn manifests(options: &Options, rules: &[NeededRule]) -> String {
          # A request to create has no name yet, so that this cannot be narrowed to one.\n\
          - apiGroups: [\"coordination.k8s.io\"]\n  resources: [\"leases\"]\n  verbs: [\"create\"]\n\
          - apiGroups: [\"coordination.k8s.io\"]\n  resources: [\"leases\"]\n  resourceNames: [\"{lease}\"]\n  \
-         verbs: [\"get\", \"update\"]\n\
+         verbs: {lease_verbs:?}\n{events}\
          ---\napiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata:\n  name: {name}-leader-election\n  \
          namespace: {lease_namespace}\n\
          roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: Role\n  name: {name}-leader-election\n{subject}"

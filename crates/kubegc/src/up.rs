@@ -96,6 +96,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let surroundings = Surroundings {
             clock: collector_clock(options.collector_clock_offset.as_ref())?,
             metrics: Some(CollectorMetrics::register(&mut registry)),
+            ..Surroundings::default()
         };
         let up = Up::start(&options.server, &options.controllers, None, &surroundings).await?;
         if let Some(address) = options.bind_address {

@@ -88,3 +88,22 @@ fn crates_use_only_the_rooms_below_them() {
         assert!(used.is_empty(), "{name} may not use {used:?}");
     }
 }
+
+/// docs/defects.md: each limit of upstream, in order, with a test that exists.
+#[test]
+fn every_known_limit_of_upstream_has_its_test() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("docs/defects.md")).unwrap();
+    let mut limits = Vec::new();
+    for row in text.lines().filter(|line| line.starts_with("| L") || line.starts_with("| S")) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [limit, _, _, test] = cells.as_slice() else { panic!("{row}") };
+        let (file, name) = test.trim_matches('`').split_once("`: `").unwrap();
+        let source = std::fs::read_to_string(root.join("crates").join(file)).unwrap();
+        assert!(source.contains(name), "{limit}: {file} has no {name}");
+        limits.push((*limit).to_owned());
+    }
+    let owner_references: Vec<String> = (1..=29).map(|number| format!("L{number:02}")).collect();
+    let namespaces = ["S14", "S15", "S16", "S18"].map(str::to_owned);
+    assert_eq!(limits, [&owner_references[..], &namespaces].concat());
+}

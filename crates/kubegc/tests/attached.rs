@@ -8,9 +8,17 @@ mod support_cluster;
 #[path = "support/proxy.rs"]
 mod support_proxy;
 
+#[path = "attached/broken.rs"]
+mod broken;
 #[path = "attached/faults.rs"]
 mod faults;
+#[path = "attached/image.rs"]
+mod image;
 #[path = "attached/manifests.rs"]
 mod manifests;
+#[path = "attached/messages.rs"]
+mod messages;
+#[path = "attached/others.rs"]
+mod others;
 #[path = "attached/replicas.rs"]
 mod replicas;

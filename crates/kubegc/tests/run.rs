@@ -4,176 +4,17 @@
 #[path = "run/safety.rs"]
 mod safety;
 mod support;
+#[path = "support/cluster.rs"]
+mod support_cluster;
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use gc_kube::ApiClient;
 use http::Method;
 use serde_json::{Value, json};
-use support::Kubegc;
-
-/// Nothing here takes so long, unless it never happens.
-const PATIENCE: Duration = Duration::from_mins(1);
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kubegc-garbage-collector";
-
-/// Requests as the administrator.
-struct Admin {
-    runtime: tokio::runtime::Runtime,
-    client: ApiClient,
-}
-
-impl Admin {
-    fn of(server: &Kubegc) -> Self {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let client = runtime.block_on(ApiClient::from_kubeconfig(&server.kubeconfig)).unwrap();
-        Self { runtime, client }
-    }
-
-    fn send(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
-        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-        let text = if body.is_null() { String::new() } else { body.to_string() };
-        let request = http::Request::builder()
-            .method(method)
-            .uri(path)
-            .header("content-type", kind)
-            .header("accept", "application/json")
-            .body(http_body_util::Full::new(text.into()))
-            .unwrap();
-        let answer = self.runtime.block_on(self.client.call(request)).unwrap();
-        (answer.head.status.as_u16(), serde_json::from_slice(&answer.body).unwrap_or_default())
-    }
-
-    fn get(&self, path: &str) -> (u16, Value) {
-        self.send(Method::GET, path, &Value::Null)
-    }
-
-    /// Creates a ConfigMap, owned (with `blockOwnerDeletion`) or not; answers its UID.
-    fn map(&self, name: &str, owner: Option<(&str, &str)>) -> String {
-        let owners: Vec<Value> = owner
-            .iter()
-            .map(|(name, uid)| {
-                json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "blockOwnerDeletion": true})
-            })
-            .collect();
-        let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
-                          "metadata": {"name": name, "ownerReferences": owners}});
-        let (code, made) = self.send(Method::POST, MAPS, &body);
-        assert_eq!(code, 201, "{made}");
-        made["metadata"]["uid"].as_str().unwrap().to_owned()
-    }
-
-    fn delete(&self, name: &str, policy: &str) {
-        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
-        let (code, answer) = self.send(Method::DELETE, &format!("{MAPS}/{name}"), &options);
-        assert!(code < 300, "{answer}");
-    }
-
-    fn exists(&self, name: &str) -> bool {
-        self.get(&format!("{MAPS}/{name}")).0 == 200
-    }
-
-    fn holder(&self) -> String {
-        self.get(LEASE).1["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
-    }
-}
-
-/// Waits until something holds.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A running `kubegc run`, killed when dropped.
-struct Run {
-    child: Child,
-    address: String,
-    log: std::sync::Arc<std::sync::Mutex<String>>,
-}
-
-impl Run {
-    fn start(server: &Kubegc, arguments: &[&str]) -> Self {
-        Self::with(&server.kubeconfig, arguments)
-    }
-
-    fn with(kubeconfig: &Path, arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_kubegc"))
-            .args(["run", "--bind-address", "127.0.0.1:0", "--log-format", "json", "--kubeconfig"])
-            .arg(kubeconfig)
-            .args(arguments)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-        let address = loop {
-            let line = lines.next().expect("it says where it listens");
-            let entry: Value = serde_json::from_str(&line).unwrap_or_default();
-            if let Some(address) = entry["fields"]["address"].as_str() {
-                break address.to_owned();
-            }
-        };
-        let log = std::sync::Arc::<std::sync::Mutex<String>>::default();
-        let written = std::sync::Arc::clone(&log);
-        std::thread::spawn(move || {
-            lines.for_each(|line| {
-                let mut log = written.lock().unwrap();
-                log.push_str(&line);
-                log.push('\n');
-            });
-        });
-        Self { child, address, log }
-    }
-
-    fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
-    }
-
-    fn page(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
-    }
-
-    fn is_ready(&self) -> bool {
-        self.page("/readyz").starts_with("HTTP/1.1 200")
-    }
-
-    fn leads(&self) -> bool {
-        self.page("/debug/kubegc/resources").contains("\"leading\":true")
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "it does not end: {}", self.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use support::{Kubegc, Signal};
+use support_cluster::{Admin, LEASE, MAPS, QUICK_LEASE, Run, ask, kubegc, until};
 
 #[test]
 fn cascades_end_right_and_are_in_the_journal() {
@@ -221,7 +62,7 @@ fn cascades_end_right_and_are_in_the_journal() {
         assert!(metrics.contains(line), "{line} in {metrics}");
     }
 
-    run.signal(rustix::process::Signal::TERM);
+    run.signal(Signal::TERM);
     assert_eq!(run.wait().code(), Some(0), "{}", run.log());
     assert_eq!(admin.holder(), "", "the lease is released");
     let entries: Vec<Value> = std::fs::read_to_string(&journal)
@@ -241,13 +82,6 @@ fn cascades_end_right_and_are_in_the_journal() {
     assert!(evidence.iter().any(|fact| fact.contains("removal seen at version")), "{leaf}");
 }
 
-/// Short, so that a takeover need not be waited for.
-const QUICK_LEASE: [&str; 3] = [
-    "--leader-elect-lease-duration=3s",
-    "--leader-elect-renew-deadline=2s",
-    "--leader-elect-retry-period=200ms",
-];
-
 #[test]
 fn a_standby_with_a_warm_graph_takes_over_from_a_killed_leader() {
     let server = Kubegc::start("apiserver");
@@ -260,7 +94,7 @@ fn a_standby_with_a_warm_graph_takes_over_from_a_killed_leader() {
     let root = admin.map("root", None);
     admin.map("leaf", Some(("root", &root)));
     until("the standby sees them", || second.page("/debug/kubegc/graph").contains(&root));
-    first.signal(rustix::process::Signal::KILL);
+    first.signal(Signal::KILL);
     first.wait();
     admin.delete("root", "Background");
     assert!(admin.exists("leaf"), "nobody leads");
@@ -309,13 +143,13 @@ fn a_leader_that_slept_past_its_time_sends_nothing_when_it_wakes() {
     let root = admin.map("root", None);
     admin.map("leaf", Some(("root", &root)));
     until("it sees them", || run.page("/debug/kubegc/graph").contains(&root));
-    run.signal(rustix::process::Signal::STOP);
+    run.signal(Signal::STOP);
     let stopped = Instant::now();
     let taken = json!({"spec": {"holderIdentity": "somebody-else", "leaseDurationSeconds": 3600}});
     assert_eq!(admin.send(Method::PATCH, LEASE, &taken).0, 200);
     admin.delete("root", "Background");
     until("its time is over", || stopped.elapsed() > Duration::from_millis(2_500));
-    run.signal(rustix::process::Signal::CONT);
+    run.signal(Signal::CONT);
     assert_eq!(run.wait().code(), Some(1));
     assert!(admin.exists("leaf"), "{}", run.log());
 }
@@ -337,17 +171,6 @@ fn a_dry_run_deletes_nothing_and_says_what_it_would() {
     assert!(admin.exists("leaf"));
     assert_eq!(admin.get(LEASE).0, 404, "a dry run takes no lease");
     assert!(run.page("/metrics").contains("kubegc_effects_total{verb=\"delete\",outcome=\"dry-run\"}"));
-}
-
-fn kubegc(arguments: &[&str], kubeconfig: &Path) -> (Option<i32>, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
-        .args(arguments)
-        .arg("--kubeconfig")
-        .arg(kubeconfig)
-        .output()
-        .unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
 #[test]
@@ -426,11 +249,7 @@ fn questions_are_answered_from_the_graph() {
                       "metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
     assert_eq!(admin.send(Method::POST, MAPS, &held).0, 201);
     admin.delete("held", "Background");
-    let ask = |arguments: &[&str]| {
-        let (code, out, error) = kubegc(arguments, &server.kubeconfig);
-        assert_eq!((code, error.as_str()), (Some(0), ""), "{arguments:?}");
-        out
-    };
+    let ask = |arguments: &[&str]| ask(&server, arguments);
     assert_eq!(
         ask(&["tree", "cm/shop"]),
         "OBJECT                    NAMESPACE   STATE\n\

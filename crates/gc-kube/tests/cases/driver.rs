@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gc_kube::Observer;
 use gc_kube::breaker::{Breaker, BreakerOptions, SharedBreaker, Trip};
+use gc_kube::{Observer, Restraints};
 use gc_types::{
     EffectId, HeldBy, ObjectKey, Outcome, PropagationPolicy, Reason, Request, ResourceId, ResourceVersion,
     Uid, Verdict,
@@ -196,6 +196,10 @@ fn deleter(wanted: &[(&str, usize)]) -> (Deleter, mpsc::UnboundedReceiver<String
     (deleter, heard)
 }
 
+fn guarded_by(breaker: &SharedBreaker) -> Restraints {
+    Restraints { breaker: Some(breaker.clone()), ..Restraints::default() }
+}
+
 async fn hear(heard: &mut mpsc::UnboundedReceiver<String>, number: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for _ in 0..number {
@@ -215,7 +219,7 @@ async fn a_tripped_breaker_holds_its_resource_alone_until_it_is_resumed() {
     let trips = Arc::new(Trips::default());
     let observer = Arc::<Trips>::clone(&trips);
     let collector = Collector::new(granting(&sent, ""), CollectorOptions::default());
-    tokio::spawn(collector.guarded_by(breaker.clone()).run(engine, observer, std::future::pending()));
+    tokio::spawn(collector.restrained_by(guarded_by(&breaker)).run(engine, observer, std::future::pending()));
     let first = hear(&mut heard, 7).await;
     assert_eq!(
         first,
@@ -243,7 +247,11 @@ async fn what_the_server_did_not_do_is_not_counted() {
     let breaker = SharedBreaker::new(Breaker::new(options));
     let (engine, mut heard) = deleter(&[("pods", 1)]);
     let collector = Collector::new(granting(&sent, "pods-0"), CollectorOptions::default());
-    let run = collector.guarded_by(breaker.clone()).run(engine, Arc::new(NoObserver), std::future::pending());
+    let run = collector.restrained_by(guarded_by(&breaker)).run(
+        engine,
+        Arc::new(NoObserver),
+        std::future::pending(),
+    );
     tokio::spawn(run);
     assert_eq!(hear(&mut heard, 1).await, ["pods-0 Conflict"]);
     let admission = breaker.lock().admit(&"pods".into(), false, 9, Timestamp(i64::MAX / 2));

@@ -329,6 +329,12 @@ impl PolicyEngine {
         self.policy.as_ref().ok()
     }
 
+    /// The number of the resource that it is about.
+    #[must_use]
+    pub fn resource(&self) -> ResourceId {
+        self.resource
+    }
+
     /// Which generation of the policy this is.
     #[must_use]
     pub fn generation(&self) -> i64 {

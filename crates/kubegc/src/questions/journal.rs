@@ -58,6 +58,9 @@ pub(crate) struct JournalOptions {
     /// Only with this verb, such as delete, set-owners, remove-finalizer or observe
     #[arg(long, value_name = "VERB")]
     verb: Option<String>,
+    /// Only of this collector, such as ttl-after-finished-controller
+    #[arg(long, value_name = "NAME")]
+    controller: Option<String>,
     /// Only the newest so many; 0 is all of them
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     tail: usize,
@@ -75,6 +78,7 @@ pub(super) struct Query {
     pub(super) resource: Option<String>,
     pub(super) outcome: Option<String>,
     pub(super) verb: Option<String>,
+    pub(super) controller: Option<String>,
 }
 
 /// An object as people name it.
@@ -148,6 +152,7 @@ impl Query {
             resource: options.resource.as_deref().map(super::graph::long_name),
             outcome: options.outcome.clone(),
             verb: options.verb.clone(),
+            controller: options.controller.clone(),
         })
     }
 
@@ -164,6 +169,7 @@ impl Query {
         is("namespace", &self.namespace)
             && is("outcome", &self.outcome)
             && is("verb", &self.verb)
+            && is("controller", &self.controller)
             && self.resource.as_ref().is_none_or(|resource| is_called(resource, entry))
             && self.object.as_ref().is_none_or(|object| object.matches(entry))
             && self.since.as_ref().is_none_or(is_recent)

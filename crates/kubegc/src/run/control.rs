@@ -458,7 +458,7 @@ mod tests {
     }
 
     fn stopped(breaker: &SharedBreaker) -> Vec<String> {
-        breaker.lock().stopped().iter().map(ToString::to_string).collect()
+        breaker.lock().tripped().iter().map(|trip| trip.resource.to_string()).collect()
     }
 
     #[test]

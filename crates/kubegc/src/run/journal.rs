@@ -4,15 +4,15 @@
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use gc_kube::breaker::Trip;
 use gc_kube::{Observer, ResourceTable};
+use gc_retention::permissions::Controller;
 use gc_types::{
     Change, Effect, FinalizerName, HeldBy, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Request,
 };
@@ -33,27 +33,28 @@ pub(super) struct JournalOptions {
 pub(super) struct Journal {
     queue: Mutex<Option<SyncSender<Value>>>,
     writer: Mutex<Option<std::thread::JoinHandle<()>>>,
-    table: ResourceTable,
-    /// Entries that were dropped because too many waited.
-    pub(super) dropped: AtomicU64,
+    /// Entries that were lost because too many waited, or because the disk did not take them.
+    dropped: Arc<AtomicU64>,
 }
 
 impl Journal {
     /// Opens the file for appending.
-    pub(super) fn open(options: JournalOptions, table: ResourceTable) -> anyhow::Result<Self> {
+    pub(super) fn open(options: JournalOptions) -> anyhow::Result<Self> {
         let mut file = RotatedFile::open(options)?;
         let (queue, entries) = sync_channel(QUEUED_ENTRIES);
-        let write = move || drain(&entries, &mut file);
+        let dropped = Arc::<AtomicU64>::default();
+        let lost = Arc::clone(&dropped);
+        let write = move || drain(&entries, &mut file, &lost);
         let writer = std::thread::Builder::new()
             .name("journal".into())
             .spawn(write)
             .context("cannot start the journal's thread")?;
-        Ok(Self {
-            queue: Mutex::new(Some(queue)),
-            writer: Mutex::new(Some(writer)),
-            table,
-            dropped: AtomicU64::new(0),
-        })
+        Ok(Self { queue: Mutex::new(Some(queue)), writer: Mutex::new(Some(writer)), dropped })
+    }
+
+    /// So many entries are missing.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 
     /// Writes what waits and closes the file.
@@ -81,14 +82,24 @@ impl Journal {
     }
 }
 
-impl Observer for Journal {
+/// Writes down what one collector does, whose effects name resources by this table.
+pub(super) struct JournalObserver {
+    pub(super) journal: Arc<Journal>,
+    pub(super) controller: Controller,
+    pub(super) table: ResourceTable,
+}
+
+impl Observer for JournalObserver {
     fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
-        self.take(entry(effect, outcome, round_trips, took, &self.table));
+        let mut entry = entry(effect, outcome, round_trips, took, &self.table);
+        entry["controller"] = self.controller.name().into();
+        self.journal.take(entry);
     }
 
     fn tripped(&self, trip: &Trip) {
-        self.record(json!({
+        self.journal.record(json!({
             "verb": "stop", "outcome": "tripped", "resource": &*trip.resource, "verdict": &*trip.why,
+            "controller": self.controller.name(),
         }));
     }
 }
@@ -97,15 +108,18 @@ fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-fn drain(entries: &Receiver<Value>, file: &mut RotatedFile) {
+fn drain(entries: &Receiver<Value>, file: &mut RotatedFile, lost: &AtomicU64) {
     let mut failing = false;
     while let Ok(first) = entries.recv() {
-        let batch = std::iter::once(first).chain(entries.try_iter());
+        let mut taken = 0;
+        let batch = std::iter::once(first).chain(entries.try_iter()).inspect(|_| taken += 1);
         let result = file.append(batch);
-        if let Err(error) = &result
-            && !failing
-        {
-            tracing::error!(%error, "the journal cannot be written; collection goes on without it");
+        if let Err(error) = &result {
+            // Some of them may have got through.
+            lost.fetch_add(taken, Ordering::Relaxed);
+            if !failing {
+                tracing::error!(%error, "the journal cannot be written; collection goes on without it");
+            }
         }
         failing = result.is_err();
     }
@@ -319,6 +333,18 @@ fn entry(
 mod tests {
     #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
     use super::*;
+
+    #[test]
+    fn what_the_disk_does_not_take_is_counted() {
+        // Writing to this device fails as a full disk does.
+        let options = JournalOptions { file: "/dev/full".into(), largest_bytes: 1 << 20, older_files: 0 };
+        let journal = Journal::open(options).unwrap();
+        for number in 0..3 {
+            journal.record(json!({"n": number}));
+        }
+        journal.close();
+        assert_eq!(journal.dropped(), 3);
+    }
 
     #[test]
     fn a_full_file_is_put_aside_and_the_oldest_dropped() {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use gc_kube::breaker::{SharedBreaker, Trip};
+use gc_kube::breaker::SharedBreaker;
 use gc_kube::pacing::PacingState;
 use gc_kube::{Observer, ResourceTable, StatusBoard, SyncState};
 use gc_types::{Effect, Event, HeldBy, Outcome, Request, ResourceId, Timestamp, Uid};
@@ -143,16 +143,15 @@ pub(super) struct Metrics {
 
 impl Metrics {
     /// Registers them.
-    pub(super) fn register(lease: &str) -> (Self, Arc<Registry>) {
+    pub(super) fn register(lease: &str, registry: &mut Registry) -> Self {
         let metrics = Self { lease: lease.to_owned(), ..Self::default() };
-        let mut registry = Registry::default();
         let m = metrics.clone();
         registry.register(
             "garbagecollector_controller_resources_sync_error",
             "Number of garbage collector resources sync errors",
             m.sync_errors,
         );
-        m.queues.register(&mut registry);
+        m.queues.register(registry);
         registry.register(
             "leader_election_master_status",
             "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates \
@@ -230,7 +229,10 @@ impl Metrics {
         for kind in observe::DISAGREEMENTS {
             metrics.disagreements.get_or_create(&KindLabel { kind }).inc_by(0);
         }
-        (metrics, Arc::new(registry))
+        for kind in observe::AGREEMENTS {
+            metrics.agreements.get_or_create(&KindLabel { kind }).inc_by(0);
+        }
+        metrics
     }
 
     /// Counts effects as items of upstream's queues.
@@ -261,10 +263,6 @@ impl Observer for Metrics {
         let labels =
             VerdictLabels { verb: verb(&effect.request), verdict: effect.reason.verdict.to_string() };
         self.verdicts.get_or_create(&labels).inc();
-    }
-
-    fn tripped(&self, _trip: &Trip) {
-        self.breaker_trips.inc();
     }
 
     fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
@@ -329,12 +327,15 @@ impl Pages for RunPages {
         metrics.leader.get_or_create(&LeaseLabel { name: metrics.lease.clone() }).set(leads);
         metrics.paused.set(i64::from(self.orders.borrow().paused.is_some()));
         metrics.breaker_tripped.clear();
-        for trip in self.breaker.lock().tripped() {
+        let breaker = self.breaker.lock();
+        metrics.breaker_trips.inc_by(breaker.trips().saturating_sub(metrics.breaker_trips.get()));
+        for trip in breaker.tripped() {
             metrics
                 .breaker_tripped
                 .get_or_create(&ResourceLabel { resource: trip.resource.to_string() })
                 .set(1);
         }
+        drop(breaker);
         let discovery = self.board.discovery();
         metrics.undiscovered.set(count(discovery.failed_groups.len()));
         // Upstream counts a round of discovery that brought nothing, too.
@@ -352,7 +353,7 @@ impl Pages for RunPages {
             metrics.resources.get_or_create(&labels).set(seconds);
         }
         if let Some(journal) = &self.journal {
-            let dropped = journal.dropped.load(Ordering::Relaxed);
+            let dropped = journal.dropped();
             metrics.journal_dropped.set(i64::try_from(dropped).unwrap_or(i64::MAX));
         }
     }
@@ -414,7 +415,7 @@ impl RunPages {
                 json!({"resource": &*trip.resource, "since": since, "why": &*trip.why})
             })
             .collect();
-        let kept: Vec<&str> = breaker.kept().iter().map(|resource| &**resource).collect();
+        let kept: Vec<String> = breaker.kept().iter().map(ToString::to_string).collect();
         let mode = match *self.holding.borrow() {
             Some(HeldBy::DryRun) => "dry-run",
             Some(_) => "observe",

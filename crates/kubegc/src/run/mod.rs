@@ -21,7 +21,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use gc_kube::breaker::{Breaker, SharedBreaker};
 use gc_kube::pacing::PacingOptions;
-use gc_kube::{ApiClient, Collector, Observer, ResourceTable, StatusBoard, SyncState};
+use gc_kube::{ApiClient, Collector, Observer, Observers, ResourceTable, Restraints, StatusBoard, SyncState};
 use gc_retention::permissions::Controller;
 use gc_types::HeldBy;
 use tokio::signal::unix::{Signal, SignalKind};
@@ -30,19 +30,21 @@ use tokio::task::JoinSet;
 
 use crate::UsageError;
 use crate::apiserver;
-use crate::collectors::{NamespaceOptions, RunningCollectors, Surroundings};
+use crate::collector_metrics::CollectorMetrics;
+use crate::collectors::{MakeWitnesses, NamespaceOptions, RunningCollectors, Surroundings};
 use crate::logging;
 use crate::namespaces::{NamespaceFeed, NamespaceNames};
 use crate::operations::{self, Shown};
 use control::Control;
-use journal::Journal;
+use journal::{Journal, JournalObserver};
 pub(crate) use journal::{request_value, verb, word};
 use lease::{Candidate, Leadership};
 use metrics::{Metrics, RunPages, SharedEngine};
 use observe::Observation;
 pub(crate) use options::{DEFAULT_CONTROLLERS, Given, LeaseFlags, Options};
 use options::{Mode, Settings};
-use report::{DryRunReport, LogDecisions, Together};
+use prometheus_client::registry::Registry;
+use report::{DryRunReport, LogDecisions};
 
 /// How often readiness is looked at until it is there.
 const READINESS_PAUSE: Duration = Duration::from_millis(50);
@@ -115,6 +117,47 @@ impl Live {
             breaker,
         }
     }
+
+    /// What stops every collector alike.
+    fn restraints(&self) -> Restraints {
+        Restraints {
+            held: self.leadership.held(),
+            breaker: Some(self.breaker.clone()),
+            bounds: Some(self.pacing.subscribe()),
+        }
+    }
+}
+
+/// Makes those who write down what a collector does: nothing is deleted without a trace.
+#[derive(Clone)]
+struct Witnesses {
+    journal: Option<Arc<Journal>>,
+    mode: Mode,
+}
+
+impl Witnesses {
+    /// The log with its audit lines, and the journal if there is one.
+    fn of(&self, controller: Controller, table: &ResourceTable) -> Vec<Arc<dyn Observer>> {
+        let mut witnesses: Vec<Arc<dyn Observer>> =
+            vec![Arc::new(LogDecisions::new(controller, table.clone()))];
+        if let Some(journal) = self.journal.clone() {
+            witnesses.push(Arc::new(JournalObserver { journal, controller, table: table.clone() }));
+        }
+        witnesses
+    }
+
+    /// The same for collectors other than that of owner references, which have nobody to be compared with: where
+    /// nothing is performed, they report.
+    fn for_others(&self) -> Arc<MakeWitnesses> {
+        let witnesses = self.clone();
+        Arc::new(move |controller, table| {
+            let mut made = witnesses.of(controller, table);
+            if matches!(witnesses.mode, Mode::DryRun | Mode::Observe) {
+                made.push(Arc::new(DryRunReport::new(table.clone())));
+            }
+            made
+        })
+    }
 }
 
 async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow::Result<()> {
@@ -126,19 +169,21 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     let permission = live.leadership.clone();
     let gated = client.gated(move || permission.may_act());
     let collector = Collector::new(gated.clone(), settings.collector())
-        .held_while(live.leadership.held())
         .holding_writes(live.holding.subscribe())
-        .paced_by(live.pacing.subscribe())
-        .guarded_by(live.breaker.clone());
-    let journal = match &settings.journal {
-        None => None,
-        Some(opened) => Some(Arc::new(Journal::open(opened.clone(), collector.table())?)),
-    };
+        .restrained_by(live.restraints());
+    let journal = settings.journal.clone().map(Journal::open).transpose()?.map(Arc::new);
+    let witnesses = Witnesses { journal: journal.clone(), mode: settings.mode };
     let engine = SharedEngine::default();
-    let (metrics, registry) = Metrics::register(&settings.lease.lease.name);
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&settings.lease.lease.name, &mut registry);
+    let surroundings = Surroundings {
+        metrics: Some(CollectorMetrics::register(&mut registry)),
+        restraints: live.restraints(),
+        witnesses: witnesses.for_others(),
+        ..Surroundings::default()
+    };
     let mut tasks = JoinSet::new();
-    let mut observers =
-        observers(&settings, &engine, &metrics, journal.as_ref(), collector.table(), &mut tasks);
+    let mut observers = observers(&settings, &engine, &metrics, &witnesses, &collector.table(), &mut tasks);
     let (feed, heard) = NamespaceFeed::new();
     observers.push(Arc::new(feed));
     let ready = Arc::new(AtomicBool::new(!settings.collects_by_owners()));
@@ -155,7 +200,8 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         table: collector.table(),
         failed_rounds: AtomicU64::new(0),
     };
-    let shown = Shown { metrics: registry, ready: Arc::clone(&ready), pages: Some(Arc::new(pages)) };
+    let shown =
+        Shown { metrics: Arc::new(registry), ready: Arc::clone(&ready), pages: Some(Arc::new(pages)) };
     let address = operations::serve(settings.bind_address, shown).await?;
     tracing::info!(%address, server = client.address(), mode = ?settings.mode, "kubegc run");
 
@@ -164,23 +210,26 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     let checked = async {
         preflight::reach(&client, true).await?;
         preflight::check_version(&client).await;
-        preflight::check_permissions(&client, reads_only).await
+        preflight::check_permissions(&client, &settings.controllers, reads_only).await
     };
     tokio::select! {
         checked = checked => checked?,
         _ = ended.recv() => return Ok(()),
     }
+    if settings.controllers.iter().any(|controller| controller.is_for_every_kind()) {
+        tasks.spawn(gc_kube::follow_definitions(client.clone(), live.breaker.clone()));
+    }
     if !reads_only {
         follow_orders(&client, &settings, &live, &mut tasks).await;
     }
-    let others = start_others(&gated, &settings, &live, heard);
+    let others = start_others(&gated, &settings, &live, heard, surroundings);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let shutdown = async move {
         let _ = stopped.await; // a dropped sender is a stop as well
     };
     let work = settings.collects_by_owners().then(|| {
         tasks.spawn(watch_readiness(collector.board(), ready));
-        tokio::spawn(collector.run(engine, Arc::new(Together(observers)), shutdown))
+        tokio::spawn(collector.run(engine, Arc::new(Observers(observers)), shutdown))
     });
     let (lease, elects) = (settings.lease.clone(), settings.elects());
     let mut candidate =
@@ -228,24 +277,18 @@ fn observers(
     settings: &Settings,
     engine: &SharedEngine,
     metrics: &Metrics,
-    journal: Option<&Arc<Journal>>,
-    table: ResourceTable,
+    witnesses: &Witnesses,
+    table: &ResourceTable,
     tasks: &mut JoinSet<()>,
 ) -> Vec<Arc<dyn Observer>> {
-    let mut observers: Vec<Arc<dyn Observer>> = vec![
-        Arc::new(metrics.clone()),
-        Arc::new(metrics.queues()),
-        Arc::new(LogDecisions::new(table.clone())),
-    ];
-    if let Some(journal) = journal {
-        let journal: Arc<dyn Observer> = Arc::<Journal>::clone(journal);
-        observers.push(journal);
-    }
+    let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::new(metrics.clone()), Arc::new(metrics.queues())];
+    observers.extend(witnesses.of(Controller::GarbageCollector, table));
+    let table = table.clone();
     match settings.mode {
         Mode::Act => {}
         Mode::DryRun => observers.push(Arc::new(DryRunReport::new(table))),
         Mode::Observe | Mode::ObserveFor(_) => {
-            let (window, journal) = (settings.observe_window, journal.cloned());
+            let (window, journal) = (settings.observe_window, witnesses.journal.clone());
             let observation =
                 Arc::new(Observation::new(window, engine.clone(), metrics.clone(), journal, table));
             tasks.spawn(Arc::<Observation>::clone(&observation).judge());
@@ -292,7 +335,13 @@ impl Others {
     }
 }
 
-fn start_others(gated: &ApiClient, settings: &Settings, live: &Live, heard: NamespaceNames) -> Others {
+fn start_others(
+    gated: &ApiClient,
+    settings: &Settings,
+    live: &Live,
+    heard: NamespaceNames,
+    surroundings: Surroundings,
+) -> Others {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let mut enabled = settings.other_controllers();
     let mut options = settings.collector();
@@ -300,6 +349,12 @@ fn start_others(gated: &ApiClient, settings: &Settings, live: &Live, heard: Name
     if options.dry_run && enabled.contains(&Controller::Namespace) {
         enabled.retain(|controller| *controller != Controller::Namespace);
         tracing::warn!("the namespace collector has no dry run and is left out");
+    }
+    if settings.mode == Mode::Observe && !enabled.is_empty() {
+        tracing::info!(
+            controllers = ?enabled.iter().map(|controller| controller.name()).collect::<Vec<_>>(),
+            "these are not compared with anything; they say what they would do"
+        );
     }
     let (client, retention) = (gated.clone(), settings.retention.clone());
     let (mut held, mut holding) = (live.leadership.held(), live.holding.subscribe());
@@ -316,7 +371,6 @@ fn start_others(gated: &ApiClient, settings: &Settings, live: &Live, heard: Name
             begun = begun => if !begun { return },
             _ = &mut stopped => return,
         }
-        let surroundings = Surroundings::default();
         let running = RunningCollectors::start(
             |_| client.clone(),
             &enabled,

@@ -57,6 +57,8 @@ impl Kind {
     }
 }
 
+/// The kinds of agreements.
+pub(super) const AGREEMENTS: [&str; 3] = ["deletion", "references", "finalizer"];
 /// The kinds of disagreements.
 pub(super) const DISAGREEMENTS: [&str; 4] =
     ["not-deleted", "references-not-removed", "finalizer-not-removed", UNEXPECTED];

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use gc_kube::ApiClient;
 use gc_kube::connection::Answer;
+use gc_retention::permissions::{self, Controller, NeededRule};
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
@@ -12,9 +13,8 @@ use serde_json::{Value, json};
 /// First and longest pause between two tries to reach the server.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// What the collector asks of every resource.
+/// All that is needed where nothing is performed.
 const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
-const WRITE_VERBS: [&str; 2] = ["delete", "patch"];
 
 /// Something is forbidden; says what to add.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,11 @@ pub(crate) struct Forbidden {
     pub(crate) resource: String,
     pub(crate) namespace: String,
 }
+
+/// Several things are forbidden, each with what to add.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub(crate) struct MissingRules(Vec<Forbidden>);
 
 impl Forbidden {
     /// Where to add which rule.
@@ -151,27 +156,36 @@ pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Asks the server whether we may do what we have to. What it does not answer is taken for allowed: the requests
-/// themselves will tell.
-pub(crate) async fn check_permissions(client: &ApiClient, reads_only: bool) -> anyhow::Result<()> {
-    let mut verbs: Vec<&str> = READ_VERBS.to_vec();
-    if !reads_only {
-        verbs.extend(WRITE_VERBS);
-    }
-    let missing = missing(client, &verbs, "*", "*").await?;
-    if !missing.is_empty() {
-        let everything = |text: &str| text.to_owned();
-        let (group, resource) = (everything("*"), everything("*"));
-        return Err(Forbidden { verbs: missing, group, resource, namespace: String::new() }.into());
-    }
-    if !reads_only {
-        let missing = self::missing(client, &["create", "patch"], "", "events").await?;
-        if !missing.is_empty() {
-            // Events are for people: without them, everything is collected all the same.
-            let resource = "events".to_owned();
-            let why = Forbidden { verbs: missing, group: String::new(), resource, namespace: String::new() };
-            tracing::warn!("no Events will be written: {why}");
+/// Asks the server whether we may do what these collectors have to. What it does not answer is taken for allowed: the
+/// requests themselves will tell.
+pub(crate) async fn check_permissions(
+    client: &ApiClient,
+    enabled: &[Controller],
+    reads_only: bool,
+) -> anyhow::Result<()> {
+    let (mut forbidden, mut events) = (Vec::new(), None);
+    for NeededRule { group, resource, verbs } in permissions::needed(enabled) {
+        let wanted = verbs.into_iter().filter(|verb| !reads_only || READ_VERBS.contains(verb));
+        let verbs = missing(client, &wanted.collect::<Vec<_>>(), group, resource).await?;
+        if verbs.is_empty() {
+            continue;
         }
+        let is_events = (group, resource) == ("", "events");
+        let (group, resource) = (group.to_owned(), resource.to_owned());
+        let why = Forbidden { verbs, group, resource, namespace: String::new() };
+        if is_events {
+            events = Some(why);
+        } else {
+            forbidden.push(why);
+        }
+    }
+    if !forbidden.is_empty() {
+        forbidden.extend(events);
+        return Err(MissingRules(forbidden).into());
+    }
+    if let Some(why) = events {
+        // Events are for people: without them, everything is collected all the same.
+        tracing::warn!("no Events will be written: {why}");
     }
     Ok(())
 }
@@ -183,10 +197,13 @@ async fn missing(
     resource: &str,
 ) -> anyhow::Result<Vec<String>> {
     let mut missing = Vec::new();
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     for verb in verbs {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {"verb": verb, "group": group, "resource": resource}},
+            "spec": {"resourceAttributes": {
+                "verb": verb, "group": group, "resource": resource, "subresource": subresource,
+            }},
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
         let Ok(answer) = client.call(request(Method::POST, path, Some(&review))).await else { continue };

@@ -1,38 +1,17 @@
 //! What the log says of decisions, and the report of a dry run.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use gc_kube::breaker::Trip;
 use gc_kube::{Observer, ResourceTable};
-use gc_types::{Effect, Event, HeldBy, Outcome, Request};
+use gc_retention::permissions::Controller;
+use gc_types::{Effect, HeldBy, Outcome, Request};
 
 use super::journal::{subject, verb, word};
 
 /// So many reported effects are remembered, so that each is reported once although it is wanted again and again.
 const REMEMBERED: usize = 65_536;
-
-/// Several observers as one.
-pub(super) struct Together(pub(super) Vec<Arc<dyn Observer>>);
-
-impl Observer for Together {
-    fn told(&self, event: &Event) {
-        self.0.iter().for_each(|observer| observer.told(event));
-    }
-
-    fn decided(&self, effect: &Effect) {
-        self.0.iter().for_each(|observer| observer.decided(effect));
-    }
-
-    fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
-        self.0.iter().for_each(|observer| observer.finished(effect, outcome, round_trips, took));
-    }
-
-    fn tripped(&self, trip: &Trip) {
-        self.0.iter().for_each(|observer| observer.tripped(trip));
-    }
-}
 
 /// `pods shop/web-1`, for people.
 fn object(request: &Request, table: &ResourceTable) -> String {
@@ -44,19 +23,21 @@ fn object(request: &Request, table: &ResourceTable) -> String {
 
 /// The audit line of each write at info (target `kubegc::audit`), failures at warn; every decision and read at debug.
 pub(super) struct LogDecisions {
+    controller: Controller,
     table: ResourceTable,
 }
 
 impl LogDecisions {
-    pub(super) fn new(table: ResourceTable) -> Self {
-        Self { table }
+    /// Of one collector, whose effects name resources by this table.
+    pub(super) fn new(controller: Controller, table: ResourceTable) -> Self {
+        Self { controller, table }
     }
 }
 
 impl Observer for LogDecisions {
     fn decided(&self, effect: &Effect) {
         tracing::debug!(
-            effect = effect.id.0, verb = verb(&effect.request), object = %object(&effect.request, &self.table),
+            controller = %self.controller, effect = effect.id.0, verb = verb(&effect.request), object = %object(&effect.request, &self.table),
             reason = %effect.reason, "decided"
         );
     }
@@ -64,18 +45,21 @@ impl Observer for LogDecisions {
     fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
         let (verb, outcome_word) = (verb(&effect.request), word(outcome));
         let is_write = !matches!(effect.request, Request::Read { .. } | Request::Barrier { .. });
+        let controller = self.controller.name();
         match outcome {
             Outcome::Refused { message, .. } | Outcome::Failed { message, .. } => tracing::warn!(
-                effect = effect.id.0, verb, object = %object(&effect.request, &self.table), outcome = outcome_word,
+                controller, effect = effect.id.0, verb, object = %object(&effect.request, &self.table), outcome = outcome_word,
                 message, reason = %effect.reason, "not done"
             ),
-            Outcome::Held(_) => tracing::debug!(effect = effect.id.0, outcome = outcome_word, "held"),
+            Outcome::Held(_) => {
+                tracing::debug!(controller, effect = effect.id.0, outcome = outcome_word, "held");
+            }
             _ if is_write => tracing::info!(
-                target: "kubegc::audit", effect = effect.id.0, verb,
+                target: "kubegc::audit", controller, effect = effect.id.0, verb,
                 object = %object(&effect.request, &self.table), uid = %uid(&effect.request),
                 outcome = outcome_word, requests = round_trips, ?took, reason = %effect.reason, "done"
             ),
-            _ => tracing::debug!(effect = effect.id.0, outcome = outcome_word, ?took, "done"),
+            _ => tracing::debug!(controller, effect = effect.id.0, outcome = outcome_word, ?took, "done"),
         }
     }
 }

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use http::Method;
 use serde_json::{Value, json};
 
+use super::broken::{DEFINITIONS, WIDGETS, owned_by_widget, widget, widget_definition};
 use crate::support::Kubegc;
-use crate::support_cluster::{Admin, MAPS, Run, least_privileged, uid, until, within};
+use crate::support_cluster::{Admin, MAPS, Run, least_privileged, until, within};
 use crate::support_proxy::{Fault, Proxy};
 
 /// All garbage is gone so soon after a fault has ended. Pauses between tries grow with the time that a fault
@@ -172,6 +173,32 @@ fn play(arguments: &[&str], hold: Duration, begin: impl FnOnce(&Proxy), mut duri
 const HOLD: Duration = Duration::from_secs(3);
 
 #[test]
+fn without_a_fault_each_dependent_takes_one_request() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let proxy = Proxy::start(&least_privileged(&server));
+    let root = admin.map("root", None);
+    for number in 0..50 {
+        admin.map(&format!("leaf-{number}"), Some(("root", &root)));
+    }
+    let run = Run::with(&proxy.kubeconfig(), &[]);
+    until("the graph is complete", || run.is_ready() && run.is_synced() && run.leads());
+    admin.delete("root", "Background");
+    until("all are gone", || !names(&admin).iter().any(|name| name.starts_with("leaf-")));
+    until("everything is done", || run.is_idle());
+    let mut about: Vec<String> = proxy
+        .forwarded()
+        .iter()
+        .filter(|request| request.path.starts_with(&format!("{MAPS}/leaf-")))
+        .map(|request| format!("{} {}", request.method, request.path))
+        .collect();
+    about.sort();
+    let mut expected: Vec<String> = (0..50).map(|number| format!("DELETE {MAPS}/leaf-{number}")).collect();
+    expected.sort();
+    assert_eq!(about, expected);
+}
+
+#[test]
 fn connections_cut_in_the_middle_of_everything() {
     play(&[], HOLD, Proxy::cut, Proxy::cut);
 }
@@ -236,6 +263,18 @@ fn watches_that_stall() {
     play(&[], HOLD, begin, |_| {});
 }
 
+/// With the settings as they are delivered: requests are given up after half a minute and less than that is waited out.
+#[test]
+fn half_a_minute_of_silence() {
+    let begin = |proxy: &Proxy| {
+        proxy.inject_every(2, is_write, Fault::Stall);
+        proxy.inject_every(2, is_watch, Fault::Stall);
+        proxy.inject_every(3, is_write, Fault::StallAfter);
+        proxy.cut();
+    };
+    play(&[], Duration::from_secs(33), begin, |_| {});
+}
+
 #[test]
 fn answers_that_come_twice_and_out_of_order() {
     let begin = |proxy: &Proxy| {
@@ -256,34 +295,6 @@ fn discovery_that_fails() {
     };
     // Definitions make it read discovery again.
     play(&[], HOLD, begin, |_| {});
-}
-
-const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
-
-fn widget_definition() -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "widgets.example.com"},
-        "spec": {
-            "group": "example.com", "scope": "Namespaced",
-            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
-            "versions": [{"name": "v1", "served": true, "storage": true,
-                          "schema": {"openAPIV3Schema": {"type": "object"}}}],
-        },
-    })
-}
-
-fn widget(admin: &Admin, name: &str) -> String {
-    let object = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}});
-    uid(&admin.create(WIDGETS, &object))
-}
-
-fn owned_by_widget(admin: &Admin, name: &str, owner: &str, owner_uid: &str) -> String {
-    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
-        "name": name,
-        "ownerReferences": [{"apiVersion": "example.com/v1", "kind": "Widget", "name": owner, "uid": owner_uid}],
-    }});
-    uid(&admin.create(MAPS, &object))
 }
 
 /// Makes the group of widgets vanish from a discovery document.
@@ -309,7 +320,7 @@ fn with_stale_widgets(document: &mut Value) {
 fn discovery_lies(fault: &Fault) {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
-    admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &widget_definition());
+    admin.create(DEFINITIONS, &widget_definition());
     until("widgets are served", || admin.get(WIDGETS).0 == 200);
     let (living, doomed) = (widget(&admin, "living"), widget(&admin, "doomed"));
     let kept = owned_by_widget(&admin, "kept", "living", &living);
@@ -327,7 +338,7 @@ fn discovery_lies(fault: &Fault) {
     other["spec"]["group"] = "example.org".into();
     other["spec"]["names"] =
         json!({"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"});
-    admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &other);
+    admin.create(DEFINITIONS, &other);
     until("the lie is heard", || {
         proxy.forwarded().iter().filter(|request| is_discovery(&request.method, &request.path)).count() >= 5
     });
@@ -339,10 +350,7 @@ fn discovery_lies(fault: &Fault) {
     until("it has looked at what came", || run.page("/debug/kubegc/graph").contains(&late) && run.is_idle());
 
     assert!(proxy.heal()[0] > 0);
-    admin.delete_at(
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.example.org",
-        "Background",
-    );
+    admin.delete_at(&format!("{DEFINITIONS}/gadgets.example.org"), "Background");
     // Half a minute is the period at which discovery is read without a sign.
     within(AFTERWARDS + Duration::from_secs(30), "the garbage is gone", || !admin.exists("goes"));
     until("everything is done", || run.is_idle());
@@ -360,6 +368,11 @@ fn discovery_without_a_group() {
 #[test]
 fn discovery_with_a_group_that_failed() {
     discovery_lies(&Fault::Rewrite(with_stale_widgets));
+}
+
+#[test]
+fn discovery_that_is_slow() {
+    discovery_lies(&Fault::Delay(Duration::from_secs(2)));
 }
 
 /// Copies the files of a server that has ended.

@@ -7,8 +7,9 @@ use std::process::{Command, Output};
 use http::Method;
 use serde_json::Value;
 
+use super::others::finished_job;
 use crate::support::{Kubegc, repository};
-use crate::support_cluster::{Admin, Run, collection_of, manifests, until};
+use crate::support_cluster::{Admin, Run, collection_of, manifests, privileged_for, until};
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(repository().join(path)).unwrap()
@@ -39,6 +40,10 @@ fn the_permissions_are_those_that_the_code_asks_for() {
         yaml("[{apiGroups: [batch], resources: [jobs], verbs: [delete, list, watch]}]")
     );
     assert_eq!(role["metadata"]["name"], "few");
+    // Without the star, the Lease and the Event about it need rules of their own.
+    let on_lease = yaml(few.split("---").nth(2).unwrap());
+    assert_eq!(on_lease["rules"][1]["verbs"], yaml("[get, update, list, patch, watch]"));
+    assert_eq!(on_lease["rules"][2], yaml("{apiGroups: [''], resources: [events], verbs: [create]}"));
 }
 
 /// Every file under a folder.
@@ -246,12 +251,20 @@ fn every_metric_of_alerts_dashboard_and_manual_exists() {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
     let journal = server.folder.path().join("journal");
-    let run = Run::start(&server, &["--journal", journal.to_str().unwrap()]);
+    let flags = ["--journal", journal.to_str().unwrap(), "--breaker-max-deletions=2"];
+    let account = privileged_for(&server, "garbagecollector,ttl-after-finished");
+    let run =
+        Run::with(&account, &[&flags[..], &["--controllers=garbagecollector,ttl-after-finished"]].concat());
     let root = admin.map("root", None);
     admin.map("leaf", Some(("root", &root)));
     until("it leads", || run.leads() && run.is_ready());
     admin.delete("root", "Foreground");
     until("the cascade is over", || !admin.exists("root"));
+    // A series is shown once there is something to show: a collected Job, and a breaker that trips.
+    for name in ["a", "b", "c"] {
+        finished_job(&admin, name);
+    }
+    until("the breaker trips", || run.page("/metrics").contains("kubegc_breaker_tripped{"));
     let declared = declared(&run.page("/metrics"));
     let mut wanted = BTreeSet::new();
     let rule = &manifests("deploy/monitoring", &["prometheusrule.yaml"])[0];

@@ -1,7 +1,7 @@
 //! The breaker, pausing, observing, and what is told about it all.
 
 use super::*;
-use crate::support::Signal;
+use crate::support_cluster::privileged_for;
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
@@ -24,24 +24,9 @@ impl Admin {
 }
 
 impl Run {
-    fn metric(&self, line: &str) -> bool {
-        self.page("/metrics").lines().any(|shown| shown == line)
-    }
-
     fn sees(&self, uid: &str) {
         until("it sees the objects", || self.page("/debug/kubegc/graph").contains(uid));
     }
-
-    fn state(&self) -> Value {
-        let page = self.page("/debug/kubegc/resources");
-        serde_json::from_str(page.split_once("\r\n\r\n").unwrap().1).unwrap()
-    }
-}
-
-fn ask(server: &Kubegc, arguments: &[&str]) -> String {
-    let (code, out, error) = kubegc(arguments, &server.kubeconfig);
-    assert_eq!((code, error.as_str()), (Some(0), ""), "{arguments:?}: {out}");
-    out
 }
 
 #[test]
@@ -142,13 +127,20 @@ fn an_observer_agrees_with_a_collector_and_misses_one_that_is_not_there() {
     let admin = Admin::of(&server);
     let journal = server.folder.path().join("observed");
     let observer =
-        Run::start(&server, &["--observe", "--observe-window=2s", "--journal", journal.to_str().unwrap()]);
+        Run::start(&server, &["--observe", "--observe-window=10s", "--journal", journal.to_str().unwrap()]);
     let mut active = Run::start(&server, &QUICK_LEASE);
     until("both are ready", || observer.is_ready() && active.is_ready() && active.leads());
+    // The active one waits, so that the observer is first to want a finalizer gone.
+    ask(&server, &["pause"]);
+    until("the active one is paused", || active.metric("kubegc_paused 1"));
+    admin.map("lone", None);
+    admin.delete("lone", "Foreground");
+    until("the observer would remove its finalizer", || observer.metric("kubegc_held 1"));
+    ask(&server, &["resume"]);
     admin.family("root", 3);
     observer.sees("root-2");
-    admin.delete("root", "Foreground");
-    until("the other one collects", || admin.left("root", 3) == 0 && !admin.exists("root"));
+    admin.delete("root", "Background");
+    until("the other one collects", || admin.left("root", 3) == 0 && !admin.exists("lone"));
     until("it agrees", || observer.metric("kubegc_observe_agreements_total{kind=\"deletion\"} 3"));
     until("on the finalizer as well", || {
         observer.metric("kubegc_observe_agreements_total{kind=\"finalizer\"} 1")
@@ -310,7 +302,8 @@ fn other_collectors_run_when_they_are_asked_for() {
     let (code, patched) = admin.send(Method::PATCH, &format!("{jobs}/j/status"), &status);
     assert_eq!(code, 200, "{patched}");
     let file = format!("--config={}", path.display());
-    let run = Run::start(&server, &[&file]);
+    let account = privileged_for(&server, "garbagecollector,ttl-after-finished");
+    let run = Run::with(&account, &[&file]);
     until("it leads", || run.is_ready() && run.leads());
     until("the finished job is collected", || admin.get(&format!("{jobs}/j")).0 == 404);
 }
@@ -398,7 +391,7 @@ fn the_doctor_finds_what_is_wrong() {
     };
     let run = Run::start(&server, &QUICK_LEASE);
     until("it leads", || run.is_ready() && run.leads());
-    let fine = examine(&["--subject=self", "--collector", &run.address]);
+    let fine = examine(&["--subject=self", "--collector", run.address()]);
     assert_eq!(fine["healthy"], true, "{fine:#}");
     says(&fine, "leader", "ok", "holds lease kube-system/kubegc-garbage-collector");
     says(&fine, "permissions", "ok", "this user may do everything");

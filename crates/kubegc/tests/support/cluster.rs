@@ -171,14 +171,25 @@ pub fn least_privileged(server: &Kubegc) -> PathBuf {
 
 /// The same with what all collectors need.
 pub fn privileged_for_all(server: &Kubegc) -> PathBuf {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_kubegc")).args(["rbac", "--controllers=*"]).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let documents = serde_yaml_ng::Deserializer::from_str(&text);
-    account(server, documents.map(|document| Value::deserialize(document).unwrap()).collect())
+    privileged_for(server, "*")
 }
 
-fn account(server: &Kubegc, permissions: Vec<Value>) -> PathBuf {
+/// The same with what these collectors need, and nothing else.
+pub fn privileged_for(server: &Kubegc, controllers: &str) -> PathBuf {
+    account(server, permissions_for(controllers))
+}
+
+/// What `kubegc rbac` says that these collectors need.
+pub fn permissions_for(controllers: &str) -> Vec<Value> {
+    let controllers = format!("--controllers={controllers}");
+    let output = Command::new(env!("CARGO_BIN_EXE_kubegc")).args(["rbac", &controllers]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let documents = serde_yaml_ng::Deserializer::from_str(&text);
+    documents.map(|document| Value::deserialize(document).unwrap()).collect()
+}
+
+/// Makes the account of deploy/run with these permissions; answers a kubeconfig for it.
+pub fn account(server: &Kubegc, permissions: Vec<Value>) -> PathBuf {
     let file = server.folder.path().join("least-privileged");
     if file.exists() {
         return file;
@@ -193,6 +204,25 @@ fn account(server: &Kubegc, permissions: Vec<Value>) -> PathBuf {
     let token = admin.create(path, &ask);
     kubeconfig(&file, &server.url, &server.ca, token["status"]["token"].as_str().unwrap());
     file
+}
+
+/// Runs a command to its end; answers its exit code, its output and its errors.
+pub fn kubegc(arguments: &[&str], kubeconfig: &Path) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
+        .args(arguments)
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Runs a command that must succeed, as the administrator; answers its output.
+pub fn ask(server: &Kubegc, arguments: &[&str]) -> String {
+    let (code, out, error) = kubegc(arguments, &server.kubeconfig);
+    assert_eq!((code, error.as_str()), (Some(0), ""), "{arguments:?}: {out}");
+    out
 }
 
 /// A running `kubegc run`, killed when dropped.
@@ -240,6 +270,11 @@ impl Run {
         self.child.id()
     }
 
+    /// Where it serves metrics, health and debugging.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
@@ -260,6 +295,17 @@ impl Run {
         self.page("/debug/kubegc/resources").contains("\"leading\":true")
     }
 
+    /// Whether its metrics have this line.
+    pub fn metric(&self, line: &str) -> bool {
+        self.page("/metrics").lines().any(|shown| shown == line)
+    }
+
+    /// How each resource, and everything that stops collection, is doing.
+    pub fn state(&self) -> Value {
+        let page = self.page("/debug/kubegc/resources");
+        serde_json::from_str(page.split_once("\r\n\r\n").unwrap().1).unwrap()
+    }
+
     /// Nothing is under way, and nothing waits for another try.
     pub fn is_idle(&self) -> bool {
         let metrics = self.page("/metrics");
@@ -270,10 +316,8 @@ impl Run {
 
     /// Every resource's watch is as it should be.
     pub fn is_synced(&self) -> bool {
-        let page = self.page("/debug/kubegc/resources");
-        let Some((_, body)) = page.split_once("\r\n\r\n") else { return false };
-        let body: Value = serde_json::from_str(body).unwrap_or_default();
-        let Some(resources) = body["resources"].as_array() else { return false };
+        let state = self.state();
+        let Some(resources) = state["resources"].as_array() else { return false };
         !resources.is_empty() && resources.iter().all(|resource| resource["state"] == "synced")
     }
 

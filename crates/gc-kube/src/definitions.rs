@@ -1,0 +1,155 @@
+//! Definitions of custom resources that say, by an annotation, that none of their objects is to be deleted by us.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use gc_retention::objects::FactsError;
+use gc_types::{Gvr, ResourceId, ResourceInfo, Scope};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::breaker::{Definitions, SharedBreaker};
+use crate::collector::QUEUED_BATCHES;
+use crate::connection::ApiClient;
+use crate::facts::{Accept, FactsWatchError, FactsWatcher, METADATA, NewsLine, NewsPage, Reader};
+use crate::raw::{RawPage, raw_line, raw_page, told};
+use crate::resources::Route;
+
+/// On a CustomResourceDefinition: anything but `false` keeps every object of the resource that it defines.
+pub const KEEP_OBJECTS: &str = "kubegc.io/keep-objects";
+
+/// What the watch has told.
+enum News {
+    Started,
+    Synced,
+    /// The name of a definition, and whether its objects are kept.
+    Present(Arc<str>, bool),
+    Gone(Arc<str>),
+    /// They cannot be listed.
+    Failed(String),
+    /// There is no such thing as a definition.
+    NotServed,
+}
+
+/// Keeps the breaker up to date on which custom resources are kept, until the future is dropped. From now on, and until
+/// the definitions have been listed, no custom resource is deleted.
+pub fn follow_definitions(client: ApiClient, breaker: SharedBreaker) -> impl Future<Output = ()> {
+    breaker.change(|breaker| breaker.follow(Definitions::Unknown));
+    follow(client, breaker)
+}
+
+async fn follow(client: ApiClient, breaker: SharedBreaker) {
+    let (sink, mut news) = mpsc::channel(QUEUED_BATCHES);
+    let mut watch = JoinSet::new();
+    watch.spawn(FactsWatcher::new(client, Arc::new(DefinitionReader::new()), sink).run());
+    let (mut kept, mut listed) = (BTreeSet::new(), BTreeSet::new());
+    let mut is_listing = true;
+    while let Some(batch) = news.recv().await {
+        let before = kept.clone();
+        let mut is_known = false;
+        for told in batch {
+            match told {
+                News::Started => {
+                    is_listing = true;
+                    listed.clear();
+                }
+                News::Present(name, keeps) => {
+                    if keeps {
+                        listed.insert(Arc::clone(&name));
+                        kept.insert(name);
+                    } else {
+                        listed.remove(&name);
+                        kept.remove(&name);
+                    }
+                }
+                News::Gone(name) => drop(kept.remove(&name)),
+                News::Synced | News::NotServed => {
+                    kept.clone_from(&listed);
+                    (is_listing, is_known) = (false, true);
+                }
+                News::Failed(why) => {
+                    tracing::warn!(
+                        why,
+                        "definitions cannot be listed: no custom resource is deleted until they can"
+                    );
+                }
+            }
+        }
+        if is_known || (!is_listing && kept != before) {
+            breaker.change(|breaker| breaker.follow(Definitions::Kept(kept.clone())));
+        }
+    }
+}
+
+struct DefinitionReader {
+    route: Route,
+}
+
+impl DefinitionReader {
+    fn new() -> Self {
+        let gvr = Gvr {
+            group: "apiextensions.k8s.io".into(),
+            version: "v1".into(),
+            resource: "customresourcedefinitions".into(),
+        };
+        let route = Route::new(ResourceInfo {
+            id: ResourceId(0),
+            gvr,
+            kind: "CustomResourceDefinition".into(),
+            scope: Scope::Cluster,
+            served_api_versions: Vec::new(),
+            watched: true,
+            comparable_versions: true,
+        });
+        Self { route }
+    }
+}
+
+/// What is said of one definition, which has the name of its resource.
+fn read(present: bool, object: &Value) -> News {
+    let name: Arc<str> = object["metadata"]["name"].as_str().unwrap_or_default().into();
+    if !present {
+        return News::Gone(name);
+    }
+    let keeps = object["metadata"]["annotations"][KEEP_OBJECTS].as_str().is_some_and(|text| text != "false");
+    News::Present(name, keeps)
+}
+
+impl Reader for DefinitionReader {
+    type News = News;
+
+    fn route(&self) -> &Route {
+        &self.route
+    }
+
+    fn accept(&self) -> Accept {
+        METADATA
+    }
+
+    fn started(&self) -> News {
+        News::Started
+    }
+
+    fn synced(&self) -> News {
+        News::Synced
+    }
+
+    fn failed(&self, why: &FactsWatchError) -> Option<News> {
+        Some(match why {
+            FactsWatchError::Refused { code: 404, .. } => News::NotServed,
+            why => News::Failed(why.to_string()),
+        })
+    }
+
+    fn page(&self, json: &[u8]) -> Result<NewsPage<News>, FactsError> {
+        let RawPage { resource_version, continue_token, items } = raw_page(json)?;
+        let items = items.iter().map(|object| read(true, object)).collect();
+        Ok(NewsPage { resource_version, continue_token, items })
+    }
+
+    fn line(&self, json: &[u8]) -> Result<(NewsLine<News>, String), FactsError> {
+        let (line, version) = raw_line(json)?;
+        Ok((told(line, |present, object| read(present, &object)), version))
+    }
+}

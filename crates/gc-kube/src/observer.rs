@@ -1,0 +1,69 @@
+//! Who is told what collectors decide, and what becomes of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gc_retention::engine::Standing;
+use gc_retention::measures::Measurement;
+use gc_types::{Effect, Event, Outcome};
+
+use crate::breaker::Trip;
+
+/// Is told what is decided and what becomes of it: the journal, the metrics, the demonstration. Called on the
+/// collector's own task, so it must not block.
+pub trait Observer: Send + Sync + 'static {
+    /// The engine is about to be told this.
+    fn told(&self, _event: &Event) {}
+    /// An effect is wanted.
+    fn decided(&self, _effect: &Effect) {}
+    /// An effect has an outcome, after so many requests and so long.
+    fn finished(&self, _effect: &Effect, _outcome: &Outcome, _round_trips: u32, _took: Duration) {}
+    /// The breaker has stopped the collection of a resource.
+    fn tripped(&self, _trip: &Trip) {}
+    /// A retention collector has measured something.
+    fn measured(&self, _measurement: &Measurement) {}
+    /// How a retention collector stands; told about once a second.
+    fn standing(&self, _standing: &Standing) {}
+}
+
+/// Observes nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoObserver;
+
+impl Observer for NoObserver {}
+
+/// Several observers as one, told in this order.
+#[derive(Clone, Default)]
+pub struct Observers(pub Vec<Arc<dyn Observer>>);
+
+impl std::fmt::Debug for Observers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Observers({})", self.0.len())
+    }
+}
+
+impl Observer for Observers {
+    fn told(&self, event: &Event) {
+        self.0.iter().for_each(|observer| observer.told(event));
+    }
+
+    fn decided(&self, effect: &Effect) {
+        self.0.iter().for_each(|observer| observer.decided(effect));
+    }
+
+    fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
+        self.0.iter().for_each(|observer| observer.finished(effect, outcome, round_trips, took));
+    }
+
+    fn tripped(&self, trip: &Trip) {
+        self.0.iter().for_each(|observer| observer.tripped(trip));
+    }
+
+    fn measured(&self, measurement: &Measurement) {
+        self.0.iter().for_each(|observer| observer.measured(measurement));
+    }
+
+    fn standing(&self, standing: &Standing) {
+        self.0.iter().for_each(|observer| observer.standing(standing));
+    }
+}

@@ -1,0 +1,122 @@
+//! What is read of policies, and of the objects that they are about.
+
+use std::sync::Arc;
+
+use gc_retention::objects::FactsError;
+use gc_retention::policies::Policy;
+use serde_json::Value;
+
+use super::{News, Told};
+use crate::facts::{Accept, FactsWatchError, NewsLine, NewsPage, Reader, WHOLE};
+use crate::raw::{RawPage, raw_line, raw_page, told};
+use crate::resources::Route;
+
+/// Reads the policies themselves.
+pub(super) struct PolicyReader {
+    pub(super) route: Route,
+}
+
+impl Reader for PolicyReader {
+    type News = News;
+
+    fn route(&self) -> &Route {
+        &self.route
+    }
+
+    fn accept(&self) -> Accept {
+        WHOLE
+    }
+
+    fn started(&self) -> News {
+        News::PoliciesStarted
+    }
+
+    fn synced(&self) -> News {
+        News::PoliciesSynced
+    }
+
+    fn page(&self, json: &[u8]) -> Result<NewsPage<News>, FactsError> {
+        let RawPage { resource_version, continue_token, items } = raw_page(json)?;
+        Ok(NewsPage {
+            resource_version,
+            continue_token,
+            items: items.into_iter().map(News::Policy).collect(),
+        })
+    }
+
+    fn line(&self, json: &[u8]) -> Result<(NewsLine<News>, String), FactsError> {
+        let (line, version) = raw_line(json)?;
+        let line = told(line, |present, object| {
+            if present {
+                return News::Policy(object);
+            }
+            News::PolicyGone(object["metadata"]["name"].as_str().unwrap_or_default().to_owned())
+        });
+        Ok((line, version))
+    }
+}
+
+/// Reads the objects that some policies are about; of an object, only what they make of it is handed on.
+pub(super) struct ObjectReader {
+    pub(super) watch: u64,
+    pub(super) route: Route,
+    pub(super) accept: Accept,
+    pub(super) policies: Vec<Arc<Policy>>,
+}
+
+impl ObjectReader {
+    fn news(&self, told: Told) -> News {
+        News::Objects { watch: self.watch, told }
+    }
+
+    fn observed(&self, object: &Value) -> News {
+        let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
+        let looks = self.policies.iter().map(|policy| policy.look(object)).collect();
+        self.news(Told::Observed { namespace: text("namespace"), name: text("name"), looks })
+    }
+}
+
+impl Reader for ObjectReader {
+    type News = News;
+
+    fn route(&self) -> &Route {
+        &self.route
+    }
+
+    fn accept(&self) -> Accept {
+        self.accept
+    }
+
+    fn started(&self) -> News {
+        self.news(Told::Started)
+    }
+
+    fn synced(&self) -> News {
+        self.news(Told::Synced)
+    }
+
+    fn failed(&self, why: &FactsWatchError) -> Option<News> {
+        Some(self.news(Told::Failed(format!("{} cannot be listed: {why}", self.route.display_name()))))
+    }
+
+    fn page(&self, json: &[u8]) -> Result<NewsPage<News>, FactsError> {
+        let RawPage { resource_version, continue_token, items } = raw_page(json)?;
+        Ok(NewsPage {
+            resource_version,
+            continue_token,
+            items: items.iter().map(|item| self.observed(item)).collect(),
+        })
+    }
+
+    fn line(&self, json: &[u8]) -> Result<(NewsLine<News>, String), FactsError> {
+        let (line, version) = raw_line(json)?;
+        let line = told(line, |present, object| {
+            if present {
+                return self.observed(&object);
+            }
+            let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
+            self.news(Told::Removed { namespace: text("namespace"), name: text("name") })
+        });
+        Ok((line, version))
+    }
+}

@@ -1,0 +1,54 @@
+//! Pages and lines of lists and watches as JSON, whatever their objects are.
+
+use gc_retention::objects::FactsError;
+use serde_json::Value;
+
+use crate::facts::NewsLine;
+
+/// A page of a list.
+pub(crate) struct RawPage {
+    pub(crate) resource_version: String,
+    pub(crate) continue_token: String,
+    pub(crate) items: Vec<Value>,
+}
+
+pub(crate) fn raw_page(json: &[u8]) -> Result<RawPage, FactsError> {
+    let mut page: Value = serde_json::from_slice(json)?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let items = match page["items"].take() {
+        Value::Array(items) => items,
+        _ => Vec::new(),
+    };
+    let metadata = &page["metadata"];
+    Ok(RawPage {
+        resource_version: text(&metadata["resourceVersion"]),
+        continue_token: text(&metadata["continue"]),
+        items,
+    })
+}
+
+/// What a line of a watch says of an object: whether it is there, and the object.
+pub(crate) fn raw_line(json: &[u8]) -> Result<(NewsLine<(bool, Value)>, String), FactsError> {
+    let mut line: Value = serde_json::from_slice(json)?;
+    let object = line["object"].take();
+    let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+    Ok(match line["type"].as_str().unwrap_or_default() {
+        "ADDED" | "MODIFIED" => (NewsLine::Told((true, object)), version),
+        "DELETED" => (NewsLine::Told((false, object)), version),
+        "ERROR" => {
+            let code = object["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or_default();
+            let message = object["message"].as_str().unwrap_or_default().to_owned();
+            (NewsLine::Error { code, message }, String::new())
+        }
+        "BOOKMARK" => (NewsLine::Nothing, version),
+        _ => (NewsLine::Nothing, String::new()),
+    })
+}
+
+pub(crate) fn told<N>(line: NewsLine<(bool, Value)>, tell: impl FnOnce(bool, Value) -> N) -> NewsLine<N> {
+    match line {
+        NewsLine::Told((present, object)) => NewsLine::Told(tell(present, object)),
+        NewsLine::Error { code, message } => NewsLine::Error { code, message },
+        NewsLine::Nothing => NewsLine::Nothing,
+    }
+}

@@ -1,0 +1,150 @@
+//! What the namespace controller has done, told as other collectors tell it: one effect per object, with its reason.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use gc_kube::discovery::ServedResource;
+use gc_kube::{Observer, ResourceTable, Route};
+use gc_types::{
+    Change, Effect, EffectId, Evidence, Gvr, ObjectKey, Outcome, PropagationPolicy, Reason, Request,
+    ResourceId, ResourceInfo, ResourceVersion, Scope, Uid, Verdict,
+};
+use serde_json::Value;
+
+/// So many objects of one answer are told in one go …
+const TOLD_AT_ONCE: usize = 1_000;
+/// … and then the journal gets so long to write them down: its queue is bounded, too.
+const TOLD_PAUSE: Duration = Duration::from_millis(5);
+/// The number of `namespaces`; those of their contents follow.
+const NAMESPACES: ResourceId = ResourceId(0);
+
+/// A namespace that is being emptied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terminating<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) uid: &'a str,
+    /// `metadata.deletionTimestamp`.
+    pub(crate) since: &'a str,
+}
+
+/// Tells an observer.
+pub(crate) struct Trace {
+    observer: Arc<dyn Observer>,
+    table: ResourceTable,
+    numbers: Mutex<BTreeMap<(Arc<str>, Arc<str>), ResourceId>>,
+    next_effect: AtomicU64,
+}
+
+impl Trace {
+    /// Tells the observer that is made for the table by which effects name resources.
+    pub(crate) fn new(observer: impl FnOnce(&ResourceTable) -> Arc<dyn Observer>) -> Self {
+        let table = ResourceTable::default();
+        table.insert(Arc::new(Route::new(ResourceInfo {
+            id: NAMESPACES,
+            gvr: Gvr { group: "".into(), version: "v1".into(), resource: "namespaces".into() },
+            kind: "Namespace".into(),
+            scope: Scope::Cluster,
+            served_api_versions: vec!["v1".into()],
+            watched: false,
+            comparable_versions: true,
+        })));
+        let observer = observer(&table);
+        Self { observer, table, numbers: Mutex::default(), next_effect: AtomicU64::new(0) }
+    }
+
+    /// The number of a resource, which stays the same.
+    fn number(&self, served: &ServedResource) -> ResourceId {
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = ResourceId(u32::try_from(numbers.len() + 1).unwrap_or(u32::MAX));
+        let name = (Arc::clone(&served.group), Arc::clone(&served.resource));
+        let number = *numbers.entry(name).or_insert(next);
+        if self.table.get(number).is_none() {
+            self.table.insert(Arc::new(Route::new(served.info(number, false))));
+        }
+        number
+    }
+
+    fn effect(&self, request: Request, observed: ResourceVersion, facts: Vec<String>) -> Effect {
+        let id = EffectId(self.next_effect.fetch_add(1, Ordering::Relaxed));
+        let mut evidence = vec![Evidence::ObservedAt { resource_version: observed }];
+        evidence.extend(facts.into_iter().map(|fact| Evidence::Fact(fact.into())));
+        let verdict = Verdict::Retention("the namespace is being deleted");
+        Effect { id, request, reason: Reason { verdict, owners: Vec::new(), evidence } }
+    }
+
+    fn deletion(&self, resource: ResourceId, namespace: Terminating<'_>, item: &Value, how: &str) -> Effect {
+        let metadata = &item["metadata"];
+        let text = |field: &str| metadata[field].as_str().unwrap_or_default();
+        let key = ObjectKey { resource, namespace: namespace.name.into(), name: text("name").into() };
+        let request = Request::Delete {
+            key,
+            uid: Uid::new(text("uid")),
+            // The verdict is the namespace's: no version of the object would change it.
+            resource_version: None,
+            policy: PropagationPolicy::Background,
+        };
+        let Terminating { name, uid, since } = namespace;
+        let why = format!("namespace {name} ({uid}) has been terminating since {since}");
+        self.effect(request, ResourceVersion::parse(text("resourceVersion")), vec![why, how.to_owned()])
+    }
+
+    /// One object was asked to go.
+    pub(crate) fn deleted(
+        &self,
+        served: &ServedResource,
+        namespace: Terminating<'_>,
+        item: &Value,
+        outcome: &Outcome,
+        took: Duration,
+    ) {
+        let effect = self.deletion(self.number(served), namespace, item, "by a request of its own");
+        self.observer.finished(&effect, outcome, 1, took);
+    }
+
+    /// All of a collection were asked to go, and these were there. Those that were going already are not told again.
+    pub(crate) async fn deleted_together(
+        &self,
+        served: &ServedResource,
+        namespace: Terminating<'_>,
+        items: &[Value],
+        took: Duration,
+    ) {
+        let resource = self.number(served);
+        // One request, whatever it took along.
+        let mut requests = 1;
+        for (index, item) in items.iter().enumerate() {
+            if index % TOLD_AT_ONCE == TOLD_AT_ONCE - 1 {
+                tokio::time::sleep(TOLD_PAUSE).await;
+            }
+            if item["metadata"]["deletionTimestamp"].is_null() {
+                let effect = self.deletion(resource, namespace, item, "with the whole collection");
+                self.observer.finished(&effect, &Outcome::Applied(None), requests, took);
+                requests = 0;
+            }
+        }
+    }
+
+    /// The namespace itself was given up to these finalizers.
+    pub(crate) fn finalized(
+        &self,
+        namespace: Terminating<'_>,
+        version: &str,
+        left: &[String],
+        took: Duration,
+    ) {
+        let key = ObjectKey { resource: NAMESPACES, namespace: "".into(), name: namespace.name.into() };
+        let version = ResourceVersion::parse(version);
+        let request = Request::Guarded {
+            key,
+            uid: Uid::new(namespace.uid),
+            resource_version: version,
+            change: Change::Finalizers(left.iter().map(|finalizer| finalizer.as_str().into()).collect()),
+        };
+        let facts =
+            vec![format!("it is empty; terminating since {}", namespace.since), "spec.finalizers".into()];
+        let effect = self.effect(request, version, facts);
+        self.observer.finished(&effect, &Outcome::Applied(None), 1, took);
+    }
+}
