@@ -12,6 +12,20 @@ const BUILTIN: &str = include_str!("builtin_resources.txt");
 
 static BUILTIN_GROUPS: LazyLock<Vec<Group>> = LazyLock::new(|| parse(BUILTIN));
 
+/// The built-in rows by group, version and resource. Definitions come and go; these are looked up, never copied.
+static BUILTIN_ROWS: LazyLock<Rows> = LazyLock::new(|| {
+    let resources =
+        BUILTIN_GROUPS.iter().flat_map(|group| &group.versions).flat_map(|version| &version.resources);
+    by_key(resources)
+});
+
+/// Resources by group, version and name.
+type Rows = BTreeMap<Box<str>, Arc<ResourceDefinition>>;
+
+fn by_key<'a>(resources: impl Iterator<Item = &'a Arc<ResourceDefinition>>) -> Rows {
+    resources.map(|row| (row_key(&row.group, &row.version, &row.resource), Arc::clone(row))).collect()
+}
+
 /// The verbs of an ordinary resource.
 const FULL: &str = "create,delete,deletecollection,get,list,patch,update,watch";
 
@@ -37,7 +51,8 @@ pub struct Group {
 #[derive(Clone, Debug)]
 pub struct Catalog {
     groups: Vec<Group>,
-    rows: BTreeMap<Box<str>, Arc<ResourceDefinition>>,
+    /// Those of definitions.
+    custom: Rows,
 }
 
 impl Default for Catalog {
@@ -76,13 +91,7 @@ impl Catalog {
                 version.resources.sort_by(|a, b| a.resource.cmp(&b.resource));
             }
         }
-        let rows = groups
-            .iter()
-            .flat_map(|group| &group.versions)
-            .flat_map(|version| &version.resources)
-            .map(|row| (row_key(&row.group, &row.version, &row.resource), Arc::clone(row)))
-            .collect();
-        Self { groups, rows }
+        Self { groups, custom: by_key(custom.iter()) }
     }
 
     /// All groups in discovery's order; core is the first.
@@ -100,7 +109,8 @@ impl Catalog {
     /// One resource in one version.
     #[must_use]
     pub fn find(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<ResourceDefinition>> {
-        self.rows.get(&row_key(group, version, resource))
+        let key = row_key(group, version, resource);
+        self.custom.get(&key).or_else(|| BUILTIN_ROWS.get(&key))
     }
 
     /// Every resource of a group and version with this kind.
@@ -239,8 +249,8 @@ mod tests {
     fn every_row_of_the_table_is_whole() {
         let catalog = Catalog::default();
         let count = BUILTIN.lines().filter(|line| !line.starts_with(['#', '['])).count();
-        assert_eq!(catalog.rows.len(), count);
-        for row in catalog.rows.values() {
+        assert_eq!(BUILTIN_ROWS.len(), count);
+        for row in BUILTIN_ROWS.values() {
             assert!(!row.kind.is_empty() && !row.verbs.is_empty(), "{row:?}");
         }
         let pods = catalog.find("", "v1", "pods").unwrap();

@@ -11,6 +11,8 @@ use crate::truth::{TrueObject, Truth, show};
 
 /// Names are few, so that they are used again.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+/// How often each of [`KINDS`] is created. Those without contents are cheap, and no worse than the others.
+const OFTEN: [u32; KINDS.len()] = [4, 3, 2, 1, 1, 2, 3, 4, 4];
 /// Above so many objects, clients stop creating.
 const OBJECTS: usize = 14;
 /// A finalizer that is not the collector's.
@@ -22,7 +24,7 @@ pub fn act(server: &Server, truth: &Truth, salt: u64) -> String {
     let objects: Vec<&TrueObject> = truth.objects().collect();
     let action = if objects.len() >= OBJECTS { 1 } else { random.weighted(&[34, 24, 12, 8, 8, 6, 10]) };
     if action == 0 || objects.is_empty() {
-        let kind = random.below(KINDS.len());
+        let kind = random.weighted(&OFTEN);
         return create(server, truth, &mut random, kind, None);
     }
     let target = objects[random.below(objects.len())];

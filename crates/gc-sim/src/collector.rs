@@ -14,9 +14,9 @@ use gc_types::{
 
 use crate::defects::{Defect, Saboteur};
 use crate::kinds::KINDS;
-use crate::server::{Server, object_metadata, polled};
+use crate::metadata::observed;
+use crate::server::{Server, polled};
 use crate::story::{DiscoveryFault, StreamFault};
-use crate::truth::observed;
 
 /// How many revisions the cache is behind that answers the list of [`StreamFault::StaleList`].
 const STALE_LIST_BEHIND: u64 = 9;
@@ -454,8 +454,7 @@ impl Watcher {
                 _ => return,
             },
         };
-        let items = list.items.iter().filter_map(|item| object_metadata(item).ok());
-        let items = items.map(|metadata| Event::Observed(observed(metadata, id))).collect();
+        let items = list.items.iter().filter_map(|item| observed(item, id)).map(Event::Observed).collect();
         self.stream = Stream::Listing { items, version: list.resource_version.parse().unwrap_or(0) };
         events.push(Event::ListStarted(id));
     }
@@ -499,8 +498,7 @@ impl Watcher {
                 }
             };
             let (object, removed) = object;
-            let Ok(metadata) = object_metadata(&object) else { continue };
-            let observed = observed(metadata, id);
+            let Some(observed) = observed(&object, id) else { continue };
             let version = observed.resource_version.0;
             self.retold += u64::from(version <= self.newest);
             self.newest = self.newest.max(version);

@@ -81,6 +81,15 @@ impl Kind {
         format!("/{group}/{}/", self.resource)
     }
 
+    /// Whether a key of the store is one of an object of this kind.
+    #[must_use]
+    pub fn has_key(&self, key: &str) -> bool {
+        let group = if self.group.is_empty() { "core" } else { self.group };
+        let rest = key.strip_prefix('/').and_then(|rest| rest.strip_prefix(group));
+        let rest = rest.and_then(|rest| rest.strip_prefix('/')?.strip_prefix(self.resource));
+        rest.is_some_and(|rest| rest.starts_with('/'))
+    }
+
     /// A manifest that the server accepts. `on_node` gives a pod a node, so that its deletion takes time.
     #[must_use]
     pub fn manifest(&self, metadata: Value, on_node: bool) -> Value {

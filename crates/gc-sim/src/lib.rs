@@ -10,6 +10,7 @@ pub mod clients;
 pub mod collector;
 pub mod defects;
 pub mod kinds;
+pub mod metadata;
 pub mod oracle;
 pub mod random;
 pub mod requests;

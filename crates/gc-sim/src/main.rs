@@ -151,12 +151,26 @@ fn threads(arguments: &Arguments) -> u64 {
     arguments.threads.unwrap_or(cores)
 }
 
+/// How it goes is told after so many seeds.
+const SLICE: u64 = 50_000;
+
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
 fn many(count: u64, arguments: &Arguments) -> bool {
     let begun = Instant::now();
     let options = Options { defect: arguments.mutation, trace: false };
-    let summary = run_seeds(arguments.from, count, threads(arguments), options);
-    let seconds = begun.elapsed().as_secs_f64();
-    print_summary(&summary, seconds);
+    let mut summary = Summary::default();
+    let end = arguments.from.saturating_add(count);
+    let mut from = arguments.from;
+    while from < end {
+        let slice = SLICE.min(end - from);
+        summary.merge(run_seeds(from, slice, threads(arguments), options));
+        from += slice;
+        if from < end {
+            let rate = summary.seeds as f64 / begun.elapsed().as_secs_f64();
+            println!("up to {from}: {} violations, {rate:.0} seeds/s", summary.failures.len());
+        }
+    }
+    print_summary(&summary, begun.elapsed().as_secs_f64());
     for (seed, violation) in &summary.failures {
         let mutation = DEFECTS.iter().find(|row| Some(row.0) == arguments.mutation);
         let mutation = mutation.map(|row| format!(" --mutation {}", row.1)).unwrap_or_default();

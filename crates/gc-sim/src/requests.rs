@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::defects::{Defect, Saboteur};
 use crate::kinds::Kind;
-use crate::server::{Server, object_metadata};
-use crate::truth::observed;
+use crate::metadata::{Metadata, observed};
+use crate::server::Server;
 
 /// So often is the removal of a finalizer tried (spec section 8).
 const FINALIZER_TRIES: usize = 4;
@@ -108,9 +108,8 @@ impl Performer<'_> {
                     None => Outcome::NotServed.into(),
                     Some(Err(error)) => outcome_of(&error).into(),
                     Some(Ok(list)) => {
-                        let metadata = list.items.iter().filter_map(|item| object_metadata(item).ok());
-                        let found =
-                            metadata.map(|metadata| Event::Found(observed(metadata, *resource))).collect();
+                        let items = list.items.iter().filter_map(|item| observed(item, *resource));
+                        let found = items.map(Event::Found).collect();
                         Performed { found, outcome: Outcome::Applied(None) }
                     }
                 }
@@ -159,14 +158,13 @@ impl Performer<'_> {
             let Some(Ok(list)) = self.server.list(self.kind, namespace, Some(at)) else {
                 return Outcome::NotServed;
             };
-            let items = list.items.iter().filter_map(|item| object_metadata(item).ok());
-            let mut found =
-                items.map(|item| observed(item, key.resource)).filter(|item| item.key.name == key.name);
+            let items = list.items.iter().filter_map(|item| observed(item, key.resource));
+            let mut found = items.filter(|item| item.key.name == key.name);
             return found.next().map_or(Outcome::Absent, Outcome::Found);
         }
         match self.server.get(self.kind, namespace, &key.name) {
             None => Outcome::NotServed,
-            Some(Ok(metadata)) => Outcome::Found(observed(&metadata, key.resource)),
+            Some(Ok(object)) => observed(&object, key.resource).map_or(Outcome::NotServed, Outcome::Found),
             Some(Err(error)) => outcome_of(&error),
         }
     }
@@ -174,7 +172,7 @@ impl Performer<'_> {
     fn patch(&self, key: &ObjectKey, uid: &Uid, patch: Value) -> Outcome {
         match self.server.merge(self.kind, &key.namespace, &key.name, patch) {
             None => Outcome::NotServed,
-            Some(Ok(metadata)) => Outcome::Applied(Some(observed(&metadata, key.resource))),
+            Some(Ok(object)) => Outcome::Applied(observed(&object, key.resource)),
             Some(Err(error)) => match outcome_of(&error) {
                 // A patch that was refused because the object has another UID now found nothing to patch.
                 Outcome::Refused { code: 422, message } => match self.read(key) {
@@ -208,28 +206,28 @@ impl Performer<'_> {
     }
 
     fn remove_finalizer(&self, key: &ObjectKey, uid: &Uid, finalizer: FinalizerName) -> Outcome {
-        let metadata = match self.server.get(self.kind, &key.namespace, &key.name) {
+        let object = match self.server.get(self.kind, &key.namespace, &key.name) {
             None => return Outcome::NotServed,
             Some(Err(error)) => return outcome_of(&error),
-            Some(Ok(metadata)) => metadata,
+            Some(Ok(object)) => object,
         };
-        if metadata["uid"].as_str() != Some(&uid.to_string()) && !self.saboteur.is(Defect::FinalizerByName) {
+        let Some(metadata) = Metadata::of(&object) else { return Outcome::NotServed };
+        if metadata.uid != uid.to_string() && !self.saboteur.is(Defect::FinalizerByName) {
             return Outcome::Absent;
         }
         let finalizer = finalizer.to_string();
-        let carried: Vec<&Value> = metadata["finalizers"].as_array().into_iter().flatten().collect();
-        if !carried.iter().any(|carried| carried.as_str() == Some(&finalizer)) {
-            return Outcome::Applied(Some(observed(&metadata, key.resource)));
+        if !metadata.finalizers.contains(&&*finalizer) {
+            return Outcome::Applied(Some(metadata.observed(key.resource)));
         }
-        let left: Vec<&Value> =
-            carried.iter().copied().filter(|carried| carried.as_str() != Some(&finalizer)).collect();
+        let left: Vec<&str> =
+            metadata.finalizers.iter().copied().filter(|carried| *carried != finalizer).collect();
         let is_last = left.is_empty();
         let left = if is_last { Value::Null } else { json!(left) };
-        let patch = json!({"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
-            "finalizers": left}});
+        let patch = json!({"metadata": {"uid": metadata.uid,
+            "resourceVersion": metadata.resource_version.to_string(), "finalizers": left}});
         match self.patch(key, uid, patch) {
             // The last finalizer takes the object along.
-            Outcome::Applied(_) if is_last && metadata.get("deletionTimestamp").is_some() => {
+            Outcome::Applied(_) if is_last && metadata.deletion_timestamp.is_some() => {
                 Outcome::Applied(None)
             }
             other => other,

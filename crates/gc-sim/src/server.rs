@@ -273,6 +273,9 @@ impl Server {
 
     /// Creates the definition of a custom kind, unless it is there.
     pub fn define(&mut self, kind: &Kind) {
+        if self.serves(kind) {
+            return;
+        }
         self.create_in("apiextensions.k8s.io", "v1", "customresourcedefinitions", "", kind.definition());
     }
 
@@ -289,36 +292,38 @@ impl Server {
     /// The work of no request.
     pub fn maintain(&mut self) {
         self.pump();
-        // An error ends this run only.
-        let _ = self.with_context(|context| self.registry.maintain(context));
-        self.pump();
+        if self.registry.poll_maintenance(&mut polled()).is_ready() {
+            // An error ends this run only.
+            let _ = self.with_context(|context| self.registry.maintain(context));
+            self.pump();
+        }
     }
 
     /// POST.
-    pub fn create(&self, kind: &Kind, namespace: &str, object: Value) -> Option<Result<Value, ApiError>> {
+    pub fn create(&self, kind: &Kind, namespace: &str, object: Value) -> Option<Result<Arc<Object>, ApiError>> {
         let body = RequestBody { value: object, duplicates: Vec::new() };
         let result = self.request(kind, namespace, "", Operation::Create(body, WriteOptions::default()))?;
-        Some(result.and_then(|response| metadata(&response)))
+        Some(result.and_then(object_of))
     }
 
-    /// PATCH with a merge patch; the metadata of the object as answered.
+    /// PATCH with a merge patch; the object as answered.
     pub fn merge(
         &self,
         kind: &Kind,
         namespace: &str,
         name: &str,
         patch: Value,
-    ) -> Option<Result<Value, ApiError>> {
+    ) -> Option<Result<Arc<Object>, ApiError>> {
         let body = RequestBody { value: patch, duplicates: Vec::new() };
         let operation = Operation::Patch(PatchType::Merge, body, WriteOptions::default());
-        Some(self.request(kind, namespace, name, operation)?.and_then(|response| metadata(&response)))
+        Some(self.request(kind, namespace, name, operation)?.and_then(object_of))
     }
 
-    /// GET; the metadata.
+    /// GET.
     #[must_use]
-    pub fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Option<Result<Value, ApiError>> {
+    pub fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Option<Result<Arc<Object>, ApiError>> {
         let operation = Operation::Get { resource_version: String::new() };
-        Some(self.request(kind, namespace, name, operation)?.and_then(|response| metadata(&response)))
+        Some(self.request(kind, namespace, name, operation)?.and_then(object_of))
     }
 
     /// DELETE.
@@ -365,15 +370,11 @@ impl Server {
     }
 }
 
-fn metadata(response: &Response) -> Result<Value, ApiError> {
-    match &response.body {
-        ResponseBody::Object(object) => object_metadata(object).cloned(),
-        _ => Ok(Value::Null),
+fn object_of(response: Response) -> Result<Arc<Object>, ApiError> {
+    match response.body {
+        ResponseBody::Object(object) => Ok(object),
+        _ => Err(ApiError::internal("an object is answered by an object")),
     }
-}
-
-pub(crate) fn object_metadata(object: &Object) -> Result<&Value, ApiError> {
-    object.metadata()
 }
 
 fn jiff_timestamp(milliseconds: i64) -> jiff::Timestamp {

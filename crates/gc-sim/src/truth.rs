@@ -3,13 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gc_registry::storage::Change;
-use gc_types::{
-    Coordinates, DeletionState, ObjectKey, ObservedObject, OwnerReference, ResourceId, ResourceVersion,
-    Scope, Uid,
-};
-use serde_json::Value;
+use gc_types::{ObservedObject, OwnerReference, ResourceId, Scope, Uid};
 
 use crate::kinds::{KINDS, Kind, NAMESPACES};
+use crate::metadata::Metadata;
 use crate::server::Server;
 
 /// Who caused a change.
@@ -98,56 +95,15 @@ pub struct TrueChange {
     pub revision: u64,
 }
 
-/// Reads metadata as an adapter does.
-#[must_use]
-pub fn observed(metadata: &Value, resource: ResourceId) -> ObservedObject {
-    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
-    let list = |field: &str| metadata[field].as_array().map(Vec::as_slice).unwrap_or_default();
-    let owners = list("ownerReferences")
-        .iter()
-        .map(|owner| OwnerReference {
-            coordinates: Coordinates {
-                api_version: text(owner, "apiVersion").into(),
-                kind: text(owner, "kind").into(),
-                name: text(owner, "name").into(),
-                uid: Uid::new(owner["uid"].as_str().unwrap_or_default()),
-            },
-            controller: owner["controller"].as_bool(),
-            block_owner_deletion: owner["blockOwnerDeletion"].as_bool(),
-        })
-        .collect();
-    let finalizers: Vec<&str> = list("finalizers").iter().filter_map(Value::as_str).collect();
-    ObservedObject {
-        key: ObjectKey {
-            resource,
-            namespace: text(metadata, "namespace").into(),
-            name: text(metadata, "name").into(),
-        },
-        uid: Uid::new(metadata["uid"].as_str().unwrap_or_default()),
-        resource_version: ResourceVersion::parse(metadata["resourceVersion"].as_str().unwrap_or_default()),
-        owners,
-        deletion: DeletionState {
-            deleting: metadata.get("deletionTimestamp").is_some(),
-            foreground: finalizers.contains(&"foregroundDeletion"),
-            orphan: finalizers.contains(&"orphan"),
-            foreign_finalizers: finalizers
-                .iter()
-                .any(|name| !matches!(*name, "foregroundDeletion" | "orphan")),
-        },
-    }
-}
-
 fn parse(kind: usize, bytes: &[u8], revision: u64) -> Option<TrueObject> {
-    let value: Value = serde_json::from_slice(bytes).ok()?;
-    let metadata = value.get("metadata")?;
-    let mut object = observed(metadata, ResourceId(u32::try_from(kind).unwrap_or(0)));
-    object.resource_version = ResourceVersion(revision);
-    let graceful = metadata["deletionGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds > 0);
+    let metadata = Metadata::stored(bytes, revision)?;
+    let object = metadata.observed(ResourceId(u32::try_from(kind).unwrap_or(0)));
+    let graceful = metadata.deletion_grace_period_seconds.is_some_and(|seconds| seconds > 0);
     Some(TrueObject { kind, object, graceful })
 }
 
 fn kind_of(key: &str) -> Option<usize> {
-    KINDS.iter().position(|kind| key.starts_with(&kind.prefix()))
+    KINDS.iter().position(|kind| kind.has_key(key))
 }
 
 impl Truth {

@@ -25,6 +25,8 @@ const RESTORED_BACK: usize = 25;
 pub const REST_MILLISECONDS: i64 = 12_000_000;
 /// How many rounds of deliveries, requests and answers that may take.
 pub const REST_ROUNDS: usize = 3_000;
+/// Of so many items a trace tells why the collector waits, when a rule was broken.
+const STUCK_TOLD: usize = 10;
 /// The invariants are verified at every so many steps.
 const VERIFIED_EVERY: usize = 16;
 
@@ -79,6 +81,12 @@ pub struct World<'a> {
 pub fn run(story: &Story, options: Options) -> Report {
     let mut world = World::new(story, options);
     if let Err(violation) = world.happen() {
+        for index in 0..world.collectors.len() {
+            let said = world.collectors[index].engine.stuck(STUCK_TOLD);
+            for stuck in said {
+                world.note(|| format!("  collector waits: {stuck:?}"));
+            }
+        }
         world.note(|| format!("VIOLATION {violation}"));
         world.report.violation = Some(violation);
     }

@@ -1,0 +1,100 @@
+//! Metadata as adapters read it: from the stored text of an object, and nothing of the rest of it.
+
+use gc_registry::api::Object;
+use gc_types::{
+    Coordinates, DeletionState, ObjectKey, ObservedObject, OwnerReference, ResourceId, ResourceVersion, Uid,
+};
+use serde::Deserialize;
+
+/// What stands before the metadata in every stored object.
+const BEFORE: usize = b"{\"metadata\":".len();
+
+/// The fields of metadata that anybody here asks for. (No name, UID or finalizer needs an escape in JSON.)
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Metadata<'a> {
+    /// `name`
+    pub name: &'a str,
+    /// `namespace`; empty at cluster scope.
+    pub namespace: &'a str,
+    /// `uid`
+    pub uid: &'a str,
+    /// `finalizers`
+    #[serde(borrow)]
+    pub finalizers: Vec<&'a str>,
+    /// `deletionTimestamp`
+    pub deletion_timestamp: Option<&'a str>,
+    /// `deletionGracePeriodSeconds`
+    pub deletion_grace_period_seconds: Option<i64>,
+    #[serde(borrow)]
+    owner_references: Vec<Reference<'a>>,
+    /// The version, which is not part of the stored text.
+    #[serde(skip)]
+    pub resource_version: ResourceVersion,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Reference<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    name: &'a str,
+    uid: &'a str,
+    controller: Option<bool>,
+    block_owner_deletion: Option<bool>,
+}
+
+impl<'a> Metadata<'a> {
+    /// Of an object as it is stored at a revision.
+    #[must_use]
+    pub fn stored(object: &'a [u8], revision: u64) -> Option<Self> {
+        Self::read(object.get(BEFORE..)?, revision)
+    }
+
+    /// Of an object as it was answered.
+    #[must_use]
+    pub fn of(object: &'a Object) -> Option<Self> {
+        let (text, revision) = object.stored_metadata()?;
+        Self::read(text, revision.0)
+    }
+
+    fn read(text: &'a [u8], revision: u64) -> Option<Self> {
+        let mut metadata: Self = serde_json::Deserializer::from_slice(text).into_iter().next()?.ok()?;
+        metadata.resource_version = ResourceVersion(revision);
+        Some(metadata)
+    }
+
+    /// What the engine is told of it.
+    #[must_use]
+    pub fn observed(&self, resource: ResourceId) -> ObservedObject {
+        let owners = self.owner_references.iter().map(|owner| OwnerReference {
+            coordinates: Coordinates {
+                api_version: owner.api_version.into(),
+                kind: owner.kind.into(),
+                name: owner.name.into(),
+                uid: Uid::new(owner.uid),
+            },
+            controller: owner.controller,
+            block_owner_deletion: owner.block_owner_deletion,
+        });
+        let foreign = |name: &&str| !matches!(*name, "foregroundDeletion" | "orphan");
+        ObservedObject {
+            key: ObjectKey { resource, namespace: self.namespace.into(), name: self.name.into() },
+            uid: Uid::new(self.uid),
+            resource_version: self.resource_version,
+            owners: owners.collect(),
+            deletion: DeletionState {
+                deleting: self.deletion_timestamp.is_some(),
+                foreground: self.finalizers.contains(&"foregroundDeletion"),
+                orphan: self.finalizers.contains(&"orphan"),
+                foreign_finalizers: self.finalizers.iter().any(foreign),
+            },
+        }
+    }
+}
+
+/// What the engine is told of an object as it was answered.
+#[must_use]
+pub fn observed(object: &Object, resource: ResourceId) -> Option<ObservedObject> {
+    Metadata::of(object).map(|metadata| metadata.observed(resource))
+}
