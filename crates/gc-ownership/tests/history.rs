@@ -282,6 +282,51 @@ fn a_request_holds_up_every_owner_of_its_object() {
     assert_eq!(bench.take_log(), ["owners Pod/p@n [x]", "unfinalize Secret/b@n foregroundDeletion"]);
 }
 
+#[test]
+fn what_went_while_history_was_in_doubt_is_not_waited_for() {
+    let mut bench = Bench::new();
+    bench.add("ConfigMap/x@n", &[]);
+    let behind = bench.model.clone();
+    bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a!"]).add("ConfigMap/y@n", &[]).drain();
+    let found = bench.model.get(&key("Pod/p@n")).unwrap().clone();
+    bench.delete("Secret/a@n", Foreground);
+    let delete = bench.engine.poll_effect().unwrap();
+    assert_eq!(show_request(&delete.request), "delete Pod/p@n Background");
+    for event in bench.model.answer(&delete.request).events {
+        bench.tell(event);
+    }
+    // It has gone, before eyes that then begin to doubt. A list made before that brings it back.
+    sync_from(&mut bench, "ConfigMap", &behind);
+    bench.tell(Event::Found(found));
+    bench.tell(Event::Done(delete.id, Outcome::Applied(None)));
+    bench.run_for(LONG);
+    assert_eq!(bench.world(), ["ConfigMap/x@n", "ConfigMap/y@n"]);
+    assert_eq!(bench.engine.stats().objects, 1);
+}
+
+#[test]
+fn a_place_that_one_left_holds_up_the_owner_of_the_next() {
+    let mut bench = Bench::new();
+    bench.add_held("Secret/b@n", &[]).drain();
+    // It gets a turn among the dependents of an owner that nobody saw, and goes before it.
+    bench.add("Pod/first@n", &["Secret/unseen"]);
+    let removed = bench.model.force_remove(&key("Pod/first@n")).unwrap();
+    bench.tell(removed);
+    // The next one takes its number, and has another owner.
+    bench.add("Pod/next@n", &["Secret/b"]).delete("Secret/b@n", Foreground);
+    let effects: Vec<Effect> = std::iter::from_fn(|| bench.engine.poll_effect()).collect();
+    let shown: Vec<String> = effects.iter().map(|effect| show_request(&effect.request)).collect();
+    assert_eq!(shown, ["delete Pod/next@n Background"]);
+    for effect in &effects {
+        bench.perform(effect);
+    }
+    bench.run_for(1_000);
+    assert_eq!(
+        bench.take_log(),
+        ["delete Pod/next@n Background", "unfinalize Secret/b@n foregroundDeletion"]
+    );
+}
+
 // ---- events in nonsensical order ----
 
 /// An event without rhyme or reason; effects are picked from those that were made.

@@ -143,6 +143,7 @@ impl Engine {
     /// object that the watch has told about and that is not known has been removed since.
     pub(super) fn found(&mut self, object: &ObservedObject) {
         let known = self.graph.find(&object.uid).is_some_and(|node| self.graph.has(node, Flag::OBSERVED));
+        let mut overtaken = false;
         if !known {
             let Some(state) = self
                 .graph
@@ -160,8 +161,15 @@ impl Engine {
             if told || !awaited {
                 return;
             }
+            // What was told counts no more since history went backwards; but if it was told that the object went, by
+            // this history, nothing will ever tell so again.
+            overtaken = state.info.comparable_versions && state.told >= object.resource_version;
         }
         self.observed(object, Source::Answer);
+        if overtaken && let Some(node) = self.graph.find(&object.uid) {
+            self.graph.set(node, Flag::UNCLEAR, true);
+            self.enqueue(node);
+        }
     }
 
     pub(super) fn observed(&mut self, object: &ObservedObject, source: Source) {

@@ -57,6 +57,11 @@ impl Engine {
                     self.counters.deletions += 1;
                 }
                 self.forget_retry(node);
+                if action != Action::Finalizer && self.graph.has(node, Flag::UNCLEAR) {
+                    // It came back since, from a list that this request may have overtaken: only a read tells.
+                    self.enqueue(node);
+                    return;
+                }
                 self.graph.set(node, Flag::UNCLEAR, false);
                 self.graph.set(node, Flag::FRESH, false);
                 if let Some(object) = answer.filter(|object| object.uid == *uid) {
