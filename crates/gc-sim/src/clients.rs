@@ -1,10 +1,11 @@
 //! What clients do to a cluster: create, change owners, finalize, delete, under every policy and in every order.
 
 use gc_registry::api::DeleteOptions;
+use gc_retention::volumes::{CLAIM_FINALIZER, VOLUME_FINALIZER};
 use gc_types::{ObservedObject, Scope};
 use serde_json::{Value, json};
 
-use crate::kinds::{KINDS, UNKNOWN_KIND};
+use crate::kinds::{KINDS, ORDINARY_KINDS, UNKNOWN_KIND};
 use crate::random::Random;
 use crate::server::Server;
 use crate::truth::{TrueObject, Truth, show};
@@ -12,14 +13,14 @@ use crate::truth::{TrueObject, Truth, show};
 /// Names are few, so that they are used again.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 /// How often each of [`KINDS`] is created. Those without contents are cheap, and no worse than the others.
-const OFTEN: [u32; KINDS.len()] = [4, 3, 2, 1, 1, 2, 3, 4, 4];
+const OFTEN: [u32; ORDINARY_KINDS] = [4, 3, 2, 1, 1, 2, 3, 4, 4];
 /// Above so many objects, clients stop creating.
 const OBJECTS: usize = 14;
 /// A finalizer that is not the collector's.
 const FINALIZER: &str = "example.com/hold";
 
 /// Lets a client do one thing; says what.
-pub fn act(server: &Server, truth: &Truth, salt: u64) -> String {
+pub fn act(server: &Server, truth: &Truth, salt: u64, protected: bool) -> String {
     let mut random = Random::new(salt);
     let objects: Vec<&TrueObject> = truth.objects().collect();
     let action = if objects.len() >= OBJECTS { 1 } else { random.weighted(&[34, 24, 12, 8, 8, 6, 10]) };
@@ -30,7 +31,7 @@ pub fn act(server: &Server, truth: &Truth, salt: u64) -> String {
     let target = objects[random.below(objects.len())];
     match action {
         2 => set_owners(server, truth, &mut random, target),
-        3 => release(server, target),
+        3 => release(server, target, protected),
         4 => touch(server, target, random.next()),
         5 => recreate(server, truth, &mut random, target),
         6 => leave_behind(server, &mut random, target),
@@ -112,7 +113,7 @@ fn shown(owners: &[Value]) -> String {
     format!("[{}]", names.collect::<Vec<_>>().join(" "))
 }
 
-fn told<T>(result: Option<&Result<T, gc_registry::error::ApiError>>) -> String {
+pub(crate) fn told<T>(result: Option<&Result<T, gc_registry::error::ApiError>>) -> String {
     match result {
         None => "not served".to_owned(),
         Some(Ok(_)) => "done".to_owned(),
@@ -134,7 +135,7 @@ fn delete(server: &Server, random: &mut Random, target: &TrueObject) -> String {
 /// Gives an object a dependent and deletes it right after, in the way that has to wait for the dependent.
 fn leave_behind(server: &Server, random: &mut Random, owner: &TrueObject) -> String {
     let namespace = &*owner.object.key.namespace;
-    let kinds: Vec<usize> = (0..KINDS.len())
+    let kinds: Vec<usize> = (0..ORDINARY_KINDS)
         .filter(|&kind| namespace.is_empty() || KINDS[kind].scope == Scope::Namespaced)
         .collect();
     let kind = random.pick(&kinds);
@@ -176,8 +177,8 @@ fn set_owners(server: &Server, truth: &Truth, random: &mut Random, target: &True
     format!("own {} by {}: {}", target.show(), shown(&owners), told(result.as_ref()))
 }
 
-/// Takes off every finalizer that is not the collector's.
-pub fn release(server: &Server, target: &TrueObject) -> String {
+/// Takes off every finalizer that is not a collector's; `protected` says whether anybody protects volumes.
+pub fn release(server: &Server, target: &TrueObject, protected: bool) -> String {
     let deletion = target.object.deletion;
     let mut left = Vec::new();
     if deletion.foreground {
@@ -186,6 +187,10 @@ pub fn release(server: &Server, target: &TrueObject) -> String {
     if deletion.orphan {
         left.push("orphan");
     }
+    let value = target.value();
+    let carried = value["metadata"]["finalizers"].as_array().into_iter().flatten();
+    let protection = [VOLUME_FINALIZER, CLAIM_FINALIZER];
+    left.extend(carried.filter_map(Value::as_str).filter(|name| protected && protection.contains(name)));
     let key = &target.object.key;
     let patch = json!({"metadata": {"finalizers": left}});
     let result = server.merge(target.kind(), &key.namespace, &key.name, patch);

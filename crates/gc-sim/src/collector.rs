@@ -2,29 +2,35 @@
 //! `gc_types::Event` asks of an adapter, as slowly and in as odd an order as the story wants.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::task::Poll;
 
 use gc_ownership::{Config, Engine};
-use gc_registry::api::WatchEvent;
+use gc_registry::api::{Object, WatchEvent};
 use gc_registry::watch::Watch;
+use gc_retention::engine::Observation;
 use gc_types::{
-    Effect, EffectId, Event, Evidence, Gvr, Outcome, Reason, Request, ResourceId, ResourceInfo,
-    ResourceVersion, Timestamp, Verdict,
+    Effect, EffectId, Event, Evidence, Gvr, ObjectKey, Outcome, Reason, Request, ResourceId, ResourceInfo,
+    ResourceVersion, Timestamp, Uid, Verdict,
 };
 
 use crate::defects::{Defect, Saboteur};
-use crate::kinds::KINDS;
+use crate::kinds::{KINDS, ORDINARY_KINDS, index_of};
 use crate::metadata::observed;
+use crate::retention::{LookUp, Part, Retention, kind_of_key};
 use crate::server::{Server, polled};
 use crate::story::{DiscoveryFault, StreamFault};
 
 /// How many revisions the cache is behind that answers the list of [`StreamFault::StaleList`].
 const STALE_LIST_BEHIND: u64 = 9;
 
+/// What a watch tells, and the object that it tells of.
+type Told = (Event, Option<Arc<Object>>);
+
 /// Where the watch of a resource is.
 enum Stream {
     Unlisted,
-    Listing { items: VecDeque<Event>, version: u64 },
+    Listing { items: VecDeque<Told>, version: u64 },
     Open(Box<Watch>),
     Cut,
 }
@@ -64,6 +70,16 @@ pub struct Flight {
     pub collector: usize,
     /// The kind that it is about, if the collector knew it when it was sent.
     pub kind: Option<usize>,
+    /// Which part of the collector decided.
+    pub part: Part,
+    /// The collector's clock then.
+    pub clock: i64,
+    /// The looks at nodes that had been answered to that part then.
+    pub looks: BTreeMap<Arc<str>, LookUp>,
+    /// How many answers in a row had said that the machine of the node it is about is gone, and when the first came.
+    pub absences: (u32, i64),
+    /// Since when the node that it looks up had not been known.
+    pub unknown_since: Option<i64>,
 }
 
 impl Flight {
@@ -79,8 +95,10 @@ impl Flight {
 pub struct Return {
     /// What a barrier found, told first.
     pub found: Vec<Event>,
-    /// Which effect.
-    pub effect: EffectId,
+    /// The same for retention.
+    pub observations: Vec<Observation>,
+    /// What was asked for.
+    pub flight: Flight,
     /// What became of it.
     pub outcome: Outcome,
 }
@@ -91,6 +109,8 @@ pub struct Collector {
     pub number: usize,
     /// The engine.
     pub engine: Engine,
+    /// The retention collectors, if the story has them.
+    pub retention: Option<Retention>,
     saboteur: Saboteur,
     watchers: BTreeMap<ResourceId, Watcher>,
     known: BTreeMap<usize, ResourceInfo>,
@@ -112,6 +132,8 @@ pub struct Collector {
     next_own_effect: u64,
     /// What watches that are no more have told anew.
     retold: u64,
+    /// How far the last watch of each kind had come that is no more.
+    former: Vec<u64>,
 }
 
 impl std::fmt::Debug for Collector {
@@ -123,10 +145,11 @@ impl std::fmt::Debug for Collector {
 impl Collector {
     /// A collector that knows nothing yet.
     #[must_use]
-    pub fn new(number: usize, config: Config, saboteur: Saboteur) -> Self {
+    pub fn new(number: usize, config: Config, retention: bool, saboteur: Saboteur) -> Self {
         Self {
             number,
             engine: Engine::new(config),
+            retention: retention.then(|| Retention::new(&saboteur)),
             saboteur,
             watchers: BTreeMap::new(),
             known: BTreeMap::new(),
@@ -141,6 +164,7 @@ impl Collector {
             bewildered: false,
             next_own_effect: u64::MAX,
             retold: 0,
+            former: vec![0; KINDS.len()],
         }
     }
 
@@ -174,9 +198,7 @@ impl Collector {
         self.events += 1;
         if let Some(request) = self.saboteur.temptation(&event) {
             self.next_own_effect -= 1;
-            let reason = Reason { verdict: Verdict::NothingBlocks, owners: Vec::new(), evidence: Vec::new() };
-            let effect = Effect { id: EffectId(self.next_own_effect), request, reason };
-            self.send(effect, server.revision());
+            self.send(Part::Ownership, unreasoned(self.next_own_effect, request), server.revision());
         }
         let event = if self.saboteur.defect.is_some() { self.saboteur.event(event) } else { Some(event) };
         let guessed = match &event {
@@ -194,9 +216,13 @@ impl Collector {
         }
     }
 
-    fn send(&mut self, effect: Effect, revision: u64) {
-        let mut delivered = vec![0; KINDS.len()];
-        for watcher in self.watchers.values() {
+    fn send(&mut self, part: Part, effect: Effect, revision: u64) {
+        // Retention goes on with what it was told last when discovery takes a kind away.
+        let mut delivered = match part {
+            Part::Ownership => vec![0; KINDS.len()],
+            _ => self.former.clone(),
+        };
+        for watcher in self.watchers.values().filter(|watcher| watcher.delivered > 0) {
             delivered[watcher.kind] = watcher.delivered;
         }
         let resource = match &effect.request {
@@ -207,7 +233,20 @@ impl Collector {
             Request::Barrier { resource, .. } => Some(*resource),
             Request::Note(_) | Request::Guarded { .. } | Request::Outside { .. } => None,
         };
-        let kind = resource.and_then(|resource| self.kind_of(resource));
+        let kind = match part {
+            Part::Ownership | Part::Marked => resource.and_then(|resource| self.kind_of(resource)),
+            _ => resource
+                .or(guarded_key(&effect.request).map(|key| key.resource))
+                .and_then(|resource| {
+                    kind_of_key(&ObjectKey { resource, namespace: "".into(), name: "".into() })
+                })
+                .and_then(index_of),
+        };
+        let ledger = self.retention.as_ref().map(|retention| &retention.ledger);
+        let looks = ledger.filter(|_| part != Part::Ownership).map(|ledger| ledger.looks(part));
+        let about = about(&effect.request);
+        let absences = about.and_then(|(_, uid)| Some(ledger?.absences(uid?)));
+        let unknown_since = about.and_then(|(key, _)| ledger?.unknown_since(&key.name));
         let known = (0..KINDS.len()).map(|kind| self.known.contains_key(&kind)).collect();
         let (bewildered, collector) = (self.bewildered, self.number);
         self.requests.push(Flight {
@@ -219,6 +258,11 @@ impl Collector {
             bewildered,
             collector,
             kind,
+            part,
+            clock: self.clock,
+            looks: looks.unwrap_or_default(),
+            absences: absences.unwrap_or_default(),
+            unknown_since,
         });
     }
 
@@ -226,6 +270,9 @@ impl Collector {
     pub fn tick(&mut self, now: i64) {
         self.clock = self.clock.max(now + self.clock_error);
         self.engine.handle(Event::Tick(Timestamp(self.clock)));
+        if let Some(retention) = &mut self.retention {
+            retention.tick(self.clock, &self.saboteur);
+        }
     }
 
     /// Its own time.
@@ -249,19 +296,72 @@ impl Collector {
                 let mut twin = effect.clone();
                 self.next_own_effect -= 1;
                 twin.id = EffectId(self.next_own_effect);
-                self.send(twin, server.revision());
+                self.send(Part::Ownership, twin, server.revision());
             }
-            self.send(effect, server.revision());
+            self.send(Part::Ownership, effect, server.revision());
         }
+        taken + self.take_retention_effects(most - taken, server)
+    }
+
+    fn take_retention_effects(&mut self, most: usize, server: &Server) -> usize {
+        let Some(mut retention) = self.retention.take() else { return 0 };
+        let mut taken = 0;
+        while taken < most
+            && let Some((part, mut effect)) = retention.poll(&self.saboteur)
+        {
+            taken += 1;
+            if let Request::Note(_) = effect.request {
+                retention.answered(part, effect.id, Vec::new(), Outcome::Applied(None));
+                continue;
+            }
+            self.saboteur.retention_effect(part, &mut effect);
+            // What is sent notes what the ledger says.
+            self.retention = Some(retention);
+            self.send(part, effect, server.revision());
+            let Some(back) = self.retention.take() else { return taken };
+            retention = back;
+        }
+        self.retention = Some(retention);
         taken
     }
 
     /// Tells the engine an answer.
     pub fn take_return(&mut self, answer: Return, server: &Server) {
-        for event in answer.found {
+        let Return { found, observations, flight, outcome } = answer;
+        if flight.part != Part::Ownership {
+            self.take_retention_return(&flight, observations, outcome);
+            return;
+        }
+        for event in found {
             self.tell(event, server);
         }
-        self.tell(Event::Done(answer.effect, answer.outcome), server);
+        self.tell(Event::Done(flight.effect.id, outcome), server);
+    }
+
+    fn take_retention_return(&mut self, flight: &Flight, observations: Vec<Observation>, outcome: Outcome) {
+        self.events += 1;
+        let Some(retention) = &mut self.retention else { return };
+        let (clock, part) = (self.clock, flight.part);
+        if let (Request::Read { key }, Outcome::Absent | Outcome::Found(_)) =
+            (&flight.effect.request, &outcome)
+        {
+            let absent = outcome == Outcome::Absent;
+            let (decided, unknown_since) = (flight.clock, flight.unknown_since);
+            let look = LookUp { decided, answered: clock, absent, unknown_since };
+            retention.ledger.looked(part, &key.name, look);
+        }
+        for observation in &observations {
+            if let Observation::Machine { uid, state, .. } = observation {
+                retention.ledger.machine(uid, state, clock);
+            }
+        }
+        let credulous = self.saboteur.is(Defect::NodeByOneAnswer);
+        if let Some(outcome) = self.saboteur.retention_outcome(outcome) {
+            retention.answered(part, flight.effect.id, observations, outcome);
+            if credulous && part == Part::Nodes {
+                retention.insist(clock);
+            }
+        }
     }
 
     /// One round of discovery.
@@ -269,8 +369,9 @@ impl Collector {
         if fault == Some(DiscoveryFault::Failed) {
             return;
         }
-        let victim = KINDS[usize::try_from(salt % KINDS.len() as u64).unwrap_or(0)].group;
-        for (index, kind) in KINDS.iter().enumerate() {
+        let kinds = if self.retention.is_some() { &KINDS[..] } else { &KINDS[..ORDINARY_KINDS] };
+        let victim = kinds[usize::try_from(salt % kinds.len() as u64).unwrap_or(0)].group;
+        for (index, kind) in kinds.iter().enumerate() {
             let hidden = kind.group == victim;
             if hidden && fault == Some(DiscoveryFault::GroupFailed) {
                 continue;
@@ -305,7 +406,13 @@ impl Collector {
                     let id = info.id;
                     self.known.remove(&index);
                     // Whatever is known of it will be told anew.
-                    self.retold += 1 + self.watchers.remove(&id).map_or(0, |watcher| watcher.retold);
+                    let gone = self.watchers.remove(&id);
+                    self.former[index] = gone.as_ref().map_or(0, |watcher| watcher.delivered);
+                    self.retold += 1 + gone.map_or(0, |watcher| watcher.retold);
+                    if let Some(retention) = &mut self.retention {
+                        let gone = Event::ResourceGone(id);
+                        retention.told(index, &gone, None, self.clock, &mut self.saboteur);
+                    }
                     self.tell(Event::ResourceGone(id), server);
                 }
                 _ => {}
@@ -359,14 +466,12 @@ impl Collector {
             }
         }
         self.bewildered = true;
-        let answered = std::mem::take(&mut self.returns).into_iter().map(|answer| answer.effect);
-        let lost: Vec<EffectId> = answered
-            .chain(std::mem::take(&mut self.requests).iter().map(|flight| flight.effect.id))
-            .collect();
-        for effect in lost {
+        let answered = std::mem::take(&mut self.returns).into_iter().map(|answer| answer.flight);
+        let lost: Vec<Flight> = answered.chain(std::mem::take(&mut self.requests)).collect();
+        for flight in lost {
             let message = "connection refused".to_owned();
             let outcome = Outcome::Failed { message, retry_after_milliseconds: None };
-            self.returns.push(Return { found: Vec::new(), effect, outcome });
+            self.returns.push(Return { found: Vec::new(), observations: Vec::new(), flight, outcome });
         }
     }
 
@@ -375,9 +480,13 @@ impl Collector {
         let Some(mut watcher) = self.watchers.remove(&id) else { return false };
         let events = watcher.read(id, most, server);
         // Back before the engine acts on what it is told: requests note how far the watches are.
+        let kind = watcher.kind;
         self.watchers.insert(id, watcher);
         let any = !events.is_empty();
-        for event in events {
+        for (event, object) in events {
+            if let Some(retention) = &mut self.retention {
+                retention.told(kind, &event, object.as_deref(), self.clock, &mut self.saboteur);
+            }
             self.tell(event, server);
         }
         if self.bewildered && self.watchers.values().all(|watcher| watcher.relisted) {
@@ -402,7 +511,7 @@ impl Watcher {
         }
     }
 
-    fn read(&mut self, id: ResourceId, most: usize, server: &Server) -> Vec<Event> {
+    fn read(&mut self, id: ResourceId, most: usize, server: &Server) -> Vec<Told> {
         let mut events = Vec::new();
         if let Stream::Unlisted = self.stream {
             self.begin_list(id, server, &mut events);
@@ -416,7 +525,7 @@ impl Watcher {
                 // Resumed: nothing has been missed.
                 self.announced_stale = false;
                 let resource_version = ResourceVersion(self.delivered);
-                events.push(Event::Synced { resource: id, resource_version });
+                events.push((Event::Synced { resource: id, resource_version }, None));
             }
         }
         match &mut self.stream {
@@ -430,7 +539,8 @@ impl Watcher {
                     self.ever_synced = true;
                     self.relisted = true;
                     self.announced_stale = false;
-                    events.push(Event::Synced { resource: id, resource_version: ResourceVersion(version) });
+                    let resource_version = ResourceVersion(version);
+                    events.push((Event::Synced { resource: id, resource_version }, None));
                     self.open(server);
                 }
             }
@@ -440,7 +550,7 @@ impl Watcher {
         events
     }
 
-    fn begin_list(&mut self, id: ResourceId, server: &Server, events: &mut Vec<Event>) {
+    fn begin_list(&mut self, id: ResourceId, server: &Server, events: &mut Vec<Told>) {
         let kind = &KINDS[self.kind];
         let behind = std::mem::take(&mut self.behind);
         let stale = (behind > 0)
@@ -454,9 +564,12 @@ impl Watcher {
                 _ => return,
             },
         };
-        let items = list.items.iter().filter_map(|item| observed(item, id)).map(Event::Observed).collect();
+        let told = |item: &Arc<Object>| {
+            observed(item, id).map(|object| (Event::Observed(object), Some(Arc::clone(item))))
+        };
+        let items = list.items.iter().filter_map(told).collect();
         self.stream = Stream::Listing { items, version: list.resource_version.parse().unwrap_or(0) };
-        events.push(Event::ListStarted(id));
+        events.push((Event::ListStarted(id), None));
     }
 
     fn open(&mut self, server: &Server) {
@@ -468,7 +581,7 @@ impl Watcher {
         };
     }
 
-    fn read_watch(&mut self, id: ResourceId, most: usize, server: &Server, events: &mut Vec<Event>) {
+    fn read_watch(&mut self, id: ResourceId, most: usize, server: &Server, events: &mut Vec<Told>) {
         server.pump();
         let Stream::Open(watch) = &mut self.stream else { return };
         for _ in 0..most {
@@ -478,7 +591,7 @@ impl Watcher {
                         let version = ResourceVersion::parse(&resource_version);
                         if version.0 > self.delivered {
                             self.delivered = version.0;
-                            events.push(Event::Progress { resource: id, resource_version: version });
+                            events.push((Event::Progress { resource: id, resource_version: version }, None));
                         }
                     }
                     return;
@@ -503,12 +616,35 @@ impl Watcher {
             self.retold += u64::from(version <= self.newest);
             self.newest = self.newest.max(version);
             self.delivered = self.delivered.max(version);
-            events.push(if removed {
+            let event = if removed {
                 let (key, uid, resource_version) = (observed.key, observed.uid, observed.resource_version);
                 Event::Removed { key, uid, resource_version }
             } else {
                 Event::Observed(observed)
-            });
+            };
+            events.push((event, Some(object)));
         }
+    }
+}
+
+/// What nobody reasoned.
+fn unreasoned(id: u64, request: Request) -> Effect {
+    let reason = Reason { verdict: Verdict::NothingBlocks, owners: Vec::new(), evidence: Vec::new() };
+    Effect { id: EffectId(id), request, reason }
+}
+
+fn guarded_key(request: &Request) -> Option<&ObjectKey> {
+    match request {
+        Request::Guarded { key, .. } | Request::Outside { key, .. } => Some(key),
+        _ => None,
+    }
+}
+
+/// What a request is about, and under which UID.
+fn about(request: &Request) -> Option<(&ObjectKey, Option<&Uid>)> {
+    match request {
+        Request::Delete { key, uid, .. } => Some((key, Some(uid))),
+        Request::Read { key } => Some((key, None)),
+        _ => None,
     }
 }

@@ -3,10 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use gc_retention::objects::Facts;
 use gc_types::{
-    Effect, Event, FinalizerName, ObjectKey, ObservedObject, Outcome, PropagationPolicy, Request, ResourceId,
-    ResourceVersion, Scope, Uid,
+    Effect, Event, FinalizerName, Marks, ObjectKey, ObservedObject, Outcome, PropagationPolicy, Request,
+    ResourceId, ResourceVersion, Scope, Uid,
 };
+
+use crate::retention::Part;
 
 /// A defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,10 +47,23 @@ pub enum Defect {
     RemovedLost,
     LiveOwnerTaken,
     BlockingForgotten,
+    RaisedTtlIgnored,
+    JobUnguarded,
+    PodUnguarded,
+    QuarantineSkipped,
+    LiveLookSkipped,
+    LeaseNodeAssumed,
+    NodeByOneAnswer,
+    KeepIgnored,
+    ClaimListSkipped,
+    BoundUnseen,
+    OnePodTooMany,
+    JobsHurried,
+    RetentionAnswersLost,
 }
 
 /// Every defect, its name on the command line, and what it is.
-pub const DEFECTS: [(Defect, &str, &str); 32] = [
+pub const DEFECTS: [(Defect, &str, &str); 45] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
     (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
@@ -92,6 +108,19 @@ pub const DEFECTS: [(Defect, &str, &str); 32] = [
     (Defect::RemovedLost, "removed-lost", "removals of every third object are not told"),
     (Defect::LiveOwnerTaken, "live-owner-taken", "a patch of references takes the first living one as well"),
     (Defect::BlockingForgotten, "blocking-forgotten", "`blockOwnerDeletion` is not seen"),
+    (Defect::RaisedTtlIgnored, "raised-ttl-ignored", "the first time to live of a Job counts for ever"),
+    (Defect::JobUnguarded, "job-unguarded", "a finished Job is deleted without its resourceVersion"),
+    (Defect::PodUnguarded, "pod-unguarded", "a pod is removed without any precondition"),
+    (Defect::QuarantineSkipped, "quarantine-skipped", "a missing node is looked up at once"),
+    (Defect::LiveLookSkipped, "live-look-skipped", "a node that is not known counts as looked up"),
+    (Defect::LeaseNodeAssumed, "lease-node-assumed", "the node of an old lease counts as looked up"),
+    (Defect::NodeByOneAnswer, "node-by-one-answer", "one answer says that a machine is gone"),
+    (Defect::KeepIgnored, "keep-ignored", "`kubegc.io/keep` is not seen"),
+    (Defect::ClaimListSkipped, "claim-list-skipped", "pods that use a claim are not listed"),
+    (Defect::BoundUnseen, "bound-unseen", "the phase of a volume is not seen"),
+    (Defect::OnePodTooMany, "one-pod-too-many", "one finished pod fewer is kept"),
+    (Defect::JobsHurried, "jobs-hurried", "Jobs are judged by a clock that is a minute ahead"),
+    (Defect::RetentionAnswersLost, "retention-answers-lost", "every fifth answer to retention is never told"),
 ];
 
 /// The defect with a name.
@@ -108,6 +137,7 @@ pub struct Saboteur {
     names: BTreeMap<ObjectKey, Uid>,
     waited: Vec<Uid>,
     synced: BTreeMap<ResourceId, u64>,
+    lives: BTreeMap<Uid, i64>,
     told: u64,
 }
 
@@ -174,6 +204,72 @@ impl Saboteur {
             _ => {}
         }
         Some(event)
+    }
+
+    /// How far the clock of a part is ahead, milliseconds.
+    #[must_use]
+    pub fn haste(&self, part: Part) -> i64 {
+        match self.defect {
+            Some(Defect::JobsHurried) if part == Part::Jobs => 60_000,
+            _ => 0,
+        }
+    }
+
+    /// What retention is told in place of facts.
+    #[must_use]
+    pub fn facts(&mut self, mut facts: Facts) -> Facts {
+        if self.is(Defect::KeepIgnored) {
+            let meta = match &mut facts {
+                Facts::Pod(pod) => &mut pod.meta,
+                Facts::Job(job) => &mut job.meta,
+                Facts::Node(node) => &mut node.meta,
+                Facts::Lease(lease) => &mut lease.meta,
+                Facts::SigningRequest(request) => &mut request.meta,
+                Facts::Volume(volume) => &mut volume.meta,
+                Facts::Claim(claim) => &mut claim.meta,
+                Facts::Attachment(attachment) => &mut attachment.meta,
+            };
+            let marks = meta.marks.take().map(|marks| Marks { keep: None, ..(*marks).clone() });
+            meta.marks = marks.filter(|marks| !marks.is_empty()).map(Into::into);
+        }
+        match &mut facts {
+            Facts::Job(job) if self.is(Defect::RaisedTtlIgnored) => {
+                if let Some(ttl) = job.ttl_seconds {
+                    job.ttl_seconds = Some(*self.lives.entry(job.meta.uid.clone()).or_insert(ttl));
+                }
+            }
+            Facts::Volume(volume) if self.is(Defect::BoundUnseen) => volume.phase = "".into(),
+            _ => {}
+        }
+        facts
+    }
+
+    /// The outcome that a request has without being sent.
+    #[must_use]
+    pub fn made_up(&self, part: Part, request: &Request) -> Option<Outcome> {
+        match (self.defect?, part, request) {
+            (Defect::LiveLookSkipped, Part::Pods, Request::Read { .. })
+            | (Defect::LeaseNodeAssumed, Part::Leases, Request::Read { .. }) => Some(Outcome::Absent),
+            (Defect::ClaimListSkipped, Part::Claims, Request::Barrier { .. }) => Some(Outcome::Applied(None)),
+            _ => None,
+        }
+    }
+
+    /// Changes what retention sends.
+    pub fn retention_effect(&self, part: Part, effect: &mut Effect) {
+        if let (Request::Delete { resource_version, .. }, Part::Jobs) = (&mut effect.request, part)
+            && self.is(Defect::JobUnguarded)
+        {
+            *resource_version = None;
+        }
+    }
+
+    /// What retention is told in place of an outcome.
+    #[must_use]
+    pub fn retention_outcome(&mut self, outcome: Outcome) -> Option<Outcome> {
+        self.told += u64::from(self.is(Defect::RetentionAnswersLost));
+        let lost = self.is(Defect::RetentionAnswersLost) && self.told.is_multiple_of(5);
+        (!lost).then_some(outcome)
     }
 
     /// The newest version of a resource so far.

@@ -1,5 +1,6 @@
 //! The kinds of a simulated cluster.
 
+use gc_retention::objects;
 use gc_types::Scope;
 use serde_json::{Value, json};
 
@@ -42,7 +43,7 @@ const fn custom(
 use Scope::{Cluster, Namespaced};
 
 /// Every kind of a simulated cluster.
-pub const KINDS: [Kind; 9] = [
+pub const KINDS: [Kind; 13] = [
     kind("", &["v1"], "configmaps", "ConfigMap", Namespaced),
     kind("", &["v1"], "secrets", "Secret", Namespaced),
     kind("", &["v1"], "pods", "Pod", Namespaced),
@@ -52,10 +53,34 @@ pub const KINDS: [Kind; 9] = [
     kind("rbac.authorization.k8s.io", &["v1"], "clusterroles", "ClusterRole", Cluster),
     custom(&["v1", "v1beta1"], "widgets", "Widget", Namespaced),
     custom(&["v1"], "gizmos", "Gizmo", Cluster),
+    kind("", &["v1"], "nodes", "Node", Cluster),
+    kind("", &["v1"], "persistentvolumeclaims", "PersistentVolumeClaim", Namespaced),
+    kind("coordination.k8s.io", &["v1"], "leases", "Lease", Namespaced),
+    kind("certificates.k8s.io", &["v1"], "certificatesigningrequests", "CertificateSigningRequest", Cluster),
 ];
+
+/// So many of [`KINDS`] are there in every world; the others only where retention is.
+pub const ORDINARY_KINDS: usize = 9;
+
+/// Where the objects are that retention collectors look after, by their kind of facts.
+#[must_use]
+pub fn index_of(kind: objects::Kind) -> Option<usize> {
+    let gvr = kind.info().gvr;
+    KINDS.iter().position(|row| row.group == &*gvr.group && row.resource == &*gvr.resource)
+}
+
+/// The kind of facts that retention collectors read of a kind, if any does.
+#[must_use]
+pub fn facts_of(kind: usize) -> Option<objects::Kind> {
+    objects::Kind::ALL.into_iter().find(|facts| index_of(*facts) == Some(kind))
+}
 
 /// The namespaces of a simulated cluster.
 pub const NAMESPACES: [&str; 2] = ["m", "n"];
+
+/// What stands in for a certificate request, in base64.
+const REQUEST: &str =
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg==";
 
 /// A name that no kind of the cluster ever has.
 pub const UNKNOWN_KIND: (&str, &str) = ("unknown.example.com/v1", "Mystery");
@@ -110,6 +135,10 @@ impl Kind {
             "PersistentVolume" => json!({"spec": {"capacity": {"storage": "1Gi"},
                 "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/tmp"}}}),
             "ClusterRole" => json!({"rules": []}),
+            "PersistentVolumeClaim" => json!({"spec": {"accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}}}}),
+            "CertificateSigningRequest" => json!({"spec": {"request": REQUEST,
+                "signerName": "example.com/signer", "usages": ["client auth"]}}),
             _ => json!({}),
         };
         manifest["metadata"] = metadata;

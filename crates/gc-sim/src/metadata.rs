@@ -1,8 +1,13 @@
 //! Metadata as adapters read it: from the stored text of an object, and nothing of the rest of it.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use gc_registry::api::Object;
 use gc_types::{
-    Coordinates, DeletionState, ObjectKey, ObservedObject, OwnerReference, ResourceId, ResourceVersion, Uid,
+    Coordinates, DeletionState, Marks, ObjectKey, ObservedObject, OwnerReference, ResourceId,
+    ResourceVersion, Timestamp, Uid,
 };
 use serde::Deserialize;
 
@@ -26,6 +31,10 @@ pub struct Metadata<'a> {
     pub deletion_timestamp: Option<&'a str>,
     /// `deletionGracePeriodSeconds`
     pub deletion_grace_period_seconds: Option<i64>,
+    /// `creationTimestamp`
+    pub creation_timestamp: Option<&'a str>,
+    /// `annotations`
+    pub annotations: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
     #[serde(borrow)]
     owner_references: Vec<Reference<'a>>,
     /// The version, which is not part of the stored text.
@@ -62,6 +71,20 @@ impl<'a> Metadata<'a> {
         let mut metadata: Self = serde_json::Deserializer::from_slice(text).into_iter().next()?.ok()?;
         metadata.resource_version = ResourceVersion(revision);
         Some(metadata)
+    }
+
+    /// What its annotations say about its retention, if they say anything.
+    #[must_use]
+    pub fn marks(&self) -> Option<Marks> {
+        let mark = |name: &str| self.annotations.get(name).map(|text| Arc::from(&**text));
+        let created = self.creation_timestamp.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+        let marks = Marks {
+            created: created.map(|at| Timestamp(at.as_millisecond())),
+            ttl: mark("kubegc.io/ttl"),
+            expires_at: mark("kubegc.io/expires-at"),
+            keep: mark("kubegc.io/keep"),
+        };
+        (!marks.is_empty()).then_some(marks)
     }
 
     /// What the engine is told of it.

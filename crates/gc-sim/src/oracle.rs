@@ -6,7 +6,9 @@ use std::fmt;
 use gc_types::{FinalizerName, ObservedObject, Outcome, PropagationPolicy, Request, Uid, Verdict};
 
 use crate::collector::{Collector, Flight};
+use crate::retention::Part;
 use crate::truth::{OwnerState, TrueChange, TrueObject, Truth};
+use crate::verdicts::deletes;
 
 /// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +25,7 @@ impl fmt::Display for Violation {
     }
 }
 
-fn broken<T>(oracle: &'static str, message: String) -> Result<T, Violation> {
+pub(crate) fn broken<T>(oracle: &'static str, message: String) -> Result<T, Violation> {
     Err(Violation { oracle, message })
 }
 
@@ -40,6 +42,10 @@ pub struct Exemptions {
     pub gaps: u64,
     /// The kind of the dependent was hidden from the collector by discovery.
     pub hidden: u64,
+    /// A second DELETE by a collector that had been told anew, since the first one was granted, of what was before.
+    pub retold: u64,
+    /// A store was put back to between the mark and the removal of an object, which the next change of it removed.
+    pub going: u64,
 }
 
 impl Exemptions {
@@ -50,6 +56,8 @@ impl Exemptions {
         self.raced += other.raced;
         self.gaps += other.gaps;
         self.hidden += other.hidden;
+        self.retold += other.retold;
+        self.going += other.going;
     }
 }
 
@@ -65,7 +73,9 @@ struct Cost {
 /// Judges everything that collectors do.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
-    costs: BTreeMap<Uid, Cost>,
+    costs: BTreeMap<(Part, Uid), Cost>,
+    /// How often others changed an object.
+    changed: BTreeMap<Uid, u64>,
     /// Owners whose finalizer went although something was known to be missing.
     gaps: BTreeSet<Uid>,
     /// What was not judged.
@@ -86,12 +96,13 @@ pub struct Scene<'a> {
 impl Oracle {
     /// Somebody else changed an object: it may have to be asked for again.
     pub fn excuse(&mut self, uid: &Uid) {
-        self.costs.entry(uid.clone()).or_default().excused += 1;
+        *self.changed.entry(uid.clone()).or_default() += 1;
     }
 
     /// The store was put back: what was counted is history.
     pub fn restored(&mut self) {
         self.costs.clear();
+        self.changed.clear();
         self.gaps.clear();
     }
 
@@ -229,6 +240,7 @@ impl Oracle {
     ) -> Result<(), Violation> {
         let Some(after) = after else {
             if was_going(before) {
+                self.exemptions.going += 1;
                 return Ok(());
             }
             return broken("scope", format!("{} went by a change of its references", before.show()));
@@ -344,21 +356,30 @@ impl Oracle {
     /// Economy: one DELETE per object, and one more for each answer that was not a grant, each change by others, and
     /// each collector that began.
     pub fn count(&mut self, flight: &Flight, outcome: &Outcome, collectors: usize) -> Result<(), Violation> {
-        let Request::Delete { key, uid, .. } = &flight.effect.request else { return Ok(()) };
-        let cost = self.costs.entry(uid.clone()).or_default();
+        let (Request::Delete { key, uid, .. } | Request::Guarded { key, uid, .. }) = &flight.effect.request
+        else {
+            return Ok(());
+        };
+        if !deletes(&flight.effect.request) {
+            return Ok(());
+        }
+        let changed = self.changed.get(uid).copied().unwrap_or_default();
+        let cost = self.costs.entry((flight.part, uid.clone())).or_default();
         cost.deletes += 1;
         if cost.granted.get(&flight.collector) == Some(&flight.set_back) {
             let message = format!("{} is deleted again, and the first DELETE was granted", key.name);
             return broken("economy", message);
         }
+        self.exemptions.retold += u64::from(cost.granted.contains_key(&flight.collector));
         if matches!(outcome, Outcome::Applied(_)) {
             let again = cost.granted.insert(flight.collector, flight.set_back).is_some();
             cost.excused += u64::from(again);
         } else {
             cost.excused += 1;
         }
-        if cost.deletes > collectors as u64 + cost.excused {
-            let message = format!("{} needed {} deletions, {} excused", key.name, cost.deletes, cost.excused);
+        if cost.deletes > collectors as u64 + cost.excused + changed {
+            let excused = cost.excused + changed;
+            let message = format!("{} needed {} deletions, {excused} excused", key.name, cost.deletes);
             return broken("economy", message);
         }
         Ok(())
@@ -368,11 +389,11 @@ impl Oracle {
 impl Oracle {
     /// The answer to a request that was granted is lost: it will be asked for again.
     pub fn count_lost(&mut self, flight: &Flight) {
-        if let Request::Delete { uid, .. } = &flight.effect.request {
-            self.excuse(uid);
-            if let Some(cost) = self.costs.get_mut(uid) {
-                cost.granted.remove(&flight.collector);
-            }
+        if let Request::Delete { uid, .. } | Request::Guarded { uid, .. } = &flight.effect.request
+            && let Some(cost) = self.costs.get_mut(&(flight.part, uid.clone()))
+        {
+            cost.excused += 1;
+            cost.granted.remove(&flight.collector);
         }
     }
 }

@@ -1,17 +1,20 @@
 //! Effects as requests to the server, and answers as outcomes: what the adapter to a real API server does (spec
 //! `ownership-gc.md`, 4.5 to 4.7, 8 and 9), without a network.
 
-use gc_registry::api::DeleteOptions;
+use gc_registry::api::{DeleteOptions, PatchType};
 use gc_registry::error::ApiError;
+use gc_retention::engine::Observation;
+use gc_retention::objects;
 use gc_types::{
-    Event, FinalizerName, ObjectKey, Outcome, OwnerReference, PropagationPolicy, Request, ResourceVersion,
-    Uid,
+    Change, Event, FinalizerName, ObjectKey, Outcome, OwnerReference, PropagationPolicy, Request,
+    ResourceVersion, Uid,
 };
 use serde_json::{Value, json};
 
 use crate::defects::{Defect, Saboteur};
 use crate::kinds::Kind;
 use crate::metadata::{Metadata, observed};
+use crate::retention::read_facts;
 use crate::server::Server;
 
 /// So often is the removal of a finalizer tried (spec section 8).
@@ -24,13 +27,15 @@ const STALE_BY: u64 = 12;
 pub struct Performed {
     /// Told first.
     pub found: Vec<Event>,
+    /// The same for retention.
+    pub observations: Vec<Observation>,
     /// Told then.
     pub outcome: Outcome,
 }
 
 impl From<Outcome> for Performed {
     fn from(outcome: Outcome) -> Self {
-        Self { found: Vec::new(), outcome }
+        Self { found: Vec::new(), observations: Vec::new(), outcome }
     }
 }
 
@@ -110,13 +115,69 @@ impl Performer<'_> {
                     Some(Ok(list)) => {
                         let items = list.items.iter().filter_map(|item| observed(item, *resource));
                         let found = items.map(Event::Found).collect();
-                        Performed { found, outcome: Outcome::Applied(None) }
+                        Performed { found, ..Outcome::Applied(None).into() }
                     }
                 }
             }
-            // Only retention makes guarded requests; it is not part of this world.
-            Request::Guarded { .. } | Request::Outside { .. } => Outcome::NotServed.into(),
+            Request::Guarded { key, uid, resource_version, change } => {
+                self.change(key, uid, *resource_version, change).into()
+            }
+            // What leads outside is no request to the server.
+            Request::Outside { .. } => Outcome::NotServed.into(),
             Request::Note(_) => Outcome::Applied(None).into(),
+        }
+    }
+
+    /// The live list that a retention collector asks for.
+    #[must_use]
+    pub fn list_live(&self, facts: objects::Kind, namespace: Option<&str>) -> Performed {
+        match self.server.list(self.kind, namespace.unwrap_or(""), None) {
+            None => Outcome::NotServed.into(),
+            Some(Err(error)) => outcome_of(&error).into(),
+            Some(Ok(list)) => {
+                let items = list.items.iter().filter_map(|item| read_facts(facts, item));
+                let observations = items.map(Observation::Found).collect();
+                Performed { observations, ..Outcome::Applied(None).into() }
+            }
+        }
+    }
+
+    fn change(&self, key: &ObjectKey, uid: &Uid, version: ResourceVersion, change: &Change) -> Outcome {
+        let guards = json!({"uid": uid.to_string(), "resourceVersion": version.to_string()});
+        match change {
+            Change::ForceDelete => {
+                let guarded = !self.saboteur.is(Defect::PodUnguarded);
+                let options = DeleteOptions {
+                    precondition_uid: guarded.then(|| uid.to_string()),
+                    precondition_resource_version: guarded.then(|| version.to_string()),
+                    grace_period_seconds: Some(0),
+                    ..DeleteOptions::default()
+                };
+                match self.server.delete(self.kind, &key.namespace, &key.name, options) {
+                    None => Outcome::NotServed,
+                    Some(Ok(_)) => Outcome::Applied(None),
+                    Some(Err(error)) => outcome_of(&error),
+                }
+            }
+            Change::Finalizers(finalizers) => {
+                let left = match finalizers.as_slice() {
+                    [] => Value::Null,
+                    some => some.iter().map(|finalizer| &**finalizer).collect(),
+                };
+                let mut metadata = guards;
+                metadata["finalizers"] = left;
+                self.patch(key, uid, ("", PatchType::Merge), json!({"metadata": metadata}))
+            }
+            Change::Status(status) => {
+                let status: Value = serde_json::from_str(status).unwrap_or_default();
+                let patch = json!({"metadata": guards, "status": status});
+                self.patch(key, uid, ("status", PatchType::StrategicMerge), patch)
+            }
+            Change::Merge(patch) => {
+                let mut patch: Value = serde_json::from_str(patch).unwrap_or_default();
+                patch["metadata"] = guards;
+                self.patch(key, uid, ("", PatchType::Merge), patch)
+            }
         }
     }
 
@@ -169,8 +230,15 @@ impl Performer<'_> {
         }
     }
 
-    fn patch(&self, key: &ObjectKey, uid: &Uid, patch: Value) -> Outcome {
-        match self.server.merge(self.kind, &key.namespace, &key.name, patch) {
+    fn patch(
+        &self,
+        key: &ObjectKey,
+        uid: &Uid,
+        (subresource, patch_type): (&str, PatchType),
+        patch: Value,
+    ) -> Outcome {
+        let place = (&*key.namespace, &*key.name, subresource);
+        match self.server.patch(self.kind, place, patch_type, patch) {
             None => Outcome::NotServed,
             Some(Ok(object)) => Outcome::Applied(observed(&object, key.resource)),
             Some(Err(error)) => match outcome_of(&error) {
@@ -202,7 +270,7 @@ impl Performer<'_> {
             json!({"metadata": {"uid": uid.to_string(), "resourceVersion": version.to_string(),
                 "ownerReferences": references}})
         };
-        self.patch(key, uid, patch)
+        self.patch(key, uid, ("", PatchType::Merge), patch)
     }
 
     fn remove_finalizer(&self, key: &ObjectKey, uid: &Uid, finalizer: FinalizerName) -> Outcome {
@@ -225,11 +293,9 @@ impl Performer<'_> {
         let left = if is_last { Value::Null } else { json!(left) };
         let patch = json!({"metadata": {"uid": metadata.uid,
             "resourceVersion": metadata.resource_version.to_string(), "finalizers": left}});
-        match self.patch(key, uid, patch) {
+        match self.patch(key, uid, ("", PatchType::Merge), patch) {
             // The last finalizer takes the object along.
-            Outcome::Applied(_) if is_last && metadata.deletion_timestamp.is_some() => {
-                Outcome::Applied(None)
-            }
+            Outcome::Applied(_) if is_last && metadata.deletion_timestamp.is_some() => Outcome::Applied(None),
             other => other,
         }
     }

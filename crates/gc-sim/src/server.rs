@@ -16,12 +16,15 @@ use gc_registry::storage::{
 };
 use gc_registry::watch::Watch;
 use gc_registry::{Config, Registry};
+use gc_retention::leases::{IDENTITY_NAMESPACE, NODE_LEASE_NAMESPACE};
 use gc_store::MemoryStorage;
 use serde_json::{Value, json};
 
 use crate::kinds::{KINDS, Kind, NAMESPACES};
 use crate::random::Random;
 
+/// When every world begins, milliseconds since the epoch.
+pub const BEGINNING_MILLISECONDS: i64 = 1_800_000_000_000;
 /// Revision of an empty store; the first transaction makes the next one.
 const EMPTY: u64 = 1;
 
@@ -113,7 +116,7 @@ impl std::fmt::Debug for Server {
 /// What every world begins with: the namespaces and the definitions of the custom kinds.
 static BEGINNING: LazyLock<Vec<Transaction>> = LazyLock::new(|| {
     let mut server = Server::over(&[], 0);
-    for name in NAMESPACES.iter().chain(&["default"]) {
+    for name in NAMESPACES.iter().chain(&["default", NODE_LEASE_NAMESPACE, IDENTITY_NAMESPACE]) {
         server.create_in("", "v1", "namespaces", "", json!({"metadata": {"name": name}}));
     }
     for kind in KINDS.iter().filter(|kind| kind.custom) {
@@ -145,7 +148,7 @@ impl Server {
             changes,
             user: UserInfo { name: "simulation".into(), ..UserInfo::default() },
             entropy: AtomicU64::new(seed),
-            now: 1_800_000_000_000,
+            now: BEGINNING_MILLISECONDS,
         }
     }
 
@@ -262,6 +265,22 @@ impl Server {
         Some(self.with_context(|context| self.registry.handle(&target, operation, context)))
     }
 
+    /// PATCH of a subresource, or of the object where that is empty.
+    pub fn patch(
+        &self,
+        kind: &Kind,
+        (namespace, name, subresource): (&str, &str, &str),
+        patch_type: PatchType,
+        patch: Value,
+    ) -> Option<Result<Arc<Object>, ApiError>> {
+        let mut target = self.target((kind.group, kind.versions[0], kind.resource), namespace, name)?;
+        subresource.clone_into(&mut target.subresource);
+        let body = RequestBody { value: patch, duplicates: Vec::new() };
+        let operation = Operation::Patch(patch_type, body, WriteOptions::default());
+        let result = self.with_context(|context| self.registry.handle(&target, operation, context));
+        Some(result.and_then(object_of))
+    }
+
     fn create_in(&mut self, group: &str, version: &str, resource: &str, namespace: &str, object: Value) {
         if let Some(target) = self.target((group, version, resource), namespace, "") {
             let body = RequestBody { value: object, duplicates: Vec::new() };
@@ -300,7 +319,12 @@ impl Server {
     }
 
     /// POST.
-    pub fn create(&self, kind: &Kind, namespace: &str, object: Value) -> Option<Result<Arc<Object>, ApiError>> {
+    pub fn create(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        object: Value,
+    ) -> Option<Result<Arc<Object>, ApiError>> {
         let body = RequestBody { value: object, duplicates: Vec::new() };
         let result = self.request(kind, namespace, "", Operation::Create(body, WriteOptions::default()))?;
         Some(result.and_then(object_of))
@@ -314,9 +338,7 @@ impl Server {
         name: &str,
         patch: Value,
     ) -> Option<Result<Arc<Object>, ApiError>> {
-        let body = RequestBody { value: patch, duplicates: Vec::new() };
-        let operation = Operation::Patch(PatchType::Merge, body, WriteOptions::default());
-        Some(self.request(kind, namespace, name, operation)?.and_then(object_of))
+        self.patch(kind, (namespace, name, ""), PatchType::Merge, patch)
     }
 
     /// GET.

@@ -147,9 +147,14 @@ pub struct Story {
     pub effects_in_flight: usize,
     /// Kinds whose watches are far behind, one bit for each.
     pub slow: u64,
+    /// Whether the retention collectors run as well, and clients give them work.
+    pub retention: bool,
     /// What happens.
     pub steps: Vec<Step>,
 }
+
+/// In a thousand worlds, so many have retention.
+pub const WORLDS_WITH_RETENTION: u32 = 400;
 
 impl Story {
     /// The story of a seed.
@@ -159,6 +164,7 @@ impl Story {
         let weather = [Weather::Calm, Weather::Changing, Weather::Bad][random.weighted(&[2, 3, 5])];
         let uid_only = random.chance(300);
         let effects_in_flight = random.pick(&[1, 2, 4, 16, 256]);
+        let retention = random.chance(WORLDS_WITH_RETENTION);
         let length = LENGTH.0 + random.below(LENGTH.1);
         // How eager the network is differs between worlds: in some, watches are far behind.
         let deliver = random.pick(&[10, 30, 60]);
@@ -188,7 +194,7 @@ impl Story {
                 _ => Step::Housekeeping(salt),
             });
         }
-        Self { seed, weather, uid_only, effects_in_flight, slow, steps }
+        Self { seed, weather, uid_only, effects_in_flight, slow, retention, steps }
     }
 }
 

@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use gc_registry::storage::Change;
 use gc_types::{ObservedObject, OwnerReference, ResourceId, Scope, Uid};
+
+use serde_json::Value;
 
 use crate::kinds::{KINDS, Kind, NAMESPACES};
 use crate::metadata::Metadata;
@@ -27,6 +30,8 @@ pub struct TrueObject {
     pub object: ObservedObject,
     /// Whether it waits for its grace period to end.
     pub graceful: bool,
+    /// All of it, as stored.
+    pub stored: Bytes,
 }
 
 impl TrueObject {
@@ -34,6 +39,12 @@ impl TrueObject {
     #[must_use]
     pub fn kind(&self) -> &'static Kind {
         &KINDS[self.kind]
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        serde_json::from_slice(&self.stored).unwrap_or_default()
     }
 
     /// `Kind/name@namespace`.
@@ -82,7 +93,12 @@ pub struct Truth {
     minds_changed: BTreeSet<Uid>,
     /// The newest revision.
     pub revision: u64,
+    /// Every version of the objects of these kinds, oldest first: what others are judged by.
+    history: Vec<(u64, Uid, Option<TrueObject>)>,
 }
+
+/// Of these kinds every version is remembered.
+const REMEMBERED: [&str; 3] = ["Pod", "Node", "PersistentVolumeClaim"];
 
 /// One change of one object of the kinds of the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,11 +111,11 @@ pub struct TrueChange {
     pub revision: u64,
 }
 
-fn parse(kind: usize, bytes: &[u8], revision: u64) -> Option<TrueObject> {
+fn parse(kind: usize, bytes: &Bytes, revision: u64) -> Option<TrueObject> {
     let metadata = Metadata::stored(bytes, revision)?;
     let object = metadata.observed(ResourceId(u32::try_from(kind).unwrap_or(0)));
     let graceful = metadata.deletion_grace_period_seconds.is_some_and(|seconds| seconds > 0);
-    Some(TrueObject { kind, object, graceful })
+    Some(TrueObject { kind, object, graceful, stored: bytes.clone() })
 }
 
 fn kind_of(key: &str) -> Option<usize> {
@@ -148,9 +164,38 @@ impl Truth {
             self.past.insert(gone.object.uid.clone(), gone.clone());
         }
         self.remember(change, actor);
+        let changed = change.after.as_ref().or(change.before.as_ref());
+        if let Some(object) = changed.filter(|object| REMEMBERED.contains(&object.kind().kind)) {
+            let uid = object.object.uid.clone();
+            self.history.push((change.revision, uid, change.after.clone()));
+        }
         if let Some(present) = &change.after {
             self.objects.insert(present.object.uid.clone(), present.clone());
         }
+    }
+
+    /// The objects of a kind as they were at a revision.
+    #[must_use]
+    pub fn at_revision(&self, kind: &str, revision: u64) -> Vec<&TrueObject> {
+        let mut objects: BTreeMap<&Uid, &TrueObject> = BTreeMap::new();
+        for (_, uid, object) in self.history.iter().take_while(|(at, ..)| *at <= revision) {
+            match object {
+                Some(object) if object.kind().kind == kind => drop(objects.insert(uid, object)),
+                _ => drop(objects.remove(uid)),
+            }
+        }
+        objects.into_values().collect()
+    }
+
+    /// Since which revision an object has been so without a break, if it is so now.
+    #[must_use]
+    pub fn since(&self, uid: &Uid, is_so: impl Fn(&TrueObject) -> bool) -> Option<u64> {
+        let mut since = None;
+        for (at, _, object) in self.history.iter().filter(|(_, known, _)| known == uid) {
+            let holds = object.as_ref().is_some_and(&is_so);
+            since = if holds { since.or(Some(*at)) } else { None };
+        }
+        since
     }
 
     /// An object that is no more, as it was last.
@@ -243,6 +288,7 @@ impl Truth {
                 }
             }
         }
+        self.history.retain(|(at, ..)| *at <= newest);
         for memory in [&mut self.written, &mut self.blocks_since] {
             memory.retain(|_, revision| *revision <= newest);
         }

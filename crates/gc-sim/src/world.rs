@@ -4,25 +4,34 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use gc_ownership::Config;
-use gc_types::{Outcome, Request};
+use gc_types::{Outcome, Request, Timestamp};
 
 use crate::clients;
 use crate::collector::{Collector, Flight, Return};
 use crate::defects::{Defect, Saboteur};
-use crate::kinds::KINDS;
+use crate::kinds::{KINDS, facts_of};
 use crate::oracle::{self, Exemptions, Oracle, Scene, Violation};
+use crate::provider::{Asked, Provider, ask_outside};
 use crate::random::Random;
 use crate::requests::{Performed, Performer};
-use crate::server::Server;
+use crate::retention::{Part, Retention};
+use crate::server::{BEGINNING_MILLISECONDS, Server};
 use crate::story::{RequestFault, Step, Story};
+use crate::tenants::Tenants;
 use crate::truth::{Actor, Truth, show};
+use crate::verdicts::{self, deletes};
 
 /// Time that passes in an ordinary step, at most, milliseconds.
 const STEP_MILLISECONDS: usize = 200;
+/// Time that passes in some steps where there is retention, milliseconds.
+const RETENTION_STEPS_MILLISECONDS: [i64; 8] =
+    [2_000, 6_000, 6_000, 21_000, 41_000, 65_000, 3_700_000, 90_000_000];
 /// How far back a store is put, at most, in transactions.
 const RESTORED_BACK: usize = 25;
 /// How long everything may take to come to rest once faults have stopped, simulated milliseconds.
 pub const REST_MILLISECONDS: i64 = 12_000_000;
+/// The same where there is retention, which waits for a day.
+pub const RETENTION_REST_MILLISECONDS: i64 = 100_000_000;
 /// How many rounds of deliveries, requests and answers that may take.
 pub const REST_ROUNDS: usize = 3_000;
 /// Of so many items a trace tells why the collector waits, when a rule was broken.
@@ -73,6 +82,7 @@ pub struct World<'a> {
     /// Requests of collectors that are no more, still on their way.
     adrift: Vec<Flight>,
     now: i64,
+    provider: Provider,
     report: Report,
 }
 
@@ -109,7 +119,8 @@ impl<'a> World<'a> {
             collectors: Vec::new(),
             born: 0,
             adrift: Vec::new(),
-            now: 1_000,
+            now: BEGINNING_MILLISECONDS,
+            provider: Provider::default(),
             report: Report::default(),
         };
         world.begin_collector();
@@ -136,7 +147,8 @@ impl<'a> World<'a> {
             conflicts_before_uid_only: if self.story.uid_only { 3 } else { u32::MAX },
             ..Config::default()
         };
-        let mut collector = Collector::new(self.born, config, Saboteur::new(self.options.defect));
+        let saboteur = Saboteur::new(self.options.defect);
+        let mut collector = Collector::new(self.born, config, self.story.retention, saboteur);
         self.born += 1;
         collector.tick(self.now);
         collector.discover(&self.server, None, 0);
@@ -159,20 +171,24 @@ impl<'a> World<'a> {
         }
         self.note(|| "-- faults end, everything arrives".to_owned());
         self.rest()?;
-        if let Some(collector) = self.collectors.first() {
-            oracle::judge_rest(&self.truth, collector)?;
-        }
+        self.judge_rest()?;
         self.note(|| "-- clients take off their finalizers".to_owned());
         for target in self.truth.clone().objects().filter(|target| target.object.deletion.foreign_finalizers)
         {
-            clients::release(&self.server, target);
+            clients::release(&self.server, target, self.story.retention);
         }
         self.absorb_others();
         self.rest()?;
-        match self.collectors.first() {
-            Some(collector) => oracle::judge_rest(&self.truth, collector),
-            None => Ok(()),
+        self.judge_rest()
+    }
+
+    fn judge_rest(&self) -> Result<(), Violation> {
+        let Some(collector) = self.collectors.first() else { return Ok(()) };
+        oracle::judge_rest(&self.truth, collector)?;
+        if self.story.retention {
+            verdicts::judge_rest(&self.truth, collector, &self.provider)?;
         }
+        Ok(())
     }
 
     // ---- steps ----
@@ -180,7 +196,13 @@ impl<'a> World<'a> {
     fn step(&mut self, step: Step) -> Result<(), Violation> {
         match step {
             Step::Client(salt) => {
-                let what = clients::act(&self.server, &self.truth, salt);
+                let mut random = Random::new(salt);
+                let what = if self.story.retention && random.chance(600) {
+                    let (server, truth, provider) = (&self.server, &self.truth, &mut self.provider);
+                    Tenants { server, truth, provider }.act(random.next())
+                } else {
+                    clients::act(&self.server, &self.truth, salt, self.story.retention)
+                };
                 self.note(|| what);
                 self.absorb_others();
             }
@@ -192,7 +214,10 @@ impl<'a> World<'a> {
                 let mut random = Random::new(salt);
                 let long = random.chance(40);
                 let passed = if long { 31_000 } else { random.below(STEP_MILLISECONDS) };
-                self.pass(i64::try_from(passed).unwrap_or(0));
+                let passed = i64::try_from(passed).unwrap_or(0);
+                // Retention counts in other times.
+                let longer = self.story.retention && random.chance(300);
+                self.pass(if longer { random.pick(&RETENTION_STEPS_MILLISECONDS) } else { passed });
             }
             Step::Break(salt, fault) => {
                 let mut random = Random::new(salt);
@@ -306,8 +331,9 @@ impl<'a> World<'a> {
         let new = collector.requests.iter().skip(before);
         let lines: Vec<String> = new
             .map(|flight| {
-                let what = show_request(collector, &flight.effect.request);
-                format!("  collector {} wants {what}: {}", collector.number, flight.effect.reason)
+                let what = show_kind(flight.kind.unwrap_or(0), &flight.effect.request);
+                let (number, part) = (collector.number, flight.part);
+                format!("  collector {number} ({part:?}) wants {what}: {}", flight.effect.reason)
             })
             .collect();
         self.report.trace.extend(lines);
@@ -331,13 +357,13 @@ impl<'a> World<'a> {
         let index = random.below(requests.len());
         let flight = requests.swap_remove(index);
         let performed = self.serve(Some(sender), &flight, fault)?;
-        self.return_to(sender, &flight, performed);
+        self.return_to(sender, flight, performed);
         Ok(())
     }
 
-    fn return_to(&mut self, sender: usize, flight: &Flight, performed: Performed) {
-        let Performed { found, outcome } = performed;
-        self.collectors[sender].returns.push(Return { found, effect: flight.effect.id, outcome });
+    fn return_to(&mut self, sender: usize, flight: Flight, performed: Performed) {
+        let Performed { found, observations, outcome } = performed;
+        self.collectors[sender].returns.push(Return { found, observations, flight, outcome });
     }
 
     fn answer_some(&mut self, salt: u64) {
@@ -348,7 +374,7 @@ impl<'a> World<'a> {
             return;
         }
         let answer = collector.returns.swap_remove(random.below(collector.returns.len()));
-        self.report.digest ^= answer.effect.0;
+        self.report.digest ^= answer.flight.effect.id.0;
         collector.take_return(answer, &self.server);
     }
 
@@ -381,6 +407,8 @@ impl<'a> World<'a> {
         self.oracle.restored();
         self.adrift.clear();
         let soon_heard = random.chance(500);
+        let lost: usize = self.collectors.iter().map(|collector| collector.returns.len()).sum();
+        *self.report.happened.entry("answers lost by restores").or_default() += lost as u64;
         for collector in &mut self.collectors {
             collector.disconnect(&self.server);
             if soon_heard && !collector.paused {
@@ -456,7 +484,19 @@ impl<'a> World<'a> {
                 _ => None,
             };
             let performer = Performer { server: &self.server, kind: &KINDS[kind], saboteur };
-            performer.perform(&flight.effect.request, delivered)
+            match (&flight.effect.request, facts_of(kind)) {
+                (Request::Barrier { namespace, .. }, Some(facts)) if flight.part != Part::Ownership => {
+                    performer.list_live(facts, namespace.as_deref())
+                }
+                (Request::Outside { key, uid, resource_version, call }, _) => {
+                    let read = performer.perform(&Request::Read { key: key.clone() }, None).outcome;
+                    let mut random =
+                        Random::new(self.story.seed ^ self.now.unsigned_abs() ^ flight.effect.id.0);
+                    let asked = Asked { key, uid, version: *resource_version, collector: flight.collector };
+                    ask_outside(&mut self.provider, read, &asked, call, &mut random)
+                }
+                (request, _) => performer.perform(request, delivered),
+            }
         };
         self.report.requests += 1;
         self.note(|| {
@@ -506,12 +546,24 @@ impl<'a> World<'a> {
             let scene = Scene { truth: &self.truth, flight, uid_only: self.story.uid_only };
             // A pod without a node is marked and removed by one request: the first change is the decision.
             if !std::mem::replace(&mut judged, true) {
-                self.oracle.judge(&scene, &change)?;
+                if flight.part == Part::Ownership {
+                    self.oracle.judge(&scene, &change)?;
+                } else if flight.bewildered {
+                    self.oracle.exemptions.restored += 1;
+                } else {
+                    verdicts::judge(&scene, &change, &self.provider)?;
+                }
+                *self.report.happened.entry(verdicts::named(flight.part)).or_default() += 1;
             }
-            if matches!(flight.effect.request, Request::Delete { .. }) {
+            if deletes(&flight.effect.request) {
                 self.report.collected += 1;
             }
-            self.truth.apply(&change, Actor::Collector(flight.collector));
+            // The ownership engine knows of its own changes only.
+            let actor = match flight.part {
+                Part::Ownership => Actor::Collector(flight.collector),
+                _ => Actor::Others,
+            };
+            self.truth.apply(&change, actor);
         }
         Ok(())
     }
@@ -533,8 +585,13 @@ impl<'a> World<'a> {
             self.server.maintain();
             self.server.define(kind);
         }
+        if self.story.retention {
+            let (server, truth, provider) = (&self.server, &self.truth, &mut self.provider);
+            Tenants { server, truth, provider }.repair();
+        }
         self.keep_house();
         let end = self.now + REST_MILLISECONDS;
+        let retention_end = self.now + RETENTION_REST_MILLISECONDS;
         for _ in 0..REST_ROUNDS {
             if self.round()? {
                 continue;
@@ -553,10 +610,14 @@ impl<'a> World<'a> {
             }
             let collector = &self.collectors[0];
             // A clock that went back has to get there first: until then the collector repeats the last time.
-            let due = collector.engine.next_wakeup().map(|due| due.0 - (self.now + collector.clock_error));
-            match due {
-                Some(wait) if self.now + wait.max(0) <= end => self.pass(wait.max(0)),
-                _ => return Ok(()),
+            let clock = self.now + collector.clock_error;
+            let at = |due: Timestamp| self.now + (due.0 - clock).max(0);
+            let ownership = collector.engine.next_wakeup().map(at).filter(|at| *at <= end);
+            let retention = collector.retention.as_ref().and_then(Retention::next_wakeup).map(at);
+            let next = ownership.into_iter().chain(retention.filter(|at| *at <= retention_end)).min();
+            match next {
+                Some(at) => self.pass(at - self.now),
+                None => return Ok(()),
             }
         }
         let message = format!("no rest after {REST_ROUNDS} rounds");
@@ -578,7 +639,7 @@ impl<'a> World<'a> {
         }
         for flight in std::mem::take(&mut self.collectors[0].requests) {
             let performed = self.serve(Some(0), &flight, None)?;
-            self.return_to(0, &flight, performed);
+            self.return_to(0, flight, performed);
             any = true;
         }
         let before = self.collectors[0].requests.len();
@@ -608,19 +669,11 @@ fn key_of(request: &Request) -> Option<&gc_types::ObjectKey> {
         Request::Delete { key, .. }
         | Request::SetOwners { key, .. }
         | Request::RemoveFinalizer { key, .. }
-        | Request::Read { key } => Some(key),
-        Request::Barrier { .. } | Request::Note(_) | Request::Guarded { .. } | Request::Outside { .. } => {
-            None
-        }
+        | Request::Read { key }
+        | Request::Guarded { key, .. }
+        | Request::Outside { key, .. } => Some(key),
+        Request::Barrier { .. } | Request::Note(_) => None,
     }
-}
-
-fn show_request(collector: &Collector, request: &Request) -> String {
-    let resource = match request {
-        Request::Barrier { resource, .. } => Some(*resource),
-        other => key_of(other).map(|key| key.resource),
-    };
-    show_kind(resource.and_then(|resource| collector.kind_of(resource)).unwrap_or(0), request)
 }
 
 fn show_kind(kind: usize, request: &Request) -> String {
@@ -645,8 +698,10 @@ fn show_kind(kind: usize, request: &Request) -> String {
             format!("barrier {} {namespace} at {at_least}", KINDS[kind].resource)
         }
         Request::Note(note) => format!("note {} {}", place(&note.about), note.reason),
-        Request::Guarded { .. } => "a guarded request".to_owned(),
-        Request::Outside { .. } => "a call outside".to_owned(),
+        Request::Guarded { key, resource_version, change, .. } => {
+            format!("change {} at {resource_version}: {change:?}", place(key))
+        }
+        Request::Outside { key, .. } => format!("ask for the machine of {}", place(key)),
     }
 }
 

@@ -1,0 +1,123 @@
+//! Whom the machines of the simulated cluster belong to: it knows which are gone, says so late, fails, and lies.
+
+use std::collections::BTreeMap;
+
+use gc_retention::engine::{MachineState, Observation};
+use gc_types::{ObjectKey, Outcome, OutsideCall, ResourceVersion, Uid};
+
+use crate::random::Random;
+use crate::requests::Performed;
+
+/// It says so often, to one who asks, that a machine is gone which is not. (The truth in between may get lost on its
+/// way: one lie more, and no collector that believes three answers in a row could tell.)
+pub const LIES: u32 = 2;
+
+/// What has really become of a machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// It is no more, and never comes back.
+    pub gone: bool,
+    /// It is shut down.
+    pub shut_down: bool,
+}
+
+/// The provider of all machines.
+#[derive(Clone, Debug, Default)]
+pub struct Provider {
+    machines: BTreeMap<String, Machine>,
+    /// How often each collector was lied to about each machine.
+    lies: BTreeMap<(usize, String), u32>,
+    /// Whether it says nothing but the truth from now on.
+    pub honest: bool,
+}
+
+impl Provider {
+    /// A new machine; its name at the provider.
+    pub fn start(&mut self) -> String {
+        let name = format!("sim://{}", self.machines.len());
+        self.machines.insert(name.clone(), Machine::default());
+        name
+    }
+
+    /// What has become of a machine; one that it never had is gone.
+    #[must_use]
+    pub fn machine(&self, name: &str) -> Machine {
+        self.machines.get(name).copied().unwrap_or(Machine { gone: true, shut_down: false })
+    }
+
+    /// Something becomes of a machine that is not gone.
+    pub fn change(&mut self, name: &str, machine: Machine) {
+        if let Some(known) = self.machines.get_mut(name).filter(|known| !known.gone) {
+            *known = machine;
+        }
+    }
+
+    /// All machines that are shut down run again.
+    pub fn start_all(&mut self) {
+        for machine in self.machines.values_mut() {
+            machine.shut_down = false;
+        }
+    }
+
+    /// Answers a collector.
+    pub fn answer(
+        &mut self,
+        collector: usize,
+        name: &str,
+        random: &mut Random,
+    ) -> Result<MachineState, String> {
+        let machine = self.machine(name);
+        let lies = self.lies.entry((collector, name.to_owned())).or_default();
+        if !self.honest && !machine.gone && *lies < LIES && random.chance(250) {
+            *lies += 1;
+            return Ok(MachineState::Absent);
+        }
+        if !self.honest && random.chance(100) {
+            return Err("the provider is not available".to_owned());
+        }
+        Ok(match machine {
+            Machine { gone: true, .. } => MachineState::Absent,
+            Machine { shut_down: true, .. } => MachineState::Shutdown,
+            Machine { .. } => MachineState::Running,
+        })
+    }
+}
+
+/// On behalf of what somebody asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The object.
+    pub key: &'a ObjectKey,
+    /// Its UID.
+    pub uid: &'a Uid,
+    /// The version that was judged.
+    pub version: ResourceVersion,
+    /// Which collector asks.
+    pub collector: usize,
+}
+
+/// What an adapter does with a call outside: only for an object that `read` shows as it was judged.
+pub fn ask_outside(
+    provider: &mut Provider,
+    read: Outcome,
+    asked: &Asked<'_>,
+    call: &OutsideCall,
+    random: &mut Random,
+) -> Performed {
+    match read {
+        Outcome::Found(found) if found.uid != *asked.uid => return Outcome::Absent.into(),
+        Outcome::Found(found) if found.resource_version != asked.version => return Outcome::Conflict.into(),
+        Outcome::Found(_) => {}
+        other => return other.into(),
+    }
+    let OutsideCall::LookUpMachine { provider_id } = call else {
+        return Outcome::Refused { code: 0, message: "there is no storage here".to_owned() }.into();
+    };
+    let state = provider.answer(asked.collector, provider_id, random);
+    let outcome = match &state {
+        Ok(_) => Outcome::Applied(None),
+        Err(message) => Outcome::Failed { message: message.clone(), retry_after_milliseconds: None },
+    };
+    let (node, uid) = (asked.key.clone(), asked.uid.clone());
+    Performed { observations: vec![Observation::Machine { node, uid, state }], ..outcome.into() }
+}

@@ -1,0 +1,320 @@
+//! What clients do to objects that retention collectors look after: pods and Jobs finish, nodes come and go with their
+//! machines, claims are used and let go, times to live are set, raised and taken away at the last moment.
+
+use gc_registry::api::{DeleteOptions, PatchType};
+use gc_retention::leases::{IDENTITY_NAMESPACE, NODE_LEASE_NAMESPACE};
+use serde_json::{Value, json};
+
+use crate::clients::told;
+use crate::kinds::KINDS;
+use crate::provider::{Machine, Provider};
+use crate::random::Random;
+use crate::server::Server;
+use crate::truth::{TrueObject, Truth, show};
+
+/// Nodes are few, so that their names are used again.
+const NODES: [&str; 3] = ["node", "east", "west"];
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const SECOND: i64 = 1_000;
+const HOUR: i64 = 3_600 * SECOND;
+
+/// What clients act on.
+#[derive(Debug)]
+pub struct Tenants<'a> {
+    /// The server.
+    pub server: &'a Server,
+    /// What there is.
+    pub truth: &'a Truth,
+    /// The machines.
+    pub provider: &'a mut Provider,
+}
+
+/// A time as the API writes it.
+#[must_use]
+pub fn time(milliseconds: i64) -> String {
+    let at = jiff::Timestamp::from_second(milliseconds.div_euclid(SECOND));
+    at.map(|at| at.to_string()).unwrap_or_default()
+}
+
+fn kind(name: &str) -> usize {
+    KINDS.iter().position(|kind| kind.kind == name).unwrap_or(0)
+}
+
+/// A pod that uses a claim, or none.
+fn pod_on_node(random: &mut Random, name: &str, claim: Option<&str>) -> Value {
+    let mut spec = json!({"containers": [{"name": "c", "image": "i"}], "nodeName": random.pick(&NODES)});
+    if let Some(claim) = claim {
+        spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]);
+    }
+    json!({"metadata": {"name": name}, "spec": spec})
+}
+
+impl<'a> Tenants<'a> {
+    /// Lets a client do one thing; says what.
+    pub fn act(&mut self, salt: u64) -> String {
+        let mut random = Random::new(salt);
+        match random.weighted(&[14, 14, 8, 20, 6, 6, 9, 10, 18]) {
+            0 => self.create_pod(&mut random),
+            1 => self.finish_pod(&mut random),
+            2 => self.node(&mut random),
+            3 => self.job(&mut random),
+            4 => self.request(&mut random),
+            5 => self.lease(&mut random),
+            6 => self.claim(&mut random),
+            7 => self.volume(&mut random),
+            _ => self.annotate(&mut random),
+        }
+    }
+
+    /// Faults are over: machines that are shut down run again, nodes whose machine runs are ready, and of nodes whose
+    /// machine is gone no more than one is left to the collector, which stops where many are missing.
+    pub fn repair(&mut self) {
+        self.provider.honest = true;
+        self.provider.start_all();
+        let mut missing = 0;
+        for node in self.objects("Node") {
+            let value = node.value();
+            let name = value["spec"]["providerID"].as_str().unwrap_or_default();
+            if !self.provider.machine(name).gone {
+                self.set_ready(node, true);
+                continue;
+            }
+            missing += 1;
+            if missing > 1 {
+                self.remove(node);
+            }
+        }
+    }
+
+    fn objects(&self, name: &str) -> Vec<&'a TrueObject> {
+        let kind = kind(name);
+        self.truth.objects().filter(|object| object.kind == kind).collect()
+    }
+
+    fn any<'t>(objects: &[&'t TrueObject], random: &mut Random) -> Option<&'t TrueObject> {
+        (!objects.is_empty()).then(|| objects[random.below(objects.len())])
+    }
+
+    fn now(&self, random: &mut Random) -> i64 {
+        // Now and then somebody's clock is wrong.
+        let wrong = random.pick(&[0, 0, 0, 0, 0, -30 * SECOND, 40 * SECOND]);
+        self.server.now + wrong
+    }
+
+    fn create(&self, name: &str, place: (&str, &str), manifest: Value) -> String {
+        let result = self.server.create(&KINDS[kind(name)], place.0, manifest);
+        format!("create {}: {}", show(kind(name), place.0, place.1), told(result.as_ref()))
+    }
+
+    fn status(&self, target: &TrueObject, subresource: &str, status: &Value) -> String {
+        let key = &target.object.key;
+        let place = (&*key.namespace, &*key.name, subresource);
+        let result =
+            self.server.patch(target.kind(), place, PatchType::Merge, json!({"status": status.clone()}));
+        format!("status of {} {status}: {}", target.show(), told(result.as_ref()))
+    }
+
+    fn merge(&self, target: &TrueObject, patch: Value) -> String {
+        let key = &target.object.key;
+        let said = format!("patch {} {patch}", target.show());
+        let result = self.server.merge(target.kind(), &key.namespace, &key.name, patch);
+        format!("{said}: {}", told(result.as_ref()))
+    }
+
+    fn remove(&self, target: &TrueObject) -> String {
+        let key = &target.object.key;
+        let options =
+            DeleteOptions { propagation_policy: Some("Background".to_owned()), ..DeleteOptions::default() };
+        let result = self.server.delete(target.kind(), &key.namespace, &key.name, options);
+        format!("delete {}: {}", target.show(), told(result.as_ref()))
+    }
+
+    fn create_pod(&self, random: &mut Random) -> String {
+        let (namespace, name) = (Truth::namespace(random.below(2)), random.pick(&NAMES));
+        let claim = random.chance(400).then(|| random.pick(&NAMES));
+        let mut manifest = pod_on_node(random, name, claim);
+        if random.chance(300) {
+            manifest["spec"]["nodeName"] = Value::Null;
+        }
+        self.create("Pod", (namespace, name), manifest)
+    }
+
+    fn finish_pod(&self, random: &mut Random) -> String {
+        let Some(pod) = Self::any(&self.objects("Pod"), random) else {
+            return self.create_pod(random);
+        };
+        let phase = random.pick(&["Succeeded", "Failed"]);
+        let ended = time(self.now(random));
+        let mut status = json!({"phase": phase, "containerStatuses": [{"name": "c", "image": "i",
+            "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 0, "finishedAt": ended}}}]});
+        if phase == "Failed" && random.chance(400) {
+            status["reason"] = "Evicted".into();
+        }
+        self.status(pod, "status", &status)
+    }
+
+    fn set_ready(&self, node: &TrueObject, ready: bool) -> String {
+        let status = if ready { "True" } else { "False" };
+        self.status(node, "status", &json!({"conditions": [{"type": "Ready", "status": status}]}))
+    }
+
+    fn node(&mut self, random: &mut Random) -> String {
+        let nodes = self.objects("Node");
+        let Some(node) = Self::any(&nodes, random).filter(|_| nodes.len() > 1 || random.chance(500)) else {
+            let machine = self.provider.start();
+            let name = random.pick(&NODES);
+            let manifest = json!({"metadata": {"name": name}, "spec": {"providerID": machine},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+            return self.create("Node", ("", name), manifest);
+        };
+        let machine = node.value()["spec"]["providerID"].as_str().unwrap_or_default().to_owned();
+        let change = |provider: &mut Provider, gone, shut_down| {
+            provider.change(&machine, Machine { gone, shut_down });
+        };
+        match random.below(6) {
+            0 => self.remove(node),
+            1 => {
+                let told = self.set_ready(node, false);
+                change(self.provider, true, false);
+                format!("the machine of {} is no more; {told}", node.show())
+            }
+            2 => {
+                let told = self.set_ready(node, false);
+                change(self.provider, false, true);
+                format!("the machine of {} is shut down; {told}", node.show())
+            }
+            3 => {
+                change(self.provider, false, false);
+                let told = self.set_ready(node, true);
+                format!("the machine of {} runs; {told}", node.show())
+            }
+            4 => self.merge(
+                node,
+                json!({"spec": {"taints": [{"key": "node.kubernetes.io/out-of-service",
+                    "effect": "NoExecute"}]}}),
+            ),
+            _ => self.set_ready(node, random.chance(300)),
+        }
+    }
+
+    fn job(&self, random: &mut Random) -> String {
+        let jobs = self.objects("Job");
+        let Some(job) = Self::any(&jobs, random).filter(|_| jobs.len() > 3 || random.chance(650)) else {
+            let (namespace, name) = (Truth::namespace(random.below(2)), random.pick(&NAMES));
+            let mut manifest = KINDS[kind("Job")].manifest(json!({"name": name}), false);
+            if random.chance(800) {
+                manifest["spec"]["ttlSecondsAfterFinished"] = random.pick(&[0, 5, 30, 600]).into();
+            }
+            return self.create("Job", (namespace, name), manifest);
+        };
+        match random.below(5) {
+            0 | 1 => {
+                let (now, word) = (self.now(random), random.pick(&["Complete", "Failed"]));
+                let mut conditions = vec![];
+                let before = if word == "Complete" { "SuccessCriteriaMet" } else { "FailureTarget" };
+                for kind in [before, word] {
+                    conditions.push(json!({"type": kind, "status": "True", "reason": "x", "message": "",
+                        "lastProbeTime": time(now), "lastTransitionTime": time(now)}));
+                }
+                let mut status = json!({"startTime": time(now - HOUR), "conditions": conditions});
+                if word == "Complete" {
+                    status["completionTime"] = time(now).into();
+                    status["succeeded"] = 1.into();
+                }
+                self.status(job, "status", &status)
+            }
+            2 => self.merge(job, json!({"spec": {"ttlSecondsAfterFinished": random.pick(&[3_600, 86_400])}})),
+            3 => self.merge(job, json!({"spec": {"ttlSecondsAfterFinished": random.pick(&[0, 10])}})),
+            _ => self.merge(job, json!({"spec": {"ttlSecondsAfterFinished": null}})),
+        }
+    }
+
+    fn request(&self, random: &mut Random) -> String {
+        let requests = self.objects("CertificateSigningRequest");
+        let Some(request) = Self::any(&requests, random).filter(|_| requests.len() > 2 || random.chance(600))
+        else {
+            let name = random.pick(&NAMES);
+            let manifest = KINDS[kind("CertificateSigningRequest")].manifest(json!({"name": name}), false);
+            return self.create("CertificateSigningRequest", ("", name), manifest);
+        };
+        let word = random.pick(&["Approved", "Denied", "Failed"]);
+        let subresource = if word == "Failed" { "status" } else { "approval" };
+        let ago = random.pick(&[0, 0, 30 * 60 * SECOND, 59 * 60 * SECOND, 23 * HOUR]);
+        let condition = json!({"type": word, "status": "True", "reason": "x", "message": "",
+            "lastUpdateTime": time(self.now(random) - ago)});
+        self.status(request, subresource, &json!({"conditions": [condition]}))
+    }
+
+    fn lease(&self, random: &mut Random) -> String {
+        let leases = self.objects("Lease");
+        let renewed = self.now(random) - random.pick(&[0, 0, 23 * HOUR, 24 * HOUR - 20 * SECOND, 25 * HOUR]);
+        let micro = format!("{}.000000Z", time(renewed).trim_end_matches('Z'));
+        if let Some(lease) = Self::any(&leases, random).filter(|_| leases.len() > 3 || random.chance(400)) {
+            return self.merge(lease, json!({"spec": {"renewTime": micro}}));
+        }
+        let identity = random.chance(400);
+        let (namespace, name) = if identity {
+            (IDENTITY_NAMESPACE, random.pick(&NAMES))
+        } else {
+            (NODE_LEASE_NAMESPACE, random.pick(&NODES))
+        };
+        let mut metadata = json!({"name": name});
+        if identity {
+            metadata["labels"] = json!({"apiserver.kubernetes.io/identity": "kube-apiserver"});
+        }
+        let spec = json!({"holderIdentity": name, "leaseDurationSeconds": 3_600, "renewTime": micro});
+        self.create("Lease", (namespace, name), json!({"metadata": metadata, "spec": spec}))
+    }
+
+    fn claim(&self, random: &mut Random) -> String {
+        let claims = self.objects("PersistentVolumeClaim");
+        let Some(claim) = Self::any(&claims, random).filter(|_| claims.len() > 3 || random.chance(600))
+        else {
+            let (namespace, name) = (Truth::namespace(random.below(2)), random.pick(&NAMES));
+            let manifest = KINDS[kind("PersistentVolumeClaim")].manifest(json!({"name": name}), false);
+            return self.create("PersistentVolumeClaim", (namespace, name), manifest);
+        };
+        // Somebody begins to use it just before it is deleted.
+        let key = &claim.object.key;
+        let used = random.chance(600).then(|| {
+            let name = random.pick(&NAMES);
+            self.create("Pod", (&key.namespace, name), pod_on_node(random, name, Some(&key.name)))
+        });
+        let removed = self.remove(claim);
+        match used {
+            Some(used) => format!("{used}; {removed}"),
+            None => removed,
+        }
+    }
+
+    fn volume(&self, random: &mut Random) -> String {
+        let volumes = self.objects("PersistentVolume");
+        let Some(volume) = Self::any(&volumes, random).filter(|_| volumes.len() > 2 || random.chance(700))
+        else {
+            let name = random.pick(&NAMES);
+            let manifest = KINDS[kind("PersistentVolume")].manifest(json!({"name": name}), false);
+            return self.create("PersistentVolume", ("", name), manifest);
+        };
+        match random.below(3) {
+            0 => self.remove(volume),
+            1 => self.status(volume, "status", &json!({"phase": "Bound"})),
+            _ => self.status(volume, "status", &json!({"phase": random.pick(&["Released", "Available"])})),
+        }
+    }
+
+    fn annotate(&self, random: &mut Random) -> String {
+        let objects: Vec<&TrueObject> = self.truth.objects().collect();
+        let Some(target) = Self::any(&objects, random) else { return self.create_pod(random) };
+        let at = time(self.now(random) + random.pick(&[-5 * SECOND, 5 * SECOND, 120 * SECOND, HOUR]));
+        let annotations = match random.below(8) {
+            0 | 1 => json!({"kubegc.io/ttl": random.pick(&["0s", "10s", "2m", "1h"])}),
+            2 => json!({"kubegc.io/expires-at": at}),
+            3 | 4 => json!({"kubegc.io/keep": random.pick(&["true", "true", "yes"])}),
+            5 => json!({"kubegc.io/keep": null}),
+            6 => json!({"kubegc.io/ttl": "soon"}),
+            _ => json!({"kubegc.io/ttl": null, "kubegc.io/expires-at": null}),
+        };
+        self.merge(target, json!({"metadata": {"annotations": annotations}}))
+    }
+}

@@ -1,0 +1,439 @@
+//! What retention collectors must never do, and what they must get done: judged from the true objects at the version that
+//! was changed, from the true history, and from what a collector was really told and answered. None of it asks a judge.
+
+use std::collections::BTreeMap;
+
+use gc_retention::leases::{IDENTITY_NAMESPACE, NODE_LEASE_NAMESPACE};
+use gc_retention::nodes::SHUTDOWN_TAINT;
+use gc_retention::volumes::{CLAIM_FINALIZER, VOLUME_FINALIZER};
+use gc_types::{Change, Evidence, GoDuration, Request, Verdict};
+use serde_json::Value;
+
+use crate::collector::{Collector, Flight};
+use crate::kinds::KINDS;
+use crate::oracle::{Scene, Violation, broken};
+use crate::provider::Provider;
+use crate::retention::{FINISHED_PODS_KEPT, Part};
+use crate::truth::{TrueChange, TrueObject, Truth};
+
+const SECOND: i64 = 1_000;
+const HOUR: i64 = 3_600 * SECOND;
+const DAY: i64 = 24 * HOUR;
+/// A node has not been known for so long before it is looked up (spec `cluster-collectors.md`, 2.4).
+const QUARANTINE: i64 = 40 * SECOND;
+/// For so long a live look proves.
+const PROOF: i64 = 20 * SECOND;
+/// So many answers in a row, over so long, say that a machine is gone (10).
+const ABSENCES: u32 = 3;
+const MISSING: i64 = 60 * SECOND;
+
+type Judged = Result<(), Violation>;
+
+/// Whether a request deletes something.
+#[must_use]
+pub fn deletes(request: &Request) -> bool {
+    matches!(request, Request::Delete { .. } | Request::Guarded { change: Change::ForceDelete, .. })
+}
+
+/// What is counted of what a part of a collector changed.
+#[must_use]
+pub fn named(part: Part) -> &'static str {
+    match part {
+        Part::Ownership => "changes by ownership",
+        Part::Pods => "changes by the collector of pods",
+        Part::Jobs => "changes by that of Jobs",
+        Part::Certificates => "changes by that of signing requests",
+        Part::Leases => "changes by that of leases",
+        Part::Nodes => "changes by that of nodes",
+        Part::Claims => "changes by the protection of claims",
+        Part::Volumes => "changes by the protection of volumes",
+        Part::Finished => "changes by the expiry of Jobs and Pods",
+        Part::Marked => "changes by the expiry of others",
+    }
+}
+
+/// Judges the change that a retention collector's request made.
+pub fn judge(scene: &Scene<'_>, change: &TrueChange, provider: &Provider) -> Judged {
+    let Some(before) = &change.before else {
+        return broken("scope", "a retention collector created something".to_owned());
+    };
+    let flight = scene.flight;
+    let (Request::Delete { uid, .. } | Request::Guarded { uid, .. }) = &flight.effect.request else {
+        return broken("scope", format!("a read changed {}", before.show()));
+    };
+    if *uid != before.object.uid {
+        return broken("identity", format!("a request about {uid} changed {}", before.show()));
+    }
+    let value = before.value();
+    let judged = flight.effect.reason.evidence.iter().find_map(|fact| match fact {
+        Evidence::ObservedAt { resource_version } => Some(*resource_version),
+        _ => None,
+    });
+    if judged != Some(before.object.resource_version) {
+        let (what, now) = (before.show(), before.object.resource_version);
+        return broken("version", format!("{what} is at {now} and was judged at {judged:?}"));
+    }
+    if deletes(&flight.effect.request) {
+        if keeps(&value) {
+            return broken("keep", format!("{} is to be kept, and goes", before.show()));
+        }
+        if before.object.deletion.deleting && flight.part != Part::Pods {
+            return broken("safety", format!("{} is deleted again", before.show()));
+        }
+    }
+    match flight.part {
+        Part::Pods => judge_pod(scene, before, change.after.as_ref(), &value),
+        Part::Jobs => due(before, flight, job_expires(&value)),
+        Part::Certificates => due(before, flight, request_ends(&value).map(|end| end + 1)),
+        Part::Leases => judge_lease(before, flight, &value),
+        Part::Nodes => judge_node(before, change.after.as_ref(), flight, &value, provider),
+        Part::Claims | Part::Volumes => judge_protection(scene, before, change.after.as_ref(), &value),
+        Part::Finished | Part::Marked => due(before, flight, expires(before, &value)),
+        Part::Ownership => Ok(()),
+    }
+}
+
+fn due(target: &TrueObject, flight: &Flight, at: Option<i64>) -> Judged {
+    match at {
+        Some(at) if at <= flight.clock => Ok(()),
+        at => {
+            let (what, clock) = (target.show(), flight.clock);
+            broken("threshold", format!("{what} goes at {clock}, and is due at {at:?}"))
+        }
+    }
+}
+
+fn text<'v>(value: &'v Value, path: &str) -> &'v str {
+    value.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list<'v>(value: &'v Value, path: &str) -> impl Iterator<Item = &'v Value> {
+    value.pointer(path).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn time(value: &Value) -> Option<i64> {
+    value.as_str()?.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond)
+}
+
+fn annotation<'v>(value: &'v Value, name: &str) -> Option<&'v str> {
+    value["metadata"]["annotations"][name].as_str()
+}
+
+fn keeps(value: &Value) -> bool {
+    annotation(value, "kubegc.io/keep").is_some_and(|keep| keep != "false")
+}
+
+fn job_finished(value: &Value) -> Option<i64> {
+    let ended = list(value, "/status/conditions").find(|condition| {
+        matches!(text(condition, "/type"), "Complete" | "Failed") && text(condition, "/status") == "True"
+    })?;
+    time(&ended["lastTransitionTime"])
+}
+
+fn job_expires(value: &Value) -> Option<i64> {
+    Some(job_finished(value)? + value.pointer("/spec/ttlSecondsAfterFinished")?.as_i64()? * SECOND)
+}
+
+fn pod_finished(value: &Value) -> Option<i64> {
+    if !matches!(text(value, "/status/phase"), "Succeeded" | "Failed") {
+        return None;
+    }
+    let ended = list(value, "/status/containerStatuses")
+        .filter_map(|status| time(status.pointer("/state/terminated/finishedAt")?));
+    let changed = list(value, "/status/conditions").filter_map(|one| time(&one["lastTransitionTime"]));
+    ended.max().or_else(|| changed.max()).or_else(|| time(&value["metadata"]["creationTimestamp"]))
+}
+
+/// The last moment of a signing request.
+fn request_ends(value: &Value) -> Option<i64> {
+    let mut ends = Vec::new();
+    for condition in list(value, "/status/conditions") {
+        let stays = match text(condition, "/type") {
+            "Approved" => DAY,
+            "Denied" | "Failed" => HOUR,
+            _ => continue,
+        };
+        ends.extend(time(&condition["lastUpdateTime"]).map(|at| at + stays));
+    }
+    if ends.is_empty() {
+        ends.extend(time(&value["metadata"]["creationTimestamp"]).map(|at| at + DAY));
+    }
+    ends.into_iter().min()
+}
+
+/// When an object goes by its annotations; `None` if never, or if they cannot be understood.
+fn expires(target: &TrueObject, value: &Value) -> Option<i64> {
+    let begins = match target.kind().kind {
+        "Pod" => pod_finished(value),
+        "Job" => job_finished(value),
+        _ => time(&value["metadata"]["creationTimestamp"]),
+    };
+    let mut at = Vec::new();
+    if let Some(ttl) = annotation(value, "kubegc.io/ttl") {
+        let ttl: GoDuration = ttl.parse().ok()?;
+        at.extend(begins.map(|begins| begins + ttl.0 / 1_000_000));
+    }
+    if let Some(expires) = annotation(value, "kubegc.io/expires-at") {
+        at.push(time(&expires.into())?);
+    }
+    let understood = matches!(annotation(value, "kubegc.io/keep"), None | Some("true" | "false"));
+    at.into_iter().min().filter(|_| understood)
+}
+
+// ---- pods ----
+
+fn counts_as_finished(value: &Value) -> bool {
+    !matches!(text(value, "/status/phase"), "Pending" | "Running" | "Unknown")
+}
+
+/// Finished pods, those that go first at the beginning.
+fn finished_pods<'t>(pods: impl Iterator<Item = &'t TrueObject>) -> Vec<&'t TrueObject> {
+    let mut finished: BTreeMap<(bool, i64, &str, &str), &TrueObject> = BTreeMap::new();
+    for pod in pods {
+        let value = pod.value();
+        if counts_as_finished(&value) {
+            let evicted =
+                text(&value, "/status/phase") == "Failed" && text(&value, "/status/reason") == "Evicted";
+            let created = time(&value["metadata"]["creationTimestamp"]).unwrap_or(i64::MIN);
+            let key = &pod.object.key;
+            finished.insert((!evicted, created, &key.name, &key.namespace), pod);
+        }
+    }
+    finished.into_values().collect()
+}
+
+fn excess(finished: &[&TrueObject]) -> usize {
+    finished.len().saturating_sub(usize::try_from(FINISHED_PODS_KEPT).unwrap_or(0))
+}
+
+fn kind_index(kind: &str) -> usize {
+    KINDS.iter().position(|row| row.kind == kind).unwrap_or(0)
+}
+
+fn judge_pod(scene: &Scene<'_>, pod: &TrueObject, after: Option<&TrueObject>, value: &Value) -> Judged {
+    let flight = scene.flight;
+    let node = text(value, "/spec/nodeName");
+    let finished = matches!(text(value, "/status/phase"), "Succeeded" | "Failed");
+    if deletes(&flight.effect.request) {
+        if !finished {
+            return broken("threshold", format!("{} goes and has not ended", pod.show()));
+        }
+    } else if after.is_none_or(|after| after.object.deletion != pod.object.deletion) {
+        return broken("scope", format!("a change of the status of {} changed its deletion", pod.show()));
+    }
+    let Verdict::Retention(sweep) = flight.effect.reason.verdict else {
+        return broken("scope", format!("{} goes for no reason", pod.show()));
+    };
+    let holds = match sweep {
+        "terminated" => {
+            let view = scene.truth.at_revision("Pod", flight.delivered[pod.kind]);
+            let finished = finished_pods(view.into_iter());
+            finished.iter().take(excess(&finished)).any(|other| other.object.uid == pod.object.uid)
+        }
+        "unscheduled" => pod.object.deletion.deleting && node.is_empty(),
+        "out-of-service" => {
+            let view = scene.truth.at_revision("Node", flight.delivered[kind_index("Node")]);
+            let node = view.into_iter().find(|known| *known.object.key.name == *node);
+            pod.object.deletion.deleting && node.is_some_and(is_out_of_service)
+        }
+        "orphaned" => {
+            let look = flight.looks.get(node).filter(|look| look.absent);
+            look.is_some_and(|look| {
+                let quarantined = look.unknown_since.is_some_and(|since| look.decided - since >= QUARANTINE);
+                quarantined && flight.clock - look.answered <= PROOF
+            })
+        }
+        _ => false,
+    };
+    if holds { Ok(()) } else { broken("threshold", format!("{} goes, and is not {sweep}", pod.show())) }
+}
+
+fn is_out_of_service(node: &TrueObject) -> bool {
+    let value = node.value();
+    let tainted =
+        list(&value, "/spec/taints").any(|taint| text(taint, "/key") == "node.kubernetes.io/out-of-service");
+    tainted && !is_ready(&value)
+}
+
+fn is_ready(node: &Value) -> bool {
+    list(node, "/status/conditions")
+        .any(|condition| text(condition, "/type") == "Ready" && text(condition, "/status") == "True")
+}
+
+// ---- leases and nodes ----
+
+fn judge_lease(lease: &TrueObject, flight: &Flight, value: &Value) -> Judged {
+    due(lease, flight, lease_ends(lease, value))?;
+    if *lease.object.key.namespace == *NODE_LEASE_NAMESPACE {
+        let look = flight.looks.get(&lease.object.key.name).filter(|look| look.absent);
+        if look.is_none_or(|look| flight.clock - look.answered > PROOF) {
+            return broken("proof", format!("{} goes, and no look found its node gone", lease.show()));
+        }
+    }
+    Ok(())
+}
+
+/// When a lease may go; `None` if it is not one of those that do.
+fn lease_ends(lease: &TrueObject, value: &Value) -> Option<i64> {
+    let renewed = value.pointer("/spec/renewTime").and_then(time);
+    match &*lease.object.key.namespace {
+        IDENTITY_NAMESPACE => {
+            let identity = value["metadata"]["labels"]["apiserver.kubernetes.io/identity"].as_str();
+            let duration = value.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64);
+            // One that says nothing of its end has ended.
+            let ends = renewed.zip(duration).map_or(0, |(renewed, seconds)| renewed + seconds * SECOND + 1);
+            identity.filter(|name| *name == "kube-apiserver").map(|_| ends)
+        }
+        NODE_LEASE_NAMESPACE if lease.object.owners.is_empty() => {
+            let last = renewed.or_else(|| time(&value["metadata"]["creationTimestamp"]));
+            last.map(|last| last + DAY)
+        }
+        _ => None,
+    }
+}
+
+fn judge_node(
+    node: &TrueObject,
+    after: Option<&TrueObject>,
+    flight: &Flight,
+    value: &Value,
+    provider: &Provider,
+) -> Judged {
+    if !deletes(&flight.effect.request) {
+        let others = |value: &Value| {
+            let other = |taint: &&Value| text(taint, "/key") != SHUTDOWN_TAINT;
+            list(value, "/spec/taints").filter(other).cloned().collect::<Vec<_>>()
+        };
+        return match after {
+            Some(after) if others(&after.value()) == others(value) => Ok(()),
+            _ => broken("scope", format!("{} lost more than the taint of shut-down machines", node.show())),
+        };
+    }
+    if is_ready(value) {
+        return broken("threshold", format!("{} goes and is ready", node.show()));
+    }
+    let (absences, first) = flight.absences;
+    if absences < ABSENCES || flight.clock - first < MISSING {
+        let message = format!("{} goes after {absences} answers since {first}", node.show());
+        return broken("proof", message);
+    }
+    if !provider.machine(text(value, "/spec/providerID")).gone {
+        return broken("safety", format!("{} goes, and its machine is there", node.show()));
+    }
+    due(node, flight, time(&value["metadata"]["creationTimestamp"]).map(|created| created + MISSING))
+}
+
+// ---- protection ----
+
+fn finalizers(value: &Value) -> Vec<&str> {
+    list(value, "/metadata/finalizers").filter_map(Value::as_str).collect()
+}
+
+fn judge_protection(
+    scene: &Scene<'_>,
+    target: &TrueObject,
+    after: Option<&TrueObject>,
+    value: &Value,
+) -> Judged {
+    let own = if scene.flight.part == Part::Claims { CLAIM_FINALIZER } else { VOLUME_FINALIZER };
+    let then = after.map(TrueObject::value).unwrap_or_default();
+    let others = |value| {
+        let mut others = finalizers(value);
+        others.retain(|name| *name != own);
+        others.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()
+    };
+    if others(value) != others(&then) && after.is_some() || (after.is_none() && !others(value).is_empty()) {
+        return broken("scope", format!("{} lost other finalizers than {own}", target.show()));
+    }
+    let adds = !finalizers(value).contains(&own);
+    if adds == target.object.deletion.deleting {
+        return broken("finalizers", format!("{own} of {} at the wrong time", target.show()));
+    }
+    if adds {
+        return Ok(());
+    }
+    if scene.flight.part == Part::Volumes {
+        if text(value, "/status/phase") == "Bound" {
+            return broken("finalizers", format!("{} loses {own} and is bound", target.show()));
+        }
+        return Ok(());
+    }
+    // What began to use a claim after it was to go does not hold it: no kubelet starts such a pod.
+    let marked = scene.truth.since(&target.object.uid, |claim| claim.object.deletion.deleting);
+    for pod in scene.truth.objects().filter(|other| uses(other, target)) {
+        let since = scene.truth.since(&pod.object.uid, |pod| uses(pod, target));
+        if since <= marked {
+            return broken("finalizers", format!("{} loses {own} and {} uses it", target.show(), pod.show()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a pod that is on a node uses a claim.
+fn uses(pod: &TrueObject, claim: &TrueObject) -> bool {
+    if pod.kind().kind != "Pod" || pod.object.key.namespace != claim.object.key.namespace {
+        return false;
+    }
+    let value = pod.value();
+    !text(&value, "/spec/nodeName").is_empty()
+        && list(&value, "/spec/volumes")
+            .any(|volume| text(volume, "/persistentVolumeClaim/claimName") == &*claim.object.key.name)
+}
+
+// ---- rest ----
+
+/// Liveness: when everything has come to rest, nothing is left that was to go by the clock of the collector.
+pub fn judge_rest(truth: &Truth, collector: &Collector, provider: &Provider) -> Judged {
+    let now = collector.clock();
+    let pods = || truth.objects().filter(|object| object.kind().kind == "Pod");
+    let finished = finished_pods(pods());
+    for pod in finished.iter().take(excess(&finished)) {
+        stays(pod, &pod.value(), "is a finished pod too many")?;
+    }
+    let node = |name: &str| truth.at(kind_index("Node"), "", name);
+    for target in truth.objects() {
+        let value = target.value();
+        let passed = |at: Option<i64>| at.is_some_and(|at| at <= now);
+        let late = match target.kind().kind {
+            "Job" => passed(job_expires(&value)),
+            "CertificateSigningRequest" => passed(request_ends(&value).map(|end| end + 1)),
+            "Lease" => {
+                let identity = *target.object.key.namespace == *IDENTITY_NAMESPACE;
+                passed(lease_ends(target, &value)) && (identity || node(&target.object.key.name).is_none())
+            }
+            "Pod" => {
+                let name = text(&value, "/spec/nodeName");
+                !name.is_empty() && node(name).is_none()
+            }
+            "Node" => !is_ready(&value) && provider.machine(text(&value, "/spec/providerID")).gone,
+            _ => false,
+        };
+        if late || passed(expires(target, &value)) {
+            stays(target, &value, "was to go long ago")?;
+        }
+        let deletion = target.object.deletion;
+        let held_only_by = |own: &str| {
+            let finalizers = finalizers(&value);
+            deletion.deleting && finalizers == [own]
+        };
+        let unused = match target.kind().kind {
+            "PersistentVolumeClaim" => {
+                held_only_by(CLAIM_FINALIZER) && !truth.objects().any(|pod| uses(pod, target))
+            }
+            "PersistentVolume" => held_only_by(VOLUME_FINALIZER) && text(&value, "/status/phase") != "Bound",
+            _ => false,
+        };
+        if unused {
+            return broken("liveness", format!("{} is protected for nothing", target.show()));
+        }
+    }
+    Ok(())
+}
+
+/// Broken, unless the object is going already or is to be kept.
+fn stays(target: &TrueObject, value: &Value, why: &str) -> Judged {
+    if target.object.deletion.deleting || keeps(value) {
+        return Ok(());
+    }
+    broken("liveness", format!("{} {why}", target.show()))
+}
