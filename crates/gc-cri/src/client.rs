@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
 use gc_retention::containers::{ContainerId, ContainerState, Sandbox, SandboxId};
-use gc_retention::images::ImageId;
+use gc_retention::images::{ImageId, LayerId};
 use hyper_util::rt::TokioIo;
 use prost::Message;
 use tokio::net::UnixStream;
@@ -310,8 +310,8 @@ impl CriClient {
         }))
     }
 
-    /// The layers that an image stands on, bottom first, where the runtime tells them; empty where it does not.
-    pub async fn image_layers(&self, image: &ImageId) -> Result<Vec<Arc<str>>, CriError> {
+    /// The layers that an image stands on, each once, where the runtime tells them; empty where it does not.
+    pub async fn image_layers(&self, image: &ImageId) -> Result<Vec<LayerId>, CriError> {
         let request = protocol::ImageStatusRequest { image: Some(spec(image, "")), verbose: true };
         let answer: protocol::ImageStatusResponse =
             self.call("runtime.v1.ImageService/ImageStatus", request).await?;
@@ -509,9 +509,9 @@ fn unreachable(call: &'static str, error: &tonic::transport::Error) -> CriError 
     CriError::Unavailable { call: method(call), message: format!("transport error: {error}") }
 }
 
-/// containerd's verbose image status carries the image configuration as JSON text, with the identifiers of the
-/// unpacked layers in it.
-fn layers_of_info(info: &str) -> Vec<Arc<str>> {
+/// The verbose image status of containerd and CRI-O carries the image configuration as JSON text, with the digests of the
+/// unpacked layers in it. One that cannot be read makes all of them unknown: a part would tell of too little.
+fn layers_of_info(info: &str) -> Vec<LayerId> {
     #[derive(serde::Deserialize, Default)]
     #[serde(default)]
     struct Info {
@@ -529,7 +529,12 @@ fn layers_of_info(info: &str) -> Vec<Arc<str>> {
         diff_ids: Vec<String>,
     }
     let info = serde_json::from_str::<Info>(info).unwrap_or_default();
-    info.spec.rootfs.diff_ids.into_iter().map(Arc::from).collect()
+    let layers = info.spec.rootfs.diff_ids.iter().map(|digest| LayerId::new(digest));
+    // An image may stand on the same content twice (an empty layer).
+    let mut layers = layers.collect::<Option<Vec<_>>>().unwrap_or_default();
+    layers.sort_unstable();
+    layers.dedup();
+    layers
 }
 
 #[cfg(test)]
@@ -539,9 +544,16 @@ mod tests {
 
     #[test]
     fn layers_are_read_where_they_are_told() {
-        let told = r#"{"chainID":"sha256:c","imageSpec":{"rootfs":{"type":"layers","diff_ids":["sha256:a","sha256:b"]}}}"#;
-        assert_eq!(layers_of_info(told), [Arc::from("sha256:a"), Arc::from("sha256:b")]);
-        assert!(layers_of_info("{}").is_empty() && layers_of_info("no JSON").is_empty());
+        let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
+        let told = |digests: &[String]| {
+            let configuration = serde_json::json!({"rootfs": {"type": "layers", "diff_ids": digests}});
+            serde_json::json!({"chainID": digest("c"), "imageSpec": configuration}).to_string()
+        };
+        let expected = ["a", "b"].map(|digit| LayerId::new(&digest(digit)).expect("a digest"));
+        assert_eq!(layers_of_info(&told(&[digest("b"), digest("a"), digest("b")])), expected);
+        for unknown in ["{}", "no JSON", &told(&[digest("a"), "sha256:short".into()])] {
+            assert!(layers_of_info(unknown).is_empty(), "{unknown}");
+        }
     }
 
     proptest! {

@@ -111,7 +111,7 @@ pub(crate) fn images(listed: Vec<protocol::Image>) -> ListedImages {
             size_bytes: image.size,
             pinned: image.pinned,
             runtime_handler: image.spec.map(|spec| spec.runtime_handler).unwrap_or_default().into(),
-            layers: Vec::new(),
+            layers: Arc::default(),
         });
     }
     answer

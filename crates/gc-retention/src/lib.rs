@@ -15,6 +15,7 @@ pub mod leases;
 pub mod measures;
 pub mod namespaces;
 pub mod nodes;
+mod numbers;
 pub mod objects;
 pub mod permissions;
 pub mod pods;

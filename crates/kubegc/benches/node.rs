@@ -5,6 +5,9 @@
 //! are measured against passes with one at a time in the same run, on equal contents.
 #![allow(clippy::unwrap_used, missing_docs)] // a broken assumption should stop the measurement
 
+#[path = "../src/bin/kubegc-bench/measure.rs"]
+#[allow(dead_code, unused_imports, reason = "shared with kubegc-bench, whose tests do not run here")]
+mod measure;
 #[path = "../../gc-cri/tests/support/messages.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests")]
 mod messages;
@@ -14,10 +17,11 @@ mod runtime;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use measure::Usage;
 use runtime::{Containerd, Pod, TestImage, unavailable};
 
-/// Clock ticks of `/proc/PID/stat` in a second (fixed on Linux).
-const TICKS: f64 = 100.0;
+/// How often a running agent is looked at.
+const SAMPLE_PERIOD: Duration = Duration::from_millis(5);
 /// Calls that fill the runtime, at once.
 const FILLERS: u32 = 4;
 
@@ -31,34 +35,28 @@ fn size(name: &str, default: u32) -> u32 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-#[derive(Debug)]
-#[allow(dead_code, reason = "printed by Debug")]
-struct Cost {
-    wall: Duration,
-    cpu_seconds: f64,
-    peak_rss_kib: u64,
-}
-
-/// Runs the agent and samples what the kernel counts of it.
-fn measure(mut command: Command) -> Cost {
+/// Runs the agent, samples what the kernel counts of it, and says how long it took.
+fn run(mut command: Command, what: &str) -> f64 {
     let began = Instant::now();
     let mut agent = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let mut cost = Cost { wall: Duration::ZERO, cpu_seconds: 0.0, peak_rss_kib: 0 };
+    let mut last = None;
     while agent.try_wait().unwrap().is_none() {
-        let read =
-            |name: &str| std::fs::read_to_string(format!("/proc/{}/{name}", agent.id())).unwrap_or_default();
-        let stat = read("stat");
-        let times = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
-        let ticks: f64 = times.filter_map(|field| field.parse::<f64>().ok()).sum();
-        cost.cpu_seconds = cost.cpu_seconds.max(ticks / TICKS);
-        let peak = read("status")
-            .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
-        cost.peak_rss_kib = cost.peak_rss_kib.max(peak.unwrap_or(0));
-        std::thread::sleep(Duration::from_millis(5));
+        // A process that has just ended has no memory to read any more.
+        last = Usage::of(agent.id()).ok().or(last);
+        std::thread::sleep(SAMPLE_PERIOD);
     }
-    cost.wall = began.elapsed();
-    cost
+    let (seconds, usage) = (began.elapsed().as_secs_f64(), last.unwrap());
+    println!(
+        "{what}: {seconds:.2} s, {:.2} s of CPU, peak {:.1} MB",
+        usage.cpu.as_secs_f64(),
+        megabytes(usage.peak_kib)
+    );
+    seconds
+}
+
+#[allow(clippy::cast_precision_loss, reason = "memory of a process, for people")]
+fn megabytes(kib: u64) -> f64 {
+    (kib * 1024) as f64 / 1e6
 }
 
 fn passes() {
@@ -79,15 +77,18 @@ fn passes() {
         let common = ["--once", "--parallel-removals", parallel, "--collect"];
         let mut agent = containerd.agent(&common);
         agent.arg("containers");
-        let of_containers = measure(agent);
+        let of_containers = run(agent, &format!("{parallel} at a time, containers"));
         let mut agent = containerd.agent(&common);
         agent.args(["images", "--minimum-image-ttl-duration=0s"]);
         agent.args(["--image-gc-high-threshold=1", "--image-gc-low-threshold=0"]);
-        let of_images = measure(agent);
+        let of_images = run(agent, &format!("{parallel} at a time, images"));
         let after = (containerd.images().len(), containerd.containers().len());
-        println!("{parallel} at a time: {} containers, {of_containers:?}", before.1 - after.1);
-        println!("{parallel} at a time: {} images, {of_images:?}", before.0 - after.0);
-        found.push((of_containers.wall.as_secs_f64(), of_images.wall.as_secs_f64()));
+        println!(
+            "{parallel} at a time: {} containers and {} images went",
+            before.1 - after.1,
+            before.0 - after.0
+        );
+        found.push((of_containers, of_images));
     }
     let (one, many) = (found[0], found[1]);
     println!(

@@ -5,6 +5,9 @@
 //! `SERVER_BENCH_WRITES_PER_SECOND` (1000), `SERVER_BENCH_SECONDS` (10).
 #![allow(clippy::unwrap_used, missing_docs)] // a broken assumption should stop the measurement
 
+#[path = "../src/bin/kubegc-bench/measure.rs"]
+#[allow(dead_code, unused_imports, reason = "shared with kubegc-bench, whose tests do not run here")]
+mod measure;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -20,6 +23,7 @@ use gc_kube::wire::metadata::{Encoding, WatchEvent, decode_watch_event};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
+use measure::{Latencies, Usage};
 use serde_json::json;
 use support::etcd::EtcdServer;
 use support::{Kubegc, Signal};
@@ -28,8 +32,6 @@ use support::{Kubegc, Signal};
 const IN_FLIGHT: usize = 64;
 /// How often the start is measured.
 const STARTS: usize = 15;
-/// Clock ticks of `/proc/PID/stat` in a second (fixed on Linux).
-const TICKS: f64 = 100.0;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
@@ -39,7 +41,7 @@ fn main() {
     for store in ["memory", "redb", "etcd"] {
         if asked.is_empty() || asked.iter().any(|name| name == store) {
             println!("{store}");
-            runtime.block_on(measure(store));
+            runtime.block_on(figures(store));
         }
     }
 }
@@ -76,7 +78,7 @@ impl Place {
     }
 }
 
-async fn measure(store: &str) {
+async fn figures(store: &str) {
     let Some(place) = Place::new(store) else { return };
     // The first start on an empty store makes keys and base objects; later ones find them.
     let mut starts: Vec<Duration> = Vec::new();
@@ -96,9 +98,9 @@ async fn measure(store: &str) {
     let server = place.start(store);
     let client = ApiClient::from_kubeconfig(&server.kubeconfig).await.unwrap();
     let objects = size("SERVER_BENCH_OBJECTS", 100_000);
-    let empty = memory(&server, "VmRSS:");
+    let empty = usage(&server).resident_kib << 10;
     rate(&server, "creates", objects, |number| create(&client, format!("m{number}"))).await;
-    let full = memory(&server, "VmRSS:");
+    let full = usage(&server).resident_kib << 10;
     println!(
         "  memory                      {:.1} MB empty, {:.1} MB with {objects} objects: {:.1} MB for 100,000",
         megabytes(empty),
@@ -129,31 +131,27 @@ async fn measure(store: &str) {
 /// Does something often, [`IN_FLIGHT`] at a time, and says how fast that went.
 async fn rate<F: Future<Output = ()>>(server: &Kubegc, what: &str, number: u32, work: impl Fn(u32) -> F) {
     let (began, cpu) = (Instant::now(), cpu_seconds(server));
-    let latencies: Vec<f64> = futures::stream::iter(0..number)
+    let mut latencies = Latencies::default();
+    let mut ended = futures::stream::iter(0..number)
         .map(|number| {
             let work = work(number);
             async move {
                 let began = Instant::now();
                 work.await;
-                began.elapsed().as_secs_f64()
+                began.elapsed()
             }
         })
-        .buffer_unordered(IN_FLIGHT)
-        .collect()
-        .await;
+        .buffer_unordered(IN_FLIGHT);
+    while let Some(took) = ended.next().await {
+        latencies.add(took);
+    }
     let seconds = began.elapsed().as_secs_f64();
     println!(
         "  {what:<27} {:.0}/s, {}, {:.0} µs of server CPU each",
         f64::from(number) / seconds,
-        quantiles(latencies),
+        latencies.describe(),
         (cpu_seconds(server) - cpu) * 1e6 / f64::from(number),
     );
-}
-
-fn quantiles(mut seconds: Vec<f64>) -> String {
-    seconds.sort_by(f64::total_cmp);
-    let at = |share: usize| seconds[(seconds.len() - 1) * share / 100] * 1e3;
-    format!("p50 {:.2} ms, p99 {:.2} ms", at(50), at(99))
 }
 
 async fn list(server: &Kubegc, client: &ApiClient, name: &str, accept: &str, query: &str) {
@@ -182,7 +180,7 @@ async fn list(server: &Kubegc, client: &ApiClient, name: &str, accept: &str, que
         began.elapsed().as_secs_f64() * 1e3,
         megabytes(bytes as u64),
         (cpu_seconds(server) - cpu) * 1e3,
-        megabytes(memory(server, "VmHWM:")),
+        megabytes(usage(server).peak_kib << 10),
     );
 }
 
@@ -219,7 +217,7 @@ async fn watch(server: &Kubegc, client: &ApiClient) {
             tick.tick().await;
             for number in 0..per_second / 100 {
                 let name = format!("w{}", batch * (per_second / 100) + number);
-                sent.push(began.elapsed().as_secs_f64());
+                sent.push(began.elapsed());
                 in_flight.push(create(client, name));
             }
             while let Some(Some(())) = futures::FutureExt::now_or_never(in_flight.next()) {}
@@ -228,19 +226,19 @@ async fn watch(server: &Kubegc, client: &ApiClient) {
         (sent, began.elapsed().as_secs_f64())
     };
     let (sent, ended) = writing.await;
-    let mut latencies = Vec::new();
+    let mut latencies = Latencies::default();
     for task in tasks {
         for (number, at) in task.await.unwrap() {
-            latencies.push(at - sent[number]);
+            latencies.add(at.saturating_sub(sent[number]));
         }
     }
     println!(
         "  {watchers} watchers                {:.0} writes/s, {:.0} events/s, {} from the request to the event, {:.0} % of a core, peak {:.1} MB",
         f64::from(writes) / ended,
         f64::from(u32::try_from(received.load(Ordering::Relaxed)).unwrap()) / began.elapsed().as_secs_f64(),
-        quantiles(latencies),
+        latencies.describe(),
         (cpu_seconds(server) - cpu) * 100.0 / ended,
-        megabytes(memory(server, "VmHWM:")),
+        megabytes(usage(server).peak_kib << 10),
     );
 }
 
@@ -251,7 +249,7 @@ async fn follow(
     number: u32,
     received: &AtomicU64,
     began: Option<Instant>,
-) -> Vec<(usize, f64)> {
+) -> Vec<(usize, Duration)> {
     let uri = format!("{CONFIG_MAPS}?watch=true&resourceVersion={version}");
     let request = Request::builder().uri(uri).header(ACCEPT, METADATA).body(Full::default()).unwrap();
     let response = client.open(0, request).await.unwrap();
@@ -268,7 +266,7 @@ async fn follow(
                 && let WatchEvent::Present(object) = decode_watch_event(encoding, &frame).unwrap()
                 && let Some(index) = object.name.strip_prefix('w')
             {
-                times.push((index.parse().unwrap(), began.elapsed().as_secs_f64()));
+                times.push((index.parse().unwrap(), began.elapsed()));
             }
         }
     }
@@ -296,18 +294,13 @@ async fn call(client: &ApiClient, method: Method, path: &str, body: String) -> u
     client.call(request).await.unwrap().head.status.as_u16()
 }
 
-/// A line of `/proc/PID/status`, in bytes.
-fn memory(server: &Kubegc, line: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
-    let found = status.lines().find_map(|text| text.strip_prefix(line)).unwrap();
-    found.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
+/// What the server has taken so far.
+fn usage(server: &Kubegc) -> Usage {
+    Usage::of(server.id()).unwrap()
 }
 
-/// User and system time of the server so far.
 fn cpu_seconds(server: &Kubegc) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.id())).unwrap();
-    let times = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2);
-    times.map(|field| field.parse::<f64>().unwrap()).sum::<f64>() / TICKS
+    usage(server).cpu.as_secs_f64()
 }
 
 #[allow(clippy::cast_precision_loss, reason = "bytes of a machine's memory, for people")]

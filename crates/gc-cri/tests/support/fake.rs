@@ -56,6 +56,8 @@ pub struct State {
     pub containers: Vec<cri::Container>,
     pub sandboxes: Vec<cri::PodSandbox>,
     pub log_paths: HashMap<String, String>,
+    /// Digests of the layers of images, by identifier.
+    pub layers: HashMap<String, Vec<String>>,
     /// The image filesystem.
     pub filesystem: String,
     pub ready: bool,
@@ -131,7 +133,11 @@ impl State {
             }
             "ImageStatus" => {
                 let image = self.images.iter().find(|image| image.id == named).cloned();
-                Answer::one(&cri::ImageStatusResponse { image })
+                let layers = self.layers.get(named).map(|digests| {
+                    let info = format!(r#"{{"imageSpec":{{"rootfs":{{"diff_ids":{digests:?}}}}}}}"#);
+                    ("info".to_owned(), info)
+                });
+                Answer::one(&cri::ImageStatusResponse { image, info: layers.into_iter().collect() })
             }
             "RemoveImage" => {
                 self.images.retain(|image| image.id != named);
@@ -246,6 +252,7 @@ impl Fake {
             containers: Vec::new(),
             sandboxes: Vec::new(),
             log_paths: HashMap::new(),
+            layers: HashMap::new(),
             filesystem: folder.path().display().to_string(),
             ready: true,
             send_limit: usize::MAX,

@@ -37,7 +37,10 @@ messages! {
     }
     ListImagesResponse { #[prost(message, repeated, tag = "1")] images: Vec<Image>, }
     ImageRequest { #[prost(message, optional, tag = "1")] image: Option<ImageSpec>, }
-    ImageStatusResponse { #[prost(message, optional, tag = "1")] image: Option<Image>, }
+    ImageStatusResponse {
+        #[prost(message, optional, tag = "1")] image: Option<Image>,
+        #[prost(map = "string, string", tag = "2")] info: HashMap<String, String>,
+    }
     ImageFsInfoResponse {
         #[prost(message, repeated, tag = "1")] image_filesystems: Vec<FilesystemUsage>,
         #[prost(message, repeated, tag = "2")] container_filesystems: Vec<FilesystemUsage>,

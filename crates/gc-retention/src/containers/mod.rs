@@ -8,6 +8,8 @@
 pub mod logs;
 pub mod plan;
 pub mod pods;
+#[cfg(test)]
+mod reference_tests;
 pub mod sandboxes;
 
 use std::fmt;

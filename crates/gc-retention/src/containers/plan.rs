@@ -2,13 +2,16 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
 
 use gc_types::{GoDuration, UnixNanoseconds};
 use hashbrown::HashMap;
 
-use super::pods::{KnownPod, PodView, Running, Standing};
-use super::{Container, ContainerId, ContainerState, PodUid, Sandbox};
+use super::pods::{PodView, Running, Standing};
+use super::{Container, ContainerState, PodUid, Sandbox};
 use crate::FixedState;
+use crate::numbers::Numbers;
 
 /// How many dead containers are kept, and from which age on they may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +55,8 @@ pub enum ContainerRemovalReason {
 /// One container that goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerRemoval {
-    /// Which.
-    pub id: ContainerId,
+    /// Which: its place in the list that the plan was made of.
+    pub place: usize,
     /// Why.
     pub reason: ContainerRemovalReason,
     /// It may be running: it must be stopped first, and stays if that fails.
@@ -84,8 +87,8 @@ pub enum ContainerKeepReason {
 pub struct ContainerPlan {
     /// In the order in which they go.
     pub removals: Vec<ContainerRemoval>,
-    /// What stays, and why.
-    pub kept: Vec<(ContainerId, ContainerKeepReason)>,
+    /// What stays, by its place in the list, and why.
+    pub kept: Vec<(usize, ContainerKeepReason)>,
     /// How many more than `MaxContainers` stay, because live pods need them.
     pub over_node_limit: usize,
 }
@@ -107,26 +110,38 @@ pub fn plan(
     planner.finish()
 }
 
-/// Dead containers of one name in one pod, newest first.
-struct Unit<'a> {
+/// Dead containers of one name in one pod.
+struct Unit {
     /// Place in [`Planner::pods`].
     pod: usize,
-    name: &'a str,
-    members: Vec<&'a Container>,
+    /// Number of its name.
+    name: usize,
+    /// Places in [`Planner::members`], newest first.
+    members: Range<usize>,
+}
+
+/// A dead container with what it is ordered by, so that sorting a hundred thousand looks at nothing else.
+#[derive(Clone, Copy, Default)]
+struct Member {
+    created_at: UnixNanoseconds,
+    attempt: u32,
+    /// Place in [`Planner::containers`].
+    place: usize,
 }
 
 /// What the plan has to know of a pod that has containers.
 struct Owner<'a> {
-    uid: &'a PodUid,
     standing: Standing,
-    /// It has init containers, and no regular container is listed yet.
-    initialising: bool,
+    /// It has these init containers, and no regular container is listed yet.
+    initialising: Option<&'a BTreeSet<Arc<str>>>,
 }
 
 struct Planner<'a> {
     policy: ContainerPolicy,
+    containers: &'a [Container],
     pods: Vec<Owner<'a>>,
-    units: Vec<Unit<'a>>,
+    units: Vec<Unit>,
+    members: Vec<Member>,
     plan: ContainerPlan,
 }
 
@@ -139,38 +154,42 @@ impl<'a> Planner<'a> {
         now: UnixNanoseconds,
     ) -> Self {
         let running = Running::of(containers, sandboxes);
-        let mut owners = Owners { view: pods, owners: Vec::new(), places: HashMap::default() };
-        let mut places: HashMap<(usize, &str), usize, FixedState> = HashMap::default();
-        let mut units: Vec<Unit<'_>> = Vec::new();
+        let (mut uids, mut names) = (Numbers::new(), Numbers::new());
+        let mut owners: Vec<Owner<'_>> = Vec::new();
+        let mut places: HashMap<(usize, usize), usize, FixedState> = HashMap::default();
+        let mut units: Vec<Unit> = Vec::new();
+        let mut dead = Vec::with_capacity(containers.len());
         let mut plan = ContainerPlan::default();
-        for container in containers {
-            let owner = container.pod.as_ref().map(|pod| {
-                owners.place(pod, container.name.as_deref(), || pods.standing(pod, &running, now))
+        for (place, container) in containers.iter().enumerate() {
+            let name = container.name.as_deref();
+            let owner = container.pod.as_ref().map(|uid| {
+                let owner = uids.of(uid);
+                if owner == owners.len() {
+                    owners.push(Owner::new(uid, pods, &running, now));
+                }
+                owners[owner].note(name);
+                owner
             });
             match unit_of(container, owner, policy, now) {
                 Ok((pod, name)) => {
-                    let place = *places.entry((pod, name)).or_insert_with(|| {
-                        units.push(Unit { pod, name, members: Vec::new() });
+                    let name = names.of(name);
+                    let unit = *places.entry((pod, name)).or_insert_with(|| {
+                        units.push(Unit { pod, name, members: 0..0 });
                         units.len() - 1
                     });
-                    units[place].members.push(container);
+                    let Container { created_at, attempt, .. } = *container;
+                    dead.push((unit, Member { created_at, attempt, place }));
                 }
-                Err(reason) => plan.kept.push((container.id.clone(), reason)),
+                Err(reason) => plan.kept.push((place, reason)),
             }
         }
-        let pods = owners.owners;
-        // Pods are compared once, by their place among all; their units mostly by that.
-        let mut order: Vec<usize> = (0..pods.len()).collect();
-        order.sort_unstable_by_key(|pod| pods[*pod].uid);
-        let mut ranks = vec![0; pods.len()];
-        for (rank, pod) in order.into_iter().enumerate() {
-            ranks[pod] = rank;
+        let mut members = side_by_side(&mut units, &dead);
+        for unit in &units {
+            sort_newest_first(&mut members[unit.members.clone()], containers);
         }
-        units.sort_unstable_by_key(|unit| (ranks[unit.pod], unit.name));
-        for unit in &mut units {
-            sort_newest_first(&mut unit.members);
-        }
-        Self { policy, pods, units, plan }
+        let (uids, names) = (uids.ranks(), names.ranks());
+        units.sort_unstable_by_key(|unit| (uids[unit.pod], names[unit.name]));
+        Self { policy, containers, pods: owners, units, members, plan }
     }
 
     fn take_pods_that_are_gone(&mut self, pressure: bool) {
@@ -183,16 +202,16 @@ impl<'a> Planner<'a> {
                     continue;
                 }
             };
-            self.remove(unit.members.iter().rev().copied(), reason);
+            self.remove(unit.members, reason);
         }
     }
 
     /// How many of the newest of a unit no limit may take.
-    fn protected(&self, unit: &Unit<'_>) -> usize {
+    fn protected(&self, unit: &Unit) -> usize {
         let pod = &self.pods[unit.pod];
         if !self.policy.keep_newest_of_live_pods {
             0
-        } else if pod.initialising {
+        } else if pod.initialising.is_some() {
             unit.members.len()
         } else {
             // The kubelet has read all that it needs of a pod that is finished.
@@ -209,10 +228,10 @@ impl<'a> Planner<'a> {
     fn trim_units(&mut self, limit: usize, reason: ContainerRemovalReason) {
         let mut units = std::mem::take(&mut self.units);
         for unit in &mut units {
-            let keep = limit.max(self.protected(unit));
-            let surplus = unit.members.get(keep..).unwrap_or_default();
-            self.remove(surplus.iter().rev().copied(), reason);
-            unit.members.truncate(keep);
+            let keep = limit.max(self.protected(unit)).min(unit.members.len());
+            let end = unit.members.start + keep;
+            self.remove(end..unit.members.end, reason);
+            unit.members.end = end;
         }
         units.retain(|unit| !unit.members.is_empty());
         self.units = units;
@@ -234,56 +253,100 @@ impl<'a> Planner<'a> {
             return;
         }
         let mut removable = Vec::new();
-        for (index, unit) in std::mem::take(&mut self.units).into_iter().enumerate() {
-            let protected = self.protected(&unit).min(unit.members.len());
-            removable.extend(unit.members[protected..].iter().map(|container| (*container, index)));
-            self.units.push(unit);
+        for unit in &self.units {
+            let first = unit.members.start + self.protected(unit).min(unit.members.len());
+            removable.extend_from_slice(&self.members[first..unit.members.end]);
         }
-        removable.sort_by(|(a, _), (b, _)| a.created_at.cmp(&b.created_at).then(b.id.cmp(&a.id)));
+        let id = |member: &Member| &self.containers[member.place].id;
+        removable.sort_unstable_by(|a, b| a.created_at.cmp(&b.created_at).then_with(|| id(b).cmp(id(a))));
         removable.truncate(surplus);
         surplus -= removable.len();
-        let going: BTreeSet<&ContainerId> = removable.iter().map(|(container, _)| &container.id).collect();
-        for (_, index) in &removable {
-            self.units[*index].members.retain(|container| !going.contains(&container.id));
-        }
-        self.remove(removable.iter().map(|(container, _)| *container), ContainerRemovalReason::NodeLimit);
+        self.forget(&removable);
+        let reason = ContainerRemovalReason::NodeLimit;
+        let removals: Vec<_> = removable.iter().map(|member| self.removal(member, reason)).collect();
+        self.plan.removals.extend(removals);
         self.plan.over_node_limit = surplus;
     }
 
-    fn remove(&mut self, containers: impl Iterator<Item = &'a Container>, reason: ContainerRemovalReason) {
-        self.plan.removals.extend(containers.map(|container| ContainerRemoval {
-            id: container.id.clone(),
-            reason,
-            stop_first: container.state == ContainerState::Unknown,
-        }));
+    /// Takes members out of their units.
+    fn forget(&mut self, going: &[Member]) {
+        let mut goes = vec![false; self.containers.len()];
+        for member in going {
+            goes[member.place] = true;
+        }
+        for unit in &mut self.units {
+            let mut end = unit.members.start;
+            for place in unit.members.clone() {
+                let member = self.members[place];
+                if !goes[member.place] {
+                    self.members[end] = member;
+                    end += 1;
+                }
+            }
+            unit.members.end = end;
+        }
+    }
+
+    fn removal(&self, member: &Member, reason: ContainerRemovalReason) -> ContainerRemoval {
+        let stop_first = self.containers[member.place].state == ContainerState::Unknown;
+        ContainerRemoval { place: member.place, reason, stop_first }
+    }
+
+    /// Removes these members, the oldest first.
+    fn remove(&mut self, members: Range<usize>, reason: ContainerRemovalReason) {
+        for place in members.rev() {
+            let removal = self.removal(&self.members[place], reason);
+            self.plan.removals.push(removal);
+        }
     }
 
     fn finish(mut self) -> ContainerPlan {
         for unit in std::mem::take(&mut self.units) {
             let protected = self.protected(&unit);
-            let initialising = self.pods[unit.pod].initialising;
-            for (place, container) in unit.members.iter().enumerate() {
-                let reason = match place {
-                    place if place >= protected => ContainerKeepReason::WithinLimits,
+            let initialising = self.pods[unit.pod].initialising.is_some();
+            for (age, member) in self.members[unit.members].iter().enumerate() {
+                let reason = match age {
+                    age if age >= protected => ContainerKeepReason::WithinLimits,
                     _ if initialising => ContainerKeepReason::InitialisationUnderWay,
                     _ => ContainerKeepReason::NewestOfLivePod,
                 };
-                self.plan.kept.push((container.id.clone(), reason));
+                self.plan.kept.push((member.place, reason));
             }
         }
         self.plan
     }
 }
 
+/// Puts the members of each unit next to each other, in the order of the list.
+fn side_by_side(units: &mut [Unit], dead: &[(usize, Member)]) -> Vec<Member> {
+    for (unit, _) in dead {
+        units[*unit].members.end += 1;
+    }
+    let mut start = 0;
+    for unit in units.iter_mut() {
+        let count = unit.members.end;
+        unit.members = start..start;
+        start += count;
+    }
+    let mut members = vec![Member::default(); dead.len()];
+    for (unit, member) in dead {
+        let end = &mut units[*unit].members.end;
+        members[*end] = *member;
+        *end += 1;
+    }
+    members
+}
+
 /// By time of creation. A runtime that lost track of one (state unknown, created at zero) leaves only the attempts to
 /// tell which is the newest; by its time it would be the oldest, and the first to go.
-fn sort_newest_first<'a>(members: &mut [&'a Container]) {
-    let timed = members.iter().all(|container| container.created_at.0 > 0);
-    members.sort_by_key(|container| {
-        let container: &'a Container = container;
-        let by_time = if timed { container.created_at.0 } else { 0 };
-        (Reverse((by_time, container.attempt, container.created_at)), &container.id)
-    });
+fn sort_newest_first(members: &mut [Member], containers: &[Container]) {
+    let timed = members.iter().all(|member| member.created_at.0 > 0);
+    let key = |member: &Member| {
+        let by_time = if timed { member.created_at.0 } else { 0 };
+        Reverse((by_time, member.attempt, member.created_at))
+    };
+    let id = |member: &Member| &containers[member.place].id;
+    members.sort_unstable_by(|a, b| key(a).cmp(&key(b)).then_with(|| id(a).cmp(id(b))));
 }
 
 fn as_usize(limit: u32) -> usize {
@@ -313,47 +376,34 @@ fn unit_of(
     Ok((owner, &**name))
 }
 
-/// Gathers the pods of the listed containers.
-struct Owners<'a> {
-    view: &'a PodView,
-    owners: Vec<Owner<'a>>,
-    /// Places in `owners`. Never iterated.
-    places: HashMap<&'a PodUid, (usize, Option<&'a KnownPod>), FixedState>,
-}
-
-impl<'a> Owners<'a> {
-    /// The place of a pod, which has a container of this name.
-    fn place(
-        &mut self,
-        uid: &'a PodUid,
-        container: Option<&str>,
-        standing: impl FnOnce() -> Standing,
-    ) -> usize {
-        let (view, owners) = (self.view, &mut self.owners);
-        let (place, known) = *self.places.entry(uid).or_insert_with(|| {
-            let known = view.known.get(uid).filter(|known| !known.init_containers.is_empty());
-            owners.push(Owner { uid, standing: standing(), initialising: known.is_some() });
-            (owners.len() - 1, known)
-        });
-        // A regular container of any state is the proof that initialisation is complete.
-        if let (Some(known), Some(name)) = (known, container)
-            && !known.init_containers.contains(name)
-        {
-            owners[place].initialising = false;
+impl<'a> Owner<'a> {
+    fn new(uid: &PodUid, pods: &'a PodView, running: &Running, now: UnixNanoseconds) -> Self {
+        let init_containers = pods.known.get(uid).map(|known| &known.init_containers);
+        Self {
+            standing: pods.standing(uid, running, now),
+            initialising: init_containers.filter(|names| !names.is_empty()),
         }
-        place
+    }
+
+    /// A regular container of any state is the proof that initialisation is complete.
+    fn note(&mut self, container: Option<&str>) {
+        if let (Some(init_containers), Some(name)) = (self.initialising, container)
+            && !init_containers.contains(name)
+        {
+            self.initialising = None;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::pods::OracleState;
+    use super::super::ContainerId;
     use super::super::pods::testing::{uid, view};
+    use super::super::pods::{KnownPod, OracleState};
     use super::*;
     use ContainerState::{Exited, Running as Runs, Unknown};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
-    use std::sync::Arc;
 
     const HOUR: i64 = 3_600_000_000_000;
     const NOW: UnixNanoseconds = UnixNanoseconds(1_000 * HOUR);
@@ -394,7 +444,7 @@ mod tests {
     ) -> Vec<String> {
         let plan = plan(containers, &[], pods, policy, pressure, NOW);
         assert_eq!(plan.removals.len() + plan.kept.len(), containers.len(), "each has one verdict");
-        plan.removals.iter().map(|removal| removal.id.to_string()).collect()
+        plan.removals.iter().map(|removal| containers[removal.place].id.to_string()).collect()
     }
 
     type Case<'a> = (&'a str, Vec<Container>, Option<u32>, Option<u32>, &'a [&'a str]);
@@ -467,9 +517,8 @@ mod tests {
     fn an_unknown_container_is_stopped_first() {
         let containers = [container("p/a/1", Unknown)];
         let plan = plan(&containers, &[], &view(&["p"], &[], &[]), limits(Some(0), Some(0)), false, NOW);
-        let id = ContainerId::new("p/a/1").expect("not empty");
         let reason = ContainerRemovalReason::PerPodContainerLimit;
-        assert_eq!(plan.removals, [ContainerRemoval { id, reason, stop_first: true }]);
+        assert_eq!(plan.removals, [ContainerRemoval { place: 0, reason, stop_first: true }]);
     }
 
     /// A runtime that lost its notes of a container does not know when it was created.
@@ -502,7 +551,8 @@ mod tests {
         let containers = dead(&["live/a/1", "live/a/2", "done/a/3", "gone/a/4"]);
         let policy = ContainerPolicy { keep_newest_of_live_pods: true, ..limits(Some(0), Some(0)) };
         let found = plan(&containers, &[], &view(&["live"], &["done"], &["gone"]), policy, false, NOW);
-        let ids: Vec<_> = found.removals.iter().map(|r| (r.id.as_str(), r.reason)).collect();
+        let ids: Vec<_> =
+            found.removals.iter().map(|r| (containers[r.place].id.as_str(), r.reason)).collect();
         assert_eq!(
             ids,
             [
@@ -612,7 +662,7 @@ mod tests {
             }).collect();
             let policy = ContainerPolicy { keep_newest_of_live_pods: true, ..limits(per, all) };
             let found = plan(&containers, &[], &pods, policy, pressure, NOW);
-            let going: BTreeSet<_> = found.removals.iter().map(|r| r.id.clone()).collect();
+            let going: BTreeSet<_> = found.removals.iter().map(|r| containers[r.place].id.clone()).collect();
             prop_assert_eq!(going.len(), found.removals.len(), "nothing goes twice");
             prop_assert_eq!(going.len() + found.kept.len(), containers.len());
             let mut units: BTreeMap<_, Vec<&Container>> = BTreeMap::new();

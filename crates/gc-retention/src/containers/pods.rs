@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_types::{GoDuration, UnixNanoseconds};
+use hashbrown::HashSet;
 
 use super::{Container, ContainerState, PodUid, Sandbox, SandboxState};
+use crate::FixedState;
 
 /// Where knowledge of pods comes from, and whether it may be trusted now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,11 +62,11 @@ pub struct PodView {
     pub safety_delay: GoDuration,
 }
 
-/// What runs, by pod: taken from one listing.
+/// What runs, by pod: taken from one listing. Never iterated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Running {
-    containers: BTreeSet<PodUid>,
-    sandboxes: BTreeSet<PodUid>,
+    containers: HashSet<PodUid, FixedState>,
+    sandboxes: HashSet<PodUid, FixedState>,
 }
 
 impl Running {
@@ -101,19 +103,42 @@ impl PodView {
         if self.state != OracleState::Synced {
             return Standing::Undetermined;
         }
+        let sandbox_runs = running.sandboxes.contains(pod);
         let Some(known) = self.known.get(pod) else {
-            let long_enough =
-                self.unknown_since.get(pod).is_some_and(|&since| now.since(since) >= self.safety_delay);
-            return if long_enough { Standing::Gone } else { Standing::Undetermined };
+            // The kubelet stops what it does not know. Where it lets a sandbox run, it knows better than the oracle (a
+            // static pod whose mirror could not be made).
+            let gone =
+                !sandbox_runs && self.unknown_since.get(pod).is_some_and(|&since| self.is_long(since, now));
+            return if gone { Standing::Gone } else { Standing::Undetermined };
         };
         let containers_run = running.containers.contains(pod);
-        if known.evicted || known.deleting && !containers_run && !running.sandboxes.contains(pod) {
+        if known.evicted || known.deleting && !containers_run && !sandbox_runs {
             Standing::Gone
         } else if known.finished && !containers_run {
             Standing::Terminated
         } else {
             Standing::Live
         }
+    }
+
+    /// Whether a UID that has been unknown since then has been so for long enough.
+    fn is_long(&self, since: UnixNanoseconds, now: UnixNanoseconds) -> bool {
+        now.since(since) >= self.safety_delay
+    }
+
+    /// How many of the listed UIDs are unknown, and not yet for long enough.
+    #[must_use]
+    pub fn awaited(&self, now: UnixNanoseconds) -> usize {
+        self.unknown_since.values().filter(|since| !self.is_long(**since, now)).count()
+    }
+
+    /// Whether the pods that exist are those of another node, by all appearances: the kubelet's sandboxes run here, and
+    /// not one of their pods is among them. (Or all of them were deleted just now; then nothing runs here soon.)
+    #[must_use]
+    pub fn is_of_another_node(&self, sandboxes: &[Sandbox]) -> bool {
+        let runs = |sandbox: &&Sandbox| sandbox.managed && sandbox.state == SandboxState::Ready;
+        let mut running = sandboxes.iter().filter(runs).filter_map(|sandbox| sandbox.pod.as_ref()).peekable();
+        running.peek().is_some() && !running.any(|pod| self.known.contains_key(pod))
     }
 
     /// Notes which of the listed UIDs are unknown to a synced oracle, and since when; forgets those that are not
@@ -156,6 +181,7 @@ pub(crate) mod testing {
 
 #[cfg(test)]
 mod tests {
+    use super::super::SandboxId;
     use super::testing::{uid, view};
     use super::*;
 
@@ -166,7 +192,10 @@ mod tests {
     #[test]
     fn a_standing_needs_a_sure_oracle() {
         let idle = Running::default();
-        let busy = Running { containers: [uid("p")].into(), sandboxes: [uid("p")].into() };
+        let busy = Running {
+            containers: [uid("p")].into_iter().collect(),
+            sandboxes: [uid("p")].into_iter().collect(),
+        };
         let pod =
             |finished, evicted, deleting| KnownPod { finished, evicted, deleting, ..KnownPod::default() };
         for (case, known, running, expected) in [
@@ -187,6 +216,44 @@ mod tests {
         }
     }
 
+    fn sandbox(pod: &str, state: SandboxState, managed: bool) -> Sandbox {
+        Sandbox {
+            id: SandboxId::new(&format!("of-{pod}")).expect("not empty"),
+            pod: PodUid::new(pod),
+            state,
+            created_at: at(1),
+            managed,
+        }
+    }
+
+    /// What the kubelet lets run is not gone, whatever the oracle says; and an oracle that knows nothing of all that
+    /// runs here was asked about another node.
+    #[test]
+    fn what_runs_is_not_gone() {
+        use SandboxState::{NotReady, Ready};
+        let pods = view(&["known"], &[], &["stranger"]);
+        for (state, expected) in [(Ready, Standing::Undetermined), (NotReady, Standing::Gone)] {
+            let running = Running::of(&[], &[sandbox("stranger", state, true)]);
+            assert_eq!(pods.standing(&uid("stranger"), &running, at(0)), expected, "{state:?}");
+        }
+        for (case, sandboxes, elsewhere) in [
+            ("nothing runs", vec![sandbox("stranger", NotReady, true)], false),
+            (
+                "one that is known runs",
+                vec![sandbox("stranger", Ready, true), sandbox("known", Ready, true)],
+                false,
+            ),
+            (
+                "only unknown ones run",
+                vec![sandbox("stranger", Ready, true), sandbox("known", NotReady, true)],
+                true,
+            ),
+            ("not the kubelet's", vec![sandbox("stranger", Ready, false)], false),
+        ] {
+            assert_eq!(pods.is_of_another_node(&sandboxes), elsewhere, "{case}");
+        }
+    }
+
     /// T92, and the safety delay of an unknown UID.
     #[test]
     fn an_unknown_pod_is_gone_only_after_the_delay() {
@@ -195,8 +262,11 @@ mod tests {
         view.note_unknown(&listed, at(1_000));
         let later = at(1_000 + view.safety_delay.0);
         let standing = |view: &PodView, when| view.standing(&uid("stranger"), &Running::default(), when);
-        assert_eq!(standing(&view, at(later.0 - 1)), Standing::Undetermined);
-        assert_eq!(standing(&view, later), Standing::Gone);
+        assert_eq!(
+            (standing(&view, at(later.0 - 1)), view.awaited(at(later.0 - 1))),
+            (Standing::Undetermined, 1)
+        );
+        assert_eq!((standing(&view, later), view.awaited(later)), (Standing::Gone, 0));
         view.state = OracleState::Unsynced { why: "connection lost".into() };
         view.note_unknown(&listed, later);
         view.state = OracleState::Synced;

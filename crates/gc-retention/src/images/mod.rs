@@ -4,11 +4,15 @@
 //! * [`usage`]: which images are in use, by every spelling that a container may use for one.
 //! * [`protection`]: which images an operator keeps, whatever their age.
 //! * [`plan`]: the ordered removals for age, for disk space and for pressure.
+//! * [`layers`]: what images share.
 //! * [`space`]: how far to go, by measured filesystems rather than by book values.
 
 pub mod history;
+pub mod layers;
 pub mod plan;
 pub mod protection;
+#[cfg(test)]
+mod reference_tests;
 pub mod space;
 pub mod usage;
 
@@ -54,6 +58,28 @@ impl fmt::Display for ImageId {
     }
 }
 
+/// A layer of images: the first 16 digits of the digest of its content. They tell the layers of a node apart, and only
+/// estimates are made of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LayerId(u64);
+
+impl LayerId {
+    /// Reads a digest as the runtime writes it; `None` if it is none.
+    ///
+    /// ```
+    /// use gc_retention::images::LayerId;
+    /// let digits = "a".repeat(64);
+    /// assert_eq!(LayerId::new(&format!("sha256:{digits}")), LayerId::new(&digits));
+    /// assert!(LayerId::new("sha256:12ab").is_none());
+    /// ```
+    #[must_use]
+    pub fn new(digest: &str) -> Option<Self> {
+        let digits = digest.split_once(':').map_or(digest, |(_, digits)| digits);
+        let first = digits.get(..16).filter(|first| first.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        u64::from_str_radix(first, 16).ok().map(Self)
+    }
+}
+
 /// One image as the runtime lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
@@ -69,15 +95,15 @@ pub struct Image {
     pub pinned: bool,
     /// The runtime handler whose copy this is; empty where a runtime keeps one copy for all.
     pub runtime_handler: Arc<str>,
-    /// The layers it stands on, by chain or diff identifier, bottom first, if the runtime tells.
-    pub layers: Vec<Arc<str>>,
+    /// The layers it stands on, each once, if the runtime tells.
+    pub layers: Arc<[LayerId]>,
 }
 
 impl Image {
     /// The name to show: the first tag, else the first digest, else the identifier.
     #[must_use]
-    pub fn display_name(&self) -> &str {
-        self.repo_tags.first().or(self.repo_digests.first()).map_or(self.id.as_str(), |name| name)
+    pub fn display_name(&self) -> &Arc<str> {
+        self.repo_tags.first().or(self.repo_digests.first()).unwrap_or(&self.id.0)
     }
 
     /// Whether a registry could give it back: it was pulled by digest (or at least knows one).
@@ -108,7 +134,12 @@ pub(crate) mod testing {
             size_bytes,
             pinned: false,
             runtime_handler: "".into(),
-            layers: Vec::new(),
+            layers: Arc::default(),
         }
+    }
+
+    /// A layer like no other of another number.
+    pub(crate) fn layer(number: u64) -> LayerId {
+        LayerId(number)
     }
 }

@@ -1,16 +1,15 @@
 //! The ordered removals, with their reasons (spec `node-gc.md`, sections 5 and 6).
 
-use std::collections::BTreeMap;
+use std::iter::Peekable;
 use std::sync::Arc;
 
 use gc_types::{GoDuration, UnixNanoseconds};
-use hashbrown::HashMap;
 
 use super::history::{ImageHistory, ImageRecord};
+use super::layers::LayerUsers;
 use super::protection::ProtectionList;
 use super::usage::Usage;
 use super::{Image, ImageId};
-use crate::FixedState;
 
 /// How old an image must be to go, and how idle it may be to stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,14 +115,16 @@ pub fn plan(
     if let Some(container) = snapshot.usage.unreadable.first() {
         return Err(PlanError::UnreadableContainer { container: container.clone() });
     }
-    // One image listed twice is one image; the later entry tells (T11).
-    let images: BTreeMap<&ImageId, &Image> = snapshot.images.iter().map(|image| (&image.id, image)).collect();
+    let images = each_once(snapshot.images);
+    let mut in_use = snapshot.usage.in_use.iter().map(|id| (id, ())).peekable();
+    let mut history = snapshot.history.iter().peekable();
     let mut plan = ImagePlan::default();
     let mut eligible: Vec<(&Image, ImageRecord)> = Vec::new();
-    for (id, image) in &images {
-        match keep_reason(image, &snapshot, policy, pass_start) {
+    for image in &images {
+        let (is_used, record) = (of(&image.id, &mut in_use).is_some(), of(&image.id, &mut history));
+        match verdict(image, is_used, record, snapshot.protection, policy, pass_start) {
             Ok(record) => eligible.push((image, record)),
-            Err(reason) => plan.kept.push(((*id).clone(), reason)),
+            Err(reason) => plan.kept.push((image.id.clone(), reason)),
         }
     }
     eligible.sort_by(|(a, record_a), (b, record_b)| {
@@ -133,13 +134,36 @@ pub fn plan(
     let too_idle =
         |record: &ImageRecord| policy.maximum_age.is_some_and(|maximum| record.idle(pass_start) > maximum);
     let (by_age, by_space): (Vec<_>, Vec<_>) = eligible.into_iter().partition(|(_, record)| too_idle(record));
-    let mut layers = SharedLayers::new(images.values().copied());
+    let mut layers = LayerUsers::of(images.iter().copied());
     for (list, reason, out) in
         [(by_age, RemovalReason::Age, &mut plan.by_age), (by_space, RemovalReason::Space, &mut plan.by_space)]
     {
         out.extend(list.into_iter().map(|(image, record)| removal(image, record, reason, &mut layers)));
     }
     Ok(plan)
+}
+
+/// Images by identifier. One that is listed twice is one image; the later entry tells (T11).
+fn each_once(images: &[Image]) -> Vec<&Image> {
+    // Most comparisons end with the beginning, which is at hand.
+    let beginning =
+        |image: &Image| image.id.as_str().as_bytes().first_chunk().copied().map_or(0, u128::from_be_bytes);
+    let mut sorted: Vec<(u128, &Image)> = images.iter().map(|image| (beginning(image), image)).collect();
+    sorted.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.id.cmp(&other.id)));
+    let mut once: Vec<&Image> = Vec::with_capacity(sorted.len());
+    for (_, image) in sorted {
+        match once.last_mut().filter(|last| last.id == image.id) {
+            Some(last) => *last = image,
+            None => once.push(image),
+        }
+    }
+    once
+}
+
+/// What a table in the order of identifiers has for one of them. Asked for ascending identifiers only, each once.
+fn of<'a, T>(id: &ImageId, table: &mut Peekable<impl Iterator<Item = (&'a ImageId, T)>>) -> Option<T> {
+    while table.next_if(|(other, _)| *other < id).is_some() {}
+    table.next_if(|(other, _)| *other == id).map(|(_, found)| found)
 }
 
 /// Whether one image must stay by what is known now; its record if not. Also asked again right before removal.
@@ -149,16 +173,28 @@ pub fn keep_reason(
     policy: AgePolicy,
     pass_start: UnixNanoseconds,
 ) -> Result<ImageRecord, KeepReason> {
-    if snapshot.usage.in_use.contains(&image.id) {
+    let (is_used, record) = (snapshot.usage.in_use.contains(&image.id), snapshot.history.get(&image.id));
+    verdict(image, is_used, record, snapshot.protection, policy, pass_start)
+}
+
+fn verdict(
+    image: &Image,
+    is_used: bool,
+    record: Option<&ImageRecord>,
+    protection: &ProtectionList,
+    policy: AgePolicy,
+    pass_start: UnixNanoseconds,
+) -> Result<ImageRecord, KeepReason> {
+    if is_used {
         return Err(KeepReason::InUse);
     }
     if image.pinned {
         return Err(KeepReason::Pinned);
     }
-    if let Some(pattern) = snapshot.protection.keeps(image) {
+    if let Some(pattern) = protection.keeps(image) {
         return Err(KeepReason::Protected(pattern.clone()));
     }
-    let record = snapshot.history.get(&image.id).ok_or(KeepReason::Unknown)?;
+    let record = record.ok_or(KeepReason::Unknown)?;
     if record.last_used().is_some_and(|used| used >= pass_start) {
         return Err(KeepReason::UsedDuringPass);
     }
@@ -168,15 +204,10 @@ pub fn keep_reason(
     Ok(*record)
 }
 
-fn removal(
-    image: &Image,
-    record: ImageRecord,
-    reason: RemovalReason,
-    layers: &mut SharedLayers<'_>,
-) -> Removal {
+fn removal(image: &Image, record: ImageRecord, reason: RemovalReason, layers: &mut LayerUsers) -> Removal {
     Removal {
         id: image.id.clone(),
-        name: image.display_name().into(),
+        name: image.display_name().clone(),
         runtime_handler: image.runtime_handler.clone(),
         reason,
         size_bytes: image.size_bytes,
@@ -184,38 +215,6 @@ fn removal(
         first_seen: record.first_seen(),
         last_used: record.last_used(),
         irreplaceable: !image.can_be_pulled_again(),
-    }
-}
-
-/// Counts how many remaining images stand on each layer. Never iterated.
-struct SharedLayers<'a> {
-    users: HashMap<&'a str, u32, FixedState>,
-}
-
-impl<'a> SharedLayers<'a> {
-    fn new(images: impl Iterator<Item = &'a Image>) -> Self {
-        let mut users = HashMap::default();
-        for layer in images.flat_map(|image| &image.layers) {
-            *users.entry(&**layer).or_insert(0) += 1;
-        }
-        Self { users }
-    }
-
-    /// Takes an image away: the share of its size that lies in layers which nothing else stands on any more. The
-    /// runtime does not tell the size of a layer, so each counts the same.
-    fn take(&mut self, image: &Image) -> u64 {
-        if image.layers.is_empty() {
-            return image.size_bytes;
-        }
-        let mut freed = 0_u64;
-        for layer in &image.layers {
-            if let Some(users) = self.users.get_mut(&**layer) {
-                *users -= 1;
-                freed += u64::from(*users == 0);
-            }
-        }
-        let part = u128::from(image.size_bytes) * u128::from(freed) / image.layers.len() as u128;
-        u64::try_from(part).unwrap_or(u64::MAX)
     }
 }
 
@@ -234,7 +233,7 @@ pub fn needed_by_the_books(by_space: &[Removal], bytes: u64) -> &[Removal] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{id, image};
+    use super::super::testing::{id, image, layer};
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
@@ -389,8 +388,7 @@ mod tests {
     fn shared_layers_are_freed_with_the_last_image() {
         let mut world = World::new(&[(1, 1000), (2, 1000), (3, 1000)]);
         for (number, image) in (1..).zip(&mut world.images) {
-            image.layers =
-                (0..9).map(|n| format!("base-{n}").into()).chain([format!("own-{number}").into()]).collect();
+            image.layers = (10..19).chain([number]).map(layer).collect();
         }
         let world = world.observe(0, &[]);
         let plan = world.plan(9);

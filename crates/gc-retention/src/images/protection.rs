@@ -11,7 +11,14 @@ use super::Image;
 /// (`registry.example/base/*`), a digest (`*@sha256:12ab…`) or an image identifier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProtectionList {
-    patterns: Vec<Arc<str>>,
+    patterns: Vec<Pattern>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pattern {
+    text: Arc<str>,
+    /// Bytes before the first star and after the last one; all of them, if there is none.
+    ends: (usize, usize),
 }
 
 /// Why a pattern cannot be used.
@@ -47,11 +54,11 @@ pub const MAX_PATTERNS: usize = 1_000;
 impl ProtectionList {
     /// Checks and takes patterns.
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, ProtectionError> {
-        let patterns: Vec<Arc<str>> = patterns.into_iter().map(Arc::from).collect();
+        let patterns: Vec<Pattern> = patterns.into_iter().map(Pattern::new).collect();
         if patterns.len() > MAX_PATTERNS {
             return Err(ProtectionError::TooMany { count: patterns.len() });
         }
-        for (index, pattern) in patterns.iter().enumerate() {
+        for (index, Pattern { text: pattern, .. }) in patterns.iter().enumerate() {
             if pattern.is_empty() {
                 return Err(ProtectionError::Empty { position: index + 1 });
             }
@@ -65,33 +72,43 @@ impl ProtectionList {
     /// The first pattern that keeps the image.
     #[must_use]
     pub fn keeps(&self, image: &Image) -> Option<&Arc<str>> {
-        self.patterns.iter().find(|pattern| {
+        let pattern = self.patterns.iter().find(|pattern| {
             let names = image.repo_tags.iter().chain(&image.repo_digests).map(AsRef::as_ref);
-            names.chain([image.id.as_str(), image.id.digits()]).any(|name| keeps_name(pattern, name))
-        })
+            names.chain([image.id.as_str(), image.id.digits()]).any(|name| pattern.keeps(name))
+        });
+        pattern.map(|pattern| &pattern.text)
     }
 }
 
-fn keeps_name(pattern: &str, name: &str) -> bool {
-    matches(pattern, name)
-        || name.split_once('@').is_some_and(|(repository, _)| matches(pattern, repository))
-        || name.rsplit_once(':').is_some_and(|(repository, tag)| {
-            !tag.contains('/')
-                && !repository.contains('@')
-                && repository != "sha256"
-                && matches(pattern, repository)
-        })
+impl Pattern {
+    fn new(text: &str) -> Self {
+        let start = text.find('*').unwrap_or(text.len());
+        let end = text.rfind('*').map_or(text.len(), |last| text.len() - last - 1);
+        Self { text: text.into(), ends: (start, end) }
+    }
+
+    fn keeps(&self, name: &str) -> bool {
+        self.matches(name)
+            || name.split_once('@').is_some_and(|(repository, _)| self.matches(repository))
+            || name.rsplit_once(':').is_some_and(|(repository, tag)| {
+                !tag.contains('/')
+                    && !repository.contains('@')
+                    && repository != "sha256"
+                    && self.matches(repository)
+            })
+    }
+
+    /// What stands before the first star and after the last one decides most cases at once.
+    fn matches(&self, text: &str) -> bool {
+        let (pattern, text) = (self.text.as_bytes(), text.as_bytes());
+        let (start, end) = (&pattern[..self.ends.0], &pattern[pattern.len() - self.ends.1..]);
+        text.starts_with(start) && text.ends_with(end) && matches(pattern, text)
+    }
 }
 
 /// Glob with `*` only, without backtracking over more than the last star: linear in practice and bounded by
 /// the product of both lengths.
-fn matches(pattern: &str, text: &str) -> bool {
-    // What stands before the first star and after the last one decides most cases at once.
-    let (start, end) = (pattern.split('*').next().unwrap_or(""), pattern.rsplit('*').next().unwrap_or(""));
-    if !text.starts_with(start) || !text.ends_with(end) {
-        return false;
-    }
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
     while t < text.len() {
@@ -173,7 +190,7 @@ mod tests {
                     Some((byte, rest)) => t.split_first().is_some_and(|(first, tail)| first == byte && slow(rest, tail)),
                 }
             }
-            prop_assert_eq!(matches(&pattern, &text), slow(pattern.as_bytes(), text.as_bytes()));
+            prop_assert_eq!(Pattern::new(&pattern).matches(&text), slow(pattern.as_bytes(), text.as_bytes()));
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Which images are in use (spec `node-gc.md`, section 4).
 
 use std::collections::BTreeSet;
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::hash_table::Entry;
+use hashbrown::{HashMap, HashTable};
 
 use super::{Image, ImageId};
 use crate::FixedState;
@@ -35,38 +37,67 @@ pub struct Usage {
 pub struct ImageIndex<'a> {
     images: &'a [Image],
     /// First links of images by the digits of their identifiers and digests. Never iterated, like the other one.
-    by_digits: HashMap<Digits, usize, FixedState>,
+    by_digits: HashTable<usize>,
     /// First links of images by tag, and by digests of another kind.
     by_name: HashMap<&'a str, usize, FixedState>,
-    /// Places in `images`, each with the next link of the same name; [`END`] ends it.
-    links: Vec<(usize, usize)>,
+    links: Vec<Link<'a>>,
 }
 
-/// What identifies content: the 64 digits of a SHA-256.
-type Digits = [u8; 32];
+/// One name of one image.
+#[derive(Debug)]
+struct Link<'a> {
+    name: &'a str,
+    /// Its place in `images`.
+    image: usize,
+    /// The next link of the same name; [`END`] ends it.
+    next: usize,
+}
 
 /// No further link.
 const END: usize = usize::MAX;
+/// How many digits identify content: those of a SHA-256.
+const DIGITS: usize = 64;
 
 impl<'a> ImageIndex<'a> {
     /// An index over a complete listing.
     #[must_use]
     pub fn new(images: &'a [Image]) -> Self {
-        let mut index =
-            Self { images, by_digits: HashMap::default(), by_name: HashMap::default(), links: Vec::new() };
+        let count = |names: fn(&Image) -> usize| images.iter().map(names).sum::<usize>();
+        let (tags, digests) = (count(|image| image.repo_tags.len()), count(|image| image.repo_digests.len()));
+        let mut index = Self {
+            images,
+            by_digits: HashTable::with_capacity(images.len() + digests),
+            by_name: HashMap::with_capacity_and_hasher(tags, FixedState::default()),
+            links: Vec::with_capacity(images.len() + tags + digests),
+        };
         for (place, image) in images.iter().enumerate() {
             let names = image.repo_tags.iter().chain(&image.repo_digests).map(|name| &**name);
             for name in std::iter::once(image.id.digits()).chain(names) {
-                let link = index.links.len();
-                // Of a digest, the digits suffice: the same content has the same ones under every name.
-                let before = match digits_of(name) {
-                    Some(digits) => index.by_digits.insert(digits, link),
-                    None => index.by_name.insert(name, link),
-                };
-                index.links.push((place, before.unwrap_or(END)));
+                index.add(name, place);
             }
         }
         index
+    }
+
+    fn add(&mut self, name: &'a str, image: usize) {
+        let (link, links) = (self.links.len(), &self.links);
+        // Of a digest, the digits suffice: the same content has the same ones under every name.
+        let (name, next) = match digits_of(name).filter(|digits| are_digits(digits)) {
+            Some(digits) => {
+                let same = |known: &usize| links.get(*known).is_some_and(|link| equal(link.name, digits));
+                let rehash = |known: &usize| links.get(*known).map_or(0, |link| hash_of_digits(link.name));
+                let next = match self.by_digits.entry(hash_of_digits(digits), same, rehash) {
+                    Entry::Occupied(mut known) => std::mem::replace(known.get_mut(), link),
+                    Entry::Vacant(free) => {
+                        free.insert(link);
+                        END
+                    }
+                };
+                (digits, next)
+            }
+            None => (name, self.by_name.insert(name, link).unwrap_or(END)),
+        };
+        self.links.push(Link { name, image, next });
     }
 
     /// The images that a reference may mean: an identifier with or without `sha256:`, a tag, a digest, each
@@ -84,54 +115,54 @@ impl<'a> ImageIndex<'a> {
     fn places(&self, reference: &str, mut found: impl FnMut(usize)) -> bool {
         let mut follow = |first: Option<&usize>| {
             let mut next = first.copied().unwrap_or(END);
-            while let Some(&(place, behind)) = self.links.get(next) {
-                found(place);
-                next = behind;
+            while let Some(link) = self.links.get(next) {
+                found(link.image);
+                next = link.next;
             }
             first.is_some()
         };
-        match digits_of(reference) {
-            Some(digits) => follow(self.by_digits.get(&digits)),
-            None => {
-                let names = normalised_names(reference);
-                names.iter().filter(|name| follow(self.by_name.get(name.as_str()))).count() > 0
+        if let Some(digits) = digits_of(reference) {
+            let same = |known: &usize| self.links.get(*known).is_some_and(|link| equal(link.name, digits));
+            if follow(self.by_digits.find(hash_of_digits(digits), same)) {
+                return true;
+            }
+            if are_digits(digits) {
+                return false;
             }
         }
+        let names = normalised_names(reference);
+        names.iter().filter(|name| follow(self.by_name.get(name.as_str()))).count() > 0
     }
 }
 
-/// The digits that a reference ends with, if it is an identifier or names a digest (which says all that there is to
-/// say): 64 of them, with or without `sha256:` or a name before.
-fn digits_of(reference: &str) -> Option<Digits> {
+/// What a reference ends with, if it is as long as the digits of an identifier or of a digest (which says all that there
+/// is to say): 64 bytes, with or without `sha256:` or a name before.
+fn digits_of(reference: &str) -> Option<&str> {
     let digest = match reference.len() {
         // An identifier, bare or not, which is what nearly all containers name.
         64 | 71 if !reference.contains('@') => reference,
         _ => reference.split_once('@').map_or(reference, |(_, digest)| digest),
     };
-    let text: &[u8; 64] = digest.strip_prefix("sha256:").unwrap_or(digest).as_bytes().try_into().ok()?;
-    let mut digits = [0; 32];
-    let mut wrong = 0;
-    for (digit, pair) in digits.iter_mut().zip(text.as_chunks::<2>().0) {
-        let (high, low) = (HEXADECIMAL[usize::from(pair[0])], HEXADECIMAL[usize::from(pair[1])]);
-        wrong |= high | low;
-        *digit = high << 4 | low & 0xf;
-    }
-    (wrong & WRONG == 0).then_some(digits)
+    Some(digest.strip_prefix("sha256:").unwrap_or(digest)).filter(|digits| digits.len() == DIGITS)
 }
 
-/// A byte that is no hexadecimal digit.
-const WRONG: u8 = 0x80;
-/// The values of hexadecimal digits; [`WRONG`] for all other bytes.
-const HEXADECIMAL: [u8; 256] = {
-    let mut table = [WRONG; 256];
-    let mut value: u8 = 0;
-    while value < 16 {
-        table[b"0123456789abcdef"[value as usize] as usize] = value;
-        table[b"0123456789ABCDEF"[value as usize] as usize] = value;
-        value += 1;
-    }
-    table
-};
+fn are_digits(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Digits are written in small letters nearly always.
+fn equal(one: &str, other: &str) -> bool {
+    one == other || one.eq_ignore_ascii_case(other)
+}
+
+/// Of both ends, which is as good as of all digits. Letters count alike in both cases.
+fn hash_of_digits(digits: &str) -> u64 {
+    let part = |bytes: Option<&[u8; 16]>| {
+        bytes.map_or(0, |bytes| u128::from_le_bytes(*bytes) | u128::from_le_bytes([b' '; 16]))
+    };
+    let bytes = digits.as_bytes();
+    FixedState::default().hash_one((part(bytes.first_chunk()), part(bytes.last_chunk())))
+}
 
 /// `busybox` → `busybox:latest`, `docker.io/library/busybox:latest`, …: the full names of a short one.
 fn normalised_names(reference: &str) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! The passes, their clocks, and what they tell.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use gc_cri::CriClient;
 use gc_kube::ApiClient;
-use gc_retention::containers::ContainerId;
 use gc_retention::images::plan::{ImagePlan, needed_by_the_books};
 use gc_retention::images::space::{BinaryBytes, Filesystem, Goal, shortage_message};
 use gc_retention::pressure::{self, Measured, Pressure, PressureMemory, Reclaim, Topology};
@@ -27,7 +26,7 @@ use super::images::{self, ImageMemory, ImageReport, Observation, Outcome, Remove
 use super::metrics::{CollectorLabel, KindLabel, Metrics};
 use super::output::{self, ContainerView, DryRun, Format, GoingImages, GoingLeftovers, Progress, Tally};
 use super::pods::Pods;
-use super::state::StateDirectory;
+use super::state::{StateDirectory, UnknownPods};
 use super::{filesystem, state, uses};
 use crate::operations::{self, Shown};
 
@@ -45,6 +44,8 @@ pub(super) struct Agent {
     client: CriClient,
     config: NodeConfig,
     pods: Pods,
+    /// What was last saved of them.
+    saved_pods: UnknownPods,
     events: NodeEvents,
     memory: ImageMemory,
     pressure: PressureMemory,
@@ -69,6 +70,7 @@ impl Agent {
             client,
             config,
             pods,
+            saved_pods: UnknownPods::new(),
             events: NodeEvents::new(api),
             memory: ImageMemory::default(),
             pressure: PressureMemory::default(),
@@ -81,17 +83,15 @@ impl Agent {
     }
 
     fn restore(&mut self, state: &StateDirectory) -> Result<()> {
-        let (history, warning) = state.load(now())?;
-        if let Some(warning) = warning {
-            warn!("{warning}");
-        }
-        self.memory.history = history;
+        self.memory.history = state.load_images(now())?;
+        self.pods.view.unknown_since = state.load_pods(now())?;
+        self.saved_pods = self.pods.view.unknown_since.clone();
         Ok(())
     }
 
     /// For questions: the ages that a running agent saved, read without its lock.
     async fn look_at_images(&mut self, state_dir: &Path) -> Result<(Observation, ImagePlan)> {
-        self.memory.history = state::peek(state_dir, now())?;
+        self.memory.history = state::peek_images(state_dir, now())?;
         self.refresh_pods().await;
         let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
         let plan = self.plan_images(&observation)?;
@@ -118,17 +118,23 @@ impl Agent {
     }
 
     /// `kubegc node containers`
-    pub(super) async fn show_containers(mut self, format: Format) -> Result<()> {
-        let observation = self.observe_containers().await?;
+    pub(super) async fn show_containers(mut self, state_dir: &Path, format: Format) -> Result<()> {
+        let observation = self.look_at_containers(state_dir).await?;
         self.view_containers(observation).write(format, &mut std::io::stdout().lock())
+    }
+
+    /// For questions: also with what a running agent saved.
+    async fn look_at_containers(&mut self, state_dir: &Path) -> Result<containers::Observation> {
+        self.pods.view.unknown_since = state::peek_pods(state_dir)?;
+        self.observe_containers().await
     }
 
     /// What would become of what was observed.
     fn view_containers(&self, observation: containers::Observation) -> ContainerView {
         let plan = observation.plan(&self.pods.view, &self.config, false);
-        let gone: BTreeSet<ContainerId> = plan.removals.iter().map(|removal| removal.id.clone()).collect();
-        let sandboxes = observation.plan_sandboxes(&self.pods.view, false, &gone);
-        ContainerView { listed: observation.containers, plan, sandboxes, now: observation.at }
+        let sandboxes = observation.plan_sandboxes(&self.pods.view, false, &plan.removals);
+        let reservations = self.pods.reservations(observation.at);
+        ContainerView { listed: observation.containers, plan, sandboxes, reservations, now: observation.at }
     }
 
     /// `kubegc node --dry-run`
@@ -143,7 +149,7 @@ impl Agent {
             found.images = Some(self.going_images(state_dir).await?);
         }
         if collect.contains(&Collect::Containers) {
-            let observation = self.observe_containers().await?;
+            let observation = self.look_at_containers(state_dir).await?;
             let (_nobody_asks, stop) = Stop::new();
             let collector = self.collector(&stop);
             let log_directories = collector.directories_to_remove(&observation)?;
@@ -181,7 +187,7 @@ impl Agent {
         self.progress = Progress::on_a_terminal();
         let mut failures = Vec::new();
         if collect.contains(&Collect::Containers) {
-            failures.extend(self.container_pass(false, &stop).await.err());
+            failures.extend(self.container_pass(false, &state, &stop).await.err());
         }
         if collect.contains(&Collect::Images) {
             failures.extend(self.image_pass(&state, &stop).await.err());
@@ -217,7 +223,7 @@ impl Agent {
                 biased;
                 () = stop.requested() => break,
                 () = sleep_until(container_loop.next), if containers => {
-                    if let Err(error) = self.container_pass(false, &stop).await {
+                    if let Err(error) = self.container_pass(false, &state, &stop).await {
                         warn!("container pass: {error:#}");
                     }
                     container_loop.ended(tokio::time::Instant::now());
@@ -250,7 +256,7 @@ impl Agent {
         if let Err(error) = self.save_uses(&state).await {
             warn!("{error:#}");
         }
-        state.save(&self.memory.history)?;
+        state.save_images(&self.memory.history)?;
         info!("stopped");
         Ok(())
     }
@@ -262,12 +268,12 @@ impl Agent {
         }
         let listed = self.client.images().await.context("cannot list images")?;
         images::note_seen_uses(&mut self.memory, &listed.images);
-        state.save(&self.memory.history)
+        state.save_images(&self.memory.history)
     }
 
-    async fn container_pass(&mut self, pressure: bool, stop: &Stop) -> Result<()> {
+    async fn container_pass(&mut self, pressure: bool, state: &StateDirectory, stop: &Stop) -> Result<()> {
         let began = Instant::now();
-        let done = self.collect_containers(pressure, stop).await;
+        let done = self.collect_containers(pressure, state, stop).await;
         let failure = match &done {
             Err(error) => Some(format!("{error:#}")),
             Ok(report) => aggregate(&report.errors),
@@ -280,9 +286,15 @@ impl Agent {
         Ok(())
     }
 
-    async fn collect_containers(&mut self, pressure: bool, stop: &Stop) -> Result<ContainerReport> {
+    async fn collect_containers(
+        &mut self,
+        pressure: bool,
+        state: &StateDirectory,
+        stop: &Stop,
+    ) -> Result<ContainerReport> {
         self.require_ready_runtime().await?;
         let observation = self.observe_containers().await?;
+        self.save_pods(state);
         let known = i64::try_from(observation.containers.len()).unwrap_or(i64::MAX);
         self.metrics.known.get_or_create(&CollectorLabel { collector: "containers" }).set(known);
         let report = self.collector(stop).run(&observation, pressure).await;
@@ -306,8 +318,22 @@ impl Agent {
         let observation = containers::observe(&self.client).await?;
         let mut pods = observation.pods();
         pods.extend(containers::pods_with_logs(&self.config.pod_logs_dir));
-        self.pods.view.note_unknown(&pods, observation.at);
+        self.pods.compare(&observation.sandboxes, &pods, observation.at);
+        self.metrics.pods_known.set(i64::from(self.pods.is_synced()));
         Ok(observation)
+    }
+
+    /// Since when pods have been unknown, so that passes of one process each find them gone in the end. A disk too full
+    /// to note it is no reason not to free it.
+    fn save_pods(&mut self, state: &StateDirectory) {
+        let unknown = &self.pods.view.unknown_since;
+        if self.saved_pods == *unknown {
+            return;
+        }
+        match state.save_pods(unknown) {
+            Ok(()) => self.saved_pods.clone_from(unknown),
+            Err(error) => warn!("{error:#}"),
+        }
     }
 
     fn count_containers(&mut self, report: &ContainerReport) {
@@ -345,7 +371,7 @@ impl Agent {
     async fn image_pass(&mut self, state: &StateDirectory, stop: &Stop) -> Result<()> {
         let began = Instant::now();
         let done = self.collect_images(state, stop).await;
-        let saved = state.save(&self.memory.history);
+        let saved = state.save_images(&self.memory.history);
         self.metrics.pass("images", began.elapsed().as_secs_f64(), done.is_ok());
         if self.image_failures.ended(done.is_ok())
             && let Err(error) = &done
@@ -389,7 +415,7 @@ impl Agent {
         let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
         // What was seen survives even if this process does not survive the pass. A disk too full to note it is no
         // reason not to free it.
-        if let Err(error) = state.save(&self.memory.history) {
+        if let Err(error) = state.save_images(&self.memory.history) {
             warn!("{error:#}");
         }
         let known = i64::try_from(observation.images.len()).unwrap_or(i64::MAX);
@@ -501,7 +527,7 @@ impl Agent {
                 // One that fails does not keep the other from being tried.
                 let done = match reclaim {
                     Reclaim::Containers if collect.contains(&Collect::Containers) => {
-                        self.container_pass(true, stop).await
+                        self.container_pass(true, state, stop).await
                     }
                     Reclaim::Images if collect.contains(&Collect::Images) => {
                         self.free_images(goal.clone(), state, stop).await
@@ -529,7 +555,7 @@ impl Agent {
         let list = plan.by_age.into_iter().chain(plan.by_space).collect();
         let mut report = ImageReport::default();
         let met = self.remover(stop).remove_until(list, vec![goal], &observation, &mut report).await;
-        let saved = state.save(&self.memory.history);
+        let saved = state.save_images(&self.memory.history);
         self.conclude(&before, report, met, &kept, stop).await.and(saved)
     }
 

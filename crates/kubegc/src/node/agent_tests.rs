@@ -104,7 +104,7 @@ async fn a_filesystem_that_cannot_be_measured_fails_the_pass() {
     let error = format!("{:#}", world.pass().await.unwrap_err());
     assert!(error.contains("cannot ask for the image filesystems"), "{error}");
     assert_eq!((world.left().len(), world.agent.memory.history.len()), (1, 1), "T40");
-    assert_eq!(world.state.load(now()).unwrap().0.len(), 1, "what was seen is saved");
+    assert_eq!(world.state.load_images(now()).unwrap().len(), 1, "what was seen is saved");
 }
 
 /// T115 and T117: a removal for age that fails keeps neither the others nor the disk step.
@@ -231,6 +231,32 @@ async fn pressure_takes_what_may_go() {
     assert!(world.left().is_empty(), "T121: old enough");
 }
 
+/// T125, T126 and T132: how the filesystems lie, by what containerd tells (no filesystem of containers) and CRI-O (always
+/// one). The kernel's own filesystem stands for a second disk.
+#[tokio::test]
+async fn filesystems_are_told_apart_as_runtimes_name_them() {
+    let world = World::new(0, NodeFlags::default()).await;
+    let here = world.fake.folder().display().to_string();
+    let other = "/proc".to_owned();
+    for (runtime, images, containers, expected) in [
+        ("containerd", &here, None, Topology::Single),
+        ("containerd, images apart", &other, None, Topology::DedicatedImages),
+        ("CRI-O", &here, Some(&here), Topology::Single),
+        ("CRI-O, images apart", &other, Some(&other), Topology::DedicatedImages),
+        ("CRI-O, images and containers apart", &other, Some(&here), Topology::Split),
+    ] {
+        let of = |path: &String| cri::FilesystemUsage {
+            fs_id: Some(cri::FilesystemIdentifier { mountpoint: path.clone() }),
+        };
+        let answer = cri::ImageFsInfoResponse {
+            image_filesystems: vec![of(images)],
+            container_filesystems: containers.map(of).into_iter().collect(),
+        };
+        world.fake.state().rule(move |_, method, _| (method == "ImageFsInfo").then(|| Answer::one(&answer)));
+        assert_eq!(world.agent.measure().await.unwrap().topology, expected, "{runtime}");
+    }
+}
+
 /// T135 at the agent: events of failed passes.
 #[tokio::test]
 async fn a_second_failure_in_a_row_is_an_event() {
@@ -241,7 +267,7 @@ async fn a_second_failure_in_a_row_is_an_event() {
     world.pass().await.unwrap_err();
     assert!(world.agent.events.has_told(Told::ImageGCFailed));
     world.fail("ListContainers", None);
-    world.agent.container_pass(false, &world.stop).await.unwrap_err();
+    world.agent.container_pass(false, &world.state, &world.stop).await.unwrap_err();
     assert!(world.agent.events.has_told(Told::ContainerGCFailed), "of containers, every failure is told");
 }
 
@@ -271,7 +297,7 @@ async fn a_use_that_only_an_event_told_of_counts_and_survives() {
     .unwrap();
     world.agent.config.parallel_removals = 1;
     world.agent.save_uses(&world.state).await.unwrap();
-    let (saved, _) = world.state.load(now()).unwrap();
+    let saved = world.state.load_images(now()).unwrap();
     let used = |history: &ImageHistory, number| {
         history.get(&ImageId::new(&image_id(number)).unwrap()).and_then(ImageRecord::last_used)
     };

@@ -570,7 +570,7 @@ mod tests {
                 size_bytes: 0,
                 pinned: false,
                 runtime_handler: "".into(),
-                layers: Vec::new(),
+                layers: [].into(),
             };
             assert_eq!(config.protection.keeps(&image).is_some(), kept, "{name}");
         }

@@ -1,6 +1,6 @@
 //! One pass over dead containers, sandboxes, log directories and dead links.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub(super) struct Observation {
 #[derive(Debug, Default)]
 pub(super) struct ContainerReport {
     /// Containers that went or should have gone; with the failure if there was one.
-    pub containers: Vec<(ContainerRemoval, Option<String>)>,
+    pub containers: Vec<(ContainerId, Option<String>)>,
     /// Sandboxes likewise.
     pub sandboxes: Vec<(SandboxRemoval, Option<String>)>,
     /// Log directories that went.
@@ -86,10 +86,11 @@ impl Observation {
         &self,
         pods: &PodView,
         pressure: bool,
-        gone: &BTreeSet<ContainerId>,
+        going: &[ContainerRemoval],
     ) -> Vec<SandboxRemoval> {
-        let left: Vec<Container> =
-            self.plain().into_iter().filter(|container| !gone.contains(&container.id)).collect();
+        let going: BTreeSet<usize> = going.iter().map(|removal| removal.place).collect();
+        let left = self.containers.iter().enumerate().filter(|(place, _)| !going.contains(place));
+        let left: Vec<Container> = left.map(|(_, listed)| listed.container.clone()).collect();
         sandboxes::plan(&self.sandboxes, &left, pods, MINIMUM_LEFTOVER_AGE, pressure, self.at)
     }
 }
@@ -131,25 +132,22 @@ impl Collector<'_> {
         report: &mut ContainerReport,
     ) {
         let plan = observation.plan(self.pods, self.config, pressure);
-        let names: BTreeMap<&ContainerId, &Names> =
-            observation.containers.iter().map(|listed| (&listed.container.id, &listed.names)).collect();
-        let work = |removal: ContainerRemoval| {
-            let names = names.get(&removal.id).copied().cloned().unwrap_or_default();
-            async move {
-                let result = self.remove_container(&removal, &names).await;
-                match &result {
-                    Ok(()) => info!(
-                        namespace = %names.namespace,
-                        pod = %names.pod,
-                        container = %names.container,
-                        id = %removal.id,
-                        reason = ?removal.reason,
-                        "removed"
-                    ),
-                    Err(error) => warn!(container = %removal.id, "not removed: {error:#}"),
-                }
-                (removal, result.err().map(|error| format!("{error:#}")))
+        let work = |removal: ContainerRemoval| async move {
+            let listed = &observation.containers[removal.place];
+            let (id, names) = (&listed.container.id, &listed.names);
+            let result = self.remove_container(id, names, removal.stop_first).await;
+            match &result {
+                Ok(()) => info!(
+                    namespace = %names.namespace,
+                    pod = %names.pod,
+                    container = %names.container,
+                    %id,
+                    reason = ?removal.reason,
+                    "removed"
+                ),
+                Err(error) => warn!(container = %id, "not removed: {error:#}"),
             }
+            (id.clone(), result.err().map(|error| format!("{error:#}")))
         };
         report.containers = self.each_while_wanted("containers", plan.removals, work).await;
     }
@@ -171,19 +169,19 @@ impl Collector<'_> {
     }
 
     /// The container first and its logs after it, so that a failed removal leaves no container without logs.
-    async fn remove_container(&self, removal: &ContainerRemoval, names: &Names) -> Result<()> {
-        let details = self.client.container_details(&removal.id).await?;
-        if removal.stop_first {
+    async fn remove_container(&self, id: &ContainerId, names: &Names, stop_first: bool) -> Result<()> {
+        let details = self.client.container_details(id).await?;
+        if stop_first {
             let grace =
                 details.as_ref().and_then(|d| d.grace_period_seconds).unwrap_or(UNKNOWN_GRACE_SECONDS);
-            info!(container = %removal.id, "in an unknown state; stopping it before removal");
-            self.client.stop_container(&removal.id, grace).await?;
+            info!(container = %id, "in an unknown state; stopping it before removal");
+            self.client.stop_container(id, grace).await?;
         }
-        self.client.remove_container(&removal.id).await?;
+        self.client.remove_container(id).await?;
         let log_path = details.map(|details| details.log_path).unwrap_or_default();
-        if let Err(error) = self.remove_logs_of(&removal.id, &log_path, names) {
+        if let Err(error) = self.remove_logs_of(id, &log_path, names) {
             // The container is gone; its directory goes with its pod, and its link when it is found dead.
-            warn!(container = %removal.id, "its logs were not removed: {error:#}");
+            warn!(container = %id, "its logs were not removed: {error:#}");
         }
         Ok(())
     }
@@ -203,7 +201,7 @@ impl Collector<'_> {
             Ok(observation) => observation,
             Err(error) => return report.errors.push(format!("{error:#}")),
         };
-        let going = observation.plan_sandboxes(self.pods, pressure, &BTreeSet::new());
+        let going = observation.plan_sandboxes(self.pods, pressure, &[]);
         let work = |removal: SandboxRemoval| async move {
             let result = self.client.remove_sandbox(&removal.id).await;
             match &result {

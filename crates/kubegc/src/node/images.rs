@@ -16,7 +16,7 @@ use gc_retention::images::plan::{
 use gc_retention::images::protection::ProtectionList;
 use gc_retention::images::space::{Assessment, Batches, Filesystem, Goal, Removed, SpaceRun, Step, assess};
 use gc_retention::images::usage::{ContainerImages, ImageIndex, Usage, usage};
-use gc_retention::images::{Image, ImageId};
+use gc_retention::images::{Image, ImageId, LayerId};
 use gc_types::{GoDuration, UnixNanoseconds};
 use tracing::{debug, info, warn};
 
@@ -61,7 +61,7 @@ pub(super) struct ImageMemory {
     /// Image volumes of a container never change.
     volumes: BTreeMap<ContainerId, Vec<Arc<str>>>,
     /// Layers of an image never change.
-    layers: BTreeMap<ImageId, Vec<Arc<str>>>,
+    layers: BTreeMap<ImageId, Arc<[LayerId]>>,
     /// Images whose removal failed: until when they are left alone, and after which wait.
     backoff: BTreeMap<ImageId, (UnixNanoseconds, GoDuration)>,
 }
@@ -161,13 +161,13 @@ async fn look_at_use(
 /// Layers only sharpen what a removal is expected to free, so a runtime that does not tell them is no trouble.
 async fn fill_in_layers(client: &CriClient, memory: &mut ImageMemory, images: &mut [Image]) {
     let unknown = images.iter().map(|image| &image.id).filter(|id| !memory.layers.contains_key(*id)).cloned();
-    let found: Vec<(ImageId, Vec<Arc<str>>)> = stream::iter(unknown.collect::<Vec<_>>())
+    let found: Vec<(ImageId, Arc<[LayerId]>)> = stream::iter(unknown.collect::<Vec<_>>())
         .map(|id| async move {
             let layers = client.image_layers(&id).await.unwrap_or_else(|error| {
                 debug!(%id, "layers unknown: {error}");
                 Vec::new()
             });
-            (id, layers)
+            (id, layers.into())
         })
         .buffer_unordered(PARALLEL_STATUSES)
         .collect()

@@ -153,7 +153,7 @@ async fn start(options: NodeOptions, config: NodeConfig) -> Result<()> {
     let agent = Agent::new(client, config, Pods::new(source), target, (metrics, registry));
     match options.command {
         Some(NodeCommand::Images) => agent.show_images(&options.state_dir, options.output).await,
-        Some(NodeCommand::Containers) => agent.show_containers(options.output).await,
+        Some(NodeCommand::Containers) => agent.show_containers(&options.state_dir, options.output).await,
         None if options.dry_run => agent.dry_run(&options.state_dir, &options.collect, options.output).await,
         None if options.once => agent.once(&options.state_dir, &options.collect).await,
         None => agent.daemon(&options.state_dir, &options.collect, options.listen).await,

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::ValueEnum;
 use gc_cri::ListedContainer;
-use gc_retention::containers::ContainerId;
 use gc_retention::containers::plan::{ContainerKeepReason, ContainerPlan, ContainerRemovalReason};
 use gc_retention::containers::sandboxes::{SandboxRemoval, SandboxRemovalReason};
-use gc_retention::images::ImageId;
 use gc_retention::images::history::ImageHistory;
+use gc_retention::images::layers::LayerUsers;
 use gc_retention::images::plan::{ImagePlan, KeepReason, Removal, RemovalReason};
 use gc_retention::images::space::BinaryBytes;
+use gc_retention::images::{Image, ImageId};
 use gc_types::{GoDuration, UnixNanoseconds};
 use serde_json::{Map, Value, json};
 
@@ -97,17 +97,18 @@ impl Progress {
         Self { shown: std::io::stderr().is_terminal() }
     }
 
-    /// Writes over the line.
+    /// Writes over the line. The cursor is left at its beginning, so that a line of the log (which is longer) takes its
+    /// place.
     pub(super) fn show(self, what: &str, done: usize) {
         if self.shown {
-            eprint!("\rremoving {what}: {done}\x1b[K");
+            eprint!("\x1b[Kremoving {what}: {done}\r");
         }
     }
 
     /// Clears the line.
     pub(super) fn end(self) {
         if self.shown {
-            eprint!("\r\x1b[K");
+            eprint!("\x1b[K");
         }
     }
 }
@@ -290,15 +291,15 @@ pub(super) fn write_images(
 ) -> Result<()> {
     let mut verdicts: BTreeMap<&ImageId, String> =
         plan.kept.iter().map(|(id, why)| (id, keep(why))).collect();
-    let mut unique: BTreeMap<&ImageId, u64> = BTreeMap::new();
     for removal in plan.by_age.iter().chain(&plan.by_space) {
         let text = match removal.reason {
             RemovalReason::Age => "goes: unused for too long",
             RemovalReason::Space => "goes when space is needed",
         };
         verdicts.insert(&removal.id, text.into());
-        unique.insert(&removal.id, removal.expected_freed_bytes);
     }
+    let each_once: BTreeMap<&ImageId, &Image> = observation.images.iter().map(|one| (&one.id, one)).collect();
+    let layers = LayerUsers::of(each_once.values().copied());
     let now = observation.started;
     let mut table = Table::new(&["IMAGE", "ID", "SIZE", "SHARED", "AGE", "LAST USED", "VERDICT"]);
     let mut values = Vec::new();
@@ -306,7 +307,7 @@ pub(super) fn write_images(
         let record = history.get(&image.id);
         let used = record.and_then(gc_retention::images::history::ImageRecord::last_used);
         let first_seen = record.map(gc_retention::images::history::ImageRecord::first_seen);
-        let shared = unique.get(&image.id).map(|unique| image.size_bytes.saturating_sub(*unique));
+        let shared = layers.shared_bytes(image);
         let verdict = verdicts.get(&image.id).cloned().unwrap_or_default();
         let id = image.id.as_str();
         values.push(json!({
@@ -317,7 +318,7 @@ pub(super) fn write_images(
             "verdict": verdict,
         }));
         table.row(vec![
-            image.display_name().to_owned(),
+            image.display_name().to_string(),
             format.identifier(id),
             BinaryBytes(image.size_bytes).to_string(),
             shared.map_or("-".into(), |bytes| BinaryBytes(bytes).to_string()),
@@ -341,6 +342,8 @@ pub(super) struct ContainerView {
     pub plan: ContainerPlan,
     /// Sandboxes that go.
     pub sandboxes: Vec<SandboxRemoval>,
+    /// What stays for as long as it is not known which pods exist, in words.
+    pub reservations: Option<String>,
     /// The moment from which ages are counted.
     pub now: UnixNanoseconds,
 }
@@ -357,16 +360,14 @@ impl ContainerView {
     /// Those that go, in their order, then (unless only those are wanted) those that stay: whether it goes, the name
     /// of the reason for programs, and the reason in words.
     fn rows(&self, only_going: bool) -> Vec<(&ListedContainer, bool, String, &'static str)> {
-        let by_id: BTreeMap<&ContainerId, &ListedContainer> =
-            self.listed.iter().map(|one| (&one.container.id, one)).collect();
         let going = self.plan.removals.iter().map(|removal| {
-            (&removal.id, true, format!("{:?}", removal.reason), container_goes(removal.reason))
+            (removal.place, true, format!("{:?}", removal.reason), container_goes(removal.reason))
         });
         let kept = self.plan.kept.iter().filter(|_| !only_going);
-        let kept = kept.map(|(id, why)| (id, false, format!("{why:?}"), container_stays(*why)));
+        let kept = kept.map(|(place, why)| (*place, false, format!("{why:?}"), container_stays(*why)));
         going
             .chain(kept)
-            .filter_map(|(id, goes, name, words)| Some((*by_id.get(id)?, goes, name, words)))
+            .filter_map(|(place, goes, name, words)| Some((self.listed.get(place)?, goes, name, words)))
             .collect()
     }
 
@@ -387,9 +388,12 @@ impl ContainerView {
             })
         };
         let sandboxes: Vec<Value> = self.sandboxes.iter().map(sandbox).collect();
-        [("containers".to_owned(), containers.into()), ("sandboxes".to_owned(), sandboxes.into())]
-            .into_iter()
-            .collect()
+        let values = [
+            ("containers", containers.into()),
+            ("sandboxes", sandboxes.into()),
+            ("reservations", self.reservations.clone().into()),
+        ];
+        values.into_iter().map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect()
     }
 
     fn write_table(&self, only_going: bool, format: Format, out: &mut impl Write) -> Result<()> {
@@ -414,6 +418,9 @@ impl ContainerView {
         for one in &self.sandboxes {
             let id = format.identifier(one.id.as_str());
             writeln!(out, "sandbox {id} {}", verdict(true, sandbox_goes(one.reason)))?;
+        }
+        if let Some(reservations) = &self.reservations {
+            writeln!(out, "{reservations}")?;
         }
         Ok(())
     }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use gc_kube::ApiClient;
-use gc_retention::containers::PodUid;
 use gc_retention::containers::pods::{KnownPod, OracleState, PodView};
-use gc_types::GoDuration;
+use gc_retention::containers::{PodUid, Sandbox};
+use gc_types::{GoDuration, UnixNanoseconds};
 use http_body_util::Full;
 use serde::Deserialize;
 use tracing::{info, warn};
@@ -52,6 +52,12 @@ pub(super) struct Pods {
     empty_answers: u32,
     /// Whether the source has answered at all.
     answered: bool,
+    /// What the last answer alone makes of the view.
+    by_answer: OracleState,
+    /// What runs here, when it was last looked at, belongs to none of the pods that the source tells of.
+    of_another_node: bool,
+    /// What was last said of the view.
+    told: OracleState,
 }
 
 #[derive(Deserialize)]
@@ -165,7 +171,16 @@ impl Pods {
             unknown_since: BTreeMap::new(),
             safety_delay: SAFETY_DELAY,
         };
-        Self { source, view, named_images: Vec::new(), empty_answers: 0, answered: false }
+        Self {
+            source,
+            named_images: Vec::new(),
+            empty_answers: 0,
+            answered: false,
+            by_answer: view.state.clone(),
+            of_another_node: false,
+            told: view.state.clone(),
+            view,
+        }
     }
 
     /// Asks again. A source that fails makes the view answer nothing, and keeps the images it last named.
@@ -197,20 +212,63 @@ impl Pods {
         self.view.state == OracleState::Synced
     }
 
-    fn take(&mut self, answer: Result<(Vec<Pod>, Vec<Pod>)>) {
-        let before = self.view.state.clone();
-        self.judge(answer);
-        match (&before, &self.view.state) {
-            (OracleState::Synced, OracleState::Synced) => {}
-            (_, OracleState::Synced) => {
-                info!(pods = self.view.known.len(), "the pods of this node are known");
+    /// Compares what the source tells with what the runtime lists, and notes which listed pods are unknown.
+    pub(super) fn compare(&mut self, sandboxes: &[Sandbox], listed: &BTreeSet<PodUid>, now: UnixNanoseconds) {
+        self.of_another_node =
+            self.by_answer == OracleState::Synced && self.view.is_of_another_node(sandboxes);
+        self.believe();
+        self.view.note_unknown(listed, now);
+    }
+
+    /// What passes leave alone because of what is not known of pods, in words.
+    pub(super) fn reservations(&self, now: UnixNanoseconds) -> Option<String> {
+        let only_limits = "only limits apply to what they left behind";
+        match &self.view.state {
+            OracleState::Standalone => {
+                Some(format!("No cluster is asked which pods exist (--kubeconfig), so {only_limits}."))
             }
-            (before, after) if before == after => {}
-            (_, OracleState::Unsynced { why }) => {
+            OracleState::Unsynced { why } => {
+                Some(format!("It is not known which pods exist, so {only_limits}: {why}"))
+            }
+            OracleState::Synced => match self.view.awaited(now) {
+                0 => None,
+                pods => Some(format!(
+                    "{pods} pods that left something behind are unknown to the cluster, but for less than {SAFETY_DELAY}; \
+                     it stays until a later pass."
+                )),
+            },
+        }
+    }
+
+    fn take(&mut self, answer: Result<(Vec<Pod>, Vec<Pod>)>) {
+        self.judge(answer);
+        self.believe();
+    }
+
+    /// Says what has changed.
+    fn tell(&mut self) {
+        if self.told == self.view.state {
+            return;
+        }
+        match &self.view.state {
+            OracleState::Synced => info!(pods = self.view.known.len(), "the pods of this node are known"),
+            OracleState::Unsynced { why } => {
                 warn!("it is not known which pods exist, so only limits apply: {why}");
             }
-            (_, OracleState::Standalone) => {}
+            OracleState::Standalone => {}
         }
+        self.told = self.view.state.clone();
+    }
+
+    /// An answer is believed if it fits what runs here.
+    fn believe(&mut self) {
+        self.view.state = if self.of_another_node && self.by_answer == OracleState::Synced {
+            let why = "the cluster knows none of the pods that run here; is --node-name the name that it has for this node?";
+            OracleState::Unsynced { why: why.to_owned() }
+        } else {
+            self.by_answer.clone()
+        };
+        self.tell();
     }
 
     fn judge(&mut self, answer: Result<(Vec<Pod>, Vec<Pod>)>) {
@@ -221,7 +279,7 @@ impl Pods {
                 {
                     let why =
                         "the API server lists no pod of this node, which had some; asking again".to_owned();
-                    self.view.state = OracleState::Unsynced { why };
+                    self.by_answer = OracleState::Unsynced { why };
                     return;
                 }
                 self.view.known =
@@ -229,10 +287,10 @@ impl Pods {
                 let named =
                     pods.iter().filter(|pod| !pod.is_finished()).chain(&protected).flat_map(Pod::images);
                 self.named_images = named.collect::<BTreeSet<_>>().into_iter().map(Arc::from).collect();
-                self.view.state = OracleState::Synced;
+                self.by_answer = OracleState::Synced;
                 self.answered = true;
             }
-            Err(error) => self.view.state = OracleState::Unsynced { why: format!("{error:#}") },
+            Err(error) => self.by_answer = OracleState::Unsynced { why: format!("{error:#}") },
         }
     }
 }

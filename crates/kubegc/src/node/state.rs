@@ -1,4 +1,4 @@
-//! The small file in which ages of images survive restarts, and the lock that keeps a second agent out.
+//! The small files in which what takes time to learn survives restarts, and the lock that keeps a second agent out.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -7,24 +7,59 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use gc_retention::containers::PodUid;
 use gc_retention::images::ImageId;
 use gc_retention::images::history::{ImageHistory, ImageRecord};
 use gc_types::UnixNanoseconds;
 use rustix::fs::{FlockOperation, flock};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-/// Format of the file. A file of another version is quarantined, not guessed at.
+/// Format of the files. A file of another version is quarantined, not guessed at.
 const VERSION: u32 = 1;
-const FILE_NAME: &str = "images.json";
 const LOCK_NAME: &str = "lock";
 /// A larger file is not one of ours (a million images would take less).
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
-#[derive(Serialize, Deserialize)]
-struct Document {
+/// Since when each pod that the runtime lists has been unknown to the cluster.
+pub(super) type UnknownPods = BTreeMap<PodUid, UnixNanoseconds>;
+
+/// What a file holds, in the form in which it is written.
+trait Document: Serialize + DeserializeOwned + Default {
+    const FILE_NAME: &str;
+    /// What it means that a file cannot be read.
+    const LOST: &str;
+    fn version(&self) -> u32;
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Images {
     version: u32,
     images: BTreeMap<String, ImageRecord>,
+}
+
+impl Document for Images {
+    const FILE_NAME: &str = "images.json";
+    const LOST: &str = "the ages of images are counted from now";
+    fn version(&self) -> u32 {
+        self.version
+    }
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Pods {
+    version: u32,
+    #[serde(rename = "unknownSince")]
+    unknown_since: BTreeMap<String, i64>,
+}
+
+impl Document for Pods {
+    const FILE_NAME: &str = "pods.json";
+    const LOST: &str = "for how long pods have been unknown is counted from now";
+    fn version(&self) -> u32 {
+        self.version
+    }
 }
 
 /// The agent's directory, held by this process alone.
@@ -60,34 +95,48 @@ impl StateDirectory {
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
-    fn file(&self) -> PathBuf {
-        self.path.join(FILE_NAME)
+    /// When images were first seen and last used.
+    pub(super) fn load_images(&self, now: UnixNanoseconds) -> Result<ImageHistory> {
+        Ok(history(self.load(now)?, now))
     }
 
-    /// What was saved. A file that cannot be read as one of ours is put aside with a warning, and the history starts
+    /// Saves that.
+    pub(super) fn save_images(&self, history: &ImageHistory) -> Result<()> {
+        let images = history.iter().map(|(id, record)| (id.as_str().to_owned(), *record)).collect();
+        self.save(&Images { version: VERSION, images })
+    }
+
+    /// Since when pods have been unknown.
+    pub(super) fn load_pods(&self, now: UnixNanoseconds) -> Result<UnknownPods> {
+        Ok(unknown_pods(self.load(now)?))
+    }
+
+    /// Saves that.
+    pub(super) fn save_pods(&self, unknown: &UnknownPods) -> Result<()> {
+        let unknown_since = unknown.iter().map(|(pod, since)| (pod.as_str().to_owned(), since.0)).collect();
+        self.save(&Pods { version: VERSION, unknown_since })
+    }
+
+    /// What was saved. A file that cannot be read as one of ours is put aside with a warning, and its content starts
     /// anew (so nothing is old, and nothing is removed for its age until it is).
-    pub(super) fn load(&self, now: UnixNanoseconds) -> Result<(ImageHistory, Option<String>)> {
-        let path = self.file();
-        let why = match read(&path, now)? {
-            Ok(history) => return Ok((history, None)),
+    fn load<T: Document>(&self, now: UnixNanoseconds) -> Result<T> {
+        let path = self.path.join(T::FILE_NAME);
+        let why = match read(&path)? {
+            Ok(document) => return Ok(document),
             Err(why) => why,
         };
-        let aside = self.path.join(format!("{FILE_NAME}.unreadable-{}", now.0));
+        let aside = self.path.join(format!("{}.unreadable-{}", T::FILE_NAME, now.0));
         fs::rename(&path, &aside).with_context(|| format!("cannot put {} aside", path.display()))?;
-        let warning = format!(
-            "{} cannot be read ({why}); it was put aside as {}, and the ages of images are counted from now",
-            path.display(),
-            aside.display()
-        );
-        Ok((ImageHistory::default(), Some(warning)))
+        let (path, aside, lost) = (path.display(), aside.display(), T::LOST);
+        warn!("{path} cannot be read ({why}); it was put aside as {aside}, and {lost}");
+        Ok(T::default())
     }
 
     /// Saves. A crash at any moment leaves the old file or the new one, whole.
-    pub(super) fn save(&self, history: &ImageHistory) -> Result<()> {
-        let images = history.iter().map(|(id, record)| (id.as_str().to_owned(), *record)).collect();
-        let document = serde_json::to_vec(&Document { version: VERSION, images })
-            .context("cannot encode the history")?;
-        let (path, temporary) = (self.file(), self.path.join(format!("{FILE_NAME}.new")));
+    fn save<T: Document>(&self, document: &T) -> Result<()> {
+        let document = serde_json::to_vec(document).context("cannot encode what is to be saved")?;
+        let path = self.path.join(T::FILE_NAME);
+        let temporary = self.path.join(format!("{}.new", T::FILE_NAME));
         let write = || -> std::io::Result<()> {
             let mut file =
                 OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&temporary)?;
@@ -105,19 +154,39 @@ impl StateDirectory {
     }
 }
 
-/// What an agent saved in this directory, for questions: nothing is locked, moved or made.
-pub(super) fn peek(directory: &Path, now: UnixNanoseconds) -> Result<ImageHistory> {
-    let path = directory.join(FILE_NAME);
-    Ok(read(&path, now)?.unwrap_or_else(|why| {
-        warn!("{} cannot be read ({why}); every image counts as new", path.display());
-        ImageHistory::default()
+/// The ages of images that an agent saved in this directory, for questions: nothing is locked, moved or made.
+pub(super) fn peek_images(directory: &Path, now: UnixNanoseconds) -> Result<ImageHistory> {
+    Ok(history(peek(directory)?, now))
+}
+
+/// Since when pods have been unknown to an agent that saves in this directory.
+pub(super) fn peek_pods(directory: &Path) -> Result<UnknownPods> {
+    Ok(unknown_pods(peek(directory)?))
+}
+
+fn peek<T: Document>(directory: &Path) -> Result<T> {
+    let path = directory.join(T::FILE_NAME);
+    Ok(read(&path)?.unwrap_or_else(|why| {
+        warn!("{} cannot be read ({why}); {}", path.display(), T::LOST);
+        T::default()
     }))
 }
 
-/// The saved history, or why the file is none of ours.
-fn read(path: &Path, now: UnixNanoseconds) -> Result<Result<ImageHistory, String>> {
+fn history(saved: Images, now: UnixNanoseconds) -> ImageHistory {
+    let records = saved.images.into_iter();
+    let known = records.filter_map(|(id, record)| Some((ImageId::new(&id)?, record)));
+    ImageHistory::restore(known, now)
+}
+
+fn unknown_pods(saved: Pods) -> UnknownPods {
+    let pods = saved.unknown_since.into_iter();
+    pods.filter_map(|(pod, since)| Some((PodUid::new(&pod)?, UnixNanoseconds(since)))).collect()
+}
+
+/// What a file holds (nothing, if there is none), or why it is none of ours.
+fn read<T: Document>(path: &Path) -> Result<Result<T, String>> {
     match fs::metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Ok(ImageHistory::default())),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Ok(T::default())),
         Err(error) => return Err(error).with_context(|| format!("cannot look at {}", path.display())),
         Ok(metadata) if metadata.len() > MAX_FILE_BYTES => {
             return Ok(Err(format!("it is {} bytes long", metadata.len())));
@@ -125,14 +194,12 @@ fn read(path: &Path, now: UnixNanoseconds) -> Result<Result<ImageHistory, String
         Ok(_) => {}
     }
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(match serde_json::from_slice::<Document>(&bytes) {
+    Ok(match serde_json::from_slice::<T>(&bytes) {
         Err(error) => Err(error.to_string()),
-        Ok(document) if document.version != VERSION => Err(format!("it has version {}", document.version)),
-        Ok(document) => {
-            let records = document.images.into_iter();
-            let known = records.filter_map(|(id, record)| Some((ImageId::new(&id)?, record)));
-            Ok(ImageHistory::restore(known, now))
+        Ok(document) if document.version() != VERSION => {
+            Err(format!("it has version {}", document.version()))
         }
+        Ok(document) => Ok(document),
     })
 }
 
@@ -151,7 +218,7 @@ mod tests {
             size_bytes: 1,
             pinned: false,
             runtime_handler: "".into(),
-            layers: vec![],
+            layers: [].into(),
         };
         let mut history = ImageHistory::default();
         history.observe(
@@ -165,33 +232,51 @@ mod tests {
 
     /// T14 and T16.
     #[test]
-    fn a_history_survives_a_restart() {
+    fn what_was_learnt_survives_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let now = UnixNanoseconds(100);
         let state = StateDirectory::open(folder.path()).unwrap();
-        assert_eq!(state.load(now).unwrap(), (ImageHistory::default(), None));
-        state.save(&history()).unwrap();
-        fs::write(folder.path().join("images.json.new"), "half writ").unwrap();
+        assert_eq!(state.load_images(now).unwrap(), ImageHistory::default());
+        assert_eq!(state.load_pods(now).unwrap(), UnknownPods::new());
+        let unknown = UnknownPods::from([(PodUid::new("stranger").unwrap(), UnixNanoseconds(7))]);
+        state.save_images(&history()).unwrap();
+        state.save_pods(&unknown).unwrap();
+        for name in ["images.json.new", "pods.json.new"] {
+            fs::write(folder.path().join(name), "half writ").unwrap();
+        }
         drop(state);
         let state = StateDirectory::open(folder.path()).unwrap();
-        assert_eq!(state.load(now).unwrap(), (history(), None));
-        let mode = fs::metadata(state.file()).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!((state.load_images(now).unwrap(), state.load_pods(now).unwrap()), (history(), unknown));
+        for name in ["images.json", "pods.json"] {
+            let mode = fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
     }
 
     #[test]
     fn a_file_that_cannot_be_read_is_put_aside() {
-        for content in
-            ["", "{", "[]", r#"{"version":2,"images":{}}"#, r#"{"version":1,"images":{"sha256:x":5}}"#]
-        {
+        let now = UnixNanoseconds(9);
+        for content in [
+            "",
+            "{",
+            "[]",
+            r#"{"version":1}"#,
+            r#"{"version":2,"images":{},"unknownSince":{}}"#,
+            r#"{"version":1,"images":{"sha256:x":5},"unknownSince":{"u":"v"}}"#,
+        ] {
             let folder = tempfile::tempdir().unwrap();
+            let at = |name: &str| folder.path().join(name);
             let state = StateDirectory::open(folder.path()).unwrap();
-            fs::write(state.file(), content).unwrap();
-            let (history, warning) = state.load(UnixNanoseconds(9)).unwrap();
-            assert!(history.is_empty() && warning.unwrap().contains("put aside"), "{content}");
-            assert_eq!(fs::read_to_string(folder.path().join("images.json.unreadable-9")).unwrap(), content);
-            state.save(&history).unwrap();
-            assert_eq!(state.load(UnixNanoseconds(9)).unwrap().1, None);
+            for name in ["images.json", "pods.json"] {
+                fs::write(at(name), content).unwrap();
+            }
+            assert!(state.load_images(now).unwrap().is_empty(), "{content}");
+            assert!(state.load_pods(now).unwrap().is_empty(), "{content}");
+            for name in ["images.json", "pods.json"] {
+                let aside = at(&format!("{name}.unreadable-9"));
+                assert_eq!(fs::read_to_string(aside).unwrap(), content, "{name}");
+                assert!(!at(name).exists(), "{name}");
+            }
         }
     }
 

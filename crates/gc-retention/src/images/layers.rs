@@ -1,0 +1,73 @@
+//! What images share: the layers that more than one of them stands on.
+//!
+//! Runtimes tell which layers an image stands on, but not how large each of them is; so each counts the same.
+
+use hashbrown::HashMap;
+
+use super::{Image, LayerId};
+use crate::FixedState;
+
+/// How many images stand on each layer. Never iterated.
+#[derive(Debug)]
+pub struct LayerUsers {
+    users: HashMap<LayerId, u32, FixedState>,
+}
+
+impl LayerUsers {
+    /// Counts the layers of images, each of which must come once.
+    #[must_use]
+    pub fn of<'a>(images: impl Iterator<Item = &'a Image>) -> Self {
+        let mut users = HashMap::default();
+        for layer in images.flat_map(|image| &*image.layers) {
+            *users.entry(*layer).or_insert(0) += 1;
+        }
+        Self { users }
+    }
+
+    /// Takes an image away: the bytes of it in layers that nothing else stands on any more. All of it, where its
+    /// layers are not known.
+    pub fn take(&mut self, image: &Image) -> u64 {
+        let mut freed = 0;
+        for layer in &*image.layers {
+            if let Some(users) = self.users.get_mut(layer) {
+                *users -= 1;
+                freed += usize::from(*users == 0);
+            }
+        }
+        share_of(image, freed).unwrap_or(image.size_bytes)
+    }
+
+    /// The bytes of an image in layers that another one stands on too; `None` where its layers are not known.
+    #[must_use]
+    pub fn shared_bytes(&self, image: &Image) -> Option<u64> {
+        let shared = |layer: &&LayerId| self.users.get(*layer).is_some_and(|users| *users > 1);
+        share_of(image, image.layers.iter().filter(shared).count())
+    }
+}
+
+/// The bytes in so many of an image's layers.
+fn share_of(image: &Image, layers: usize) -> Option<u64> {
+    let part = (u128::from(image.size_bytes) * layers as u128).checked_div(image.layers.len() as u128)?;
+    Some(u64::try_from(part).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{image, layer};
+    use super::*;
+
+    fn with(size_bytes: u64, layers: &[u64]) -> Image {
+        Image { layers: layers.iter().map(|&number| layer(number)).collect(), ..image(1, size_bytes) }
+    }
+
+    #[test]
+    fn a_layer_is_shared_until_the_last_image_on_it_goes() {
+        let images = [with(100, &[1, 2]), with(300, &[1, 2, 3]), with(90, &[4]), with(7, &[])];
+        let mut users = LayerUsers::of(images.iter());
+        let shared = |users: &LayerUsers| images.each_ref().map(|image| users.shared_bytes(image));
+        assert_eq!(shared(&users), [Some(100), Some(200), Some(0), None]);
+        assert_eq!(users.take(&images[1]), 100, "its third layer");
+        assert_eq!(shared(&users), [Some(0), Some(0), Some(0), None]);
+        assert_eq!([0, 2, 3].map(|index: usize| users.take(&images[index])), [100, 90, 7]);
+    }
+}

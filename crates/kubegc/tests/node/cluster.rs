@@ -1,0 +1,255 @@
+//! What a cluster says of the pods of this node, and what the shipped manifest lets the agent ask and do.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use crate::fake::{Fake, container, image, image_id, sandbox};
+use crate::{ALL, EXITED, said, support};
+
+/// A server with what `deploy/node/daemonset.yaml` gives the agent's account, and a configuration with that account's token.
+fn cluster() -> Option<(support::Kubegc, String)> {
+    if !Command::new("kubectl")
+        .arg("version")
+        .arg("--client")
+        .output()
+        .is_ok_and(|output| output.status.success())
+    {
+        assert!(std::env::var_os("CI").is_none(), "kubectl is not on PATH, and CI must have it");
+        eprintln!("SKIPPED: kubectl is not on PATH");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens.csv");
+    let account = "agent-token,system:serviceaccount:kubegc:kubegc-node,1,\"system:serviceaccounts,system:authenticated\"\n";
+    std::fs::write(&tokens, account).unwrap();
+    let arguments = ["--ephemeral", "--token-auth-file", tokens.to_str().unwrap()];
+    let server = support::Kubegc::start_with("apiserver", arguments);
+    let manifest = support::repository().join("deploy/node/daemonset.yaml");
+    kubectl(&server, &["apply", "--validate=false", "-f", manifest.to_str().unwrap()], "");
+    let kubeconfig = configuration(&server, "agent-token");
+    Some((server, kubeconfig))
+}
+
+/// A configuration with this token.
+fn configuration(server: &support::Kubegc, token: &str) -> String {
+    let text = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server.url, "certificate-authority": server.ca}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+    });
+    let path = server.folder.path().join(format!("{token}.kubeconfig"));
+    std::fs::write(&path, text.to_string()).unwrap();
+    path.display().to_string()
+}
+
+fn kubectl(server: &support::Kubegc, arguments: &[&str], input: &str) -> String {
+    let mut command = Command::new("kubectl");
+    command.arg("--kubeconfig").arg(&server.kubeconfig).args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success(),
+        "kubectl {arguments:?}: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+/// T28, and the rights of the manifest: they suffice to know pods and to write events of the Node, and for nothing else.
+#[test]
+fn a_cluster_says_what_must_stay_and_takes_events() {
+    let Some((server, kubeconfig)) = cluster() else { return };
+    let pod = |name: &str, namespace: &str, node: &str, image: &str| {
+        let pod = serde_json::json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": image}]},
+        });
+        kubectl(&server, &["create", "--validate=false", "-f", "-"], &pod.to_string());
+    };
+    kubectl(&server, &["create", "namespace", "prod"], "");
+    pod("waiting", "default", "node-1", "registry.example/image-2:v1");
+    pod("elsewhere", "default", "node-2", "registry.example/image-3:v1");
+    pod("kept", "prod", "node-2", "registry.example/image-4:v1");
+    let fake = Fake::start();
+    std::fs::create_dir_all(fake.folder().join("logs")).unwrap();
+    fake.state().images = (1..=4).map(|n| image(n, n)).collect();
+    let common = ["--minimum-image-ttl-duration=0s", "--node-name", "node-1", "--protect-namespace", "prod"];
+
+    // Nobody there, and somebody who is not believed: what must stay is not known, so all of it does.
+    let nowhere = configuration(&server, "unknown-token");
+    let (exit, text) = said(with_cluster(&fake, &nowhere).args(ALL).args(common));
+    assert_eq!((exit, fake.state().images.len()), (Some(1), 4), "{text}");
+    assert!(text.contains("error: the images of --protect-namespace are not known yet"), "{text}");
+    assert!(text.contains("it is not known which pods exist, so only limits apply"), "{text}");
+
+    let (exit, text) = said(with_cluster(&fake, &kubeconfig).args(ALL).args(common));
+    assert_eq!(exit, Some(1), "two images cannot go, so the threshold is not reached: {text}");
+    let left: Vec<String> = fake.state().images.iter().map(|one| one.id.clone()).collect();
+    assert_eq!(left, [image_id(2), image_id(4)], "{text}");
+
+    let events = kubectl(&server, &["get", "events", "--namespace", "default", "-o", "json"], "");
+    let events: serde_json::Value = serde_json::from_str(&events).unwrap();
+    let event = &events["items"][0];
+    assert_eq!(events["items"].as_array().unwrap().len(), 1, "{events}");
+    assert_eq!(
+        event["involvedObject"],
+        serde_json::json!({"apiVersion": "v1", "kind": "Node", "name": "node-1"})
+    );
+    assert_eq!(
+        (&event["reason"], &event["type"], &event["count"]),
+        (&"FreeDiskSpaceFailed".into(), &"Warning".into(), &1.into())
+    );
+    let message = event["message"].as_str().unwrap();
+    assert!(
+        message.contains("Largest images that stay: registry.example/image-4:v1 (4 B, in use)"),
+        "{message}"
+    );
+
+    for (question, expected) in [
+        (&["list", "pods", "--all-namespaces"][..], "yes"),
+        (&["create", "events", "--namespace", "default"], "yes"),
+        (&["create", "events", "--namespace", "prod"], "no"),
+        (&["delete", "pods", "--namespace", "default"], "no"),
+        (&["get", "secrets", "--namespace", "default"], "no"),
+        (&["patch", "nodes"], "no"),
+    ] {
+        let mut command = Command::new("kubectl");
+        command.args(["--kubeconfig", &kubeconfig, "auth", "can-i"]).args(question);
+        let answer = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        assert_eq!(answer.trim(), expected, "{question:?}");
+    }
+}
+
+/// The shipped DaemonSet: options that the agent has, and no more rights than it needs.
+#[test]
+fn the_shipped_manifest_fits_the_agent() {
+    let text = std::fs::read_to_string(support::repository().join("deploy/node/daemonset.yaml")).unwrap();
+    let documents: Vec<serde_json::Value> = serde_yaml_ng::Deserializer::from_str(&text)
+        .map(|document| serde::Deserialize::deserialize(document).unwrap())
+        .collect();
+    let of_kind = |kind: &str| documents.iter().find(|one| one["kind"] == kind).unwrap();
+    let pod = &of_kind("DaemonSet")["spec"]["template"]["spec"];
+    let agent = &pod["containers"][0];
+    let missing = "--container-runtime-endpoint=unix:///nonexistent/cri.sock".to_owned();
+    let arguments = agent["args"].as_array().unwrap().iter().map(|one| one.as_str().unwrap().to_owned());
+    let arguments =
+        arguments.filter(|one| !one.starts_with("--container-runtime-endpoint=")).chain([missing]);
+    let (exit, text) = said(Command::new(env!("CARGO_BIN_EXE_kubegc")).args(arguments));
+    assert_eq!((exit, text.contains("cannot reach the container runtime")), (Some(1), true), "{text}");
+
+    let privileges = serde_json::json!({
+        "runAsUser": 0, "privileged": false, "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+        "capabilities": {"drop": ["ALL"], "add": ["DAC_OVERRIDE"]}, "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    assert_eq!(agent["securityContext"], privileges);
+    assert!(["hostNetwork", "hostPID", "hostIPC"].iter().all(|name| pod[*name].is_null()));
+    let writable: BTreeSet<&str> = agent["volumeMounts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|mount| mount["readOnly"] != true)
+        .map(|mount| mount["mountPath"].as_str().unwrap())
+        .collect();
+    assert_eq!(writable, ["/var/lib/kubegc", "/var/log/containers", "/var/log/pods"].into());
+    let rule = |resource: &str, verbs: &[&str]| serde_json::json!([{"apiGroups": [""], "resources": [resource], "verbs": verbs}]);
+    assert_eq!(of_kind("ClusterRole")["rules"], rule("pods", &["list"]));
+    assert_eq!(of_kind("Role")["rules"], rule("events", &["create", "patch"]));
+}
+
+fn with_cluster(fake: &Fake, kubeconfig: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
+    command.args(["node", "--kubeconfig", kubeconfig, "--kubelet-config", "/nonexistent"]);
+    command.args(["--container-runtime-endpoint", &fake.endpoint()]);
+    for (flag, name) in
+        [("--state-dir", "state"), ("--pod-logs-dir", "logs"), ("--container-log-links-dir", "links")]
+    {
+        command.arg(flag).arg(fake.folder().join(name));
+    }
+    command
+}
+
+/// What a pod that is gone left behind goes once its pod has been unknown for a minute, also to passes that are a process
+/// each; and what stays until then is said.
+#[test]
+fn single_passes_find_pods_gone_in_the_end() {
+    let Some((server, kubeconfig)) = cluster() else { return };
+    let pod = serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "live", "namespace": "default"},
+        "spec": {"nodeName": "node-1", "containers": [{"name": "c", "image": "registry.example/image-1:v1"}]},
+    });
+    kubectl(&server, &["create", "--validate=false", "-f", "-"], &pod.to_string());
+    let live = kubectl(&server, &["get", "pod", "live", "-o", "jsonpath={.metadata.uid}"], "");
+    let fake = Fake::start();
+    let logs = fake.folder().join("logs/default_old_aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee");
+    std::fs::create_dir_all(&logs).unwrap();
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    std::fs::File::open(&logs).unwrap().set_modified(long_ago).unwrap();
+    const READY: i32 = 0;
+    const NOT_READY: i32 = 1;
+    {
+        let mut state = fake.state();
+        state.sandboxes = vec![sandbox(&live, READY), sandbox("gone", NOT_READY), sandbox("odd", READY)];
+        for pod in [&live, "gone", "odd"] {
+            state.containers.push(container(pod, "c", 0, EXITED, 1));
+        }
+    }
+    let left =
+        || -> Vec<String> { fake.state().containers.iter().map(|one| one.pod_sandbox_id.clone()).collect() };
+    let all = [format!("sandbox-{live}"), "sandbox-gone".into(), "sandbox-odd".into()];
+    let pass = |options: &[&str]| {
+        let (exit, text) =
+            said(with_cluster(&fake, &kubeconfig).args(options).args(["--collect", "containers"]));
+        assert_eq!(exit, Some(0), "{text}");
+        text
+    };
+    let here = ["--node-name", "node-1"];
+    let once = [&here[..], &["--once"]].concat();
+    let dry = [&here[..], &["--dry-run"]].concat();
+    let state = fake.folder().join("state/pods.json");
+    let saved = || -> serde_json::Value { serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap() };
+    // As if the agent had seen them unknown an hour ago.
+    let an_hour_later = || {
+        let mut saved = saved();
+        for since in saved["unknownSince"].as_object_mut().unwrap().values_mut() {
+            *since = (since.as_i64().unwrap() - 3_600_000_000_000).into();
+        }
+        std::fs::write(&state, saved.to_string()).unwrap();
+    };
+
+    pass(&once);
+    assert_eq!((left(), logs.exists()), (all.to_vec(), true), "nobody knows yet for how long");
+    assert_eq!(saved()["unknownSince"].as_object().unwrap().len(), 3);
+    let waits = "3 pods that left something behind are unknown to the cluster, but for less than 1m0s";
+    let text = pass(&dry);
+    assert!(text.contains("No container would be removed.") && text.contains(waits), "{text}");
+
+    an_hour_later();
+    // A wrong name, or one of another node: whatever runs here is unknown there.
+    let elsewhere = ["--node-name", "node-2"];
+    let doubt = "the cluster knows none of the pods that run here; is --node-name";
+    let text = pass(&[&elsewhere[..], &["--dry-run"]].concat());
+    assert!(text.contains("No container would be removed.") && text.contains(doubt), "{text}");
+    let text = pass(&[&here[..], &["--dry-run", "-o", "json"]].concat());
+    let document: serde_json::Value =
+        serde_json::from_str(&text[text.find("{\n").unwrap()..]).expect("one document");
+    assert_eq!(
+        (&document["containers"][0]["reason"], &document["reservations"]),
+        (&"PodGone".into(), &serde_json::Value::Null)
+    );
+    assert_eq!(left(), all, "a dry run removes nothing");
+
+    pass(&once);
+    assert_eq!(left(), [&*all[0], &*all[2]], "what runs is not gone, whatever the cluster says");
+    let sandboxes: Vec<String> = fake.state().sandboxes.iter().map(|one| one.id.clone()).collect();
+    assert_eq!((sandboxes, logs.exists()), (vec![all[0].clone(), all[2].clone()], false));
+
+    // A pass that doubts begins anew.
+    an_hour_later();
+    pass(&[&elsewhere[..], &["--once"]].concat());
+    assert!(saved()["unknownSince"].as_object().unwrap().is_empty());
+}
