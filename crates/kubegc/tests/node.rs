@@ -209,6 +209,45 @@ fn a_full_disk_does_not_keep_it_from_freeing() {
     assert!(!left.iter().any(|name| name == "images.json.new"), "no half file stays: {left:?}");
 }
 
+/// An agent that is killed in the middle of a pass has forgotten no age, and the next one goes on where it was.
+#[test]
+fn an_agent_that_is_killed_has_noted_what_it_saw() {
+    let fake = Fake::start();
+    fake.state().images = (1..=4).map(|n| image(n, n)).collect();
+    fake.state().containers = vec![container("pod", "c", 0, EXITED, 2)];
+    fake.state().rule(|_, method, _| (method == "RemoveImage").then_some(Answer::Silence));
+    let pass = || {
+        let mut command = agent(&fake, &ALL);
+        command.args(["--minimum-image-ttl-duration", "0s"]);
+        command
+    };
+    let mut doomed = pass().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let began = std::time::Instant::now();
+    while fake.state().called("RemoveImage").is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(30), "the removal does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(Pid::from_child(&doomed), Signal::KILL).unwrap();
+    doomed.wait().unwrap();
+    let saved = || -> serde_json::Value {
+        let text = std::fs::read(fake.folder().join("state/images.json")).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&text).unwrap()["images"].clone()
+    };
+    let before = saved();
+    assert_eq!(before.as_object().unwrap().len(), 4);
+    assert!(
+        before[image_id(2)]["lastUsed"].is_i64() && before[image_id(1)]["lastUsed"].is_null(),
+        "{before}"
+    );
+    fake.state().no_rule();
+    let (_, text) = said(&mut pass());
+    let left: Vec<String> = fake.state().images.iter().map(|one| one.id.clone()).collect();
+    assert_eq!(left, [image_id(2)], "{text}");
+    let after = saved();
+    assert_eq!(after[image_id(2)]["firstSeen"], before[image_id(2)]["firstSeen"]);
+    assert_eq!(after.as_object().unwrap().len(), 1);
+}
+
 /// T177 and T179.
 #[test]
 fn a_dry_run_and_a_first_look_remove_nothing() {

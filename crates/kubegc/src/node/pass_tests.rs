@@ -107,6 +107,21 @@ async fn what_comes_into_use_after_the_plan_stays() {
     assert_eq!(asked, [image_id(1), image_id(4)], "full identifiers, and nothing else");
 }
 
+/// Images are listed before containers: one that comes into use between the two lists is seen in use.
+#[tokio::test]
+async fn what_comes_into_use_while_the_runtime_is_asked_is_in_use() {
+    let mut world = World::new(2).await;
+    world.fake.state().rule(|state, method, _| {
+        if method == "ListImages" {
+            state.containers.push(container("pod", "late", 0, 0, 2));
+        }
+        None
+    });
+    let (_, plan) = world.observe().await.unwrap();
+    let going: Vec<&str> = plan.by_space.iter().map(|removal| removal.id.as_str()).collect();
+    assert_eq!(going, [image_id(1)]);
+}
+
 /// T32 again: a batch that takes long is no excuse for not looking.
 #[tokio::test]
 async fn a_look_at_what_is_in_use_grows_old() {

@@ -208,6 +208,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
     use gc_retention::images::Image;
+    use std::io::Read as _;
     use std::os::unix::fs::PermissionsExt;
 
     fn history() -> ImageHistory {
@@ -278,6 +279,24 @@ mod tests {
                 assert!(!at(name).exists(), "{name}");
             }
         }
+    }
+
+    /// T16: a file is replaced, never written over, so that a crash leaves all of the old one or all of the new one.
+    #[test]
+    fn a_save_leaves_the_old_file_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateDirectory::open(folder.path()).unwrap();
+        let path = folder.path().join("images.json");
+        state.save_images(&history()).unwrap();
+        let (before, mut old) = (fs::read_to_string(&path).unwrap(), File::open(&path).unwrap());
+        state.save_images(&ImageHistory::default()).unwrap();
+        let mut text = String::new();
+        old.read_to_string(&mut text).unwrap();
+        assert_eq!(text, before);
+        assert_ne!(fs::read_to_string(&path).unwrap(), before);
+        let left: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 2, "the file and the lock: {left:?}");
     }
 
     /// T178.
