@@ -152,14 +152,21 @@ impl Reader<'_> {
         self.field(name, "true or false", Value::as_bool)
     }
 
+    /// Each wrong value is named by its key.
     fn map(&mut self, name: &str) -> Option<BTreeMap<String, String>> {
-        self.field(name, "a map of strings to strings", |value| {
-            value
-                .as_object()?
-                .iter()
-                .map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-                .collect()
-        })
+        let object = self.field(name, "a map of strings to strings", |value| value.as_object().cloned())?;
+        let mut map = BTreeMap::new();
+        for (key, value) in object {
+            match value {
+                Value::String(text) => {
+                    map.insert(key, text);
+                }
+                other => {
+                    self.errors.push(format!("{name}[{key}]: expected a string, found {}", describe(&other)));
+                }
+            }
+        }
+        Some(map)
     }
 
     /// A duration; a file cannot tell an explicit zero from none, so zero takes the default.
@@ -512,7 +519,8 @@ mod tests {
             (json!({"imageMinimumGCAge": 120}), "imageMinimumGCAge: expected a duration in a string, such as \"2m0s\", found the number 120".into()),
             (json!({"imageMinimumGCAge": "1d"}), "imageMinimumGCAge: \"1d\" has the unknown unit \"d\"; expected one of ns, us, ms, s, m, h".into()),
             (json!({"imageGCHighThresholdPercent": "85"}), "imageGCHighThresholdPercent: expected an integer, found the string \"85\"".into()),
-            (json!({"evictionHard": {"imagefs.available": 15}}), "evictionHard: expected a map of strings to strings, found an object".into()),
+            (json!({"evictionHard": {"imagefs.available": 15}}), "evictionHard[imagefs.available]: expected a string, found the number 15".into()),
+            (json!({"evictionHard": "15%"}), "evictionHard: expected a map of strings to strings, found the string \"15%\"".into()),
             (json!({"podLogsDir": "logs"}), "podLogsDir \"logs\" must be an absolute, normalised path of ASCII characters".into()),
             (json!({"podLogsDir": "/var/../log"}), "podLogsDir \"/var/../log\" must be an absolute, normalised path of ASCII characters".into()),
             (json!({"containerLogMonitorInterval": "2s"}), "containerLogMonitorInterval 2s must be at least 3s".into()),
