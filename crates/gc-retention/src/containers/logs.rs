@@ -159,7 +159,8 @@ mod tests {
         .collect();
         entries.push(LogEntry { is_directory: false, ..entry(&format!("ns_link_{GONE}")) });
         entries.push(LogEntry { modified_at: UnixNanoseconds(95), ..entry(&format!("ns_young_{GONE}")) });
-        let mut pods = view(&[LIVE], &[], &[GONE, STATIC]);
+        let strangers = ["README", "backup", "..", "123", &GONE.to_uppercase()];
+        let mut pods = view(&[LIVE], &[], &[&[GONE, STATIC][..], &strangers].concat());
         let plan = |pods: &PodView, listed: &[&str]| -> Vec<String> {
             let listed = listed.iter().map(|name| uid(name)).collect();
             let (running, now) = (Running::default(), UnixNanoseconds(100));

@@ -122,6 +122,22 @@ async fn what_comes_into_use_while_the_runtime_is_asked_is_in_use() {
     assert_eq!(going, [image_id(1)]);
 }
 
+/// T27 once more: a container that nobody understands may come between plan and removal.
+#[tokio::test]
+async fn what_cannot_be_understood_after_the_plan_stops_the_removals() {
+    let mut world = World::new(2).await;
+    let (observation, plan) = world.observe().await.unwrap();
+    world
+        .fake
+        .state()
+        .containers
+        .push(messages::Container { image: None, ..container("pod", "odd", 0, 0, 1) });
+    let (done, outcomes) = world.remove(plan.by_space, &observation).await;
+    let error = done.unwrap_err().to_string();
+    assert!(error.contains("container container-pod-odd-0 does not name its image"), "{error}");
+    assert_eq!((outcomes, world.left().len()), (vec![], 2));
+}
+
 /// T32 again: a batch that takes long is no excuse for not looking.
 #[tokio::test]
 async fn a_look_at_what_is_in_use_grows_old() {

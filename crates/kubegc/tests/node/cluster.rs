@@ -234,9 +234,9 @@ fn single_passes_find_pods_gone_in_the_end() {
     let doubt = "the cluster knows none of the pods that run here; is --node-name";
     let text = pass(&[&elsewhere[..], &["--dry-run"]].concat());
     assert!(text.contains("No container would be removed.") && text.contains(doubt), "{text}");
-    let text = pass(&[&here[..], &["--dry-run", "-o", "json"]].concat());
-    let document: serde_json::Value =
-        serde_json::from_str(&text[text.find("{\n").unwrap()..]).expect("one document");
+    let mut command = with_cluster(&fake, &kubeconfig);
+    let answer = command.args(&dry).args(["--collect", "containers", "-o", "json"]).output().unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&answer.stdout).expect("one document");
     assert_eq!(
         (&document["containers"][0]["reason"], &document["reservations"]),
         (&"PodGone".into(), &serde_json::Value::Null)
