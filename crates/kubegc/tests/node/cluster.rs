@@ -187,7 +187,7 @@ fn single_passes_find_pods_gone_in_the_end() {
     let fake = Fake::start();
     let logs = fake.folder().join("logs/default_old_aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee");
     std::fs::create_dir_all(&logs).unwrap();
-    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_hours(1);
     std::fs::File::open(&logs).unwrap().set_modified(long_ago).unwrap();
     const READY: i32 = 0;
     const NOT_READY: i32 = 1;

@@ -40,11 +40,11 @@ fn progress_is_for_terminals() {
             rest = &rest[at.unwrap_or_else(|| panic!("{line:?} in its turn: {shown:?}")) + line.len()..];
         }
         let (log, end) = rest.rsplit_once("\x1b[K").expect("the line is cleared at the end");
-        assert!(!log.contains("removing") && end.contains(&"Removed "), "{shown:?}");
+        assert!(!log.contains("removing") && end.contains("Removed "), "{shown:?}");
 
         fill(&fake);
         let (_, text) = said(&mut command);
-        assert!(text.contains(&"Removed ") && !text.contains(['\r', '\x1b']), "{text:?}");
+        assert!(text.contains("Removed ") && !text.contains(['\r', '\x1b']), "{text:?}");
         assert!(!text.contains(&format!("removing {what}")), "{text}");
     }
 }
