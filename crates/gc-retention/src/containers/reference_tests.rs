@@ -124,7 +124,9 @@ impl<'a> Reference<'a> {
             self.plan.over_node_limit = surplus.saturating_sub(removable.len());
             for one in removable.into_iter().take(surplus) {
                 self.remove(one, ContainerRemovalReason::NodeLimit);
-                units.values_mut().for_each(|members| members.retain(|other| other.id != one.id));
+                for members in units.values_mut() {
+                    members.retain(|other| other.id != one.id);
+                }
             }
         }
         for ((pod, _), members) in &units {
