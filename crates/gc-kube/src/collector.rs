@@ -21,6 +21,7 @@ use crate::pacing::{Pacer, PacingOptions, PacingState, Signal};
 use crate::requests::{Performed, Performer};
 use crate::resources::ResourceTable;
 use crate::restraints::{Deletion, Guard, Restraints, changed, deleted};
+use crate::retention;
 use crate::status::StatusBoard;
 use crate::supervisor::Supervisor;
 use crate::watcher::WatchContext;
@@ -74,7 +75,6 @@ impl Default for CollectorOptions {
 }
 
 /// A collector over one API server.
-#[derive(Debug)]
 pub struct Collector {
     client: ApiClient,
     options: CollectorOptions,
@@ -83,6 +83,14 @@ pub struct Collector {
     pacing: watch::Sender<PacingState>,
     holding: watch::Receiver<Option<HeldBy>>,
     restraints: Restraints,
+    given_clock: Option<retention::Clock>,
+    source: &'static str,
+}
+
+impl std::fmt::Debug for Collector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Collector").field("options", &self.options).finish_non_exhaustive()
+    }
 }
 
 impl Collector {
@@ -92,7 +100,31 @@ impl Collector {
         let pacing = watch::Sender::new(Pacer::new(options.pacing).state());
         let (table, board) = (ResourceTable::default(), StatusBoard::default());
         let holding = watch::channel(options.dry_run.then_some(HeldBy::DryRun)).1;
-        Self { client, options, table, board, pacing, holding, restraints: Restraints::default() }
+        Self {
+            client,
+            options,
+            table,
+            board,
+            pacing,
+            holding,
+            restraints: Restraints::default(),
+            given_clock: None,
+            source: EVENT_SOURCE,
+        }
+    }
+
+    /// Its Events name this component as their source.
+    #[must_use]
+    pub fn named(mut self, source: &'static str) -> Self {
+        self.source = source;
+        self
+    }
+
+    /// Its engine goes by this clock, and not by the wall clock of the start carried on.
+    #[must_use]
+    pub fn with_clock(mut self, clock: retention::Clock) -> Self {
+        self.given_clock = Some(clock);
+        self
     }
 
     /// Reads for real and holds every write while `holding` says for what; when it says `None` again, what was held
@@ -146,7 +178,7 @@ impl Collector {
             streamed_lists: self.options.streamed_lists,
         };
         let supervisor = Supervisor::new(context, self.table.clone(), self.options.ignored_resources.clone());
-        let (notes, writer) = Notes::new(self.client.clone(), self.table.clone(), EVENT_SOURCE);
+        let (notes, writer) = Notes::new(self.client.clone(), self.table.clone(), self.source);
         let mut background = JoinSet::new();
         background.spawn(supervisor.run());
         background.spawn(writer);
@@ -172,6 +204,7 @@ impl Collector {
             barriers: Barriers::default(),
             asked: HashMap::new(),
             clock: Clock::started(),
+            given_clock: self.given_clock,
             now: Timestamp::default(),
         };
         driver.run(events, listed, shutdown).await;
@@ -231,6 +264,7 @@ struct Driver<E> {
     /// The barriers that were asked for.
     asked: HashMap<gc_types::EffectId, Flying>,
     clock: Clock,
+    given_clock: Option<retention::Clock>,
     now: Timestamp,
 }
 
@@ -273,7 +307,10 @@ impl<E: Engine> Driver<E> {
     }
 
     fn tick(&mut self) {
-        self.now = self.clock.at(Instant::now());
+        self.now = match &self.given_clock {
+            Some(clock) => self.now.max(clock()),
+            None => self.clock.at(Instant::now()),
+        };
         self.engine.handle(Event::Tick(self.now));
     }
 

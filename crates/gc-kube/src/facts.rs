@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gc_retention::engine::Observation;
-use gc_retention::objects::{Facts, FactsError, FactsEvent, FactsPage, Kind};
+use gc_retention::objects::{Facts, FactsError, FactsEvent, FactsPage, Kind, Selection};
 use http::header::ACCEPT;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
@@ -75,6 +75,10 @@ pub(crate) trait Reader: Send + Sync + 'static {
     fn route(&self) -> &Route;
     /// What is asked for: whole objects, or their metadata.
     fn accept(&self) -> Accept;
+    /// Which part of the resource is asked for.
+    fn selection(&self) -> Selection {
+        Selection::default()
+    }
     /// A list begins.
     fn started(&self) -> Self::News;
     /// The list is complete.
@@ -124,7 +128,11 @@ impl Reader for FactsReader {
     }
 
     fn accept(&self) -> Accept {
-        WHOLE
+        if self.selection().metadata_only { METADATA } else { WHOLE }
+    }
+
+    fn selection(&self) -> Selection {
+        self.kind.selection()
     }
 
     fn started(&self) -> Observation {
@@ -226,12 +234,13 @@ impl<R: Reader> FactsWatcher<R> {
     async fn watch(&self, from: String, reached: &mut Option<String>) -> Result<(), FactsWatchError> {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in [0, WATCH_SECONDS)
         let seconds = WATCH_SECONDS + (random_fraction() * f64::from(WATCH_SECONDS)) as u32;
-        let route = self.reader.route();
-        let mut uri = route.collection("");
+        let (route, selection) = (self.reader.route(), self.reader.selection());
+        let mut uri = route.collection(selection.namespace);
         uri.push_str("?watch=true&allowWatchBookmarks=true&timeoutSeconds=");
         uri.push_str(&seconds.to_string());
         uri.push_str("&resourceVersion=");
         push_segment(&mut uri, &from);
+        push_selector(&mut uri, selection);
         let response = get(&self.client, &uri, self.reader.accept().watch, route.info.id.0 as usize).await?;
         let mut frames = Frames::new(Encoding::Json);
         let mut body = response.into_body();
@@ -273,6 +282,13 @@ impl<R: Reader> FactsWatcher<R> {
     }
 }
 
+fn push_selector(uri: &mut String, selection: Selection) {
+    if !selection.field_selector.is_empty() {
+        uri.push_str("&fieldSelector=");
+        push_segment(uri, selection.field_selector);
+    }
+}
+
 /// The pages of a list, one after the other.
 pub(crate) struct Pages<R> {
     reader: Arc<R>,
@@ -282,7 +298,10 @@ pub(crate) struct Pages<R> {
 
 impl<R: Reader> Pages<R> {
     pub(crate) fn new(reader: Arc<R>, namespace: &str) -> Self {
-        let base = format!("{}?limit={FACTS_PAGE_SIZE}", reader.route().collection(namespace));
+        let selection = reader.selection();
+        let namespace = if selection.namespace.is_empty() { namespace } else { selection.namespace };
+        let mut base = format!("{}?limit={FACTS_PAGE_SIZE}", reader.route().collection(namespace));
+        push_selector(&mut base, selection);
         Self { reader, base, continue_token: Some(String::new()) }
     }
 

@@ -131,13 +131,14 @@ fn bounded<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: K, make: impl FnOnce()
 
 /// Takes notes and drops those that do not fit.
 #[derive(Clone, Debug)]
-pub(crate) struct Notes {
+pub struct Notes {
     queue: mpsc::Sender<EventNote>,
 }
 
 impl Notes {
-    /// The writer runs until every clone of this has been dropped.
-    pub(crate) fn new(
+    /// `table` says what the objects are, `source` which component speaks. The writer runs until every clone of this has
+    /// been dropped.
+    pub fn new(
         client: ApiClient,
         table: ResourceTable,
         source: &'static str,
@@ -147,7 +148,8 @@ impl Notes {
         (Self { queue }, writer.run())
     }
 
-    pub(crate) fn take(&self, note: EventNote) {
+    /// Writes it as soon as those before it are written; a bounded number of them waits.
+    pub fn take(&self, note: EventNote) {
         if let Err(error) = self.queue.try_send(note) {
             tracing::warn!(%error, "an Event was dropped: too many wait to be written");
         }

@@ -8,7 +8,7 @@ mod readers;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use gc_retention::policies::engine::PolicyEngine;
@@ -31,6 +31,7 @@ use crate::pacing::{Pacer, PacingOptions, Signal};
 use crate::requests::{Performed, Performer};
 use crate::resources::{ResourceTable, Route};
 use crate::restraints::{Deletion, Guard, Restraints, changed, deleted};
+use crate::retention::{Clock, system_clock};
 use crate::supervisor::DISCOVERY_PERIOD;
 use readers::{ObjectReader, PolicyReader};
 
@@ -79,6 +80,7 @@ pub struct PolicyCollector {
     dry_run: bool,
     table: ResourceTable,
     restraints: Restraints,
+    clock: Clock,
 }
 
 /// A policy at work.
@@ -136,6 +138,7 @@ struct Driver {
     statuses: JoinSet<(String, u64, bool, Option<Value>)>,
     discoveries: JoinSet<Result<Discovered, DiscoveryError>>,
     tasks: JoinSet<()>,
+    clock: Clock,
     now: Timestamp,
 }
 
@@ -143,7 +146,20 @@ impl PolicyCollector {
     /// Nothing is sent before [`PolicyCollector::run`]; with `dry_run` nothing is changed at all.
     #[must_use]
     pub fn new(client: ApiClient, pacing: PacingOptions, dry_run: bool) -> Self {
-        Self { client, pacing, dry_run, table: ResourceTable::default(), restraints: Restraints::default() }
+        Self {
+            client,
+            pacing,
+            dry_run,
+            table: ResourceTable::default(),
+            restraints: Restraints::default(),
+            clock: system_clock(),
+        }
+    }
+
+    /// It goes by this clock.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
     }
 
     /// Obeys these.
@@ -189,6 +205,7 @@ impl PolicyCollector {
             statuses: JoinSet::new(),
             discoveries: JoinSet::new(),
             tasks,
+            clock: self.clock,
             now: Timestamp::default(),
         };
         driver.run(news, shutdown).await;
@@ -243,9 +260,7 @@ impl Driver {
     }
 
     fn tick(&mut self) {
-        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let milliseconds = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);
-        self.now = self.now.max(Timestamp(milliseconds));
+        self.now = self.now.max((self.clock)());
         for active in self.policies.values_mut() {
             active.engine.tick(self.now);
         }

@@ -202,7 +202,7 @@ impl Performer {
                 metadata["resourceVersion"] = version.into();
                 self.send(route, key, Method::PATCH, Some((MERGE_PATCH, patch.into()))).await
             }
-            Change::Status(status) => {
+            Change::Status(status) | Change::MergeStatus(status) => {
                 let Ok(status) = serde_json::from_str::<Value>(status) else {
                     return answered(failed("the status to be written is not JSON"), 0);
                 };
@@ -210,7 +210,11 @@ impl Performer {
                     "metadata": {"uid": uid_text, "resourceVersion": version}, "status": status,
                 });
                 let path = format!("{}/status", route.object(key));
-                self.send_to(route, key, path, Method::PATCH, Some((STRATEGIC_PATCH, patch))).await
+                let kind = match change {
+                    Change::MergeStatus(_) => MERGE_PATCH,
+                    _ => STRATEGIC_PATCH,
+                };
+                self.send_to(route, key, path, Method::PATCH, Some((kind, patch))).await
             }
         };
         match reply {

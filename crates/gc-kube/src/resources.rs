@@ -84,6 +84,16 @@ pub struct ResourceTable {
 }
 
 impl ResourceTable {
+    /// These resources.
+    #[must_use]
+    pub fn of(resources: impl IntoIterator<Item = ResourceInfo>) -> Self {
+        let table = Self::default();
+        for info in resources {
+            table.insert(Arc::new(Route::new(info)));
+        }
+        table
+    }
+
     /// The route of a resource, if it is known.
     #[must_use]
     pub fn get(&self, id: ResourceId) -> Option<Arc<Route>> {

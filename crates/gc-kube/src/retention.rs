@@ -19,7 +19,7 @@ use crate::notes::{EVENT_SOURCE, Notes};
 use crate::observer::Observer;
 use crate::pacing::{Pacer, PacingOptions, Signal};
 use crate::requests::{Performed, Performer};
-use crate::resources::{ResourceTable, Route};
+use crate::resources::ResourceTable;
 use crate::restraints::{Deletion, Guard, Restraints, changed, deleted, emptied};
 
 /// The collector is told the time at least so often.
@@ -77,11 +77,7 @@ impl Outside for NothingOutside {
 /// Where the resources are that retention collectors deal with; their effects name resources by it.
 #[must_use]
 pub fn retention_table() -> ResourceTable {
-    let table = ResourceTable::default();
-    for kind in Kind::ALL {
-        table.insert(Arc::new(Route::new(kind.info())));
-    }
-    table
+    ResourceTable::of(Kind::ALL.iter().map(|kind| kind.info()))
 }
 
 /// A retention collector over one API server.
@@ -408,7 +404,7 @@ async fn perform(
     let Request::Barrier { resource, namespace, .. } = request else {
         return Done::of(performer.perform(request).await);
     };
-    let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.resource() == *resource) else {
+    let Some(kind) = Kind::ALL.iter().copied().find(|kind| kind.resource() == *resource) else {
         return Done::of(unknown("no such resource is watched".to_owned()));
     };
     match list_live(client, kind, namespace.as_deref().unwrap_or_default()).await {

@@ -22,15 +22,20 @@ use gc_retention::jobs::JobCollector;
 use gc_retention::leases::LeaseCollector;
 use gc_retention::measures::Measurement;
 use gc_retention::nodes::{NodeLifecycle, NodePolicy};
-use gc_retention::permissions::Controller;
+use gc_retention::permissions::{Controller, Rule};
 use gc_retention::pods::PodCollector;
 use gc_retention::volumes::{ClaimProtection, VolumeProtection};
 use gc_retention::volumes_reclaim::{Deleters, VolumeReclaim};
 use gc_store::MemoryStorage;
 use gc_types::{Effect, ObjectKey, Outcome, OutsideCall, Timestamp};
 use http::{Method, Request};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
+
+#[path = "retention/policies.rs"]
+mod policies;
+#[path = "retention/small.rs"]
+mod small;
 
 /// Nothing here takes so long, unless it never happens.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -45,6 +50,8 @@ const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 fn asked(request: &Request<Full<Bytes>>) -> String {
     let segments: Vec<&str> = request.uri().path().split('/').filter(|part| !part.is_empty()).collect();
     let (group, mut rest) = match segments.as_slice() {
+        // What is served may be asked by everybody.
+        ["api" | "apis"] | ["api", _] | ["apis", _, _] => return String::new(),
         ["api", _, rest @ ..] => ("", rest),
         ["apis", group, _, rest @ ..] => (*group, rest),
         other => panic!("{other:?}"),
@@ -66,13 +73,20 @@ fn asked(request: &Request<Full<Bytes>>) -> String {
     };
     let subresource = rest.get(2).map_or(String::new(), |name| format!("/{name}"));
     let dot = if group.is_empty() { "" } else { "." };
-    format!("{verb} {}{subresource}{dot}{group}", rest[0])
+    // Nobody is to see what is in a Secret.
+    let accept = request.headers().get("accept").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let contents = rest[0] == "secrets"
+        && request.method() == Method::GET
+        && accept
+            .split(',')
+            .any(|one| !one.contains("as=PartialObjectMetadata") && one != "application/json");
+    let contents = if contents { " with contents" } else { "" };
+    format!("{verb} {}{subresource}{dot}{group}{contents}", rest[0])
 }
 
-/// All that the rules of a collector allow, in the same words.
-fn granted(controller: Controller) -> BTreeSet<String> {
-    let rules = controller.rules().iter();
-    let words = rules.flat_map(|rule| {
+/// All that rules allow, in the same words.
+fn granted(rules: &[Rule]) -> BTreeSet<String> {
+    let words = rules.iter().flat_map(|rule| {
         let dot = if rule.group.is_empty() { "" } else { "." };
         rule.verbs.iter().map(move |verb| format!("{verb} {}{dot}{}", rule.resource, rule.group))
     });
@@ -228,45 +242,58 @@ impl World {
             .collect()
     }
 
-    /// Gives the collector's account its rules and starts it under it.
-    async fn collect<J: Judge + Send + 'static>(
-        &self,
-        controller: Controller,
-        judge: J,
-        outside: impl Outside,
-    ) -> Running {
-        let account = format!("system:serviceaccount:kube-system:{}", controller.identity());
-        let name = format!("exactly-{}", controller.identity());
-        let rules: Vec<Value> = controller
-            .rules()
+    /// Waits for exactly these Events about one object.
+    async fn until_events(&self, name: &str, expected: &[&str]) {
+        let expected: BTreeSet<String> = expected.iter().map(ToString::to_string).collect();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let events = self.events_about(name).await;
+            if events == expected {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{events:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The client of an account that is allowed exactly this, once it is.
+    async fn account(&self, identity: &str, rules: &[Rule]) -> Account {
+        let user = format!("system:serviceaccount:kube-system:{identity}");
+        let name = format!("exactly-{identity}");
+        let written: Vec<Value> = rules
             .iter()
-            .map(|rule| json!({"apiGroups": [rule.group], "resources": [rule.resource], "verbs": rule.verbs}))
+            .map(|rule| {
+                json!({"apiGroups": [rule.group], "resources": [rule.resource], "resourceNames": rule.names,
+                    "verbs": rule.verbs})
+            })
             .collect();
         const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-        self.create(&format!("{RBAC}/clusterroles"), json!({"metadata": {"name": name}, "rules": rules}))
+        self.create(&format!("{RBAC}/clusterroles"), json!({"metadata": {"name": name}, "rules": written}))
             .await;
         let binding = json!({"metadata": {"name": name},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": account}]});
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]});
         self.create(&format!("{RBAC}/clusterrolebindings"), binding).await;
 
-        let way = self.server.in_process_as(&account, &["system:serviceaccounts", "system:authenticated"]);
-        let (asked_for, forbidden) =
-            (Arc::<Mutex<BTreeSet<String>>>::default(), Arc::<Mutex<Vec<String>>>::default());
+        let way = self.server.in_process_as(&user, &["system:serviceaccounts", "system:authenticated"]);
         // The server learns of the binding by a watch of its own.
         let deadline = Instant::now() + PATIENCE;
-        let rule = controller.rules().iter().find(|rule| rule.verbs.contains(&"list")).unwrap();
-        let prefix =
-            if rule.group.is_empty() { "/api/v1".into() } else { format!("/apis/{}/v1", rule.group) };
+        let attributes =
+            json!({"group": rules[0].group, "resource": rules[0].resource, "verb": rules[0].verbs[0]});
+        let review = json!({"spec": {"resourceAttributes": attributes}}).to_string();
         loop {
-            let probe =
-                Request::get(format!("{prefix}/{}", rule.resource)).body(Full::new(Bytes::new())).unwrap();
-            if way.call(probe).await.status() != 403 {
+            let request = Request::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+                .header("content-type", "application/json")
+                .body(Full::new(Bytes::from(review.clone())));
+            let answer = way.call(request.unwrap()).await.into_body().collect().await.unwrap().to_bytes();
+            if serde_json::from_slice::<Value>(&answer).unwrap()["status"]["allowed"] == true {
                 break;
             }
             assert!(Instant::now() < deadline, "the binding has no effect");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        let (asked_for, forbidden) =
+            (Arc::<Mutex<BTreeSet<String>>>::default(), Arc::<Mutex<Vec<String>>>::default());
         let (log, refusals) = (Arc::clone(&asked_for), Arc::clone(&forbidden));
         let client = ApiClient::in_process(move |request: Request<Full<Bytes>>| {
             let words = asked(&request);
@@ -280,14 +307,30 @@ impl World {
                 answer
             }
         });
+        Account { client, asked: asked_for, forbidden }
+    }
+
+    /// What the collectors go by.
+    fn clock(&self) -> gc_kube::Clock {
         let (system, ahead) = (system_clock(), Arc::clone(&self.ahead));
-        let clock = Arc::new(move || {
+        Arc::new(move || {
             let Timestamp(now) = system();
             Timestamp(now + ahead.load(Ordering::Relaxed))
-        });
+        })
+    }
+
+    /// Gives the collector's account its rules and starts it under it.
+    async fn collect<J: Judge + Send + 'static>(
+        &self,
+        controller: Controller,
+        judge: J,
+        outside: impl Outside,
+    ) -> Running {
+        let Account { client, asked, forbidden } =
+            self.account(controller.identity(), controller.rules()).await;
         let collector = RetentionCollector::new(client, Engine::new(judge), PacingOptions::default(), false)
             .named(controller.event_source())
-            .with_clock(clock)
+            .with_clock(self.clock())
             .with_outside(Arc::new(outside));
         let recorder = Arc::<Recorder>::default();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -295,8 +338,15 @@ impl World {
         let work = tokio::spawn(async move {
             collector.run(observer, async { drop(stopped.await) }).await;
         });
-        Running { controller, asked: asked_for, forbidden, recorder, stop, work }
+        Running { controller, asked, forbidden, recorder, stop, work }
     }
+}
+
+/// A client that is allowed something, what it asked for, and what of it was forbidden.
+struct Account {
+    client: ApiClient,
+    asked: Arc<Mutex<BTreeSet<String>>>,
+    forbidden: Arc<Mutex<Vec<String>>>,
 }
 
 impl Running {
@@ -309,7 +359,7 @@ impl Running {
         assert_eq!(*self.recorder.failed.lock().unwrap(), Vec::<String>::new(), "{}", self.controller);
         let mut needed = self.asked.lock().unwrap().clone();
         needed.extend(spared.iter().map(ToString::to_string));
-        assert_eq!(needed, granted(self.controller), "{}", self.controller);
+        assert_eq!(needed, granted(self.controller.rules()), "{}", self.controller);
         let taken = self.recorder.measured.lock().unwrap();
         let expected: BTreeSet<String> = measured.iter().map(ToString::to_string).collect();
         assert_eq!(*taken, expected, "{}", self.controller);
@@ -437,13 +487,18 @@ async fn leases() {
         .create(&identity, json!({"metadata": {"name": "apiserver-x", "labels": labels}, "spec": spec}))
         .await;
     world.create(&node, json!({"metadata": {"name": "n"}, "spec": spec})).await;
+    let elected = leases("default");
+    world.create(&elected, json!({"metadata": {"name": "leader"}, "spec": spec})).await;
     let running = world.collect(Controller::StaleLease, LeaseCollector::new(true), NothingOutside).await;
     world.until_gone(&format!("{node}/n")).await;
     // Its own clock says so, and ours does only after it was seen for so long.
     assert_eq!(world.get(&format!("{identity}/apiserver-x")).await.0, 200);
     world.pass(41_000);
     world.until_gone(&format!("{identity}/apiserver-x")).await;
-    running.end(&[], &[]).await;
+    // The one that nobody renews is told of, and stays.
+    world.until_events("leader", &["Warning StaleLease stale-lease-controller"]).await;
+    assert_eq!(world.get(&format!("{elected}/leader")).await.0, 200);
+    running.end(&["patch events"], &[]).await;
 }
 
 #[tokio::test]
@@ -483,12 +538,7 @@ async fn volumes() {
     *outside.storage.lock().unwrap() = Ok(());
     world.pass(2_000);
     world.until_gone(&path).await;
-    let expected = BTreeSet::from(["Warning VolumeFailedDelete persistentvolume-controller".to_owned()]);
-    let deadline = Instant::now() + PATIENCE;
-    while world.events_about("v").await != expected {
-        assert!(Instant::now() < deadline, "{:?}", world.events_about("v").await);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    world.until_events("v", &["Warning VolumeFailedDelete persistentvolume-controller"]).await;
     assert_eq!(world.get(&format!("{VOLUMES}/kept")).await.0, 200);
     let calls = outside.calls.lock().unwrap().clone();
     assert!(
@@ -541,11 +591,7 @@ async fn nodes() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(world.get(&format!("{NODES}/fine")).await.0, 200);
-    let expected = BTreeSet::from(["Normal DeletingNode cloud-node-lifecycle-controller".to_owned()]);
-    while world.events_about("gone").await != expected {
-        assert!(Instant::now() < deadline, "{:?}", world.events_about("gone").await);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    world.until_events("gone", &["Normal DeletingNode cloud-node-lifecycle-controller"]).await;
     let lookups = outside.calls.lock().unwrap().iter().filter(|call| call.starts_with("gone")).count();
     assert!(lookups >= 3, "{lookups}");
     assert!(outside.calls.lock().unwrap().iter().all(|call| !call.starts_with("fine")));

@@ -355,6 +355,20 @@ const SCENARIOS: &[Scenario] = &[
         log: &["read PersistentVolume/there", "read PersistentVolume/gone", "delete ConfigMap/b@n Background"],
         world: &["ConfigMap/a@n[there]", "ConfigMap/c@n[g]", "PersistentVolume/there"],
     },
+    Scenario {
+        // cluster-collectors.md, 11 and 19: leases of nodes and slices of services have nobody else.
+        name: "NL-T08 NL-T09 NL-T10 EPS-T01 EPS-T04 what a node owns goes with it, also when another has its name by then",
+        run: |bench| {
+            bench.add("Node/n", &[]).add("ConfigMap/lease@leases", &["Node/n"]).add("ConfigMap/free@leases", &[]);
+            bench.drain();
+            let mut again = object("Node/n", &[]);
+            again.uid = Uid::new("n2");
+            bench.delete("Node/n", Background).put(again).run_for(LONG);
+            bench.add("ConfigMap/new@leases", &["Node/n=n2"]).run_for(LONG);
+        },
+        log: &["delete ConfigMap/lease@leases Background"],
+        world: &["ConfigMap/free@leases", "ConfigMap/new@leases[n]", "Node/n"],
+    },
     // ---- 14.7, 14.8 foreground and cycles ----
     Scenario {
         name: "G85 an owner first seen waiting is finished, after its dependents",

@@ -351,6 +351,22 @@ mod tests {
         assert_eq!(engine.next_wakeup(), None);
     }
 
+    /// TTL-T07: not before its time, once, and then it is the finalizer's.
+    #[test]
+    fn a_job_that_a_finalizer_holds_is_deleted_once() {
+        let mut engine = engine(plain(Some(10), &[("Complete", Some(0))]));
+        engine.tick(at(10).after(-1));
+        assert_eq!(engine.poll_effect(), None);
+        engine.tick(at(10));
+        let effect = engine.poll_effect().unwrap();
+        engine.finish(effect.id, &Outcome::Applied(None));
+        let mut held = job(8, Some(10), &[("Complete", Some(0))], serde_json::Value::Null);
+        held.meta.deleting = true;
+        engine.observe(Observation::Observed(Facts::Job(held)));
+        engine.tick(at(3600));
+        assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, None));
+    }
+
     /// TTL-T10: what has the name now decides for itself.
     #[test]
     fn a_job_of_the_same_name_inherits_nothing() {

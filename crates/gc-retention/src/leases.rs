@@ -1,14 +1,18 @@
 //! Leases that nobody renews (spec `cluster-collectors.md`, 11 and 12): identity leases of API servers that are
 //! gone, and, where it is asked for, node leases without an owner whose node is gone. A node lease with an owner
-//! is the owner-reference collector's.
+//! is the owner-reference collector's. Leases of leader elections that nobody renews are reported and nothing else:
+//! whether their holder comes back, no one can know here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gc_types::{ObjectKey, Outcome, PropagationPolicy, Request, ResourceVersion, Timestamp, Uid};
+use gc_types::{
+    EventNote, ObjectKey, Outcome, PropagationPolicy, Request, ResourceVersion, Severity, Timestamp, Uid,
+};
 use serde::Deserialize;
 
 use crate::engine::{Judge, Judgement, Observation, reason};
+use crate::measures::{LEASES_STALE, Measurement, Outbox, Tally};
 use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireMeta, parse_time, time_text};
 use crate::pods::Node;
 
@@ -20,6 +24,8 @@ pub const IDENTITY_NAMESPACE: &str = "kube-system";
 pub const IDENTITY: &str = "kube-apiserver";
 /// A node lease without owner must not have been renewed for so long, milliseconds.
 pub const OWNERLESS_MILLISECONDS: i64 = 24 * 3_600_000;
+/// The lease of a leader election that was not renewed for so long beyond its duration is stale, milliseconds.
+pub const STALE_MILLISECONDS: i64 = 24 * 3_600_000;
 /// For so long a live look-up proves that a node is gone, milliseconds.
 const CONFIRMATION_MILLISECONDS: i64 = 20_000;
 /// A node that exists although it was not observed is looked up again after so long, milliseconds.
@@ -39,6 +45,8 @@ pub struct Lease {
     pub renewed: Option<Timestamp>,
     /// `spec.leaseDurationSeconds`
     pub duration_seconds: Option<i64>,
+    /// `spec.holderIdentity`, if it is that of a leader election; empty if nobody holds it.
+    pub holder: Arc<str>,
 }
 
 impl HasMeta for Lease {
@@ -59,17 +67,21 @@ struct WireLease {
 struct WireLeaseSpec {
     renew_time: Option<String>,
     lease_duration_seconds: Option<i64>,
+    holder_identity: Option<String>,
 }
 
 impl From<WireLease> for Lease {
     fn from(wire: WireLease) -> Self {
         let label = wire.metadata.labels.as_ref().and_then(|labels| labels.identity.as_deref());
+        let meta = Meta::from(&wire.metadata);
+        let elected = label.is_none() && *meta.namespace != *NODE_LEASE_NAMESPACE;
         Self {
+            holder: wire.spec.holder_identity.filter(|_| elected).unwrap_or_default().into(),
             identity: label == Some(IDENTITY),
             owned: wire.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
             renewed: parse_time(wire.spec.renew_time.as_deref()),
             duration_seconds: wire.spec.lease_duration_seconds,
-            meta: Meta::from(&wire.metadata),
+            meta,
         }
     }
 }
@@ -110,10 +122,23 @@ fn ownerless_due(lease: &Lease) -> Option<Timestamp> {
     candidate.then(|| last.after(OWNERLESS_MILLISECONDS))
 }
 
+/// When the lease of a leader election is stale, unless it is renewed before; `None` for one that nobody holds, and for
+/// all other leases.
+#[must_use]
+pub fn stale_from(lease: &Lease) -> Option<Timestamp> {
+    let renewed = lease.renewed.filter(|_| !lease.holder.is_empty() && !lease.meta.deleting)?;
+    let duration = lease.duration_seconds.unwrap_or_default().saturating_mul(1000);
+    Some(renewed.after(duration).after(STALE_MILLISECONDS))
+}
+
 /// The collector of leases.
 #[derive(Debug)]
 pub struct LeaseCollector {
     ownerless: bool,
+    /// Leases of leader elections that are stale, which has been told.
+    stale: BTreeSet<ObjectKey>,
+    stale_count: Tally,
+    outbox: Outbox,
     leases: Shelf<Lease>,
     nodes: Shelf<Node>,
     /// Since when an identity lease has had its `renewTime`.
@@ -128,6 +153,9 @@ impl LeaseCollector {
     pub fn new(ownerless: bool) -> Self {
         Self {
             ownerless,
+            stale: BTreeSet::new(),
+            stale_count: Tally::new(&LEASES_STALE),
+            outbox: Outbox::default(),
             leases: Shelf::new(Kind::Lease),
             nodes: Shelf::new(Kind::Node),
             unchanged: BTreeMap::new(),
@@ -138,23 +166,68 @@ impl LeaseCollector {
     fn put(&mut self, lease: Lease, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         let wanted = lease.identity || (self.ownerless && ownerless_due(&lease).is_some());
         let (identity, uid, renewed) = (lease.identity, lease.meta.uid.clone(), lease.renewed);
-        let (key, _) = self.leases.put(lease);
+        let elected = stale_from(&lease).is_some();
+        let (key, before) = self.leases.put(lease);
+        let recovered = before.as_ref().is_some_and(|before| before.renewed != renewed) && self.recover(&key);
+        // Renewals come every few seconds: the time for which it is scheduled already is early enough.
+        let first = before.is_none_or(|before| stale_from(&before).is_none());
         if identity {
             match self.unchanged.get(&key) {
                 Some((known, time, _)) if *known == uid && *time == renewed => {}
                 _ => drop(self.unchanged.insert(key.clone(), (uid, renewed, now))),
             }
         }
-        if wanted {
+        if wanted || (elected && (first || recovered)) {
             dirty.push(key);
         }
     }
 
+    /// It is not stale any more, or not there any more. Answers whether it was stale.
+    fn recover(&mut self, key: &ObjectKey) -> bool {
+        let was_stale = self.stale.remove(key);
+        if was_stale {
+            self.stale_count.remove(&vec![Arc::clone(&key.namespace)]);
+        }
+        was_stale
+    }
+
     fn remove(&mut self, key: &ObjectKey) {
+        self.recover(key);
         if self.leases.remove(key).is_some() {
             self.unchanged.remove(key);
             self.looked_up.remove(&key.name);
         }
+    }
+
+    /// Reports a lease of a leader election that nobody renews.
+    fn judge_elected(&mut self, key: &ObjectKey, now: Timestamp) -> Judgement {
+        let Some(lease) = self.leases.get(key) else { return Judgement::Leave };
+        let (Some(from), Some(renewed)) = (stale_from(lease), lease.renewed) else { return Judgement::Leave };
+        if now < from {
+            return Judgement::Later(from);
+        }
+        if self.stale.insert(key.clone()) {
+            self.stale_count.add(vec![Arc::clone(&key.namespace)]);
+            let message = format!(
+                "{} holds this lease, and has not renewed it since {}; kubegc does not delete it",
+                lease.holder,
+                time_text(renewed)
+            );
+            let why = reason(
+                "nobody renews the lease",
+                lease.meta.resource_version,
+                std::slice::from_ref(&message),
+            );
+            let note = EventNote {
+                about: key.clone(),
+                uid: lease.meta.uid.clone(),
+                severity: Severity::Warning,
+                reason: "StaleLease",
+                message,
+            };
+            self.outbox.note(note, why);
+        }
+        Judgement::Leave
     }
 
     fn judge_ownerless(&self, key: &ObjectKey, lease: &Lease, now: Timestamp) -> Judgement {
@@ -217,6 +290,7 @@ impl Judge for LeaseCollector {
         let Some(lease) = self.leases.get(key) else { return Judgement::Leave };
         match self.unchanged.get(key) {
             Some((_, _, since)) if lease.identity => identity_verdict(lease, *since, now),
+            _ if !lease.holder.is_empty() => self.judge_elected(key, now),
             _ => self.judge_ownerless(key, lease, now),
         }
     }
@@ -234,6 +308,14 @@ impl Judge for LeaseCollector {
         {
             self.looked_up.insert(Arc::clone(&key.name), (matches!(outcome, Outcome::Found(_)), now));
         }
+    }
+
+    fn outbox(&mut self) -> Option<&mut Outbox> {
+        Some(&mut self.outbox)
+    }
+
+    fn gauges(&self, into: &mut Vec<Measurement>) {
+        self.stale_count.read(into);
     }
 }
 
@@ -262,7 +344,7 @@ mod tests {
         serde_json::from_value(json!({
             "metadata": {"namespace": namespace, "name": name, "uid": name, "resourceVersion": "3",
                 "labels": {"apiserver.kubernetes.io/identity": identity}, "ownerReferences": owner},
-            "spec": {"renewTime": renewed.map(|seconds| time_text(at(seconds))), "leaseDurationSeconds": duration},
+            "spec": {"holderIdentity": name, "renewTime": renewed.map(|seconds| time_text(at(seconds))), "leaseDurationSeconds": duration},
         }))
         .unwrap()
     }
@@ -354,5 +436,60 @@ mod tests {
             assert!(matches!(engine.poll_effect().unwrap().request, Request::Delete { .. }));
             assert!(looked_at);
         }
+    }
+
+    fn elected(renewed: Option<i64>, holder: &str) -> Lease {
+        let mut lease = lease("shop", "leader", None, renewed, Some(15), &Value::Null);
+        lease.holder = holder.into();
+        lease
+    }
+
+    #[test]
+    fn leases_of_leader_elections_are_stale_a_day_after_their_end() {
+        let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "x"}]);
+        for (case, lease, expected) in [
+            ("held", elected(Some(0), "a"), Some(at(15 + 86_400))),
+            ("given up", elected(Some(0), ""), None),
+            ("never renewed", elected(None, "a"), None),
+            ("of a node", node_lease(0, &owner), None),
+            ("of an API server", identity(Some(0), Some(10)), None),
+        ] {
+            assert_eq!(stale_from(&lease), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_stale_lease_is_told_once_counted_and_never_deleted() {
+        let gauge = |engine: &Engine<LeaseCollector>| {
+            let gauges = engine.standing().gauges;
+            gauges.first().map(|reading| (reading.labels.clone(), reading.value))
+        };
+        let mut engine = engine(false, vec![elected(Some(-86_400), "a")], &[]);
+        assert_eq!(engine.poll_effect(), None);
+        assert_eq!(engine.next_wakeup(), Some(at(15)));
+        // Renewals do not move what is scheduled.
+        engine.observe(Observation::Observed(Facts::Lease(elected(Some(-86_390), "a"))));
+        assert_eq!(engine.next_wakeup(), Some(at(15)));
+        engine.tick(at(15));
+        assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, Some(at(25))));
+        assert_eq!(gauge(&engine), None);
+        engine.tick(at(25));
+        let told = engine.poll_effect().unwrap();
+        let Request::Note(note) = &told.request else { panic!("{told:?}") };
+        assert_eq!((note.severity, note.reason), (Severity::Warning, "StaleLease"));
+        assert_eq!(gauge(&engine), Some((vec!["shop".into()], 1.0)));
+        engine.finish(told.id, &Outcome::Applied(None));
+        engine.observe(Observation::ListStarted(Kind::Lease));
+        engine.observe(Observation::Observed(Facts::Lease(elected(Some(-86_390), "a"))));
+        engine.observe(Observation::Synced(Kind::Lease));
+        assert_eq!(engine.poll_effect(), None);
+        // Taken over by another one.
+        engine.observe(Observation::Observed(Facts::Lease(elected(Some(20), "b"))));
+        assert_eq!((engine.poll_effect(), gauge(&engine)), (None, None));
+        assert_eq!(engine.next_wakeup(), Some(at(20 + 15 + 86_400)));
+        engine.tick(at(20 + 15 + 86_400));
+        assert!(matches!(engine.poll_effect().unwrap().request, Request::Note(_)));
+        engine.observe(Observation::Removed(Kind::Lease.key(&"shop".into(), &"leader".into())));
+        assert_eq!(gauge(&engine), None);
     }
 }

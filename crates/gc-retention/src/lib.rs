@@ -1,7 +1,8 @@
 //! Every verdict that is not about owners, one module each. Pure: a verdict is a function of a snapshot, a
 //! policy and a time.
 //!
-//! The collectors of cluster objects ([`pods`], [`jobs`], [`certificates`], [`volumes`], [`leases`]) are
+//! The collectors of cluster objects ([`pods`], [`jobs`], [`certificates`], [`pod_certificates`], [`volumes`],
+//! [`volumes_reclaim`], [`nodes`], [`leases`], [`lease_candidates`], [`tokens`], [`storage_versions`]) are
 //! [`engine::Judge`]s over the narrow facts of [`objects`]; [`permissions`] says what each of them may do.
 
 pub mod certificates;
@@ -11,6 +12,7 @@ pub mod engine;
 pub mod expiry;
 pub mod images;
 pub mod jobs;
+pub mod lease_candidates;
 pub mod leases;
 pub mod measures;
 pub mod namespaces;
@@ -18,9 +20,12 @@ pub mod nodes;
 mod numbers;
 pub mod objects;
 pub mod permissions;
+pub mod pod_certificates;
 pub mod pods;
 pub mod policies;
 pub mod pressure;
+pub mod storage_versions;
+pub mod tokens;
 pub mod volumes;
 pub mod volumes_reclaim;
 pub mod volumes_secrets;

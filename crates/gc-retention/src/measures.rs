@@ -60,6 +60,18 @@ metrics! {
     JOB_DELETION_LATENESS: MetricKind::Histogram(LATENESS_BUCKETS),
         "ttl_after_finished_controller_job_deletion_duration_seconds", &[],
         "The time it took to delete the job since it became eligible for deletion";
+    /// Passes over terminating namespaces.
+    NAMESPACE_PASSES: MetricKind::Counter, "kubegc_namespace_passes", &["end"],
+        "Passes over the contents of terminating namespaces, by how they ended";
+    /// What passes asked for.
+    NAMESPACE_REQUESTS: MetricKind::Counter, "kubegc_namespace_requests", &["verb", "code"],
+        "Requests made to empty namespaces, by their answer";
+    /// From a namespace's deletion to its finalization.
+    NAMESPACE_DURATION: MetricKind::Histogram(LATENESS_BUCKETS), "kubegc_namespace_termination_duration_seconds", &[],
+        "Time from the deletion of a namespace until it was empty and finalized";
+    /// Leases of leader elections that nobody renews.
+    LEASES_STALE: MetricKind::Gauge, "kubegc_leases_stale", &["namespace"],
+        "Leases of leader elections that are held and were not renewed for a day beyond their duration";
     /// Volumes by plugin.
     VOLUMES: MetricKind::Gauge, "pv_collector_total_pv_count", &["plugin_name", "volume_mode"],
         "Gauge measuring total number of persistent volumes";

@@ -116,6 +116,16 @@ impl Pass {
         self.remaining.iter().filter(|left| left.objects > 0 && left.estimate() == 0)
     }
 
+    /// Everything that holds the namespace up and does not end by itself, in words; empty if nothing does.
+    #[must_use]
+    pub fn problems(&self) -> String {
+        let failed = [&self.undiscovered, &self.unparsed, &self.failures];
+        let mut problems: Vec<String> = failed.into_iter().flatten().cloned().collect();
+        problems
+            .extend(self.unexplained().map(|left| format!("{} of {} remain", left.objects, left.resource)));
+        problems.join("; ")
+    }
+
     /// What to do next, for a namespace that has been terminating for so many seconds.
     #[must_use]
     pub fn next(&self, terminating_seconds: i64) -> Next {
@@ -320,6 +330,24 @@ mod tests {
             ("NS-T20", excused, 0, Next::Finalize),
         ] {
             assert_eq!(pass.next(terminating_seconds), expected, "{scenario}: {pass:?}");
+        }
+    }
+
+    #[test]
+    fn what_holds_up_is_put_into_words() {
+        let stuck = Pass {
+            undiscovered: vec!["g/v1: dead".into()],
+            failures: vec!["no".into()],
+            ..pass(vec![
+                left("configmaps.", 2, &[], 0),
+                left("secrets.", 1, &[("a/b", 1)], 0),
+                left("pods.", 1, &[], 30),
+            ])
+        };
+        for (pass, expected) in
+            [(stuck, "g/v1: dead; no; 2 of configmaps. remain"), (pass(vec![left("pods.", 1, &[], 30)]), "")]
+        {
+            assert_eq!(pass.problems(), expected);
         }
     }
 

@@ -36,6 +36,16 @@ fn node(name: &str, version: u64, ready: Option<&str>, taints: &Value) -> Node {
     .unwrap()
 }
 
+fn uid(name: &str) -> Uid {
+    Uid::new(&format!("u-{name}"))
+}
+
+/// A node that does not say which machine it is: whoever is asked looks for it by its name.
+fn nameless(mut node: Node) -> Node {
+    node.provider_id = "".into();
+    node
+}
+
 fn broken(name: &str) -> Node {
     node(name, 5, Some("False"), &Value::Null)
 }
@@ -94,6 +104,8 @@ impl World {
                 Outcome::Applied(None)
             }
             Request::Note(note) => {
+                // CNL-T15: it says which node it is about.
+                assert_eq!((&note.about, note.uid.clone()), (&key(&note.about.name), uid(&note.about.name)));
                 self.log.push(format!("{} {} {}", note.severity, note.reason, note.message));
                 Outcome::Applied(None)
             }
@@ -153,6 +165,12 @@ fn the_scenarios_of_nodes() {
         ("CNL-T05", node("n", 5, Some("Unknown"), &none), RUNNING, &[]),
         ("CNL-T06", node("n", 5, Some("True"), &none), ABSENT, &[]),
         ("CNL-T07", node("n", 5, Some("False"), &none), SHUTDOWN, &[taint.as_str()]),
+        ("CNL-T08", nameless(node("n", 5, Some("False"), &none)), SHUTDOWN, &[taint.as_str()]),
+        ("CNL-T09", nameless(node("n", 5, Some("False"), &none)), ABSENT, &DELETED),
+        ("CNL-T10", nameless(node("n", 5, Some("False"), &none)), failure(), &[failed]),
+        ("CNL-T11", nameless(node("n", 5, Some("Unknown"), &none)), ABSENT, &DELETED),
+        // One question, and one answer: a machine that is gone is not asked whether it is shut down.
+        ("CNL-T12", node("n", 5, Some("False"), &none), ABSENT, &DELETED),
         ("CNL-T13", node("n", 5, Some("True"), &none), SHUTDOWN, &[]),
         ("CNL-T14", node("n", 5, Some("Unknown"), &none), ABSENT, &DELETED),
         ("CNL-T16", node("n", 5, Some("True"), &with), SHUTDOWN, &[untaint]),
@@ -165,6 +183,33 @@ fn the_scenarios_of_nodes() {
         world.pass(600_000);
         assert_eq!(world.took(), expected, "{scenario}");
     }
+}
+
+/// CNL-T17: each attempt is made on the node as it is by then.
+#[test]
+fn a_taint_that_meets_conflicts_is_tried_again_on_the_newer_node() {
+    let mut world = World::new(NodePolicy::default(), vec![broken("n")]).answers(&[("n", SHUTDOWN)]);
+    let mut attempted = Vec::new();
+    for second in 1..30 {
+        while let Some(effect) = world.engine.poll_effect() {
+            let outcome = match &effect.request {
+                Request::Guarded { resource_version: ResourceVersion(version), .. } => {
+                    attempted.push(*version);
+                    if attempted.len() < 3 {
+                        world.put(node("n", version + 1, Some("False"), &Value::Null));
+                        Outcome::Conflict
+                    } else {
+                        world.put(node("n", version + 1, Some("False"), &tainted()));
+                        Outcome::Applied(None)
+                    }
+                }
+                _ => world.perform(&effect),
+            };
+            world.engine.finish(effect.id, &outcome);
+        }
+        world.engine.tick(at(second * 1_000));
+    }
+    assert_eq!(attempted, [5, 6, 7]);
 }
 
 #[test]

@@ -10,45 +10,126 @@ use serde::Deserialize;
 
 use crate::certificates::SigningRequest;
 use crate::jobs::Job;
+use crate::lease_candidates::LeaseCandidate;
 use crate::leases::Lease;
+use crate::pod_certificates::PodCertificate;
 use crate::pods::{Node, Pod};
+use crate::storage_versions::StorageVersion;
+use crate::tokens::{SecretUser, ServiceAccount, TokenSecret, TokenTracking};
 use crate::volumes::{Claim, Volume};
 use crate::volumes_reclaim::Attachment;
 
-/// A kind that some collector watches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+macro_rules! kinds {
+    ($($(#[doc = $doc:literal])* $kind:ident: $facts:ty;)*) => {
+        /// A kind that some collector watches.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind {
+            $($(#[doc = $doc])* $kind,)*
+        }
+
+        impl Kind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$kind),*];
+        }
+
+        /// The facts of one object.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Facts {
+            $($(#[doc = $doc])* $kind($facts),)*
+        }
+
+        impl Facts {
+            /// Reads the JSON of an object of this kind.
+            pub fn read(kind: Kind, json: &[u8]) -> Result<Self, FactsError> {
+                Ok(match kind {
+                    $(Kind::$kind => Self::$kind(serde_json::from_slice(json)?),)*
+                })
+            }
+
+            /// Its metadata.
+            #[must_use]
+            pub fn meta(&self) -> &Meta {
+                match self {
+                    $(Self::$kind(facts) => &facts.meta,)*
+                }
+            }
+
+            /// Its kind.
+            #[must_use]
+            pub const fn kind(&self) -> Kind {
+                match self {
+                    $(Self::$kind(_) => Kind::$kind,)*
+                }
+            }
+        }
+
+        impl FactsPage {
+            /// Reads the JSON of a list of objects of this kind.
+            pub fn read(kind: Kind, json: &[u8]) -> Result<Self, FactsError> {
+                match kind {
+                    $(Kind::$kind => page(json, Facts::$kind),)*
+                }
+            }
+        }
+
+        impl FactsEvent {
+            /// Reads a line of a watch of this kind, with the object's resourceVersion.
+            pub fn read(kind: Kind, json: &[u8]) -> Result<(Self, String), FactsError> {
+                match kind {
+                    $(Kind::$kind => event(json, Facts::$kind),)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
     /// `v1` Pod
-    Pod,
+    Pod: Pod;
     /// `v1` Node
-    Node,
+    Node: Node;
     /// `batch/v1` Job
-    Job,
+    Job: Job;
     /// `certificates.k8s.io/v1` CertificateSigningRequest
-    SigningRequest,
+    SigningRequest: SigningRequest;
     /// `v1` PersistentVolume
-    Volume,
+    Volume: Volume;
     /// `v1` PersistentVolumeClaim
-    Claim,
+    Claim: Claim;
     /// `coordination.k8s.io/v1` Lease
-    Lease,
+    Lease: Lease;
     /// `storage.k8s.io/v1` VolumeAttachment
-    Attachment,
+    Attachment: Attachment;
+    /// `certificates.k8s.io/v1beta1` PodCertificateRequest
+    PodCertificate: PodCertificate;
+    /// `coordination.k8s.io/v1beta1` LeaseCandidate
+    LeaseCandidate: LeaseCandidate;
+    /// `v1` Secret of type `kubernetes.io/service-account-token`, its metadata alone
+    TokenSecret: TokenSecret;
+    /// `v1` ServiceAccount
+    ServiceAccount: ServiceAccount;
+    /// The `v1` ConfigMap that says since when uses of tokens are noted
+    TokenTracking: TokenTracking;
+    /// `v1` Pod, and of it the names of the Secrets that it uses
+    SecretUser: SecretUser;
+    /// `internal.apiserver.k8s.io/v1alpha1` StorageVersion
+    StorageVersion: StorageVersion;
+    /// `coordination.k8s.io/v1` Lease in `kube-system`
+    SystemLease: Lease;
+}
+
+/// Which part of a resource is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Only this namespace, unless it is empty.
+    pub namespace: &'static str,
+    /// A field selector; empty selects all.
+    pub field_selector: &'static str,
+    /// Only the metadata, and nothing else of an object.
+    pub metadata_only: bool,
 }
 
 impl Kind {
-    /// Every kind.
-    pub const ALL: [Self; 8] = [
-        Self::Pod,
-        Self::Node,
-        Self::Job,
-        Self::SigningRequest,
-        Self::Volume,
-        Self::Claim,
-        Self::Lease,
-        Self::Attachment,
-    ];
-
     /// The number under which requests name the kind's resource.
     #[must_use]
     pub const fn resource(self) -> ResourceId {
@@ -59,7 +140,7 @@ impl Kind {
     #[must_use]
     pub fn info(self) -> ResourceInfo {
         let (group, resource, kind, scope) = match self {
-            Self::Pod => ("", "pods", "Pod", Scope::Namespaced),
+            Self::Pod | Self::SecretUser => ("", "pods", "Pod", Scope::Namespaced),
             Self::Node => ("", "nodes", "Node", Scope::Cluster),
             Self::Job => ("batch", "jobs", "Job", Scope::Namespaced),
             Self::SigningRequest => (
@@ -70,18 +151,57 @@ impl Kind {
             ),
             Self::Volume => ("", "persistentvolumes", "PersistentVolume", Scope::Cluster),
             Self::Claim => ("", "persistentvolumeclaims", "PersistentVolumeClaim", Scope::Namespaced),
-            Self::Lease => ("coordination.k8s.io", "leases", "Lease", Scope::Namespaced),
+            Self::Lease | Self::SystemLease => ("coordination.k8s.io", "leases", "Lease", Scope::Namespaced),
             Self::Attachment => ("storage.k8s.io", "volumeattachments", "VolumeAttachment", Scope::Cluster),
+            Self::PodCertificate => {
+                ("certificates.k8s.io", "podcertificaterequests", "PodCertificateRequest", Scope::Namespaced)
+            }
+            Self::LeaseCandidate => {
+                ("coordination.k8s.io", "leasecandidates", "LeaseCandidate", Scope::Namespaced)
+            }
+            Self::TokenSecret => ("", "secrets", "Secret", Scope::Namespaced),
+            Self::ServiceAccount => ("", "serviceaccounts", "ServiceAccount", Scope::Namespaced),
+            Self::TokenTracking => ("", "configmaps", "ConfigMap", Scope::Namespaced),
+            Self::StorageVersion => {
+                ("internal.apiserver.k8s.io", "storageversions", "StorageVersion", Scope::Cluster)
+            }
         };
-        let api_version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+        let version = match self {
+            Self::PodCertificate | Self::LeaseCandidate => "v1beta1",
+            Self::StorageVersion => "v1alpha1",
+            _ => "v1",
+        };
+        let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
         ResourceInfo {
             id: self.resource(),
-            gvr: Gvr { group: group.into(), version: "v1".into(), resource: resource.into() },
+            gvr: Gvr { group: group.into(), version: version.into(), resource: resource.into() },
             kind: kind.into(),
             scope,
             served_api_versions: vec![api_version.into()],
             watched: true,
             comparable_versions: true,
+        }
+    }
+
+    /// Which part of the resource is of this kind.
+    #[must_use]
+    pub const fn selection(self) -> Selection {
+        match self {
+            // The server selects them by their type, so that nothing but metadata need be read of any Secret.
+            Self::TokenSecret => Selection {
+                namespace: "",
+                field_selector: "type=kubernetes.io/service-account-token",
+                metadata_only: true,
+            },
+            Self::TokenTracking => Selection {
+                namespace: "kube-system",
+                field_selector: "metadata.name=kube-apiserver-legacy-service-account-token-tracking",
+                metadata_only: false,
+            },
+            Self::SystemLease => {
+                Selection { namespace: "kube-system", field_selector: "", metadata_only: false }
+            }
+            _ => Selection { namespace: "", field_selector: "", metadata_only: false },
         }
     }
 
@@ -119,27 +239,6 @@ impl Meta {
     }
 }
 
-/// The facts of one object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Facts {
-    /// Of a pod.
-    Pod(Pod),
-    /// Of a node.
-    Node(Node),
-    /// Of a job.
-    Job(Job),
-    /// Of a certificate signing request.
-    SigningRequest(SigningRequest),
-    /// Of a persistent volume.
-    Volume(Volume),
-    /// Of a persistent volume claim.
-    Claim(Claim),
-    /// Of a lease.
-    Lease(Lease),
-    /// Of the attachment of a volume to a node.
-    Attachment(Attachment),
-}
-
 /// Why facts could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FactsError {
@@ -149,50 +248,6 @@ pub enum FactsError {
 }
 
 impl Facts {
-    /// Reads the JSON of an object of this kind.
-    pub fn read(kind: Kind, json: &[u8]) -> Result<Self, FactsError> {
-        Ok(match kind {
-            Kind::Pod => Self::Pod(serde_json::from_slice(json)?),
-            Kind::Node => Self::Node(serde_json::from_slice(json)?),
-            Kind::Job => Self::Job(serde_json::from_slice(json)?),
-            Kind::SigningRequest => Self::SigningRequest(serde_json::from_slice(json)?),
-            Kind::Volume => Self::Volume(serde_json::from_slice(json)?),
-            Kind::Claim => Self::Claim(serde_json::from_slice(json)?),
-            Kind::Lease => Self::Lease(serde_json::from_slice(json)?),
-            Kind::Attachment => Self::Attachment(serde_json::from_slice(json)?),
-        })
-    }
-
-    /// Its metadata.
-    #[must_use]
-    pub fn meta(&self) -> &Meta {
-        match self {
-            Self::Pod(pod) => &pod.meta,
-            Self::Node(node) => &node.meta,
-            Self::Job(job) => &job.meta,
-            Self::SigningRequest(request) => &request.meta,
-            Self::Volume(volume) => &volume.meta,
-            Self::Claim(claim) => &claim.meta,
-            Self::Lease(lease) => &lease.meta,
-            Self::Attachment(attachment) => &attachment.meta,
-        }
-    }
-
-    /// Its kind.
-    #[must_use]
-    pub const fn kind(&self) -> Kind {
-        match self {
-            Self::Pod(_) => Kind::Pod,
-            Self::Node(_) => Kind::Node,
-            Self::Job(_) => Kind::Job,
-            Self::SigningRequest(_) => Kind::SigningRequest,
-            Self::Volume(_) => Kind::Volume,
-            Self::Claim(_) => Kind::Claim,
-            Self::Lease(_) => Kind::Lease,
-            Self::Attachment(_) => Kind::Attachment,
-        }
-    }
-
     /// Where it is.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
@@ -210,22 +265,6 @@ pub struct FactsPage {
     pub continue_token: String,
     /// What it holds.
     pub items: Vec<Facts>,
-}
-
-impl FactsPage {
-    /// Reads the JSON of a list of objects of this kind.
-    pub fn read(kind: Kind, json: &[u8]) -> Result<Self, FactsError> {
-        match kind {
-            Kind::Pod => page(json, Facts::Pod),
-            Kind::Node => page(json, Facts::Node),
-            Kind::Job => page(json, Facts::Job),
-            Kind::SigningRequest => page(json, Facts::SigningRequest),
-            Kind::Volume => page(json, Facts::Volume),
-            Kind::Claim => page(json, Facts::Claim),
-            Kind::Lease => page(json, Facts::Lease),
-            Kind::Attachment => page(json, Facts::Attachment),
-        }
-    }
 }
 
 /// One line of a watch.
@@ -246,22 +285,6 @@ pub enum FactsEvent {
     },
     /// Of a type that is not known.
     Unknown,
-}
-
-impl FactsEvent {
-    /// Reads a line of a watch of this kind, with the object's resourceVersion.
-    pub fn read(kind: Kind, json: &[u8]) -> Result<(Self, String), FactsError> {
-        match kind {
-            Kind::Pod => event(json, Facts::Pod),
-            Kind::Node => event(json, Facts::Node),
-            Kind::Job => event(json, Facts::Job),
-            Kind::SigningRequest => event(json, Facts::SigningRequest),
-            Kind::Volume => event(json, Facts::Volume),
-            Kind::Claim => event(json, Facts::Claim),
-            Kind::Lease => event(json, Facts::Lease),
-            Kind::Attachment => event(json, Facts::Attachment),
-        }
-    }
 }
 
 #[derive(Deserialize)]
@@ -412,6 +435,10 @@ pub(crate) struct WireAnnotations {
     pub(crate) secret_name: Option<String>,
     #[serde(rename = "volume.kubernetes.io/provisioner-deletion-secret-namespace")]
     pub(crate) secret_namespace: Option<String>,
+    #[serde(rename = "kubernetes.io/service-account.name")]
+    pub(crate) service_account: Option<String>,
+    #[serde(rename = "kubernetes.io/service-account.uid")]
+    pub(crate) service_account_uid: Option<String>,
     #[serde(rename = "kubegc.io/ttl")]
     ttl: Option<String>,
     #[serde(rename = "kubegc.io/expires-at")]
@@ -436,12 +463,16 @@ pub(crate) struct WireOwner {
     pub(crate) controller: Option<bool>,
 }
 
-/// The one label that a verdict depends on.
+/// The labels that verdicts depend on.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireLabels {
     #[serde(rename = "apiserver.kubernetes.io/identity")]
     pub(crate) identity: Option<String>,
+    #[serde(rename = "kubernetes.io/legacy-token-last-used")]
+    pub(crate) last_used: Option<String>,
+    #[serde(rename = "kubernetes.io/legacy-token-invalid-since")]
+    pub(crate) invalid_since: Option<String>,
 }
 
 /// A condition as most kinds have them.

@@ -22,6 +22,14 @@ pub enum Controller {
     VolumeProtection,
     /// [`crate::leases`]
     StaleLease,
+    /// [`crate::lease_candidates`]
+    LeaseCandidate,
+    /// [`crate::pod_certificates`]
+    PodCertificateCleaner,
+    /// [`crate::tokens`]
+    LegacyTokenCleaner,
+    /// [`crate::storage_versions`]
+    StorageVersion,
     /// [`crate::volumes_reclaim`]
     VolumeReclaim,
     /// [`crate::nodes`]
@@ -39,12 +47,14 @@ pub struct Rule {
     pub group: &'static str,
     /// Resource, or `resource/subresource`.
     pub resource: &'static str,
+    /// Names of the objects; empty for all.
+    pub names: &'static [&'static str],
     /// Verbs.
     pub verbs: &'static [&'static str],
 }
 
 const fn rule(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Rule {
-    Rule { group, resource, verbs }
+    Rule { group, resource, names: &[], verbs }
 }
 
 const WRITE_EVENTS: Rule = rule("", "events", &["create", "patch"]);
@@ -55,7 +65,7 @@ const WATCH_PATCH: &[&str] = &["get", "list", "watch", "patch"];
 
 impl Controller {
     /// Every one, in the order in which they are printed.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::GarbageCollector,
         Self::Namespace,
         Self::PodGarbageCollector,
@@ -64,6 +74,10 @@ impl Controller {
         Self::ClaimProtection,
         Self::VolumeProtection,
         Self::StaleLease,
+        Self::LeaseCandidate,
+        Self::PodCertificateCleaner,
+        Self::LegacyTokenCleaner,
+        Self::StorageVersion,
         Self::VolumeReclaim,
         Self::NodeLifecycle,
         Self::RetentionPolicy,
@@ -82,6 +96,10 @@ impl Controller {
             Self::ClaimProtection => "persistentvolumeclaim-protection-controller",
             Self::VolumeProtection => "persistentvolume-protection-controller",
             Self::StaleLease => "stale-lease-controller",
+            Self::LeaseCandidate => "stale-leasecandidate-controller",
+            Self::PodCertificateCleaner => "podcertificaterequest-cleaner-controller",
+            Self::LegacyTokenCleaner => "legacy-serviceaccount-token-cleaner-controller",
+            Self::StorageVersion => "storageversion-garbage-collector-controller",
             Self::VolumeReclaim => "persistentvolume-binder-controller",
             Self::NodeLifecycle => "cloud-node-lifecycle-controller",
             Self::RetentionPolicy => "retention-policy-controller",
@@ -89,8 +107,8 @@ impl Controller {
         }
     }
 
-    /// Whether `*` switches it on. Those that upstream has behind a gate, and the annotations of single objects, are
-    /// asked for by name.
+    /// Whether `*` switches it on. The annotations of single objects are asked for by name. What upstream has behind a gate
+    /// is on: where the API server does not serve what it collects, it stands by.
     #[must_use]
     pub const fn on_by_default(self) -> bool {
         !matches!(self, Self::Expiry)
@@ -107,7 +125,13 @@ impl Controller {
             Self::CertificateCleaner => Some("csrcleaner"),
             Self::ClaimProtection => Some("pvc-protection"),
             Self::VolumeProtection => Some("pv-protection"),
-            Self::StaleLease | Self::RetentionPolicy | Self::Expiry => None,
+            Self::LegacyTokenCleaner => Some("legacy-service-account-token-cleaner"),
+            Self::StorageVersion => Some("storage-version-gc"),
+            Self::StaleLease
+            | Self::LeaseCandidate
+            | Self::PodCertificateCleaner
+            | Self::RetentionPolicy
+            | Self::Expiry => None,
             Self::VolumeReclaim => Some("persistentvolume-binder"),
             Self::NodeLifecycle => Some("cloud-node-lifecycle"),
         }
@@ -125,6 +149,10 @@ impl Controller {
             Self::ClaimProtection => "pvc-protection-controller",
             Self::VolumeProtection => "pv-protection-controller",
             Self::StaleLease => "stale-lease-controller",
+            Self::LeaseCandidate => "stale-leasecandidate-controller",
+            Self::PodCertificateCleaner => "podcertificaterequestcleaner",
+            Self::LegacyTokenCleaner => "legacy-service-account-token-cleaner",
+            Self::StorageVersion => "storage-version-garbage-collector",
             Self::VolumeReclaim => "persistent-volume-binder",
             Self::NodeLifecycle => "node-controller",
             Self::RetentionPolicy => "retention-policy-controller",
@@ -151,6 +179,7 @@ impl Controller {
             rule("", "namespaces/finalize", &["update"]),
             rule("", "namespaces/status", &["update"]),
             rule("*", "*", &["list", "delete", "deletecollection"]),
+            WRITE_EVENTS,
         ];
         const PODS: &[Rule] = &[
             rule("", "pods", &["get", "list", "watch", "delete"]),
@@ -164,6 +193,28 @@ impl Controller {
         const LEASES: &[Rule] = &[
             rule("coordination.k8s.io", "leases", WATCH_DELETE),
             rule("", "nodes", &["get", "list", "watch"]),
+            WRITE_EVENTS,
+        ];
+        const CANDIDATES: &[Rule] = &[rule("coordination.k8s.io", "leasecandidates", WATCH_DELETE)];
+        const POD_CERTIFICATES: &[Rule] =
+            &[rule("certificates.k8s.io", "podcertificaterequests", WATCH_DELETE)];
+        const TOKENS: &[Rule] = &[
+            // Of those that hold tokens, and their metadata alone; but that cannot be granted apart.
+            rule("", "secrets", &["get", "list", "watch", "patch", "delete"]),
+            rule("", "serviceaccounts", WATCH),
+            rule("", "pods", &["list"]),
+            Rule {
+                group: "",
+                resource: "configmaps",
+                names: &["kube-apiserver-legacy-service-account-token-tracking"],
+                verbs: WATCH,
+            },
+            WRITE_EVENTS,
+        ];
+        const STORAGE_VERSIONS: &[Rule] = &[
+            rule("internal.apiserver.k8s.io", "storageversions", &["get", "list", "watch", "delete"]),
+            rule("internal.apiserver.k8s.io", "storageversions/status", &["patch"]),
+            rule("coordination.k8s.io", "leases", &["get", "list", "watch"]),
         ];
         const RECLAIM: &[Rule] = &[
             rule("", "persistentvolumes", &["get", "list", "watch", "patch", "delete"]),
@@ -192,6 +243,10 @@ impl Controller {
             Self::ClaimProtection => CLAIMS,
             Self::VolumeProtection => VOLUMES,
             Self::StaleLease => LEASES,
+            Self::LeaseCandidate => CANDIDATES,
+            Self::PodCertificateCleaner => POD_CERTIFICATES,
+            Self::LegacyTokenCleaner => TOKENS,
+            Self::StorageVersion => STORAGE_VERSIONS,
             Self::VolumeReclaim => RECLAIM,
             Self::NodeLifecycle => NODES,
             Self::RetentionPolicy => POLICIES,
@@ -223,6 +278,8 @@ pub struct NeededRule {
     pub group: &'static str,
     /// Resource, or `resource/subresource`.
     pub resource: &'static str,
+    /// Names of the objects; empty for all.
+    pub names: &'static [&'static str],
     /// Verbs, in alphabetical order.
     pub verbs: Vec<&'static str>,
 }
@@ -231,15 +288,18 @@ pub struct NeededRule {
 /// none that a star grants already. The stars come first.
 #[must_use]
 pub fn needed(controllers: &[Controller]) -> Vec<NeededRule> {
-    let mut wanted: BTreeMap<(&'static str, &'static str), BTreeSet<&'static str>> = BTreeMap::new();
+    let mut wanted: BTreeMap<(&'static str, &'static str, &'static [&'static str]), BTreeSet<&'static str>> =
+        BTreeMap::new();
     for rule in controllers.iter().flat_map(|controller| controller.rules()) {
-        wanted.entry((rule.group, rule.resource)).or_default().extend(rule.verbs);
+        wanted.entry((rule.group, rule.resource, rule.names)).or_default().extend(rule.verbs);
     }
-    let everywhere = wanted.remove(&("*", "*")).unwrap_or_default();
-    let star = NeededRule { group: "*", resource: "*", verbs: everywhere.iter().copied().collect() };
-    let others = wanted.into_iter().map(|((group, resource), verbs)| NeededRule {
+    let everywhere = wanted.remove(&("*", "*", &[])).unwrap_or_default();
+    let star =
+        NeededRule { group: "*", resource: "*", names: &[], verbs: everywhere.iter().copied().collect() };
+    let others = wanted.into_iter().map(|((group, resource, names), verbs)| NeededRule {
         group,
         resource,
+        names,
         verbs: verbs.difference(&everywhere).copied().collect(),
     });
     std::iter::once(star).chain(others).filter(|rule| !rule.verbs.is_empty()).collect()
@@ -253,9 +313,8 @@ pub enum ControllersError {
     Unknown(String),
 }
 
-/// What `--controllers` switches on: `name` on, `-name` off, `*` all others that are
-/// on by default; of several entries with one name
-/// the first decides, and what no entry fits is off.
+/// What `--controllers` switches on: `name` on, `-name` off, `*` all others that are on by default; of several entries
+/// with one name the first decides, and what no entry fits is off.
 pub fn enabled<T: AsRef<str>>(entries: &[T]) -> Result<Vec<Controller>, ControllersError> {
     let words = || entries.iter().map(AsRef::as_ref);
     for word in words().filter(|word| *word != "*") {
@@ -291,6 +350,10 @@ mod tests {
             (&["-namespace-controller", "*"], without(Controller::Namespace)),
             (&["*", "expiry-controller"], Ok([all.clone(), vec![Controller::Expiry]].concat())),
             (&["podgc"], Ok(vec![Controller::PodGarbageCollector])),
+            (
+                &["storage-version-gc", "legacy-service-account-token-cleaner"],
+                Ok(vec![Controller::LegacyTokenCleaner, Controller::StorageVersion]),
+            ),
             (&["pv-protection", "-pv-protection"], Ok(vec![Controller::VolumeProtection])),
             (&["-pv-protection", "pv-protection"], Ok(vec![])),
             (&[], Ok(vec![])),
@@ -303,8 +366,12 @@ mod tests {
 
     #[test]
     fn one_account_for_all_needs_each_permission_once() {
-        let rule =
-            |group, resource, verbs: &[&'static str]| NeededRule { group, resource, verbs: verbs.to_vec() };
+        let rule = |group, resource, verbs: &[&'static str]| NeededRule {
+            group,
+            resource,
+            names: &[],
+            verbs: verbs.to_vec(),
+        };
         assert_eq!(
             needed(&Controller::ALL),
             [
@@ -317,6 +384,7 @@ mod tests {
         assert_eq!(
             needed(&[Controller::TtlAfterFinished, Controller::StaleLease]),
             [
+                rule("", "events", &["create", "patch"]),
                 rule("", "nodes", &["get", "list", "watch"]),
                 rule("batch", "jobs", &["delete", "list", "watch"]),
                 rule("coordination.k8s.io", "leases", &["delete", "list", "watch"]),

@@ -317,6 +317,13 @@ fn an_orphaned_pod_is_failed_with_a_condition() {
         }]});
         assert_eq!(serde_json::from_str::<Value>(&status).unwrap(), expected);
     }
+    // PGC-T23: what has finished keeps its phase, and only goes.
+    for phase in ["Succeeded", "Failed"] {
+        let held = json!({"/metadata/finalizers": ["example.com/hold"]});
+        let pod: Pod = serde_json::from_value(pod("a", 1, phase, "gone", held)).unwrap();
+        let (request, _) = removal(&pod, Sweep::Orphaned, at(0)).unwrap();
+        assert!(matches!(request, Request::Guarded { change: Change::ForceDelete, .. }), "{request:?}");
+    }
     let (request, _) = removal(&read(none()), Sweep::OutOfService, at(0)).unwrap();
     let Request::Guarded { change: Change::Status(status), .. } = request else { panic!("{request:?}") };
     assert_eq!(

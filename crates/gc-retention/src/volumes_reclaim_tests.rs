@@ -30,7 +30,7 @@ fn deleters() -> Deleters {
 }
 
 fn kind_of(key: &ObjectKey) -> Kind {
-    Kind::ALL.into_iter().find(|kind| kind.resource() == key.resource).unwrap()
+    Kind::ALL.iter().copied().find(|kind| kind.resource() == key.resource).unwrap()
 }
 
 fn volume_key(name: &str) -> ObjectKey {
@@ -198,7 +198,7 @@ impl World {
                         json!({"status": serde_json::from_str::<Value>(status).unwrap()})
                     }
                     Change::Merge(patch) => serde_json::from_str(patch).unwrap(),
-                    Change::ForceDelete => panic!("never of a volume"),
+                    Change::MergeStatus(_) | Change::ForceDelete => panic!("never of a volume"),
                 };
                 self.change(key, &patch);
                 self.settle(key);
@@ -328,7 +328,15 @@ fn the_scenarios_of_reclaim() {
     let only = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
     let marked = only(&["read data", "phase v Released"]);
     for (scenario, more, expected) in [
-        ("PV-T01", path.clone(), only(&destroyed)),
+        (
+            "PV-T01",
+            both(
+                &path,
+                &json!({"metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}}),
+            ),
+            only(&destroyed),
+        ),
+        ("PV-T02", path.clone(), only(&destroyed)),
         ("PV-T03", json!({"spec": {"nfs": {"server": "s"}}}), failed("VolumeFailedDelete", unmatched)),
         (
             "PV-T09",
@@ -359,6 +367,7 @@ fn the_scenarios_of_reclaim() {
             only(&["read data", "list attachments", "destroy v /tmp/a", "delete v"]),
         ),
         (
+            // Nothing is recycled, and it is said so, whatever uses the claim: PV-T33, PV-T34 and PV-T36 to PV-T38 as well.
             "PV-T35",
             both(&path, &policy("Recycle")),
             failed("VolumeFailedRecycle", "No recycler plugin found for the volume!"),
@@ -371,6 +380,39 @@ fn the_scenarios_of_reclaim() {
             "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [IN_TREE_FINALIZER]}}),
             ),
             failed("VolumeFailedDelete", gluster),
+        ),
+        (
+            "PV-T14",
+            both(
+                &both(&path, &provisioned(HOST_PATH_PLUGIN)),
+                &json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z",
+                    "finalizers": ["kubernetes.io/pv-protection", IN_TREE_FINALIZER]}}),
+            ),
+            only(&[
+                "read data",
+                "phase v Released",
+                "list attachments",
+                "destroy v /tmp/a",
+                "finalizers v kubernetes.io/pv-protection",
+            ]),
+        ),
+        (
+            "PV-T39",
+            json!({"spec": {"persistentVolumeReclaimPolicy": "Recycle", "claimRef": null},
+                "status": {"phase": "Available"}}),
+            only(&[]),
+        ),
+        (
+            // Upstream leaves it (BEAT-CSI-4).
+            "CSI-T07",
+            both(&csi("h"), &json!({"status": {"phase": "Failed"}})),
+            only(&[
+                "read data",
+                "list attachments",
+                "destroy v csi h",
+                "delete v",
+                "finalizers v kubernetes.io/pv-protection",
+            ]),
         ),
         ("available", json!({"spec": {"claimRef": null}, "status": {"phase": "Available"}}), only(&[])),
         (
@@ -542,6 +584,12 @@ fn claims_that_live_hold_their_volume() {
             ),
             vec!["phase v Released"],
         ),
+        (
+            "CSI-T05",
+            vec![claim("data", "u-data", "v")],
+            both(&csi("h"), &json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})),
+            vec![],
+        ),
         ("made by hand", vec![claim("data", "u-data", "w")], host("/tmp/a"), vec![]),
         (
             "PV-T42",
@@ -558,6 +606,75 @@ fn claims_that_live_hold_their_volume() {
         world.run();
         assert_eq!(world.took(), expected, "{scenario}");
     }
+}
+
+#[test]
+fn what_ends_is_noticed_at_once() {
+    // PV-T21: the claim goes before our eyes.
+    let mut world = World::new(deleters());
+    world.put(Kind::Claim, claim("data", "u-data", "v"));
+    world.put_volume(volume(
+        "v",
+        &json!({"spec": {"csi": {"driver": "other.example.com", "volumeHandle": "h"}}}),
+    ));
+    world.run();
+    assert_eq!(world.took(), Vec::<String>::new());
+    world.remove(&claim_key("data"));
+    world.run();
+    assert_eq!(world.took(), ["read data", "phase v Released"], "PV-T21");
+
+    // PV-T22: a bound volume goes; that its claim is lost is said by whoever binds.
+    let mut world = World::new(deleters());
+    world.put(Kind::Claim, claim("data", "u-data", "v"));
+    world.put_volume(volume("v", &host("/tmp/a")));
+    world.run();
+    world.remove(&volume_key("v"));
+    world.run();
+    let engine: &mut dyn crate::engine::Collecting = &mut world.engine;
+    assert_eq!(engine.take_measurement(), None, "PV-T22");
+    assert_eq!(world.took(), Vec::<String>::new(), "PV-T22");
+
+    // PV-T06: the volume goes while its storage is about to.
+    let mut world = World::new(deleters());
+    world.put_volume(volume("v", &both(&host("/tmp/a"), &json!({"status": {"phase": "Released"}}))));
+    let destroy = loop {
+        let effect = world.engine.poll_effect().unwrap();
+        if matches!(effect.request, Request::Outside { .. }) {
+            break effect;
+        }
+        let outcome = world.perform(&effect);
+        world.engine.finish(effect.id, &outcome);
+    };
+    world.remove(&volume_key("v"));
+    assert_eq!(world.perform(&destroy), Outcome::Absent);
+    world.engine.finish(destroy.id, &Outcome::Absent);
+    world.pass(3_600_000);
+    assert_eq!(world.took(), Vec::<String>::new(), "PV-T06");
+}
+
+/// CSI-T19: the storage is gone, its volume could not be deleted. Another call finds nothing, and none is needed.
+#[test]
+fn a_deletion_of_the_volume_that_fails_is_repeated() {
+    let mut world = World::new(deleters());
+    world.put_volume(volume("v", &both(&csi("h"), &json!({"status": {"phase": "Released"}}))));
+    let failed = Outcome::Failed { message: "500".into(), retry_after_milliseconds: None };
+    let mut failures = 0;
+    while failures < 2 {
+        let effect = world.engine.poll_effect().unwrap();
+        let outcome = match &effect.request {
+            Request::Delete { .. } => {
+                failures += 1;
+                failed.clone()
+            }
+            _ => world.perform(&effect),
+        };
+        world.engine.finish(effect.id, &outcome);
+        world.now += 100;
+        world.engine.tick(at(world.now));
+    }
+    world.pass(1_000);
+    assert_eq!(world.get("v")["metadata"]["finalizers"], json!(["kubernetes.io/pv-protection"]));
+    assert_ne!(world.get("v")["metadata"]["deletionTimestamp"], Value::Null);
 }
 
 /// PV-T42 once more: the claim is there, and the watch has not told of it.

@@ -255,3 +255,27 @@ fn the_scenarios_of_volume_protection() {
         assert_eq!(left, expected, "{scenario}");
     }
 }
+
+#[test]
+fn what_fails_of_volume_protection_is_repeated() {
+    let failed = Outcome::Failed { message: String::new(), retry_after_milliseconds: None };
+    for (scenario, facts) in [
+        ("PVP-T03", volume(false, &["x/y"], "Available")),
+        ("PVP-T05", volume(true, &[VOLUME_FINALIZER], "Available")),
+    ] {
+        let mut engine = Engine::new(VolumeProtection::default());
+        engine.observe(Observation::ListStarted(Kind::Volume));
+        engine.observe(Observation::Observed(Facts::Volume(facts)));
+        engine.observe(Observation::Synced(Kind::Volume));
+        let mut now = 0;
+        for (delay, outcome) in [(5, &failed), (10, &failed), (0, &Outcome::Applied(None))] {
+            let put = engine.poll_effect().unwrap();
+            assert!(matches!(put.request, Request::Guarded { .. }), "{scenario}: {put:?}");
+            engine.finish(put.id, outcome);
+            assert_eq!(engine.poll_effect(), None, "{scenario}");
+            now += delay;
+            engine.tick(Timestamp(now));
+        }
+        assert_eq!(engine.next_wakeup(), None, "{scenario}");
+    }
+}

@@ -174,6 +174,8 @@ pub enum Change {
     Finalizers(Vec<Arc<str>>),
     /// Strategic merge patch of the `status` subresource: the value of `status`, as JSON text.
     Status(Arc<str>),
+    /// JSON merge patch of the `status` subresource: the value of `status`, as JSON text.
+    MergeStatus(Arc<str>),
     /// JSON merge patch of the object, as JSON text; the guards are added to its metadata.
     Merge(Arc<str>),
 }

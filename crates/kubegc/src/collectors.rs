@@ -1,6 +1,7 @@
 //! The collectors of a cluster, wired: the ownership engine over gc-kube, and the namespace controller.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use gc_kube::{
@@ -11,10 +12,14 @@ use gc_retention::certificates::CertificateCollector;
 use gc_retention::engine::{Counts, Engine, Judge};
 use gc_retention::expiry::{self, ExpiryEngine, FinishedExpiry};
 use gc_retention::jobs::JobCollector;
+use gc_retention::lease_candidates::LeaseCandidateCollector;
 use gc_retention::leases::LeaseCollector;
 use gc_retention::nodes::NodeLifecycle;
 use gc_retention::permissions::{self, Controller};
+use gc_retention::pod_certificates::PodCertificateCollector;
 use gc_retention::pods::{PodCollector, TERMINATED_POD_THRESHOLD};
+use gc_retention::storage_versions::StorageVersionCollector;
+use gc_retention::tokens::{CLEAN_UP_PERIOD_MILLISECONDS, TokenCollector};
 use gc_retention::volumes::{ClaimProtection, VolumeProtection};
 use gc_retention::volumes_reclaim::VolumeReclaim;
 use gc_types::{Effect, Event, Outcome, Timestamp};
@@ -22,7 +27,7 @@ use gc_types::{Effect, Event, Outcome, Timestamp};
 use crate::collector_metrics::CollectorMetrics;
 use crate::namespace_trace::Trace;
 use crate::namespaces::{NamespaceController, NamespaceFeed, NamespaceNames};
-use crate::outside::{MachinesOutside, OutsideOptions, StorageOutside};
+use crate::outside::{MachinesOutside, OutsideOptions, StorageOutside, milliseconds, positive};
 
 /// Which collectors run, and with which settings.
 #[derive(Clone, Debug, Args)]
@@ -36,6 +41,9 @@ pub(crate) struct ControllerOptions {
     /// Also delete node leases without an owner that were not renewed for a day and whose node is gone
     #[arg(long)]
     pub(crate) ownerless_node_leases: bool,
+    /// For so long a legacy ServiceAccount token must be unused before it is refused, and refused before it is deleted
+    #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = positive)]
+    pub(crate) legacy_service_account_token_clean_up_period: Duration,
     #[command(flatten)]
     pub(crate) outside: OutsideOptions,
 }
@@ -46,6 +54,9 @@ impl Default for ControllerOptions {
             controllers: vec!["*".to_owned()],
             terminated_pod_gc_threshold: TERMINATED_POD_THRESHOLD,
             ownerless_node_leases: false,
+            legacy_service_account_token_clean_up_period: Duration::from_millis(
+                CLEAN_UP_PERIOD_MILLISECONDS.unsigned_abs(),
+            ),
             outside: OutsideOptions::default(),
         }
     }
@@ -115,7 +126,7 @@ impl Observer for LogObserver {
         tracing::debug!(effect = effect.id.0, request = ?effect.request, reason = %effect.reason, "decided");
     }
 
-    fn finished(&self, effect: &Effect, outcome: &Outcome, _round_trips: u32, took: std::time::Duration) {
+    fn finished(&self, effect: &Effect, outcome: &Outcome, _round_trips: u32, took: Duration) {
         match outcome {
             Outcome::Refused { .. } | Outcome::Failed { .. } => {
                 tracing::warn!(effect = effect.id.0, request = ?effect.request, ?outcome, "not done");
@@ -164,7 +175,7 @@ impl Surroundings {
 /// How the namespace controller hears of terminating namespaces, and when it begins.
 pub(crate) struct NamespaceOptions {
     /// How long a terminating namespace is left alone first.
-    pub(crate) settle: std::time::Duration,
+    pub(crate) settle: Duration,
     /// Their names, if the owner-reference collector that tells them runs elsewhere.
     pub(crate) heard: Option<NamespaceNames>,
 }
@@ -227,6 +238,13 @@ impl RunningCollectors {
                 Controller::ClaimProtection => retain.start(ClaimProtection::default()),
                 Controller::VolumeProtection => retain.start(VolumeProtection::default()),
                 Controller::StaleLease => retain.start(LeaseCollector::new(settings.ownerless_node_leases)),
+                Controller::LeaseCandidate => retain.start(LeaseCandidateCollector::default()),
+                Controller::PodCertificateCleaner => retain.start(PodCertificateCollector::default()),
+                Controller::LegacyTokenCleaner => {
+                    let period = settings.legacy_service_account_token_clean_up_period;
+                    retain.start(TokenCollector::new(milliseconds(period)));
+                }
+                Controller::StorageVersion => retain.start(StorageVersionCollector::default()),
                 Controller::VolumeReclaim => {
                     let storage = StorageOutside::new(retain.client.clone(), &settings.outside);
                     retain.outside = Arc::new(storage);
@@ -242,7 +260,8 @@ impl RunningCollectors {
                 },
                 Controller::RetentionPolicy => {
                     let collector = PolicyCollector::new(client, options.pacing, options.dry_run)
-                        .restrained_by(surroundings.restraints.clone());
+                        .restrained_by(surroundings.restraints.clone())
+                        .with_clock(Arc::clone(&surroundings.clock));
                     let shutdown = until(stopped.clone());
                     let observer = surroundings.observer(controller, &collector.table());
                     let run = async move { collector.run(observer, shutdown).await };
@@ -253,7 +272,9 @@ impl RunningCollectors {
                     let finishing = expiry::FINISHING.map(|(group, name)| (group.into(), name.into()));
                     by_metadata.ignored_resources.extend(finishing);
                     let collector = Collector::new(client.clone(), by_metadata)
-                        .restrained_by(surroundings.restraints.clone());
+                        .restrained_by(surroundings.restraints.clone())
+                        .named(controller.event_source())
+                        .with_clock(Arc::clone(&surroundings.clock));
                     let shutdown = until(stopped.clone());
                     let engine = MarkedObjects(ExpiryEngine::default());
                     let observer = surroundings.observer(controller, &collector.table());
@@ -267,7 +288,9 @@ impl RunningCollectors {
             let trace = Trace::new(|table| surroundings.observer(Controller::Namespace, table));
             let controller = NamespaceController::new(client_of(Controller::Namespace), namespaces.settle)
                 .held_while(surroundings.restraints.held.clone())
-                .traced_by(trace);
+                .traced_by(trace)
+                .with_clock(Arc::clone(&surroundings.clock))
+                .dry_run(options.dry_run);
             running.namespaces = Some(tokio::spawn(controller.run(terminating, until(stopped))));
         }
         running

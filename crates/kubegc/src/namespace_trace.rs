@@ -29,6 +29,11 @@ pub(crate) struct Terminating<'a> {
     pub(crate) since: &'a str,
 }
 
+/// The key of a namespace.
+pub(crate) fn namespace_key(name: &str) -> ObjectKey {
+    ObjectKey { resource: NAMESPACES, namespace: "".into(), name: name.into() }
+}
+
 /// Tells an observer.
 pub(crate) struct Trace {
     observer: Arc<dyn Observer>,
@@ -52,6 +57,16 @@ impl Trace {
         })));
         let observer = observer(&table);
         Self { observer, table, numbers: Mutex::default(), next_effect: AtomicU64::new(0) }
+    }
+
+    /// Who is told.
+    pub(crate) fn observer(&self) -> &dyn Observer {
+        &*self.observer
+    }
+
+    /// What the numbers of resources mean.
+    pub(crate) fn table(&self) -> ResourceTable {
+        self.table.clone()
     }
 
     /// The number of a resource, which stays the same.
@@ -134,7 +149,7 @@ impl Trace {
         left: &[String],
         took: Duration,
     ) {
-        let key = ObjectKey { resource: NAMESPACES, namespace: "".into(), name: namespace.name.into() };
+        let key = namespace_key(namespace.name);
         let version = ResourceVersion::parse(version);
         let request = Request::Guarded {
             key,

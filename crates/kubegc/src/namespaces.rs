@@ -10,9 +10,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use gc_kube::discovery::{ServedResource, discover};
-use gc_kube::{ApiClient, NoObserver, Observer};
+use gc_kube::notes::Notes;
+use gc_kube::{ApiClient, Clock, NoObserver, Observer, system_clock};
+use gc_retention::engine::{Counts, Standing};
+use gc_retention::measures::{Measurement, Metric, NAMESPACE_DURATION, NAMESPACE_PASSES, NAMESPACE_REQUESTS};
 use gc_retention::namespaces::{Condition, Groups, Next, Pass, Remaining, finalizers_after};
-use gc_types::{Event, Outcome, Scope};
+use gc_retention::permissions::Controller;
+use gc_types::{Event, EventNote, Outcome, Scope, Severity, Timestamp, Uid};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::Full;
@@ -20,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::namespace_trace::{Terminating, Trace};
+use crate::namespace_trace::{Terminating, Trace, namespace_key};
 
 /// Passes at a time (`--concurrent-namespace-syncs`).
 const CONCURRENT_NAMESPACES: usize = 10;
@@ -35,6 +39,10 @@ const QUEUED_NAMES: usize = 10_000;
 /// Tries to write a status or the finalizers over conflicts.
 const CONFLICT_TRIES: usize = 5;
 const PAGE_SIZE: usize = 500;
+/// A namespace that could not be emptied for so long is told of.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// So many namespaces that cannot be emptied are told of when the reason changes.
+const REMEMBERED_FAILURES: usize = 10_000;
 const LIST_ACCEPT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const OBJECT_ACCEPT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const JSON: &str = "application/json";
@@ -83,6 +91,21 @@ enum PassEnd {
     Again(Duration),
     /// Try again with growing delays.
     Failed(String),
+    /// It would have been emptied.
+    DryRun,
+}
+
+/// Since when a namespace could not be emptied, and what was told about it.
+struct Failing {
+    passes: u32,
+    since: Instant,
+    told: String,
+}
+
+impl Failing {
+    fn begun() -> Self {
+        Self { passes: 0, since: Instant::now(), told: String::new() }
+    }
 }
 
 /// Empties terminating namespaces.
@@ -93,14 +116,26 @@ pub(crate) struct NamespaceController {
     /// No pass begins while this says true.
     held: watch::Receiver<bool>,
     trace: Arc<Trace>,
+    clock: Clock,
+    dry_run: bool,
     /// What is known of groups that may be dead by now.
     groups: Arc<Mutex<Groups>>,
+    /// UIDs of namespaces that cannot be emptied.
+    failing: Arc<Mutex<BTreeMap<Arc<str>, Uid>>>,
 }
 
 impl NamespaceController {
     pub(crate) fn new(client: ApiClient, settle: Duration) -> Self {
-        let (held, trace) = (watch::channel(false).1, Trace::new(|_| Arc::new(NoObserver)));
-        Self { client, settle, held, trace: Arc::new(trace), groups: Arc::default() }
+        Self {
+            client,
+            settle,
+            held: watch::channel(false).1,
+            trace: Arc::new(Trace::new(|_| Arc::new(NoObserver))),
+            clock: system_clock(),
+            dry_run: false,
+            groups: Arc::default(),
+            failing: Arc::default(),
+        }
     }
 
     /// Begins nothing while this says true.
@@ -108,9 +143,19 @@ impl NamespaceController {
         Self { held, ..self }
     }
 
-    /// Everything that is deleted is told by this.
+    /// Everything that is deleted, and everything that is measured, is told by this.
     pub(crate) fn traced_by(self, trace: Trace) -> Self {
         Self { trace: Arc::new(trace), ..self }
+    }
+
+    /// It goes by this clock.
+    pub(crate) fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Changes nothing, and says in the log what is in terminating namespaces.
+    pub(crate) fn dry_run(self, dry_run: bool) -> Self {
+        Self { dry_run, ..self }
     }
 
     /// Runs until `shutdown`. Each name is in work at most once; one that is heard of meanwhile runs again.
@@ -119,10 +164,18 @@ impl NamespaceController {
         let mut work: JoinSet<(Arc<str>, PassEnd)> = JoinSet::new();
         let mut known: HashSet<Arc<str>> = HashSet::new();
         let mut again: HashSet<Arc<str>> = HashSet::new();
-        let mut failures: HashMap<Arc<str>, u32> = HashMap::new();
+        let mut failures: HashMap<Arc<str>, Failing> = HashMap::new();
         let places = Arc::new(tokio::sync::Semaphore::new(CONCURRENT_NAMESPACES));
         let mut resync = tokio::time::interval(SYNC_PERIOD);
+        let mut counts = Counts::default();
+        let mut synced = false;
+        let (notes, writer) =
+            Notes::new(self.client.clone(), self.trace.table(), Controller::Namespace.event_source());
+        let mut writing = JoinSet::new();
+        writing.spawn(writer);
         loop {
+            let standing = Standing { counts, waiting: known.len(), synced, ..Standing::default() };
+            self.trace.observer().standing(&standing);
             let (name, delay) = tokio::select! {
                 () = &mut shutdown => return,
                 // Without anybody who names them, they are found by the look through all.
@@ -140,21 +193,28 @@ impl NamespaceController {
                             known.insert(name);
                         }
                     }
+                    synced = true;
                     continue;
                 }
                 Some(Ok((name, end))) = work.join_next() => {
+                    counts.judged += 1;
+                    self.count(&NAMESPACE_PASSES, vec![end_word(&end).into()], 1.0);
                     let delay = match end {
                         PassEnd::Again(delay) => delay,
                         PassEnd::Failed(why) => {
                             tracing::debug!(namespace = %name, why, "the namespace could not be emptied yet");
-                            let count = failures.entry(Arc::clone(&name)).or_default();
-                            *count += 1;
-                            FIRST_RETRY.saturating_mul(1 << (*count).min(16)).min(LONGEST_RETRY)
+                            counts.errors += 1;
+                            let failing = failures.entry(Arc::clone(&name)).or_insert_with(Failing::begun);
+                            failing.passes += 1;
+                            self.tell(&notes, &name, &why, failing);
+                            FIRST_RETRY.saturating_mul(1 << failing.passes.min(16)).min(LONGEST_RETRY)
                         }
                         PassEnd::Done if again.contains(&name) => Duration::ZERO,
-                        PassEnd::Done => {
+                        PassEnd::Done | PassEnd::DryRun => {
+                            again.remove(&name);
                             known.remove(&name);
                             failures.remove(&name);
+                            self.failing().remove(&name);
                             continue;
                         }
                     };
@@ -166,6 +226,30 @@ impl NamespaceController {
             known.insert(Arc::clone(&name));
             self.start(&mut work, &places, name, delay);
         }
+    }
+
+    fn failing(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Uid>> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes an Event about a namespace that could not be emptied for a while, and again when the reason changes.
+    fn tell(&self, notes: &Notes, name: &Arc<str>, why: &str, failing: &mut Failing) {
+        let Some(uid) = self.failing().get(name).cloned() else { return };
+        if failing.since.elapsed() < PATIENCE || failing.told == why {
+            return;
+        }
+        why.clone_into(&mut failing.told);
+        notes.take(EventNote {
+            about: namespace_key(name),
+            uid,
+            severity: Severity::Warning,
+            reason: "NamespaceNotEmptied",
+            message: format!("cannot be emptied: {why}"),
+        });
+    }
+
+    fn count(&self, metric: &'static Metric, labels: Vec<Arc<str>>, value: f64) {
+        self.trace.observer().measured(&Measurement { metric, labels, value });
     }
 
     fn start(
@@ -217,8 +301,15 @@ impl NamespaceController {
         }
         let terminating_seconds = deleted_at
             .parse::<jiff::Timestamp>()
-            .map(|at| jiff::Timestamp::now().as_second() - at.as_second())
+            .map(|at| (self.clock)().0.div_euclid(1000) - at.as_second())
             .unwrap_or_default();
+        if self.dry_run {
+            self.show(name, &uid).await?;
+            return Ok(PassEnd::DryRun);
+        }
+        if self.failing().len() < REMEMBERED_FAILURES {
+            self.failing().insert(name.into(), Uid::new(&uid));
+        }
         let terminating = Terminating { name, uid: &uid, since: deleted_at };
         let pass = self.empty(terminating, terminating_seconds).await?;
         self.write_status(&path, &uid, &pass).await?;
@@ -226,12 +317,15 @@ impl NamespaceController {
             Next::Finalize => {
                 self.finalize(&path, terminating).await?;
                 self.groups().forget(&uid);
+                #[allow(clippy::cast_precision_loss)] // for 285 million years
+                let seconds = terminating_seconds.max(0) as f64;
+                self.count(&NAMESPACE_DURATION, Vec::new(), seconds);
                 Ok(PassEnd::Done)
             }
             Next::Wait { seconds } => {
                 Ok(PassEnd::Again(Duration::from_secs(u64::try_from(seconds).unwrap_or_default())))
             }
-            Next::Retry => Ok(PassEnd::Failed(format!("{pass:?}"))),
+            Next::Retry => Ok(PassEnd::Failed(pass.problems())),
         }
     }
 
@@ -267,6 +361,28 @@ impl NamespaceController {
             pass.failures.push("pods could not be looked for: discovery of the core group failed".to_owned());
         }
         Ok(discovered.resources.into_values().filter(deletable).collect())
+    }
+
+    /// Says what would be deleted, and why the namespace would stay all the same.
+    async fn show(&self, namespace: &str, uid: &str) -> Result<(), String> {
+        let mut pass = Pass::default();
+        for served in self.discover(uid, &mut pass).await? {
+            match self.list(&collection_path(&served, namespace)).await {
+                Ok(items) => {
+                    let objects = items.unwrap_or_default().len();
+                    let resource = format!("{}.{}", served.resource, served.group);
+                    if objects > 0 {
+                        tracing::info!(namespace, resource, objects, "dry run: would be deleted");
+                    }
+                }
+                Err(why) => pass.failures.push(why),
+            }
+        }
+        match pass.problems().as_str() {
+            "" => tracing::info!(namespace, "dry run: the namespace would be finalized when it is empty"),
+            why => tracing::info!(namespace, why, "dry run: the namespace could not be emptied"),
+        }
+        Ok(())
     }
 
     /// Deletes everything in the namespace, pods first, and reports what is left.
@@ -418,11 +534,14 @@ impl NamespaceController {
     async fn write_status(&self, path: &str, uid: &str, pass: &Pass) -> Result<(), String> {
         for _ in 0..CONFLICT_TRIES {
             let (code, mut namespace) = self.call(Method::GET, path, None).await?;
-            if code == 404 || namespace["metadata"]["uid"].as_str() != Some(uid) {
+            if code == 404 {
                 return Ok(());
             }
+            if namespace["metadata"]["uid"].as_str() != Some(uid) {
+                return Err(format!("{path} has been deleted and made anew meanwhile"));
+            }
             let before = conditions(&namespace);
-            let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            let now = time_text((self.clock)());
             let after = pass.conditions(&before, &now);
             if after == before && namespace["status"]["phase"] == "Terminating" {
                 return Ok(());
@@ -474,6 +593,8 @@ impl NamespaceController {
         accept: &'static str,
         body: Option<Value>,
     ) -> Result<(u16, Value), String> {
+        let list = method == Method::GET && path.contains("?limit=");
+        let verb = if list { "list" } else { verb_of(&method) };
         let mut request = Request::builder().method(method).uri(path).header(ACCEPT, accept);
         let mut bytes = Bytes::new();
         if let Some(body) = body {
@@ -481,10 +602,37 @@ impl NamespaceController {
             bytes = body.to_string().into();
         }
         let request = request.body(Full::new(bytes)).map_err(|error| error.to_string())?;
-        let answer = self.client.call(request).await.map_err(|error| format!("{path}: {error}"))?;
+        let answer = self.client.call(request).await;
+        let code =
+            answer.as_ref().map_or_else(|_| "none".into(), |answer| answer.head.status.as_str().into());
+        self.count(&NAMESPACE_REQUESTS, vec![verb.into(), code], 1.0);
+        let answer = answer.map_err(|error| format!("{path}: {error}"))?;
         let value = serde_json::from_slice(&answer.body).unwrap_or_default();
         Ok((answer.head.status.as_u16(), value))
     }
+}
+
+fn verb_of(method: &Method) -> &'static str {
+    match *method {
+        Method::DELETE => "delete",
+        Method::PUT => "update",
+        _ => "get",
+    }
+}
+
+fn end_word(end: &PassEnd) -> &'static str {
+    match end {
+        PassEnd::Done => "done",
+        PassEnd::Again(_) => "waiting",
+        PassEnd::Failed(_) => "failed",
+        PassEnd::DryRun => "dry-run",
+    }
+}
+
+/// As the API writes times.
+fn time_text(time: Timestamp) -> String {
+    let time = jiff::Timestamp::from_millisecond(time.0).unwrap_or_default();
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 fn collection_path(served: &ServedResource, namespace: &str) -> String {

@@ -107,7 +107,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     text.parse::<GoDuration>().map(GoDuration::to_std).map_err(|error| error.to_string())
 }
 
-fn positive(text: &str) -> Result<Duration, String> {
+pub(crate) fn positive(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("it must be more than 0".to_owned()),
         duration => Ok(duration),
@@ -121,7 +121,7 @@ fn part(text: &str) -> Result<f64, String> {
     }
 }
 
-fn milliseconds(duration: Duration) -> i64 {
+pub(crate) fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 

@@ -46,8 +46,11 @@ fn manifests(options: &Options, rules: &[NeededRule]) -> String {
         String::from("# What `kubegc run` asks for, and nothing else: the output of `kubegc rbac`.\n");
     text.push_str("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n");
     let _ = writeln!(text, "  name: {name}\nrules:"); // writing to a String cannot fail, here and below
-    for NeededRule { group, resource, verbs } in rules {
+    for NeededRule { group, resource, names, verbs } in rules {
         let _ = writeln!(text, "- apiGroups: [\"{group}\"]\n  resources: [\"{resource}\"]");
+        if !names.is_empty() {
+            let _ = writeln!(text, "  resourceNames: {names:?}");
+        }
         let _ = writeln!(text, "  verbs: {verbs:?}");
     }
     // What is ordered on the Lease, and what the breaker says there, goes by these verbs; a star may grant some.

@@ -200,15 +200,20 @@ async fn their_collector(client: &ApiClient) -> TheirCollector {
     }
 }
 
-/// What the collectors do, as rules: group, resource, namespace (of a Role), verbs.
+/// What the collectors do, as rules: group, resource, namespace (of a Role), name of the only object, verbs.
 fn rules(
     enabled: &[Controller],
     lease: &LeaseName,
-) -> Vec<(&'static str, &'static str, String, Vec<&'static str>)> {
+) -> Vec<(&'static str, &'static str, String, String, Vec<&'static str>)> {
     let needed = enabled.iter().flat_map(|controller| controller.rules());
-    let mut rules: Vec<_> =
-        needed.map(|rule| (rule.group, rule.resource, String::new(), rule.verbs.to_vec())).collect();
-    rules.push(("coordination.k8s.io", "leases", lease.namespace.clone(), vec!["get", "create", "update"]));
+    let mut rules: Vec<_> = needed
+        .map(|rule| {
+            let name = rule.names.first().copied().unwrap_or_default().to_owned();
+            (rule.group, rule.resource, String::new(), name, rule.verbs.to_vec())
+        })
+        .collect();
+    let verbs = vec!["get", "create", "update"];
+    rules.push(("coordination.k8s.io", "leases", lease.namespace.clone(), lease.name.clone(), verbs));
     rules
 }
 
@@ -222,7 +227,7 @@ async fn check_permissions(
 ) {
     let is_self = options.subject == "self";
     facts.permissions.0 = if is_self { "this user".into() } else { options.subject.clone() };
-    for (group, resource, namespace, verbs) in rules(enabled, lease) {
+    for (group, resource, namespace, name, verbs) in rules(enabled, lease) {
         let (plain, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let mut missing = Vec::new();
         for verb in verbs {
@@ -231,8 +236,9 @@ async fn check_permissions(
             if !namespace.is_empty() {
                 attributes["namespace"] = namespace.as_str().into();
             }
-            if !namespace.is_empty() && verb != "create" {
-                attributes["name"] = lease.name.as_str().into();
+            // A request to create has no name yet.
+            if !name.is_empty() && verb != "create" {
+                attributes["name"] = name.as_str().into();
             }
             let (kind, plural) = if is_self {
                 ("SelfSubjectAccessReview", "selfsubjectaccessreviews")

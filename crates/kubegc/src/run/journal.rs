@@ -192,7 +192,7 @@ pub(crate) fn verb(request: &Request) -> &'static str {
         Request::Note(_) => "event",
         Request::Guarded { change: Change::ForceDelete, .. } => "force-delete",
         Request::Guarded { change: Change::Finalizers(_), .. } => "set-finalizers",
-        Request::Guarded { change: Change::Status(_), .. } => "set-status",
+        Request::Guarded { change: Change::Status(_) | Change::MergeStatus(_), .. } => "set-status",
         Request::Guarded { change: Change::Merge(_), .. } => "patch",
         Request::Outside { call: OutsideCall::DeleteStorage(_), .. } => "delete-storage",
         Request::Outside { call: OutsideCall::LookUpMachine { .. }, .. } => "look-up-machine",

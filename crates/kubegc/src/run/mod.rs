@@ -343,13 +343,9 @@ fn start_others(
     surroundings: Surroundings,
 ) -> Others {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let mut enabled = settings.other_controllers();
+    let enabled = settings.other_controllers();
     let mut options = settings.collector();
     options.dry_run = matches!(settings.mode, Mode::DryRun | Mode::Observe);
-    if options.dry_run && enabled.contains(&Controller::Namespace) {
-        enabled.retain(|controller| *controller != Controller::Namespace);
-        tracing::warn!("the namespace collector has no dry run and is left out");
-    }
     if settings.mode == Mode::Observe && !enabled.is_empty() {
         tracing::info!(
             controllers = ?enabled.iter().map(|controller| controller.name()).collect::<Vec<_>>(),

@@ -164,9 +164,10 @@ pub(crate) async fn check_permissions(
     reads_only: bool,
 ) -> anyhow::Result<()> {
     let (mut forbidden, mut events) = (Vec::new(), None);
-    for NeededRule { group, resource, verbs } in permissions::needed(enabled) {
+    for NeededRule { group, resource, names, verbs } in permissions::needed(enabled) {
         let wanted = verbs.into_iter().filter(|verb| !reads_only || READ_VERBS.contains(verb));
-        let verbs = missing(client, &wanted.collect::<Vec<_>>(), group, resource).await?;
+        let name = names.first().copied().unwrap_or_default();
+        let verbs = missing(client, &wanted.collect::<Vec<_>>(), (group, resource, name)).await?;
         if verbs.is_empty() {
             continue;
         }
@@ -193,8 +194,7 @@ pub(crate) async fn check_permissions(
 async fn missing(
     client: &ApiClient,
     verbs: &[&str],
-    group: &str,
-    resource: &str,
+    (group, resource, name): (&str, &str, &str),
 ) -> anyhow::Result<Vec<String>> {
     let mut missing = Vec::new();
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
@@ -202,7 +202,7 @@ async fn missing(
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {
-                "verb": verb, "group": group, "resource": resource, "subresource": subresource,
+                "verb": verb, "group": group, "resource": resource, "subresource": subresource, "name": name,
             }},
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";

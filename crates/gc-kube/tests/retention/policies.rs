@@ -1,0 +1,140 @@
+//! Policies and annotations. Their rules have stars, for they may be about every kind; what is needed for one kind is
+//! tested by rules for that kind alone.
+
+use gc_kube::{Collector, CollectorOptions, PolicyCollector};
+use gc_retention::expiry::{self, ExpiryEngine, FinishedExpiry};
+use gc_retention::policies::definition::definition;
+use gc_types::Event;
+
+use super::*;
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const POLICIES: &str = "/apis/kubegc.io/v1alpha1/retentionpolicies";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+const fn rule(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Rule {
+    Rule { group, resource, names: &[], verbs }
+}
+
+/// What a policy about ConfigMaps needs; of the last one, which servers hold which groups, the answer may also be no.
+const ABOUT_CONFIG_MAPS: &[Rule] = &[
+    rule("kubegc.io", "retentionpolicies", &["list", "watch"]),
+    rule("kubegc.io", "retentionpolicies/status", &["patch"]),
+    rule("", "configmaps", &["list", "watch", "delete"]),
+    rule("apiregistration.k8s.io", "apiservices", &["list"]),
+];
+
+#[tokio::test]
+async fn a_policy_needs_its_own_kind_and_goes_by_the_clock() {
+    let world = World::start().await;
+    world.create(DEFINITIONS, definition()).await;
+    world.until("the kind", POLICIES, |code, _| code == 200).await;
+    for name in ["old", "other"] {
+        world.create(CONFIG_MAPS, json!({"metadata": {"name": name, "labels": {"is": name}}})).await;
+    }
+    let spec = json!({"target": {"apiVersion": "v1", "kind": "ConfigMap"}, "maxAge": "24h", "enforce": true,
+        "selector": {"matchLabels": {"is": "old"}}});
+    let policy = json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy", "metadata": {"name": "p"}, "spec": spec});
+    world.create(POLICIES, policy).await;
+    let Account { client, asked, forbidden } = world.account("policies", ABOUT_CONFIG_MAPS).await;
+    let collector = PolicyCollector::new(client, PacingOptions::default(), false).with_clock(world.clock());
+    let recorder = Arc::<Recorder>::default();
+    let observer: Arc<dyn Observer> = Arc::<Recorder>::clone(&recorder);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let work = tokio::spawn(async move { collector.run(observer, async { drop(stopped.await) }).await });
+    world
+        .until("the first look", &format!("{POLICIES}/p"), |_, policy| policy["status"]["selected"] == 1)
+        .await;
+    assert_eq!(world.get(&format!("{CONFIG_MAPS}/old")).await.0, 200);
+    world.pass(25 * HOUR);
+    world.until_gone(&format!("{CONFIG_MAPS}/old")).await;
+    assert_eq!(world.get(&format!("{CONFIG_MAPS}/other")).await.0, 200);
+    world.until("the count", &format!("{POLICIES}/p"), |_, policy| policy["status"]["deleted"] == 1).await;
+    stop.send(()).unwrap();
+    work.await.unwrap();
+    assert_eq!(*forbidden.lock().unwrap(), Vec::<String>::new());
+    let mut used = asked.lock().unwrap().clone();
+    used.remove("");
+    assert_eq!(used, granted(ABOUT_CONFIG_MAPS));
+    // And these are covered by what the collector has.
+    let has = Controller::RetentionPolicy.rules();
+    for needed in ABOUT_CONFIG_MAPS {
+        let covers = |rule: &Rule| {
+            let all = (rule.group, rule.resource) == ("*", "*");
+            (all || (rule.group, rule.resource) == (needed.group, needed.resource))
+                && needed.verbs.iter().all(|verb| rule.verbs.contains(verb))
+        };
+        assert!(has.iter().any(covers), "{needed:?}");
+    }
+}
+
+struct Marked(ExpiryEngine);
+
+impl gc_kube::Engine for Marked {
+    fn handle(&mut self, event: Event) {
+        self.0.handle(event);
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.0.poll_effect()
+    }
+
+    fn next_wakeup(&self) -> Option<Timestamp> {
+        self.0.next_wakeup()
+    }
+}
+
+#[tokio::test]
+async fn annotations_need_the_rules_that_they_have_and_go_by_the_clock() {
+    let world = World::start().await;
+    let annotated =
+        |name: &str, ttl: &str| json!({"metadata": {"name": name, "annotations": {"kubegc.io/ttl": ttl}}});
+    world.create(CONFIG_MAPS, annotated("soon", "24h")).await;
+    world.create(CONFIG_MAPS, annotated("late", "48h")).await;
+    world.create(CONFIG_MAPS, annotated("wrong", "2d")).await;
+    let controller = Controller::Expiry;
+    let Account { client, asked, forbidden } = world.account(controller.identity(), controller.rules()).await;
+    let mut options = CollectorOptions::default();
+    options.ignored_resources.extend(expiry::FINISHING.map(|(group, name)| (group.into(), name.into())));
+    let by_metadata =
+        Collector::new(client.clone(), options).named(controller.name()).with_clock(world.clock());
+    let by_end = RetentionCollector::new(
+        client,
+        Engine::new(FinishedExpiry::default()),
+        PacingOptions::default(),
+        false,
+    )
+    .with_clock(world.clock());
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let until = |mut stopped: tokio::sync::watch::Receiver<bool>| async move {
+        let _ = stopped.wait_for(|stop| *stop).await;
+    };
+    let (one, other) = (until(stopped.clone()), until(stopped));
+    let observer = || -> Arc<dyn Observer> { Arc::<Recorder>::default() };
+    let (first, second) = (observer(), observer());
+    let work = tokio::spawn(async move {
+        let engine = Marked(ExpiryEngine::default());
+        futures::join!(by_metadata.run(engine, first, one), by_end.run(second, other));
+    });
+    let told = ["Warning InvalidRetentionAnnotation expiry-controller"];
+    world.until_events("wrong", &told).await;
+    assert_eq!(world.get(&format!("{CONFIG_MAPS}/soon")).await.0, 200);
+    world.pass(25 * HOUR);
+    world.until_gone(&format!("{CONFIG_MAPS}/soon")).await;
+    for name in ["late", "wrong"] {
+        assert_eq!(world.get(&format!("{CONFIG_MAPS}/{name}")).await.0, 200, "{name}");
+    }
+    stop.send_replace(true);
+    work.await.unwrap();
+    assert_eq!(*forbidden.lock().unwrap(), Vec::<String>::new());
+    let mut verbs: BTreeSet<String> = BTreeSet::from(["patch events".into()]);
+    for words in asked.lock().unwrap().iter().filter(|words| !words.is_empty()) {
+        let verb = words.split(' ').next().unwrap();
+        verbs.insert(if words.ends_with(" events") && verb == "create" {
+            words.clone()
+        } else {
+            format!("{verb} *.*")
+        });
+    }
+    assert_eq!(verbs, granted(controller.rules()));
+}

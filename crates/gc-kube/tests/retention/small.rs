@@ -1,0 +1,154 @@
+//! The small collectors. What a server does not serve by default is defined here, some of it while its collector waits.
+
+use gc_retention::lease_candidates::LeaseCandidateCollector;
+use gc_retention::pod_certificates::PodCertificateCollector;
+use gc_retention::storage_versions::StorageVersionCollector;
+use gc_retention::tokens::{CLEAN_UP_PERIOD_MILLISECONDS, TokenCollector};
+
+use super::*;
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
+const MINUTE: i64 = 60_000;
+const DAY: i64 = 24 * HOUR;
+
+/// Has the server serve a kind that it does not serve by default.
+async fn define(world: &World, group: &str, version: &str, kind: &str, scope: &str) {
+    let singular = kind.to_lowercase();
+    let plural = format!("{singular}s");
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let definition = json!({
+        "metadata": {"name": format!("{plural}.{group}"),
+            "annotations": {"api-approved.kubernetes.io": "unapproved, served behind a gate elsewhere"}},
+        "spec": {"group": group, "scope": scope, "names": {"plural": plural, "singular": singular, "kind": kind},
+            "versions": [{"name": version, "served": true, "storage": true, "schema": schema,
+                "subresources": {"status": {}}}]},
+    });
+    world.create(DEFINITIONS, definition).await;
+    world.until("the kind", &format!("/apis/{group}/{version}/{plural}"), |code, _| code == 200).await;
+}
+
+#[tokio::test]
+async fn pod_certificate_requests() {
+    const REQUESTS: &str = "/apis/certificates.k8s.io/v1beta1/namespaces/default/podcertificaterequests";
+    let world = World::start().await;
+    let running = world
+        .collect(Controller::PodCertificateCleaner, PodCertificateCollector::default(), NothingOutside)
+        .await;
+    // It stands by where they are not served, and begins when they are.
+    let deadline = Instant::now() + PATIENCE;
+    while !running.asked.lock().unwrap().contains("list podcertificaterequests.certificates.k8s.io") {
+        assert!(Instant::now() < deadline, "nothing was asked for");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    define(&world, "certificates.k8s.io", "v1beta1", "PodCertificateRequest", "Namespaced").await;
+    for name in ["old", "older"] {
+        world.create(REQUESTS, json!({"metadata": {"name": name}, "spec": {"podName": "web-0"}})).await;
+    }
+    world.pass(14 * MINUTE);
+    for name in ["old", "older"] {
+        assert_eq!(world.get(&format!("{REQUESTS}/{name}")).await.0, 200);
+    }
+    world.pass(2 * MINUTE);
+    world.until_gone(&format!("{REQUESTS}/old")).await;
+    world.until_gone(&format!("{REQUESTS}/older")).await;
+    running.end(&[], &[]).await;
+}
+
+#[tokio::test]
+async fn lease_candidates() {
+    const CANDIDATES: &str = "/apis/coordination.k8s.io/v1beta1/namespaces/kube-system/leasecandidates";
+    let world = World::start().await;
+    define(&world, "coordination.k8s.io", "v1beta1", "LeaseCandidate", "Namespaced").await;
+    let spec = json!({"leaseName": "scheduler", "renewTime": "2026-01-01T00:00:00.000000Z"});
+    world.create(CANDIDATES, json!({"metadata": {"name": "a"}, "spec": spec})).await;
+    world
+        .create(CANDIDATES, json!({"metadata": {"name": "never"}, "spec": {"leaseName": "scheduler"}}))
+        .await;
+    let running =
+        world.collect(Controller::LeaseCandidate, LeaseCandidateCollector::default(), NothingOutside).await;
+    world.until_gone(&format!("{CANDIDATES}/never")).await;
+    assert_eq!(world.get(&format!("{CANDIDATES}/a")).await.0, 200);
+    world.pass(31 * MINUTE);
+    world.until_gone(&format!("{CANDIDATES}/a")).await;
+    running.end(&[], &[]).await;
+}
+
+/// SAT-T03, SAT-T09, SAT-T12, SAT-T13: a token is refused after a period, and goes after another; one that a pod mounts and what is no token are left alone, and of
+/// no Secret more than metadata is seen.
+#[tokio::test]
+async fn legacy_tokens() {
+    let world = World::start().await;
+    const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+    let names = ["unused", "mounted", "opaque"];
+    let listed: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+    let account = world.create(ACCOUNTS, json!({"metadata": {"name": "builder"}, "secrets": listed})).await;
+    let annotations = json!({"kubernetes.io/service-account.name": "builder",
+        "kubernetes.io/service-account.uid": account["metadata"]["uid"]});
+    for name in names {
+        let kind = if name == "opaque" { "Opaque" } else { "kubernetes.io/service-account-token" };
+        let secret = json!({"metadata": {"name": name, "annotations": annotations}, "type": kind,
+            "data": {"token": "c2VjcmV0"}});
+        world.create(SECRETS, secret).await;
+    }
+    let volumes = json!([{"name": "v", "secret": {"secretName": "mounted"}}]);
+    let containers = json!([{"name": "c", "image": "i"}]);
+    world
+        .create(
+            PODS,
+            json!({"metadata": {"name": "p"}, "spec": {"containers": containers, "volumes": volumes}}),
+        )
+        .await;
+    let tracking = json!({"metadata": {"name": "kube-apiserver-legacy-service-account-token-tracking"},
+        "data": {"since": "2020-01-01"}});
+    world.create("/api/v1/namespaces/kube-system/configmaps", tracking).await;
+    let judge = TokenCollector::new(CLEAN_UP_PERIOD_MILLISECONDS);
+    let running = world.collect(Controller::LegacyTokenCleaner, judge, NothingOutside).await;
+    world.pass(364 * DAY);
+    const LABEL: &str = "/metadata/labels/kubernetes.io~1legacy-token-invalid-since";
+    let unused = format!("{SECRETS}/unused");
+    assert_eq!(world.get(&unused).await.1.pointer(LABEL), None);
+    world.pass(2 * DAY);
+    world.until("the label", &unused, |_, secret| secret.pointer(LABEL).is_some()).await;
+    world.pass(367 * DAY);
+    world.until_gone(&unused).await;
+    for name in ["mounted", "opaque"] {
+        let (code, secret) = world.get(&format!("{SECRETS}/{name}")).await;
+        assert_eq!((code, secret.pointer(LABEL)), (200, None), "{name}");
+    }
+    let source = Controller::LegacyTokenCleaner.name();
+    let expected =
+        [format!("Warning LegacyTokenInvalidated {source}"), format!("Normal DeletingLegacyToken {source}")];
+    world.until_events("builder", &[&expected[0], &expected[1]]).await;
+    // A patch that is refused is followed by a read, an Event that is repeated is patched.
+    running.end(&["get secrets", "patch events"], &[]).await;
+}
+
+#[tokio::test]
+async fn storage_versions() {
+    let world = World::start().await;
+    define(&world, "internal.apiserver.k8s.io", "v1alpha1", "StorageVersion", "Cluster").await;
+    let labels = json!({"apiserver.kubernetes.io/identity": "kube-apiserver"});
+    world.create(LEASES, json!({"metadata": {"name": "apiserver-a", "labels": labels}, "spec": {}})).await;
+    let version = format!("{VERSIONS}/apps.deployments");
+    let entry = |server: &str, version: &str| json!({"apiServerID": server, "encodingVersion": version, "decodableVersions": ["v1"]});
+    world.create(VERSIONS, json!({"metadata": {"name": "apps.deployments"}, "spec": {}})).await;
+    let status = json!({"storageVersions": [entry("apiserver-a", "v1"), entry("apiserver-b", "v2")]});
+    world.patch(&format!("{version}/status"), json!({ "status": status })).await;
+    let running =
+        world.collect(Controller::StorageVersion, StorageVersionCollector::default(), NothingOutside).await;
+    world
+        .until("the removal of the entry", &version, |_, object| {
+            object["status"]["storageVersions"] == json!([entry("apiserver-a", "v1")])
+        })
+        .await;
+    let (_, object) = world.get(&version).await;
+    assert_eq!(object["status"]["commonEncodingVersion"], "v1");
+    assert_eq!(object["status"]["conditions"][0]["reason"], "CommonEncodingVersionSet");
+    // X-T06: the last server goes, and with it what it wrote.
+    world.delete(&format!("{LEASES}/apiserver-a")).await;
+    world.until_gone(&version).await;
+    running.end(&["get storageversions.internal.apiserver.k8s.io"], &[]).await;
+}

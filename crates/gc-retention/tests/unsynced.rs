@@ -1,0 +1,106 @@
+//! X-T07: whatever a collector has been told, it decides nothing before all that it watches has been listed.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use gc_retention::certificates::CertificateCollector;
+use gc_retention::engine::{Collecting, Engine, Observation};
+use gc_retention::expiry::FinishedExpiry;
+use gc_retention::jobs::JobCollector;
+use gc_retention::lease_candidates::LeaseCandidateCollector;
+use gc_retention::leases::LeaseCollector;
+use gc_retention::nodes::{NodeLifecycle, NodePolicy};
+use gc_retention::objects::{Facts, Kind};
+use gc_retention::pod_certificates::PodCertificateCollector;
+use gc_retention::pods::PodCollector;
+use gc_retention::storage_versions::StorageVersionCollector;
+use gc_retention::tokens::{CLEAN_UP_PERIOD_MILLISECONDS, TokenCollector};
+use gc_retention::volumes::{ClaimProtection, VolumeProtection};
+use gc_retention::volumes_reclaim::{Deleters, VolumeReclaim};
+use gc_types::Timestamp;
+use serde_json::{Value, json};
+
+const NOW: Timestamp = Timestamp(1_800_000_000_000);
+const LONG_AGO: &str = "2020-01-01T00:00:00Z";
+
+/// An object of each kind with which some collector has something to do.
+fn overdue(kind: Kind) -> Value {
+    let metadata = json!({"namespace": "shop", "name": "a", "uid": "u", "resourceVersion": "5",
+        "creationTimestamp": LONG_AGO});
+    let with = |more: Value| {
+        let mut object = json!({ "metadata": metadata });
+        for (pointer, value) in more.as_object().unwrap() {
+            let (parent, field) = pointer.rsplit_once('/').unwrap();
+            object.pointer_mut(parent).unwrap()[field] = value.clone();
+        }
+        object
+    };
+    let finished = |kind: &str| {
+        json!({"conditions": [{"type": kind, "status": "True", "lastTransitionTime": LONG_AGO,
+            "lastUpdateTime": LONG_AGO}]})
+    };
+    match kind {
+        Kind::Pod => {
+            with(json!({"/spec": {}, "/status": {"phase": "Failed"}, "/metadata/deletionTimestamp": LONG_AGO,
+            "/metadata/deletionGracePeriodSeconds": 30, "/metadata/annotations": {"kubegc.io/ttl": "1h"}}))
+        }
+        Kind::Job => with(json!({"/spec": {"ttlSecondsAfterFinished": 1}, "/status": finished("Complete"),
+            "/metadata/annotations": {"kubegc.io/ttl": "1h"}})),
+        Kind::SigningRequest => with(json!({"/status": finished("Denied")})),
+        Kind::Volume => with(json!({"/metadata/deletionTimestamp": LONG_AGO,
+            "/metadata/finalizers": ["kubernetes.io/pv-protection"], "/status": {"phase": "Released"},
+            "/spec": {"persistentVolumeReclaimPolicy": "Delete", "hostPath": {"path": "/tmp/a"},
+                "claimRef": {"namespace": "shop", "name": "data", "uid": "gone"}}})),
+        Kind::Claim => with(json!({"/metadata/deletionTimestamp": LONG_AGO,
+            "/metadata/finalizers": ["kubernetes.io/pvc-protection"]})),
+        Kind::Lease => with(json!({"/metadata/namespace": "kube-system",
+            "/metadata/labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"}})),
+        Kind::TokenSecret => {
+            with(json!({"/metadata/annotations": {"kubernetes.io/service-account.name": "a"}}))
+        }
+        Kind::ServiceAccount => with(json!({"/secrets": [{"name": "a"}]})),
+        Kind::TokenTracking => with(json!({"/data": {"since": "2020-01-01"}})),
+        Kind::StorageVersion => {
+            with(json!({"/status": {"storageVersions": [{"apiServerID": "gone", "encodingVersion": "v1"}]}}))
+        }
+        _ => with(json!({})),
+    }
+}
+
+fn all() -> Vec<(&'static str, Box<dyn Collecting>)> {
+    let deleters = Deleters { drivers: [].into(), host_path: true };
+    vec![
+        ("pods", Box::new(Engine::new(PodCollector::new(0)))),
+        ("jobs", Box::new(Engine::new(JobCollector::default()))),
+        ("certificates", Box::new(Engine::new(CertificateCollector::default()))),
+        ("pod certificates", Box::new(Engine::new(PodCertificateCollector::default()))),
+        ("claim protection", Box::new(Engine::new(ClaimProtection::default()))),
+        ("volume protection", Box::new(Engine::new(VolumeProtection::default()))),
+        ("volume reclaim", Box::new(Engine::new(VolumeReclaim::new(deleters)))),
+        ("nodes", Box::new(Engine::new(NodeLifecycle::new(NodePolicy::default())))),
+        ("leases", Box::new(Engine::new(LeaseCollector::new(true)))),
+        ("lease candidates", Box::new(Engine::new(LeaseCandidateCollector::default()))),
+        ("tokens", Box::new(Engine::new(TokenCollector::new(CLEAN_UP_PERIOD_MILLISECONDS)))),
+        ("storage versions", Box::new(Engine::new(StorageVersionCollector::default()))),
+        ("expiry", Box::new(Engine::new(FinishedExpiry::default()))),
+    ]
+}
+
+#[test]
+fn nothing_is_decided_before_the_lists_are_complete() {
+    for (name, mut collector) in all() {
+        let kinds = collector.kinds();
+        collector.tick(NOW);
+        for kind in kinds {
+            collector.observe(Observation::ListStarted(*kind));
+            let object = overdue(*kind).to_string();
+            collector.observe(Observation::Observed(Facts::read(*kind, object.as_bytes()).unwrap()));
+            assert_eq!(collector.poll_effect(), None, "{name}");
+        }
+        for kind in kinds {
+            assert!(!collector.standing().synced, "{name}");
+            assert_eq!((collector.poll_effect(), collector.next_wakeup()), (None, None), "{name}");
+            collector.observe(Observation::Synced(*kind));
+        }
+        // And then there is something to do: what was held back was the lists' fault.
+        assert!(collector.standing().synced && collector.poll_effect().is_some(), "{name}");
+    }
+}
