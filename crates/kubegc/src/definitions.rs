@@ -42,7 +42,8 @@ pub(crate) async fn install(client: &ApiClient) -> anyhow::Result<()> {
     anyhow::bail!("the definition of {name} keeps changing")
 }
 
-async fn call(
+/// A request with a JSON body, and the code and the body of its answer.
+pub(crate) async fn call(
     client: &ApiClient,
     method: Method,
     path: &str,

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+mod accounts;
 mod apiserver;
 mod clock;
 mod collector_metrics;
@@ -16,6 +17,7 @@ mod namespaces;
 mod node;
 mod operations;
 mod outside;
+mod policy;
 mod questions;
 mod rbac;
 mod run;
@@ -48,6 +50,9 @@ enum Command {
     Doctor(questions::examine::DoctorOptions),
     /// What was done and why, from a collector's journal
     Journal(questions::journal::JournalOptions),
+    /// Retention policies
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
     /// The permissions that `kubegc run` needs, as manifests
     Rbac(rbac::Options),
     /// What hangs on an object, as a tree
@@ -92,6 +97,7 @@ fn main() -> ExitCode {
         Command::Resume(options) => run::commands::resume(&options),
         Command::Doctor(options) => questions::examine::doctor(&options),
         Command::Journal(options) => questions::journal::journal(&options),
+        Command::Policy(command) => policy::run(&command),
         Command::Rbac(options) => rbac::run(&options),
         Command::Tree(options) => questions::tree(&options),
         Command::Why(options) => questions::why(&options),
@@ -102,7 +108,9 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         // It has told what is wrong.
-        Err(error) if error.is::<questions::examine::Unhealthy>() => ExitCode::FAILURE,
+        Err(error) if error.is::<questions::examine::Unhealthy>() || error.is::<policy::Misunderstood>() => {
+            ExitCode::FAILURE
+        }
         Err(error) => {
             eprintln!("error: {error:#}");
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }

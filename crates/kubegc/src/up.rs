@@ -12,6 +12,7 @@ use gc_kube::{ApiClient, CollectorOptions, Observer};
 use gc_retention::permissions::Controller;
 use prometheus_client::registry::Registry;
 
+use crate::accounts;
 use crate::apiserver::{self, ServerOptions, StartedServer};
 use crate::clock::collector_clock;
 use crate::collector_metrics::CollectorMetrics;
@@ -59,12 +60,14 @@ impl Up {
         let enabled = settings.enabled()?;
         let started = apiserver::start(options).await?;
         let client_of = |controller: Controller| {
-            let user = format!("system:serviceaccount:kube-system:{}", controller.identity());
-            let in_process = started.server.in_process(&user);
-            ApiClient::in_process(move |request| in_process.call(request))
+            let way = started.server.in_process_as(&accounts::user(controller), &accounts::GROUPS);
+            ApiClient::in_process(move |request| way.call(request))
         };
+        let way = started.server.in_process("kubegc");
+        let admin = ApiClient::in_process(move |request| way.call(request));
+        accounts::bind(&admin, client_of, &enabled).await?;
         if enabled.contains(&Controller::RetentionPolicy) {
-            definitions::install(&client_of(Controller::RetentionPolicy)).await?;
+            definitions::install(&admin).await?;
         }
         let collectors = RunningCollectors::start(
             client_of,

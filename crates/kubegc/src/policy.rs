@@ -1,0 +1,220 @@
+//! `kubegc policy check`: whether retention policies are understood, and what they would let go, before any cluster has them.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use gc_kube::ApiClient;
+use gc_kube::discovery::discover;
+use gc_retention::policies::engine::PolicyEngine;
+use gc_retention::policies::{GROUP, KIND, Policy, VERSION};
+use gc_types::ResourceId;
+use http::header::ACCEPT;
+use http::{Method, Request};
+use http_body_util::Full;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::UsageError;
+use crate::run::connect;
+
+const PAGE_SIZE: usize = 500;
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// Options of `kubegc policy`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Validate the policies of a file, and show what they would let go. Exit code 1: something is wrong with one
+    Check(CheckOptions),
+}
+
+/// Options of `kubegc policy check`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CheckOptions {
+    /// A file with RetentionPolicies, as YAML or JSON; - is the standard input
+    file: PathBuf,
+    /// Also show what would go from this cluster now; nothing is changed there
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+/// What was told already: exit code 1.
+#[derive(Debug, thiserror::Error)]
+#[error("a policy is not understood")]
+pub(crate) struct Misunderstood;
+
+/// Runs it.
+pub(crate) fn run(command: &PolicyCommand) -> anyhow::Result<()> {
+    let PolicyCommand::Check(options) = command;
+    let text = if options.file.as_os_str() == "-" {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(&options.file)
+    };
+    let shown = options.file.display();
+    let text = text.map_err(|error| UsageError::new(format!("{shown}: {error}")))?;
+    let documents = documents(&text).map_err(|error| UsageError::new(format!("{shown}: {error}")))?;
+    if documents.is_empty() {
+        return Err(UsageError::new(format!("{shown}: there is no {KIND} in it")).into());
+    }
+    let mut out = String::new();
+    let faults: usize = documents.iter().map(|object| check(object, &mut out)).sum();
+    if faults == 0
+        && let Some(kubeconfig) = &options.kubeconfig
+    {
+        let runtime = crate::up::runtime()?;
+        runtime.block_on(async {
+            let client = connect(Some(kubeconfig)).await?;
+            for object in &documents {
+                preview(&client, object, &mut out).await?;
+            }
+            anyhow::Ok(())
+        })?;
+    }
+    std::io::stdout().write_all(out.as_bytes())?;
+    if faults == 0 { Ok(()) } else { Err(Misunderstood.into()) }
+}
+
+fn documents(text: &str) -> Result<Vec<Value>, serde_yaml_ng::Error> {
+    let mut found = Vec::new();
+    for document in serde_yaml_ng::Deserializer::from_str(text) {
+        let value = Value::deserialize(document)?;
+        if !value.is_null() {
+            found.push(value);
+        }
+    }
+    Ok(found)
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or("(no name)")
+}
+
+/// Tells each fault of a document in a line of its own; answers how many there are.
+fn check(object: &Value, out: &mut String) -> usize {
+    let mut faults: Vec<String> = Vec::new();
+    let expected = format!("{GROUP}/{VERSION}");
+    for (field, expected) in [("apiVersion", expected.as_str()), ("kind", KIND)] {
+        if object[field] != expected {
+            faults.push(format!("{field}: expected {expected:?}, found {}", object[field]));
+        }
+    }
+    if object["metadata"]["name"].as_str().is_none_or(str::is_empty) {
+        faults.push("metadata.name: is required".to_owned());
+    }
+    if let Err(problems) = Policy::compile(&object["spec"]) {
+        faults.extend(problems.iter().map(ToString::to_string));
+    }
+    // Writing to a String cannot fail, here and below.
+    for fault in &faults {
+        let _ = writeln!(out, "{}: {fault}", name(object));
+    }
+    if faults.is_empty() {
+        let _ = writeln!(out, "{}: understood", name(object));
+    }
+    faults.len()
+}
+
+/// What would go now, by the engine that decides it in a cluster.
+async fn preview(client: &ApiClient, object: &Value, out: &mut String) -> anyhow::Result<()> {
+    let mut engine = PolicyEngine::new(object, ResourceId(0));
+    let Some(policy) = engine.policy().cloned() else { return Ok(()) };
+    let discovered = discover(client).await?;
+    let group = policy.api_version.split_once('/').map_or("", |(group, _)| group);
+    let served = discovered
+        .resources
+        .values()
+        .find(|served| *served.group == *group && served.kind == policy.kind)
+        .with_context(|| format!("{}: {} {} is not served", name(object), policy.api_version, policy.kind))?;
+    let root = if group.is_empty() { "/api" } else { "/apis" };
+    let collection = format!("{root}/{}/{}", policy.api_version, served.resource);
+    engine.list_started();
+    let mut token = String::new();
+    loop {
+        let page = list(client, &collection, &token, policy.needs_content()).await?;
+        for item in page["items"].as_array().into_iter().flatten() {
+            let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default();
+            engine.observed(text("namespace"), text("name"), policy.look(item));
+        }
+        page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
+        if token.is_empty() {
+            break;
+        }
+    }
+    engine.synced();
+    let now = gc_kube::system_clock()();
+    engine.tick(now);
+    let status = engine.status(&Value::Null, now);
+    let _ = writeln!(
+        out,
+        "{}: {} selected, {} due now, {} kept by annotation, {} unclear",
+        name(object),
+        status["selected"],
+        status["due"],
+        status["kept"],
+        status["unclear"]
+    );
+    for example in status["examples"].as_array().into_iter().flatten() {
+        let text = |field: &str| example[field].as_str().unwrap_or_default();
+        let namespace = if text("namespace").is_empty() { "" } else { "/" };
+        let _ = writeln!(out, "  {}{namespace}{}: {}", text("namespace"), text("name"), text("why"));
+    }
+    Ok(())
+}
+
+async fn list(client: &ApiClient, collection: &str, token: &str, whole: bool) -> anyhow::Result<Value> {
+    let mut uri = format!("{collection}?limit={PAGE_SIZE}");
+    if !token.is_empty() {
+        uri.push_str("&continue=");
+        gc_kube::push_segment(&mut uri, token);
+    }
+    let accept = if whole { "application/json" } else { METADATA };
+    let request =
+        Request::builder().method(Method::GET).uri(&uri).header(ACCEPT, accept).body(Full::default())?;
+    let answer = client.call(request).await.with_context(|| format!("no answer to {uri}"))?;
+    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    anyhow::ensure!(
+        answer.head.status.is_success(),
+        "{collection} was answered with {}: {}",
+        answer.head.status.as_u16(),
+        body["message"].as_str().unwrap_or("(no message)")
+    );
+    Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    const GOOD: &str = "apiVersion: kubegc.io/v1alpha1\nkind: RetentionPolicy\nmetadata: {name: old}\n\
+        spec: {target: {apiVersion: v1, kind: ConfigMap}, maxAge: 24h}\n";
+
+    #[test]
+    fn each_fault_has_a_line_with_its_place() {
+        for (text, lines) in [
+            (GOOD.to_owned(), "old: understood\n"),
+            (
+                GOOD.replace("24h", "1d").replace("name: old", "x: y"),
+                "(no name): metadata.name: is required\n\
+                 (no name): spec.maxAge: \"1d\" has the unknown unit \"d\"; expected one of ns, us, ms, s, m, h\n",
+            ),
+            (
+                GOOD.replace("kind: RetentionPolicy", "kind: Retention").replace(", maxAge: 24h", ""),
+                "old: kind: expected \"RetentionPolicy\", found \"Retention\"\n\
+                 old: spec: at least one of keepNewest, maxAge and ttlAfter is required; without them nothing is due\n",
+            ),
+        ] {
+            let mut out = String::new();
+            for object in documents(&text).unwrap() {
+                check(&object, &mut out);
+            }
+            assert_eq!(out, lines);
+        }
+        assert_eq!(documents(&format!("{GOOD}---\n---\n{GOOD}")).unwrap().len(), 2);
+        assert!(documents("a: [").is_err());
+    }
+}
