@@ -63,7 +63,11 @@ pub(crate) async fn run(cluster: &Cluster, options: &Options, pid: Option<u32>) 
     let version = list["metadata"]["resourceVersion"].as_str().context("a version to watch from")?;
     let before = cluster.requests().await;
     let used = pid.map(Usage::of).transpose()?;
-    let gone = watch_until_gone(cluster, &run, version, dependents + owners);
+    let gone = async {
+        let gone =
+            watch_until_gone(cluster, &cluster.config_maps, &run, version, dependents + owners).await?;
+        anyhow::Ok(gone.into_iter().map(|(_, at)| at))
+    };
     let policy = if foreground { "Foreground" } else { "Background" };
     let delete = async {
         let begun = Instant::now();
@@ -106,14 +110,14 @@ fn config_map(name: &str, run: &str, owners: Option<Value>) -> Value {
     object
 }
 
-/// When each of so many objects was seen to go.
-async fn watch_until_gone(
+/// Names of so many objects with the label of a run, and when each was seen to go.
+pub(crate) async fn watch_until_gone(
     cluster: &Cluster,
+    collection: &str,
     run: &str,
     version: &str,
     number: u32,
-) -> anyhow::Result<Vec<Instant>> {
-    let collection = &cluster.config_maps;
+) -> anyhow::Result<Vec<(String, Instant)>> {
     let uri = format!("{collection}?watch=true&resourceVersion={version}&labelSelector=kubegc-bench%3D{run}");
     let request = Request::builder().uri(uri).header(ACCEPT, METADATA).body(Full::default())?;
     let response = cluster.client.open(0, request).await?;
@@ -128,7 +132,7 @@ async fn watch_until_gone(
         frames.push(&chunk);
         while let Some(frame) = frames.next_frame()? {
             match decode_watch_event(encoding, &frame)? {
-                WatchEvent::Deleted(_) => times.push(Instant::now()),
+                WatchEvent::Deleted(object) => times.push((object.name.into_owned(), Instant::now())),
                 WatchEvent::Error(status) => anyhow::bail!("the watch failed: {}", status.message),
                 _ => {}
             }

@@ -81,6 +81,28 @@ impl Cluster {
         Ok(latencies)
     }
 
+    /// Makes objects and writes their status, as many at a time as was asked for.
+    pub(crate) async fn create_with_status(
+        &self,
+        collection: &str,
+        objects: impl Iterator<Item = (Value, Value)>,
+    ) -> anyhow::Result<()> {
+        let work = objects.map(|(object, status)| async move {
+            self.create_in(collection, &object).await?;
+            let name = object["metadata"]["name"].as_str().context("a name")?;
+            let path = format!("{collection}/{name}/status");
+            let patch = json!({ "status": status });
+            let (code, body) = self.call(Method::PATCH, &path, Some(&patch)).await?;
+            anyhow::ensure!(code == 200, "{path} was not written: {code} {}", body["message"]);
+            anyhow::Ok(())
+        });
+        let mut made = futures::stream::iter(work).buffer_unordered(self.in_flight);
+        while let Some(answer) = made.next().await {
+            answer?;
+        }
+        Ok(())
+    }
+
     /// Changes the data of an object; answers how long that took.
     pub(crate) fn update(
         &self,

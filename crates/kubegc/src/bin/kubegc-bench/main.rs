@@ -6,6 +6,7 @@
 mod cascade;
 mod churn;
 mod cluster;
+mod finished;
 mod measure;
 mod namespaces;
 mod startup;
@@ -47,6 +48,10 @@ enum Command {
     Churn(churn::Options),
     /// Namespaces with objects, deleted all at once
     Namespaces(namespaces::Options),
+    /// Finished pods over the threshold of a collector that is started
+    Pods(finished::PodOptions),
+    /// Finished Jobs that expire one after the other under a collector that is started
+    Jobs(finished::JobOptions),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -60,6 +65,8 @@ fn main() -> anyhow::Result<()> {
             Command::Fill(options) => startup::fill(&cluster, &options).await,
             Command::Startup(options) => startup::run(&options).await,
             Command::Namespaces(options) => namespaces::run(&cluster, &options, line.pid).await,
+            Command::Pods(options) => finished::pods(&cluster, &options).await,
+            Command::Jobs(options) => finished::jobs(&cluster, &options).await,
             Command::Churn(options) => churn::run(&cluster, &options, line.pid).await,
         }
     })

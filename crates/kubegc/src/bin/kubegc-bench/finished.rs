@@ -1,0 +1,163 @@
+//! What has finished: pods over a threshold, and Jobs whose time to live ends. The collector is started here, once everything
+//! has been made, so that its list counts as well.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::Args;
+use http::Method;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::cascade::watch_until_gone;
+use crate::cluster::{Cluster, print_requests};
+use crate::measure::{Latencies, Usage, print_usage};
+
+/// How long it may take for each thousand objects, and in all at least.
+const PATIENCE_PER_THOUSAND: Duration = Duration::from_secs(10);
+const PATIENCE_AT_LEAST: Duration = Duration::from_mins(1);
+
+/// Options of `kubegc-bench pods`.
+#[derive(Debug, Args)]
+pub(crate) struct PodOptions {
+    /// Finished pods
+    #[arg(long, default_value_t = 360_000)]
+    pods: u32,
+    /// The collector's --terminated-pod-gc-threshold
+    #[arg(long, default_value_t = 20_000)]
+    threshold: u32,
+    /// Of those over it, so many are held by a finalizer
+    #[arg(long, default_value_t = 10_000)]
+    held: u32,
+    /// The collector, with its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+/// Options of `kubegc-bench jobs`.
+#[derive(Debug, Args)]
+pub(crate) struct JobOptions {
+    /// Finished Jobs
+    #[arg(long, default_value_t = 50_000)]
+    jobs: u32,
+    /// They expire evenly over so long, seconds
+    #[arg(long, default_value_t = 3600)]
+    over: u32,
+    /// The first expires so long after the beginning, seconds; until then all must have been made
+    #[arg(long, default_value_t = 120)]
+    lead: u32,
+    /// The collector of Jobs and of owners, with its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+fn label() -> String {
+    format!("bench-{}", Timestamp::now().as_millisecond())
+}
+
+/// The namespace's collection of another resource.
+fn collection(cluster: &Cluster, prefix: &str, resource: &str) -> String {
+    let namespace = cluster.config_maps.trim_start_matches("/api/v1").trim_end_matches("/configmaps");
+    format!("{prefix}{namespace}/{resource}")
+}
+
+/// Starts the collector, waits until so many objects are gone, prints what that took and ends it. Answers when each went.
+async fn collect(
+    cluster: &Cluster,
+    (objects, run, number): (&str, &str, u32),
+    command: &[String],
+    patience: Duration,
+) -> anyhow::Result<Vec<(String, Instant)>> {
+    let (_, list) = cluster.call(Method::GET, &format!("{objects}?limit=1"), None).await?;
+    let version = list["metadata"]["resourceVersion"].as_str().context("a version to watch from")?;
+    let before = cluster.requests().await;
+    let (program, arguments) = command.split_first().context("a command")?;
+    let begun = Instant::now();
+    let mut child = tokio::process::Command::new(program)
+        .args(arguments)
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("cannot start {program}"))?;
+    let pid = child.id().context("the collector has ended at once")?;
+    let gone = watch_until_gone(cluster, objects, run, version, number);
+    let gone = tokio::select! {
+        ended = child.wait() => anyhow::bail!("the collector has ended: {}", ended?),
+        gone = tokio::time::timeout(patience, gone) => gone.context("they do not go")??,
+    };
+    let took = begun.elapsed();
+    println!(
+        "collected   {number} in {:.2} s from the start of the collector: {:.0}/s",
+        took.as_secs_f64(),
+        f64::from(number) / took.as_secs_f64()
+    );
+    print_requests(before.as_ref(), cluster.requests().await.as_ref(), f64::from(number));
+    let none = Usage { cpu: Duration::ZERO, peak_kib: 0, resident_kib: 0 };
+    print_usage(none, Usage::of(pid)?, took);
+    child.kill().await?;
+    Ok(gone)
+}
+
+/// Makes them, starts the collector, and waits until only those are left that are to be left.
+pub(crate) async fn pods(cluster: &Cluster, options: &PodOptions) -> anyhow::Result<()> {
+    let PodOptions { pods, threshold, held, .. } = *options;
+    let over = pods.checked_sub(threshold).filter(|over| *over >= held).context("so few pods are over it")?;
+    let (run, pods_of) = (label(), collection(cluster, "/api/v1", "pods"));
+    let begun = Instant::now();
+    // The oldest go first: those that are held are among them, each second one.
+    let objects = (0..pods).map(|number| {
+        let finalizers = if number % 2 == 0 && number / 2 < held { json!(["example.com/held"]) } else { Value::Null };
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("p-{number}"), "labels": {"kubegc-bench": run}, "finalizers": finalizers},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        });
+        (pod, json!({"phase": "Succeeded"}))
+    });
+    cluster.create_with_status(&pods_of, objects).await?;
+    println!("created     {pods} finished pods in {:.2} s", begun.elapsed().as_secs_f64());
+    let patience = PATIENCE_AT_LEAST + PATIENCE_PER_THOUSAND * (over / 1000);
+    collect(cluster, (&pods_of, &run, over - held), &options.command, patience).await?;
+    Ok(())
+}
+
+/// Makes them, starts the collector, waits until all are gone, and says how late each went.
+pub(crate) async fn jobs(cluster: &Cluster, options: &JobOptions) -> anyhow::Result<()> {
+    let JobOptions { jobs, over, lead, .. } = *options;
+    let (run, jobs_of) = (label(), collection(cluster, "/apis/batch/v1", "jobs"));
+    let (begun, wall) = (Instant::now(), Timestamp::now());
+    let now = wall.as_second();
+    let expires_after =
+        |number: u32| u64::from(lead) + u64::from(number) * u64::from(over) / u64::from(jobs.max(1));
+    let objects = (0..jobs).map(|number| {
+        let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+        let job = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": format!("j-{number}"), "labels": {"kubegc-bench": run}},
+            "spec": {"ttlSecondsAfterFinished": expires_after(number), "template": template},
+        });
+        let at = Timestamp::from_second(now).map(|at| at.to_string()).unwrap_or_default();
+        let condition = |kind: &str| {
+            json!({"type": kind, "status": "True", "lastTransitionTime": at, "lastProbeTime": at})
+        };
+        let conditions = [condition("SuccessCriteriaMet"), condition("Complete")];
+        (job, json!({"startTime": at, "completionTime": at, "conditions": conditions}))
+    });
+    cluster.create_with_status(&jobs_of, objects).await?;
+    println!("created     {jobs} finished Jobs in {:.2} s", begun.elapsed().as_secs_f64());
+    anyhow::ensure!(
+        begun.elapsed().as_secs() < u64::from(lead),
+        "that took longer than --lead: some have expired"
+    );
+    let patience = PATIENCE_AT_LEAST + Duration::from_secs(u64::from(lead) + u64::from(over));
+    let gone = collect(cluster, (&jobs_of, &run, jobs), &options.command, patience).await?;
+    // Times of conditions are whole seconds: the Jobs' time began so much before ours.
+    let before = Duration::from_millis(u64::try_from(wall.as_millisecond() - now * 1000)?);
+    let mut late = Latencies::default();
+    for (name, at) in gone {
+        let number: u32 = name.trim_start_matches("j-").parse()?;
+        let due = begun + Duration::from_secs(expires_after(number)).saturating_sub(before);
+        late.add(at.saturating_duration_since(due));
+    }
+    println!("lateness    {}", late.describe());
+    Ok(())
+}
