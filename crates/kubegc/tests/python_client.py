@@ -2,9 +2,14 @@
 
     python python_client.py KUBECONFIG
 
+The clock of the collectors is ahead by what the file $KUBEGC_CLOCK_OFFSET says.
+
 Every function named `test_…` is one claim and runs alone, in a namespace of its own. The exit code is 0 only if
 all of them hold.
 """
+import base64
+import datetime
+import os
 import sys
 import threading
 import time
@@ -399,6 +404,59 @@ def test_a_namespace_goes_with_its_content(core, namespace):
     # The pod's grace is for its node to end; here nobody answers for it.
     core.delete_namespaced_pod("p", namespace, grace_period_seconds=0)
     eventually("the namespace is gone", lambda: gone(core.read_namespace, namespace))
+
+
+SIGNING_REQUEST = base64.b64encode(b"-----BEGIN CERTIFICATE REQUEST-----\n"
+                                   b"MIHgMIGHAgEAMCUxFTATBgNVBAoMDHN5c3RlbTpub2RlczEMMAoGA1UEAwwDbm9k\n"
+                                   b"-----END CERTIFICATE REQUEST-----\n").decode()
+
+
+def ahead(duration):
+    """From here on, the clock of the collectors is ahead by so much."""
+    offset = os.environ["KUBEGC_CLOCK_OFFSET"]
+    with open(offset + ".new", "w") as file:
+        file.write(duration)
+    os.rename(offset + ".new", offset)
+
+
+def finished_job(name, ttl):
+    containers = [client.V1Container(name="c", image="i")]
+    template = client.V1PodTemplateSpec(spec=client.V1PodSpec(restart_policy="Never", containers=containers))
+    return client.V1Job(metadata=client.V1ObjectMeta(name=name),
+                        spec=client.V1JobSpec(template=template, ttl_seconds_after_finished=ttl))
+
+
+def test_with_time_the_collectors_clean_up(core, namespace):
+    batch, certificates, coordination = client.BatchV1Api(), client.CertificatesV1Api(), client.CoordinationV1Api()
+    now = datetime.datetime.now(datetime.timezone.utc)
+    for name, ttl in (("soon", 3600), ("late", 30 * 24 * 3600)):
+        batch.create_namespaced_job(namespace, finished_job(name, ttl))
+        done = [{"type": kind, "status": "True", "lastTransitionTime": now.isoformat(), "lastProbeTime": now.isoformat()}
+                for kind in ("SuccessCriteriaMet", "Complete")]
+        batch.patch_namespaced_job_status(name, namespace, {"status": {
+            "startTime": now.isoformat(), "completionTime": now.isoformat(), "conditions": done}})
+    certificates.create_certificate_signing_request(client.V1CertificateSigningRequest(
+        metadata=client.V1ObjectMeta(name=namespace), spec=client.V1CertificateSigningRequestSpec(
+            signer_name="example.com/signer", usages=["client auth"], request=SIGNING_REQUEST)))
+    coordination.create_namespaced_lease(namespace, client.V1Lease(
+        metadata=client.V1ObjectMeta(name="leader"), spec=client.V1LeaseSpec(
+            holder_identity="somebody", lease_duration_seconds=15, renew_time=now)))
+    core.create_namespaced_persistent_volume_claim(namespace, client.V1PersistentVolumeClaim(
+        metadata=client.V1ObjectMeta(name="data"), spec=client.V1PersistentVolumeClaimSpec(
+            access_modes=["ReadWriteOnce"], resources=client.V1VolumeResourceRequirements(requests={"storage": "1Gi"}))))
+    core.delete_namespaced_persistent_volume_claim("data", namespace)
+    eventually("the claim that no pod uses goes", lambda: gone(
+        core.read_namespaced_persistent_volume_claim, "data", namespace))
+    assert names(batch.list_namespaced_job(namespace)) == ["late", "soon"]
+
+    ahead("25h")
+    eventually("the Job expires", lambda: gone(batch.read_namespaced_job, "soon", namespace))
+    eventually("the request that nobody answered goes", lambda: gone(
+        certificates.read_certificate_signing_request, namespace))
+    told = "involvedObject.kind=Lease,involvedObject.name=leader,reason=StaleLease,type=Warning"
+    eventually("the lease is told of", lambda: core.list_namespaced_event(namespace, field_selector=told).items)
+    assert coordination.read_namespaced_lease("leader", namespace).spec.holder_identity == "somebody"
+    assert names(batch.list_namespaced_job(namespace)) == ["late"]
 
 
 def main():

@@ -4,6 +4,7 @@
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -304,6 +305,283 @@ fn time_takes_nodes_pods_jobs_requests_and_leases() {
     }
 }
 
+/// How a webhook behaves.
+#[derive(Clone, Copy, PartialEq)]
+enum Manner {
+    Hangs,
+    Garbage,
+    /// No machine exists, whichever is asked about.
+    Lies,
+}
+
+/// A webhook that knows machines, on this machine; answers its address.
+fn webhook(manner: Arc<Mutex<Manner>>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/machines", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        // What hangs is kept, so that the connection stays.
+        let mut kept = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut question = Vec::new();
+            let mut part = [0; 4096];
+            // The question is one JSON object; the connection may also end before it is whole.
+            let node = loop {
+                let read = stream.read(&mut part).unwrap_or_default();
+                question.extend_from_slice(&part[..read]);
+                let text = String::from_utf8_lossy(&question);
+                let body = text
+                    .split_once("\r\n\r\n")
+                    .and_then(|(_, body)| serde_json::from_str::<Value>(body).ok());
+                match body {
+                    Some(body) => break Some(body["node"].clone()),
+                    None if read == 0 => break None,
+                    None => {}
+                }
+            };
+            let Some(node) = node else { continue };
+            let text = match *manner.lock().unwrap() {
+                Manner::Hangs => {
+                    kept.push(stream);
+                    continue;
+                }
+                Manner::Garbage => "<html>".to_owned(),
+                Manner::Lies => {
+                    json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "MachineLookup", "node": node,
+                    "machine": {"state": "Absent"}})
+                    .to_string()
+                }
+            };
+            let length = text.len();
+            let _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{text}"
+            );
+        }
+    });
+    url
+}
+
+#[test]
+fn a_webhook_that_hangs_talks_nonsense_or_lies_deletes_nothing() {
+    const SOURCE: &str = "cloud-node-lifecycle-controller";
+    const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
+    let manner = Arc::new(Mutex::new(Manner::Hangs));
+    let url = webhook(Arc::clone(&manner));
+    let arguments = ["--cloud-webhook".to_owned(), url, "--cloud-timeout=500ms".to_owned()];
+    let Some(mut up) = Up::start(&arguments) else { return };
+    for name in NODES {
+        up.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
+        up.status(&format!("node/{name}"), &json!({"conditions": [{"type": "Ready", "status": "Unknown"}]}));
+    }
+    let told = |up: &Up, reason: &str, words: &str| {
+        let selector = format!("involvedObject.name=n1,reason={reason}");
+        let said =
+            up.run(&["get", "events", "--field-selector", &selector, "-o", "jsonpath={.items[*].message}"]);
+        said.contains(words)
+    };
+    for (next, reason, words) in [
+        (Manner::Hangs, "NodeLookupFailed", "no answer within 500ms"),
+        (Manner::Garbage, "NodeLookupFailed", "malformed"),
+        (Manner::Lies, "NodeDeletionHalted", "machines are missing"),
+    ] {
+        *manner.lock().unwrap() = next;
+        let deadline = Instant::now() + PATIENCE;
+        while !told(&up, reason, words)
+            || (next == Manner::Lies && !up.shown().contains("kubegc_node_breaker_open 1"))
+        {
+            assert!(Instant::now() < deadline, "{reason} {words:?} is not told:\n{}", up.shown());
+            up.pass(Duration::from_mins(2));
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
+    up.until_event("n1", "Warning", "NodeDeletionHalted", SOURCE);
+    assert!(up.shown().contains("kubegc_node_lookups_total{answer=\"error\"}"), "{}", up.shown());
+    assert!(NODES.iter().all(|name| up.exists(&format!("node/{name}"))));
+}
+
+/// A request for a certificate that no one will answer.
+const SIGNING_REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----\nMIHgMIGHAgEAMCUxFTATBgNVBAoMDHN5c3RlbTpub2RlczEMMAoGA1UEAwwDbm9k\n-----END CERTIFICATE REQUEST-----\n";
+
+/// A kind that the server does not serve by default.
+fn gated(up: &Up, group: &str, version: &str, kind: &str, scope: &str) {
+    let singular = kind.to_lowercase();
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    up.apply(&json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{singular}s.{group}"),
+            "annotations": {"api-approved.kubernetes.io": "unapproved, served behind a gate elsewhere"}},
+        "spec": {"group": group, "scope": scope,
+            "names": {"plural": format!("{singular}s"), "singular": singular, "kind": kind},
+            "versions": [{"name": version, "served": true, "storage": true, "schema": schema,
+                "subresources": {"status": {}}}]}}));
+    up.until(kind, || super::run(&up.server, &["get", &format!("{singular}s.{group}")], "").success);
+}
+
+/// Certificates, tokens, leases and storage versions, each at its time; what upstream has behind gates is collected once it
+/// is served.
+#[test]
+fn time_takes_certificates_tokens_leases_and_storage_versions() {
+    const TOKEN: &str = "legacy-serviceaccount-token-cleaner-controller";
+    let Some(mut up) = Up::start(&[]) else { return };
+    gated(&up, "certificates.k8s.io", "v1beta1", "PodCertificateRequest", "Namespaced");
+    gated(&up, "coordination.k8s.io", "v1beta1", "LeaseCandidate", "Namespaced");
+    gated(&up, "internal.apiserver.k8s.io", "v1alpha1", "StorageVersion", "Cluster");
+    for name in ["denied", "pending"] {
+        use base64::Engine as _;
+        let request = base64::engine::general_purpose::STANDARD.encode(SIGNING_REQUEST);
+        up.apply(&json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+            "metadata": {"name": name},
+            "spec": {"signerName": "example.com/signer", "usages": ["client auth"], "request": request}}));
+    }
+    up.run(&["certificate", "deny", "denied"]);
+    up.apply(&json!({"apiVersion": "certificates.k8s.io/v1beta1", "kind": "PodCertificateRequest",
+        "metadata": {"name": "web"}, "spec": {"podName": "web-0"}}));
+    let lease = |kind: &str, version: &str, name: &str, spec: &Value| {
+        up.apply(&json!({"apiVersion": format!("coordination.k8s.io/{version}"), "kind": kind,
+            "metadata": {"name": name, "namespace": "default"}, "spec": spec}));
+    };
+    let renewed = "2026-01-01T00:00:00.000000Z";
+    lease(
+        "Lease",
+        "v1",
+        "leader",
+        &json!({"holderIdentity": "somebody", "leaseDurationSeconds": 15, "renewTime": renewed}),
+    );
+    lease("LeaseCandidate", "v1beta1", "candidate", &json!({"leaseName": "leader", "renewTime": renewed}));
+    up.apply(&json!({"apiVersion": "internal.apiserver.k8s.io/v1alpha1", "kind": "StorageVersion",
+        "metadata": {"name": "apps.deployments"}, "spec": {}}));
+    up.status(
+        "storageversion/apps.deployments",
+        &json!({"storageVersions": [{"apiServerID": "gone", "encodingVersion": "v1"}]}),
+    );
+    up.until_gone("storageversion/apps.deployments");
+    up.until_event("leader", "Warning", "StaleLease", "stale-lease-controller");
+    up.until_metric("kubegc_leases_stale{namespace=\"default\"} 1");
+
+    up.apply(&json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"since": "2020-01-01"},
+        "metadata": {"name": "kube-apiserver-legacy-service-account-token-tracking", "namespace": "kube-system"}}));
+    up.apply(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "builder"},
+        "secrets": [{"name": "unused"}, {"name": "mounted"}]}));
+    let account = up.field("sa/builder", ".metadata.uid");
+    for name in ["unused", "mounted"] {
+        up.apply(
+            &json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+            "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": "builder",
+                "kubernetes.io/service-account.uid": account}}}),
+        );
+    }
+    up.apply(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "user"}, "spec": {
+        "containers": [{"name": "c", "image": "i"}],
+        "volumes": [{"name": "v", "secret": {"secretName": "mounted"}}]}}));
+
+    up.pass(Duration::from_mins(14));
+    assert!(up.exists("podcertificaterequest/web"));
+    up.pass(Duration::from_mins(2));
+    up.until_gone("podcertificaterequest/web");
+    assert!(up.exists("csr/denied") && up.exists("leasecandidate/candidate"));
+    up.pass(Duration::from_hours(1));
+    up.until_gone("csr/denied");
+    up.until_gone("leasecandidate/candidate");
+    assert!(up.exists("csr/pending"));
+    up.pass(Duration::from_hours(24));
+    up.until_gone("csr/pending");
+    let label = ".metadata.labels.kubernetes\\.io/legacy-token-invalid-since";
+    assert_eq!(up.field("secret/unused", label), "");
+    up.pass(Duration::from_hours(366 * 24));
+    up.until("the label", || !up.field("secret/unused", label).is_empty());
+    up.until_event("builder", "Warning", "LegacyTokenInvalidated", TOKEN);
+    up.pass(Duration::from_hours(367 * 24));
+    up.until_gone("secret/unused");
+    up.until_event("builder", "Normal", "DeletingLegacyToken", TOKEN);
+    assert!(up.exists("secret/mounted") && up.field("secret/mounted", label).is_empty());
+    assert!(up.exists("lease/leader"));
+    for line in [
+        format!(
+            "kubegc_collector_effects_total{{controller=\"{TOKEN}\",verb=\"delete\",outcome=\"applied\"}} 1"
+        ),
+        "running_managed_controllers{name=\"podcertificaterequest-cleaner-controller\",manager=\"kubegc\"} 1"
+            .to_owned(),
+    ] {
+        up.until_metric(&line);
+    }
+}
+
+/// Namespaces say what holds them; policies and annotations go by the collectors' clock.
+#[test]
+fn time_takes_what_policies_and_annotations_say_and_namespaces_tell_what_holds_them() {
+    let Some(mut up) = Up::start(&["--controllers=*,expiry-controller".to_owned()]) else { return };
+    up.run(&["create", "namespace", "doomed"]);
+    up.apply(
+        &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "namespace": "doomed",
+        "finalizers": ["example.com/hold"]}}),
+    );
+    up.apply(&json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "doomed"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}));
+    up.run(&["delete", "namespace", "doomed", "--wait=false"]);
+    let condition =
+        |kind: &str| up.field("ns/doomed", &format!(".status.conditions[?(@.type==\"{kind}\")].message"));
+    up.until("the condition", || {
+        condition("NamespaceContentRemaining")
+            == "Some resources are remaining: configmaps. has 1 resource instances"
+    });
+    assert_eq!(
+        condition("NamespaceFinalizersRemaining"),
+        "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
+    );
+    up.run(&[
+        "patch",
+        "configmap",
+        "held",
+        "-n",
+        "doomed",
+        "--type=merge",
+        "-p",
+        "{\"metadata\":{\"finalizers\":null}}",
+    ]);
+    up.until_gone("ns/doomed");
+    up.until_metric("kubegc_namespace_termination_duration_seconds_count 1");
+    assert!(up.shown().contains("kubegc_namespace_passes_total{end=\"waiting\"}"), "{}", up.shown());
+    up.until_metric("kubegc_collector_waiting{controller=\"namespace-controller\"} 0");
+
+    let old = |name: &str, metadata: &Value| {
+        let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+        object["metadata"]["name"] = name.into();
+        up.apply(&object);
+    };
+    old("annotated", &json!({"annotations": {"kubegc.io/ttl": "48h"}}));
+    old("selected", &json!({"labels": {"app": "web"}}));
+    old("other", &json!({}));
+    up.apply(&json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy", "metadata": {"name": "old"}, "spec": {
+        "target": {"apiVersion": "v1", "kind": "ConfigMap"}, "selector": {"matchLabels": {"app": "web"}},
+        "maxAge": "24h", "enforce": true}}));
+    let file = up.folder.path().join("policy.yaml");
+    let check = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
+            .args(["policy", "check", &file.display().to_string(), "--kubeconfig"])
+            .arg(&up.server.kubeconfig)
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let policy = "apiVersion: kubegc.io/v1alpha1\nkind: RetentionPolicy\nmetadata: {name: all}\nspec:\n  \
+                  target: {apiVersion: v1, kind: ConfigMap}\n  selector: {matchLabels: {app: web}}\n  \
+                  keepNewest: {count: 0}\n";
+    let (code, said) = check(policy);
+    assert!(code == Some(0) && said.contains("all: 1 selected, 1 due now, 0 kept"), "{code:?} {said}");
+    assert!(said.contains("  default/selected: "), "{said}");
+    let (code, said) = check(&policy.replace("count: 0", "count: -1"));
+    assert!(code == Some(1) && said.starts_with("all: spec.keepNewest.count: "), "{code:?} {said}");
+    assert_eq!(check("a: [").0, Some(2));
+    up.until("the first look", || up.field("retentionpolicy/old", ".status.selected") == "1");
+    up.pass(Duration::from_hours(25));
+    up.until_gone("configmap/selected");
+    assert!(up.exists("configmap/annotated"));
+    up.pass(Duration::from_hours(24));
+    up.until_gone("configmap/annotated");
+    assert!(up.exists("configmap/other"));
+}
+
 #[test]
 fn switches_are_understood() {
     let kubegc = |arguments: &[&str]| {
@@ -317,6 +595,8 @@ fn switches_are_understood() {
         (&["--cloud-webhook", "http://example.com/"], "http:// is taken for this machine"),
         (&["--cloud-exec", "relative"], "expected an absolute path"),
         (&["--cloud-inventory", "/a", "--cloud-exec", "/b"], "cannot be used with"),
+        // SAT-T17
+        (&["--legacy-service-account-token-clean-up-period", "0s"], "it must be more than 0"),
         (&["--csi-endpoint", "disk.example.com"], "expected DRIVER=unix:///path/to/socket"),
         (&["--csi-endpoint", "d=tcp://127.0.0.1:1"], "is not supported"),
         (&["--node-missing-confirmations", "1"], "1 is not in 2.."),
