@@ -54,6 +54,13 @@ macro_rules! kinds {
                 }
             }
 
+            /// Its metadata, to be changed.
+            pub fn meta_mut(&mut self) -> &mut Meta {
+                match self {
+                    $(Self::$kind(facts) => &mut facts.meta,)*
+                }
+            }
+
             /// Its kind.
             #[must_use]
             pub const fn kind(&self) -> Kind {

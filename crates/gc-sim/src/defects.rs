@@ -219,16 +219,7 @@ impl Saboteur {
     #[must_use]
     pub fn facts(&mut self, mut facts: Facts) -> Facts {
         if self.is(Defect::KeepIgnored) {
-            let meta = match &mut facts {
-                Facts::Pod(pod) => &mut pod.meta,
-                Facts::Job(job) => &mut job.meta,
-                Facts::Node(node) => &mut node.meta,
-                Facts::Lease(lease) => &mut lease.meta,
-                Facts::SigningRequest(request) => &mut request.meta,
-                Facts::Volume(volume) => &mut volume.meta,
-                Facts::Claim(claim) => &mut claim.meta,
-                Facts::Attachment(attachment) => &mut attachment.meta,
-            };
+            let meta = facts.meta_mut();
             let marks = meta.marks.take().map(|marks| Marks { keep: None, ..(*marks).clone() });
             meta.marks = marks.filter(|marks| !marks.is_empty()).map(Into::into);
         }

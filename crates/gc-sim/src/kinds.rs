@@ -62,6 +62,18 @@ pub const KINDS: [Kind; 13] = [
 /// So many of [`KINDS`] are there in every world; the others only where retention is.
 pub const ORDINARY_KINDS: usize = 9;
 
+/// What the simulated retention collectors look at.
+pub const RETAINED: [objects::Kind; 8] = [
+    objects::Kind::Pod,
+    objects::Kind::Node,
+    objects::Kind::Job,
+    objects::Kind::SigningRequest,
+    objects::Kind::Volume,
+    objects::Kind::Claim,
+    objects::Kind::Lease,
+    objects::Kind::Attachment,
+];
+
 /// Where the objects are that retention collectors look after, by their kind of facts.
 #[must_use]
 pub fn index_of(kind: objects::Kind) -> Option<usize> {
@@ -72,7 +84,7 @@ pub fn index_of(kind: objects::Kind) -> Option<usize> {
 /// The kind of facts that retention collectors read of a kind, if any does.
 #[must_use]
 pub fn facts_of(kind: usize) -> Option<objects::Kind> {
-    objects::Kind::ALL.into_iter().find(|facts| index_of(*facts) == Some(kind))
+    RETAINED.into_iter().find(|facts| index_of(*facts) == Some(kind))
 }
 
 /// The namespaces of a simulated cluster.

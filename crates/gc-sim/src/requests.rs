@@ -168,10 +168,14 @@ impl Performer<'_> {
                 metadata["finalizers"] = left;
                 self.patch(key, uid, ("", PatchType::Merge), json!({"metadata": metadata}))
             }
-            Change::Status(status) => {
+            Change::Status(status) | Change::MergeStatus(status) => {
                 let status: Value = serde_json::from_str(status).unwrap_or_default();
                 let patch = json!({"metadata": guards, "status": status});
-                self.patch(key, uid, ("status", PatchType::StrategicMerge), patch)
+                let kind = match change {
+                    Change::MergeStatus(_) => PatchType::Merge,
+                    _ => PatchType::StrategicMerge,
+                };
+                self.patch(key, uid, ("status", kind), patch)
             }
             Change::Merge(patch) => {
                 let mut patch: Value = serde_json::from_str(patch).unwrap_or_default();

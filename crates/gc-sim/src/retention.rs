@@ -17,7 +17,7 @@ use gc_retention::volumes::{ClaimProtection, VolumeProtection};
 use gc_types::{Effect, EffectId, Event, ObjectKey, Outcome, Timestamp, Uid};
 
 use crate::defects::{Defect, Saboteur};
-use crate::kinds::{KINDS, facts_of};
+use crate::kinds::{KINDS, RETAINED, facts_of};
 use crate::metadata::Metadata;
 
 /// `--terminated-pod-gc-threshold` in the simulated cluster.
@@ -338,5 +338,5 @@ pub fn read_facts(kind: objects::Kind, object: &Object) -> Option<Facts> {
 /// The kind of facts that a key of a retention collector is of.
 #[must_use]
 pub fn kind_of_key(key: &ObjectKey) -> Option<objects::Kind> {
-    objects::Kind::ALL.into_iter().find(|kind| kind.resource() == key.resource)
+    RETAINED.into_iter().find(|kind| kind.resource() == key.resource)
 }
