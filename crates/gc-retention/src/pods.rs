@@ -376,6 +376,8 @@ pub struct PodCollector {
     missing: BTreeMap<Arc<str>, Missing>,
     /// Pods of which nothing is left to remove but what a finalizer holds.
     held: BTreeSet<ObjectKey>,
+    /// Pods whose deletion was granted, until they are told of again: their removal may be told late.
+    granted: BTreeSet<ObjectKey>,
     /// What is being removed, and why.
     removing: BTreeMap<ObjectKey, Sweep>,
     outbox: Outbox,
@@ -395,6 +397,7 @@ impl PodCollector {
                 .map(Division::new),
             missing: BTreeMap::new(),
             held: BTreeSet::new(),
+            granted: BTreeSet::new(),
             removing: BTreeMap::new(),
             outbox: Outbox::default(),
         }
@@ -407,6 +410,7 @@ impl PodCollector {
     fn put_pod(&mut self, pod: Pod, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         let (turn_now, node, finished) = (turn(&pod), pod.node.clone(), pod.phase.finished());
         let (key, before) = self.pods.put(pod);
+        self.granted.remove(&key);
         if let Some(before) = before {
             self.drop_from_indexes(&key, &before, node.as_ref(), finished.then_some(&turn_now));
         }
@@ -458,6 +462,7 @@ impl PodCollector {
             self.drop_from_indexes(key, &pod, None, None);
         }
         self.held.remove(key);
+        self.granted.remove(key);
     }
 
     fn put_node(&mut self, node: Node, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
@@ -528,6 +533,15 @@ impl PodCollector {
         if failed {
             self.outbox.count(&POD_DELETION_ERRORS, labels());
         }
+        self.note_grant(key, request, outcome);
+    }
+
+    fn note_grant(&mut self, key: &ObjectKey, request: &Request, outcome: &Outcome) {
+        let Request::Guarded { uid, resource_version, .. } = request else { return };
+        let same = |pod: &&Pod| pod.meta.uid == *uid && pod.meta.resource_version == *resource_version;
+        if matches!(outcome, Outcome::Applied(_)) && self.pods.get(key).filter(same).is_some() {
+            self.granted.insert(key.clone());
+        }
     }
 
     fn judge_node(&self, key: &ObjectKey, now: Timestamp) -> Judgement {
@@ -541,6 +555,7 @@ impl PodCollector {
         }
         let pods = self.by_node.get(&key.name).into_iter().flatten();
         let wanting = pods
+            .filter(|pod| !self.granted.contains(pod))
             .filter_map(|pod| self.pods.get(pod))
             .filter(|pod| removal(pod, Sweep::Orphaned, now).is_some())
             .count();
@@ -598,6 +613,9 @@ impl Judge for PodCollector {
     fn judge(&mut self, key: &ObjectKey, now: Timestamp, dirty: &mut Vec<ObjectKey>) -> Judgement {
         if key.resource == Kind::Node.resource() {
             return self.judge_node(key, now);
+        }
+        if self.granted.contains(key) {
+            return Judgement::Leave;
         }
         let Some(pod) = self.pods.get(key) else { return Judgement::Leave };
         let Some(sweep) = self.sweep(pod, now, dirty) else {

@@ -210,6 +210,14 @@ fn kind_index(kind: &str) -> usize {
     KINDS.iter().position(|row| row.kind == kind).unwrap_or(0)
 }
 
+/// Whether an update, whatever it changes, ends the deletion of an object: it terminates, and waits for nothing.
+fn ends_by_any_change(value: &Value) -> bool {
+    let metadata = &value["metadata"];
+    metadata["deletionTimestamp"].is_string()
+        && metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+        && metadata["finalizers"].as_array().is_none_or(Vec::is_empty)
+}
+
 fn judge_pod(scene: &Scene<'_>, pod: &TrueObject, after: Option<&TrueObject>, value: &Value) -> Judged {
     let flight = scene.flight;
     let node = text(value, "/spec/nodeName");
@@ -218,7 +226,7 @@ fn judge_pod(scene: &Scene<'_>, pod: &TrueObject, after: Option<&TrueObject>, va
         if !finished {
             return broken("threshold", format!("{} goes and has not ended", pod.show()));
         }
-    } else if after.is_none_or(|after| after.object.deletion != pod.object.deletion) {
+    } else if after.map_or(!ends_by_any_change(value), |after| after.object.deletion != pod.object.deletion) {
         return broken("scope", format!("a change of the status of {} changed its deletion", pod.show()));
     }
     let Verdict::Retention(sweep) = flight.effect.reason.verdict else {
