@@ -164,6 +164,11 @@ impl Proxy {
         self.shared.rules.lock().unwrap().push(Rule { matches, fault, every, matched: 0, hits: 0 });
     }
 
+    /// Whether every rule has been applied at least once.
+    pub fn is_exercised(&self) -> bool {
+        self.shared.rules.lock().unwrap().iter().all(|rule| rule.hits > 0)
+    }
+
     /// Ends all faults, and answers how often each rule was applied.
     pub fn heal(&self) -> Vec<usize> {
         let rules = std::mem::take(&mut *self.shared.rules.lock().unwrap());
