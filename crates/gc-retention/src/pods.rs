@@ -538,8 +538,8 @@ impl PodCollector {
 
     fn note_grant(&mut self, key: &ObjectKey, request: &Request, outcome: &Outcome) {
         let Request::Guarded { uid, resource_version, .. } = request else { return };
-        let same = |pod: &&Pod| pod.meta.uid == *uid && pod.meta.resource_version == *resource_version;
-        if matches!(outcome, Outcome::Applied(_)) && self.pods.get(key).filter(same).is_some() {
+        let same = |pod: &Pod| pod.meta.uid == *uid && pod.meta.resource_version == *resource_version;
+        if matches!(outcome, Outcome::Applied(_)) && self.pods.get(key).is_some_and(same) {
             self.granted.insert(key.clone());
         }
     }
