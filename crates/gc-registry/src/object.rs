@@ -130,7 +130,10 @@ impl Object {
             }
             out.extend_from_slice(b"\"metadata\":{\"resourceVersion\":\"");
             out.extend_from_slice(revision.to_string().as_bytes());
-            out.extend_from_slice(b"\",");
+            out.push(b'"');
+            if !rest.trim_ascii_start().starts_with(b"}") {
+                out.push(b',');
+            }
             out.extend_from_slice(rest);
             return Ok(());
         }

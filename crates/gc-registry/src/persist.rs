@@ -9,6 +9,7 @@ use crate::convert::{self, Conversion};
 use crate::error::{ApiError, Cause, Details};
 use crate::object::{Object, TypeMeta};
 use crate::resource::ResourceDefinition;
+use crate::schema;
 use crate::storage::{Key, KeyValue, Revision, StorageError};
 
 /// Prefix of the definitions of custom resources.
@@ -75,8 +76,17 @@ fn decode_bytes(
     Ok(value)
 }
 
-/// The stored form of a document: metadata first, without apiVersion, kind and resourceVersion.
+/// How deep a stored object may be nested: a deeper one could be written, and never be read again.
+const DEEPEST: usize = 127;
+
+/// The stored form of a document: metadata first, without apiVersion, kind and resourceVersion. 400 for a document that
+/// is nested too deeply, which its managed fields may be where it is not.
 pub(crate) fn encode(resource: &ResourceDefinition, object: &Value) -> Result<Bytes, ApiError> {
+    if schema::depth(object).is_none_or(|depth| depth > DEEPEST) {
+        let why =
+            format!("the object is nested more than {DEEPEST} levels deep, its managed fields included");
+        return Err(ApiError::bad_request(why));
+    }
     match convert::to_stored(resource, object) {
         None => encode_value(object).map(Bytes::from),
         Some(converted) => encode_value(&converted).map(Bytes::from),
