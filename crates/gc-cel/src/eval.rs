@@ -24,6 +24,9 @@ pub enum EvalError {
     TooExpensive,
 }
 
+/// How deep lists, maps and optional values that an expression makes may be nested.
+const DEEPEST_VALUE: usize = 64;
+
 pub(crate) type Evaluated<'v> = Result<Val<'v>, EvalError>;
 
 pub(crate) fn failed<T>(why: impl Into<String>) -> Result<T, EvalError> {
@@ -79,6 +82,24 @@ pub(crate) fn evaluate<'v>(
     budget: &mut Budget,
 ) -> Evaluated<'v> {
     budget.spend(1)?;
+    let value = value_of(expression, scope, budget)?;
+    // What is made may hold one thing many times over, and is looked at as if it were many.
+    let makes = matches!(
+        expression,
+        Expression::List(_)
+            | Expression::Map(_)
+            | Expression::Macro { .. }
+            | Expression::Call { .. }
+            | Expression::Binary(..)
+    );
+    if makes {
+        value.weigh(DEEPEST_VALUE, budget)?;
+    }
+    Ok(value)
+}
+
+/// Without the cost of the value itself.
+fn value_of<'v>(expression: &Expression, scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluated<'v> {
     match expression {
         Expression::Null => Ok(Val::Null),
         Expression::Bool(value) => Ok(Val::Bool(*value)),
@@ -123,7 +144,11 @@ pub(crate) fn evaluate<'v>(
         Expression::Map(entries) => {
             let mut map = Vec::new();
             for (key, value) in entries {
-                map.push((evaluate(key, scope, budget)?, evaluate(value, scope, budget)?));
+                let key = evaluate(key, scope, budget)?;
+                if !matches!(key, Val::Bool(_) | Val::Int(_) | Val::Uint(_) | Val::Text(_)) {
+                    return failed(format!("unsupported key type: {}", key.type_name()));
+                }
+                map.push((key, evaluate(value, scope, budget)?));
             }
             Ok(Val::Map(Rc::new(map)))
         }
@@ -218,12 +243,11 @@ fn binary<'v>(operator: Operator, left: &Val<'v>, right: &Val<'v>, budget: &mut 
         budget.spend(a.min(b) / 10)?;
     }
     match operator {
-        Operator::Equal => Ok(Val::Bool(left.equals(right))),
-        Operator::NotEqual => Ok(Val::Bool(!left.equals(right))),
+        Operator::Equal => Ok(Val::Bool(left.equals(right, budget)?)),
+        Operator::NotEqual => Ok(Val::Bool(!left.equals(right, budget)?)),
         Operator::In => {
             if let Some(items) = right.items() {
-                budget.spend(items.len())?;
-                Ok(Val::Bool(items.iter().any(|item| item.equals(left))))
+                Ok(Val::Bool(left.place_in(&items, budget)?.is_some()))
             } else if right.is_map() {
                 Ok(Val::Bool(right.member(left).is_some()))
             } else {

@@ -97,7 +97,11 @@ pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -
         .or_else(|| time_function(name, arguments))
         .or_else(|| quantity_function(name, arguments))
         .or_else(|| conversion(name, arguments));
-    found.unwrap_or_else(|| failed("no such overload"))
+    let value = found.unwrap_or_else(|| failed("no such overload"))?;
+    if let Val::Text(text) = &value {
+        budget.spend(text.len() / 10)?;
+    }
+    Ok(value)
 }
 
 /// A value as text, as `string()` and messages have it.
@@ -239,7 +243,6 @@ fn list_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
         return Some(extreme(&values, name == "math.greatest").or_else(|_| Ok(first.clone())));
     }
     let items = arguments.first()?.items()?;
-    let quadratic = || items.len().saturating_mul(items.len());
     Some(match (name, &arguments[1..]) {
         ("min", []) => extreme(&items, false),
         ("max", []) => extreme(&items, true),
@@ -254,20 +257,14 @@ fn list_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
         }
         ("reverse", []) => Ok(Val::list(items.into_iter().rev().collect())),
         ("indexOf", [value]) => {
-            items.iter().position(|item| item.equals(value)).map_or(Ok(Val::Int(-1)), int)
+            value.place_in(&items, budget).and_then(|place| place.map_or(Ok(Val::Int(-1)), int))
         }
         ("lastIndexOf", [value]) => {
-            items.iter().rposition(|item| item.equals(value)).map_or(Ok(Val::Int(-1)), int)
+            let turned: Vec<_> = items.iter().rev().cloned().collect();
+            let place = value.place_in(&turned, budget);
+            place.and_then(|place| place.map_or(Ok(Val::Int(-1)), |place| int(items.len() - 1 - place)))
         }
-        ("distinct", []) => budget.spend(quadratic()).map(|()| {
-            let mut found: Vec<Val<'v>> = Vec::new();
-            for item in items {
-                if !found.iter().any(|other| other.equals(&item)) {
-                    found.push(item);
-                }
-            }
-            Val::list(found)
-        }),
+        ("distinct", []) => distinct(items, budget),
         ("flatten", []) => Ok(Val::list(
             items.into_iter().flat_map(|item| item.items().unwrap_or_else(|| vec![item])).collect(),
         )),
@@ -280,29 +277,35 @@ fn list_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
         },
         ("join", []) => Ok(join(&items, "")),
         ("join", [Val::Text(separator)]) => Ok(join(&items, separator)),
-        ("sets.contains", [other]) => sets(&items, other, budget, |a, b| b.iter().all(|item| has(a, item))),
-        ("sets.intersects", [other]) => sets(&items, other, budget, |a, b| b.iter().any(|item| has(a, item))),
-        ("sets.equivalent", [other]) => sets(&items, other, budget, |a, b| {
-            b.iter().all(|item| has(a, item)) && a.iter().all(|item| has(b, item))
-        }),
+        ("sets.contains" | "sets.intersects" | "sets.equivalent", [other]) => match other.items() {
+            Some(other) => sets(name, &items, &other, budget).map(Val::Bool),
+            None => failed("no such overload"),
+        },
         _ => return None,
     })
 }
 
-fn has(items: &[Val<'_>], item: &Val<'_>) -> bool {
-    // Two lifetimes, one value: compared by what they print and are.
-    items.iter().any(|other| other.type_name() == item.type_name() && printed(other) == printed(item))
+fn distinct<'v>(items: Vec<Val<'v>>, budget: &mut Budget) -> Evaluated<'v> {
+    let mut found: Vec<Val<'v>> = Vec::new();
+    for item in items {
+        if item.place_in(&found, budget)?.is_none() {
+            found.push(item);
+        }
+    }
+    Ok(Val::list(found))
 }
 
-fn sets<'v>(
-    items: &[Val<'v>],
-    other: &Val<'v>,
-    budget: &mut Budget,
-    test: impl Fn(&[Val<'v>], &[Val<'v>]) -> bool,
-) -> Evaluated<'v> {
-    let Some(other) = other.items() else { return failed("no such overload") };
-    budget.spend(items.len().saturating_mul(other.len()))?;
-    Ok(Val::Bool(test(items, &other)))
+fn sets<'v>(name: &str, a: &[Val<'v>], b: &[Val<'v>], budget: &mut Budget) -> Result<bool, EvalError> {
+    let mut common = |of: &[Val<'v>], with: &[Val<'v>]| {
+        of.iter().try_fold(0, |common, item| {
+            item.place_in(with, budget).map(|place| common + usize::from(place.is_some()))
+        })
+    };
+    Ok(match name {
+        "sets.contains" => common(b, a)? == b.len(),
+        "sets.intersects" => common(b, a)? > 0,
+        _ => common(b, a)? == b.len() && common(a, b)? == a.len(),
+    })
 }
 
 fn join<'v>(items: &[Val<'v>], separator: &str) -> Val<'v> {

@@ -5,6 +5,13 @@ use std::sync::Arc;
 /// Deepest nesting of an expression.
 const DEEPEST: usize = 100;
 
+/// How deep the tree of an expression may be, which chains of operators make deep as well: what evaluates it, looks
+/// through it and drops it goes down as far.
+const DEEPEST_TREE: usize = 150;
+
+/// An expression, and how deep its tree is.
+type Deep = (Expression, usize);
+
 /// Longest expression in bytes.
 const LONGEST: usize = 64 * 1024;
 
@@ -97,7 +104,7 @@ pub(crate) fn parse(text: &str) -> Result<Expression, String> {
         return Err(format!("longer than {LONGEST} bytes"));
     }
     let mut parser = Parser { tokens: tokens(text)?, next: 0, depth: 0 };
-    let expression = parser.expression()?;
+    let (expression, _) = parser.expression()?;
     match parser.tokens.get(parser.next) {
         None => Ok(expression),
         Some(token) => Err(format!("unexpected {token:?}")),
@@ -308,7 +315,7 @@ impl Parser {
         }
     }
 
-    fn expression(&mut self) -> Result<Expression, String> {
+    fn expression(&mut self) -> Result<Deep, String> {
         if self.depth == DEEPEST {
             return Err(format!("nested deeper than {DEEPEST}"));
         }
@@ -318,7 +325,8 @@ impl Parser {
             let yes = self.binary(0)?;
             self.expect(":")?;
             let no = self.expression()?;
-            Expression::Condition(Box::new([condition, yes, no]))
+            let depth = deeper(&[condition.1, yes.1, no.1])?;
+            (Expression::Condition(Box::new([condition.0, yes.0, no.0])), depth)
         } else {
             condition
         };
@@ -346,20 +354,31 @@ impl Parser {
         })
     }
 
-    fn binary(&mut self, level: usize) -> Result<Expression, String> {
+    fn binary(&mut self, level: usize) -> Result<Deep, String> {
+        const AND: usize = 1;
         const UNARY: usize = 5;
         if level == UNARY {
             return self.unary();
         }
         let mut left = self.binary(level + 1)?;
+        let mut sides = Vec::new();
         while let Some(operator) = self.operator(level) {
             let right = self.binary(level + 1)?;
-            left = Expression::Binary(operator, Box::new(left), Box::new(right));
+            if level <= AND {
+                // Long chains of these are common, and may be taken together in any order.
+                sides.push(std::mem::replace(&mut left, right));
+            } else {
+                left = joined(operator, left, right)?;
+            }
         }
-        Ok(left)
+        if sides.is_empty() {
+            return Ok(left);
+        }
+        sides.push(left);
+        balanced(if level == AND { Operator::And } else { Operator::Or }, sides)
     }
 
-    fn unary(&mut self) -> Result<Expression, String> {
+    fn unary(&mut self) -> Result<Deep, String> {
         let mut signs = Vec::new();
         loop {
             if self.eat("!") {
@@ -373,8 +392,9 @@ impl Parser {
                 return Err(format!("nested deeper than {DEEPEST}"));
             }
         }
-        let mut expression = self.member()?;
+        let (mut expression, mut depth) = self.member()?;
         for sign in signs.iter().rev() {
+            depth = deeper(&[depth])?;
             expression = match (sign, expression) {
                 ('!', expression) => Expression::Not(Box::new(expression)),
                 (_, Expression::Int(value)) => Expression::Int(value.wrapping_neg()),
@@ -382,38 +402,37 @@ impl Parser {
                 (_, expression) => Expression::Negate(Box::new(expression)),
             };
         }
-        Ok(expression)
+        Ok((expression, depth))
     }
 
-    fn member(&mut self) -> Result<Expression, String> {
-        let mut expression = self.primary()?;
-        let mut steps = 0;
+    fn member(&mut self) -> Result<Deep, String> {
+        let (mut expression, mut depth) = self.primary()?;
         loop {
             let sign = match self.tokens.get(self.next) {
                 Some(Token::Sign(sign @ (".?" | "[?" | "." | "["))) => *sign,
-                _ => return Ok(expression),
+                _ => return Ok((expression, depth)),
             };
             self.next += 1;
+            depth = deeper(&[depth])?;
             let operand = Box::new(expression);
             expression = match sign {
                 "." | ".?" => {
                     let field = self.name()?;
                     if sign == "." && self.eat("(") {
-                        self.method(*operand, field)?
+                        let arguments = self.list(")")?;
+                        depth = depth.max(deeper(&[arguments.1])?);
+                        method(*operand, field, arguments.0)?
                     } else {
                         Expression::Select { operand, field, optional: sign == ".?" }
                     }
                 }
                 _ => {
-                    let index = Box::new(self.expression()?);
+                    let index = self.expression()?;
                     self.expect("]")?;
-                    Expression::Index { operand, index, optional: sign == "[?" }
+                    depth = depth.max(deeper(&[index.1])?);
+                    Expression::Index { operand, index: Box::new(index.0), optional: sign == "[?" }
                 }
             };
-            steps += 1;
-            if steps > DEEPEST {
-                return Err(format!("nested deeper than {DEEPEST}"));
-            }
         }
     }
 
@@ -427,56 +446,22 @@ impl Parser {
         }
     }
 
-    fn list(&mut self, end: &str) -> Result<Vec<Expression>, String> {
-        let mut items = Vec::new();
+    /// The items up to a sign, and how deep the deepest of them is.
+    fn list(&mut self, end: &str) -> Result<(Vec<Expression>, usize), String> {
+        let (mut items, mut deepest) = (Vec::new(), 0);
         while !self.eat(end) {
-            items.push(self.expression()?);
+            let (item, depth) = self.expression()?;
+            deepest = deepest.max(depth);
+            items.push(item);
             if !self.eat(",") {
                 self.expect(end)?;
                 break;
             }
         }
-        Ok(items)
+        Ok((items, deepest))
     }
 
-    fn method(&mut self, target: Expression, name: String) -> Result<Expression, String> {
-        let arguments = self.list(")")?;
-        let kind = match name.as_str() {
-            "all" => Some(Macro::All),
-            "exists" => Some(Macro::Exists),
-            "exists_one" | "existsOne" => Some(Macro::ExistsOne),
-            "map" | "transformList" => Some(Macro::Map),
-            "filter" => Some(Macro::Filter),
-            _ => None,
-        };
-        let Some(kind) = kind else {
-            return Ok(Expression::Call { target: Some(Box::new(target)), name, arguments });
-        };
-        // Names come first; with two of them the first is the index or key. A map with three arguments has a
-        // filter in the middle.
-        let is_name = |expression: &Expression| matches!(expression, Expression::Name(_));
-        let two_names = match kind {
-            Macro::Map => name == "transformList",
-            _ => arguments.len() == 3 && is_name(&arguments[1]),
-        };
-        let names = 1 + usize::from(two_names);
-        let bodies = arguments.len().saturating_sub(names);
-        let most = if kind == Macro::Map { 2 } else { 1 };
-        if bodies == 0 || bodies > most || !arguments[..names].iter().all(is_name) {
-            return Err(format!("wrong arguments of {name}"));
-        }
-        let mut arguments = arguments.into_iter();
-        let names = arguments
-            .by_ref()
-            .take(names)
-            .filter_map(
-                |argument| if let Expression::Name(name) = argument { Some(name.into()) } else { None },
-            )
-            .collect();
-        Ok(Expression::Macro { kind, range: Box::new(target), names, bodies: arguments.collect() })
-    }
-
-    fn primary(&mut self) -> Result<Expression, String> {
+    fn primary(&mut self) -> Result<Deep, String> {
         // A leading dot says that a name is absolute, which all names here are.
         self.eat(".");
         if self.eat("(") {
@@ -485,20 +470,23 @@ impl Parser {
             return Ok(inner);
         }
         if self.eat("[") {
-            return self.list("]").map(Expression::List);
+            let (items, depth) = self.list("]")?;
+            return Ok((Expression::List(items), deeper(&[depth])?));
         }
         if self.eat("{") {
-            let mut entries = Vec::new();
+            let (mut entries, mut deepest) = (Vec::new(), 0);
             while !self.eat("}") {
                 let key = self.expression()?;
                 self.expect(":")?;
-                entries.push((key, self.expression()?));
+                let value = self.expression()?;
+                deepest = deepest.max(key.1).max(value.1);
+                entries.push((key.0, value.0));
                 if !self.eat(",") {
                     self.expect("}")?;
                     break;
                 }
             }
-            return Ok(Expression::Map(entries));
+            return Ok((Expression::Map(entries), deeper(&[deepest])?));
         }
         match self.tokens.get(self.next).cloned() {
             Some(Token::Literal(literal)) => {
@@ -508,20 +496,21 @@ impl Parser {
                     return Err(format!("number {} is out of range", i64::MIN.unsigned_abs()));
                 }
                 self.next += 1;
-                Ok(literal)
+                Ok((literal, 1))
             }
             Some(Token::Name(name)) => {
                 self.next += 1;
                 if !self.eat("(") {
-                    return Ok(Expression::Name(name));
+                    return Ok((Expression::Name(name), 1));
                 }
-                let mut arguments = self.list(")")?;
+                let (mut arguments, depth) = self.list(")")?;
+                let depth = deeper(&[depth])?;
                 if name != "has" {
-                    return Ok(Expression::Call { target: None, name, arguments });
+                    return Ok((Expression::Call { target: None, name, arguments }, depth));
                 }
                 match (arguments.pop(), arguments.is_empty()) {
                     (Some(Expression::Select { operand, field, .. }), true) => {
-                        Ok(Expression::Has { operand, field })
+                        Ok((Expression::Has { operand, field }, depth))
                     }
                     _ => Err("has takes the selection of a field".into()),
                 }
@@ -529,6 +518,70 @@ impl Parser {
             other => Err(format!("unexpected {other:?}")),
         }
     }
+}
+
+/// How deep an expression is around parts of these depths.
+fn deeper(parts: &[usize]) -> Result<usize, String> {
+    match parts.iter().max() {
+        Some(deepest) if *deepest >= DEEPEST_TREE => Err(format!("nested deeper than {DEEPEST_TREE}")),
+        deepest => Ok(deepest.map_or(1, |deepest| deepest + 1)),
+    }
+}
+
+fn joined(operator: Operator, left: Deep, right: Deep) -> Result<Deep, String> {
+    let depth = deeper(&[left.1, right.1])?;
+    Ok((Expression::Binary(operator, Box::new(left.0), Box::new(right.0)), depth))
+}
+
+/// A chain of one operator, as a tree that is no deeper than it must be.
+fn balanced(operator: Operator, mut sides: Vec<Deep>) -> Result<Deep, String> {
+    while sides.len() > 1 {
+        let mut pairs = Vec::with_capacity(sides.len().div_ceil(2));
+        let mut rest = sides.into_iter();
+        while let Some(left) = rest.next() {
+            pairs.push(match rest.next() {
+                Some(right) => joined(operator, left, right)?,
+                None => left,
+            });
+        }
+        sides = pairs;
+    }
+    sides.pop().ok_or_else(|| "an operator without sides".to_owned())
+}
+
+/// A method of a value, which may be a macro.
+fn method(target: Expression, name: String, arguments: Vec<Expression>) -> Result<Expression, String> {
+    let kind = match name.as_str() {
+        "all" => Some(Macro::All),
+        "exists" => Some(Macro::Exists),
+        "exists_one" | "existsOne" => Some(Macro::ExistsOne),
+        "map" | "transformList" => Some(Macro::Map),
+        "filter" => Some(Macro::Filter),
+        _ => None,
+    };
+    let Some(kind) = kind else {
+        return Ok(Expression::Call { target: Some(Box::new(target)), name, arguments });
+    };
+    // Names come first; with two of them the first is the index or key. A map with three arguments has a
+    // filter in the middle.
+    let is_name = |expression: &Expression| matches!(expression, Expression::Name(_));
+    let two_names = match kind {
+        Macro::Map => name == "transformList",
+        _ => arguments.len() == 3 && is_name(&arguments[1]),
+    };
+    let names = 1 + usize::from(two_names);
+    let bodies = arguments.len().saturating_sub(names);
+    let most = if kind == Macro::Map { 2 } else { 1 };
+    if bodies == 0 || bodies > most || !arguments[..names].iter().all(is_name) {
+        return Err(format!("wrong arguments of {name}"));
+    }
+    let mut arguments = arguments.into_iter();
+    let names = arguments
+        .by_ref()
+        .take(names)
+        .filter_map(|argument| if let Expression::Name(name) = argument { Some(name.into()) } else { None })
+        .collect();
+    Ok(Expression::Macro { kind, range: Box::new(target), names, bodies: arguments.collect() })
 }
 
 fn operator_of(sign: &str) -> Option<Operator> {

@@ -5,6 +5,8 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
+use crate::eval::{Budget, EvalError};
+
 /// The schema of a value, as far as expressions see it.
 pub trait Typing: std::fmt::Debug {
     /// Whether a number is a double, even where it is whole.
@@ -165,36 +167,86 @@ impl<'v> Val<'v> {
                 map.get(&**name).map(|value| Val::of(value, schema.and_then(|schema| schema.field(name))))
             }
             (Self::Map(entries), key) => {
-                entries.iter().find(|(found, _)| found.equals(key)).map(|(_, value)| value.clone())
+                entries.iter().find(|(found, _)| found.is_same(key)).map(|(_, value)| value.clone())
             }
             _ => None,
         }
     }
 
-    pub(crate) fn equals(&self, other: &Val<'v>) -> bool {
+    /// Whether two values are equal. Each pair that is looked at costs.
+    pub(crate) fn equals(&self, other: &Val<'v>, budget: &mut Budget) -> Result<bool, EvalError> {
+        budget.spend(1)?;
+        match (self, other) {
+            (Self::Json(a, _), Self::Json(b, _)) if std::ptr::eq(*a, *b) => return Ok(true),
+            (Self::Optional(Some(a)), Self::Optional(Some(b))) => return a.equals(b, budget),
+            (Self::Optional(a), Self::Optional(b)) => return Ok(a.is_none() && b.is_none()),
+            _ => {}
+        }
+        if (self.is_list() && other.is_list()) || (self.is_map() && other.is_map()) {
+            if self.size() != other.size() {
+                return Ok(false);
+            }
+            budget.spend(self.size().unwrap_or_default())?;
+        }
+        if let (Some(a), Some(b)) = (self.items(), other.items()) {
+            for (a, b) in a.iter().zip(&b) {
+                if !a.equals(b, budget)? {
+                    return Ok(false);
+                }
+            }
+            return Ok(true);
+        }
+        if let (Some(a), true) = (self.entries(), other.is_map()) {
+            for (key, value) in &a {
+                match other.member(key) {
+                    Some(found) if value.equals(&found, budget)? => {}
+                    _ => return Ok(false),
+                }
+            }
+            return Ok(true);
+        }
+        Ok(self.is_same(other))
+    }
+
+    /// Whether two values that hold no others are equal.
+    fn is_same(&self, other: &Val<'v>) -> bool {
         match (self, other) {
             (Self::Null, Self::Null) => true,
-            (Self::Bool(a), Self::Bool(b)) => a == b,
-            (Self::Text(a), Self::Text(b)) => a == b,
-            (Self::Bytes(a), Self::Bytes(b)) => a == b,
             (Self::Type(a), Self::Type(b)) => a == b,
-            (Self::Json(a, _), Self::Json(b, _)) if std::ptr::eq(*a, *b) => true,
-            (Self::Optional(a), Self::Optional(b)) => match (a, b) {
-                (Some(a), Some(b)) => a.equals(b),
-                (None, None) => true,
-                _ => false,
-            },
-            _ => {
-                if let (Some(a), Some(b)) = (self.items(), other.items()) {
-                    return a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| a.equals(b));
-                }
-                if let (Some(a), Some(_)) = (self.entries(), other.entries()) {
-                    return self.size() == other.size()
-                        && a.iter()
-                            .all(|(key, value)| other.member(key).is_some_and(|found| value.equals(&found)));
-                }
-                self.compare(other) == Some(Ordering::Equal)
+            _ => self.compare(other) == Some(Ordering::Equal),
+        }
+    }
+
+    /// The index of the first item that equals this.
+    pub(crate) fn place_in(
+        &self,
+        items: &[Val<'v>],
+        budget: &mut Budget,
+    ) -> Result<Option<usize>, EvalError> {
+        for (index, item) in items.iter().enumerate() {
+            if item.equals(self, budget)? {
+                return Ok(Some(index));
             }
+        }
+        Ok(None)
+    }
+
+    /// Pays for what an expression made, each time that it is in there; documents are nobody's making.
+    pub(crate) fn weigh(&self, levels: usize, budget: &mut Budget) -> Result<(), EvalError> {
+        let inner = || levels.checked_sub(1).ok_or_else(|| EvalError::Failed("nested too deeply".into()));
+        match self {
+            Self::List(items) => {
+                budget.spend(items.len())?;
+                let inner = inner()?;
+                items.iter().try_for_each(|item| item.weigh(inner, budget))
+            }
+            Self::Map(entries) => {
+                budget.spend(entries.len())?;
+                let inner = inner()?;
+                entries.iter().try_for_each(|(_, value)| value.weigh(inner, budget))
+            }
+            Self::Optional(Some(value)) => value.weigh(inner()?, budget),
+            _ => Ok(()),
         }
     }
 
