@@ -5,12 +5,18 @@ use serde_json::Value;
 /// Steps of one path at most.
 const MOST_STEPS: usize = 128;
 
+/// Filters inside of filters at most.
+const MOST_NESTED: usize = 4;
+
 /// Results of one path at most; more are not looked for.
 const MOST_RESULTS: usize = 10_000;
 
+/// Items that the filters of one path look at, at most; beyond, nothing passes.
+const MOST_FILTERED: usize = 100_000;
+
 /// A parsed path.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct JsonPath(Vec<Step>);
+pub(crate) struct JsonPath(Vec<Step>);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
@@ -55,19 +61,23 @@ enum Operand {
 
 impl JsonPath {
     /// Parses a path without its braces. The error says what was not understood.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let mut parser = Parser { rest: text.trim().trim_start_matches('$') };
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut parser = Parser { rest: text.trim().trim_start_matches('$'), nested: 0 };
         parser.path(str::is_empty)
     }
 
     /// All values at the path, in document order.
-    pub(super) fn find<'v>(&self, root: &'v Value) -> Vec<&'v Value> {
+    pub(crate) fn find<'v>(&self, root: &'v Value) -> Vec<&'v Value> {
+        self.find_within(root, &mut { MOST_FILTERED })
+    }
+
+    fn find_within<'v>(&self, root: &'v Value, left: &mut usize) -> Vec<&'v Value> {
         let mut found = vec![root];
         for step in &self.0 {
             let mut next = Vec::new();
             for value in found {
                 if next.len() < MOST_RESULTS {
-                    step.apply(value, &mut next);
+                    step.apply(value, left, &mut next);
                 }
             }
             found = next;
@@ -78,6 +88,7 @@ impl JsonPath {
 
 struct Parser<'t> {
     rest: &'t str,
+    nested: usize,
 }
 
 impl Parser<'_> {
@@ -140,7 +151,12 @@ impl Parser<'_> {
 
     fn bracket(&mut self) -> Result<Step, String> {
         if self.eat("?(") {
+            if self.nested == MOST_NESTED {
+                return Err(format!("more than {MOST_NESTED} filters inside of each other"));
+            }
+            self.nested += 1;
             let filter = self.filter()?;
+            self.nested -= 1;
             return if self.eat(")]") {
                 Ok(Step::Filter(Box::new(filter)))
             } else {
@@ -244,7 +260,7 @@ impl Parser<'_> {
 }
 
 impl Step {
-    fn apply<'v>(&self, value: &'v Value, found: &mut Vec<&'v Value>) {
+    fn apply<'v>(&self, value: &'v Value, left: &mut usize, found: &mut Vec<&'v Value>) {
         match self {
             Self::Field(name) => {
                 if let Value::Object(map) = value {
@@ -270,10 +286,10 @@ impl Step {
                 _ => {}
             },
             Self::Descend => descend(value, found),
-            Self::Union(steps) => steps.iter().for_each(|step| step.apply(value, found)),
+            Self::Union(steps) => steps.iter().for_each(|step| step.apply(value, left, found)),
             Self::Filter(filter) => {
                 if let Value::Array(items) = value {
-                    found.extend(items.iter().filter(|item| filter.takes(item)));
+                    found.extend(items.iter().filter(|item| filter.takes(item, left)));
                 }
             }
         }
@@ -298,10 +314,12 @@ fn descend<'v>(value: &'v Value, found: &mut Vec<&'v Value>) {
 }
 
 impl Filter {
-    fn takes(&self, item: &Value) -> bool {
-        let Some(left) = self.left.value(item) else { return false };
+    fn takes(&self, item: &Value, budget: &mut usize) -> bool {
+        let Some(rest) = budget.checked_sub(1) else { return false };
+        *budget = rest;
+        let Some(left) = self.left.value(item, budget) else { return false };
         let Some((comparison, right)) = &self.test else { return true };
-        let Some(right) = right.value(item) else { return false };
+        let Some(right) = right.value(item, budget) else { return false };
         let order = match (left, right) {
             (Value::Number(a), Value::Number(b)) => {
                 a.as_f64().and_then(|a| b.as_f64().and_then(|b| a.partial_cmp(&b)))
@@ -322,9 +340,9 @@ impl Filter {
 }
 
 impl Operand {
-    fn value<'v>(&'v self, item: &'v Value) -> Option<&'v Value> {
+    fn value<'v>(&'v self, item: &'v Value, left: &mut usize) -> Option<&'v Value> {
         match self {
-            Self::Path(path) => path.find(item).into_iter().next(),
+            Self::Path(path) => path.find_within(item, left).into_iter().next(),
             Self::Literal(value) => Some(value),
         }
     }

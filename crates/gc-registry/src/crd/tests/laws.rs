@@ -54,6 +54,14 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
+#[test]
+fn filters_inside_of_filters_are_bounded() {
+    let nested = |levels: usize| format!(".a{}{}", "[?(@".repeat(levels), ")]".repeat(levels));
+    for (levels, is_path) in [(1, true), (4, true), (5, false), (100_000, false)] {
+        assert_eq!(json_path::JsonPath::parse(&nested(levels)).is_ok(), is_path, "{levels}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
