@@ -55,7 +55,14 @@ fn issue(
     let account = get(state, "", "serviceaccounts", namespace, name)?
         .ok_or_else(|| ApiError::not_found("", "serviceaccounts", name))?;
     refuse_terminating(state, namespace, name)?;
-    let spec = body.get("spec").cloned().unwrap_or_else(|| json!({}));
+    let spec = match body.get("spec") {
+        None | Some(Value::Null) => json!({}),
+        Some(spec) if spec.is_object() => spec.clone(),
+        Some(_) => {
+            let why = "TokenRequest in version \"v1\" cannot be handled: spec is not an object";
+            return Err(ApiError::bad_request(why));
+        }
+    };
     let seconds = match spec.get("expirationSeconds") {
         None | Some(Value::Null) => DEFAULT_SECONDS,
         Some(value) => value.as_i64().ok_or_else(|| {

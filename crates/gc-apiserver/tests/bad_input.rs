@@ -84,6 +84,19 @@ async fn invalid_utf8_in_json_is_replaced_as_upstream_does() {
     assert_eq!((answer.code, &answer.json()["data"]), (201, &json!({"k": "\u{fffd}"})));
 }
 
+#[tokio::test]
+async fn a_token_request_whose_spec_is_no_object_is_refused() {
+    let server = TestServer::start().await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let json = [("content-type", "application/json")];
+    server.send("POST", accounts, &json, r#"{"metadata":{"name":"robot"}}"#).await;
+    for (spec, code) in [("5", 400), ("\"x\"", 400), ("[]", 400), ("true", 400), ("null", 201), ("{}", 201)] {
+        let body = format!(r#"{{"metadata":5,"spec":{spec}}}"#);
+        let answer = server.send("POST", &format!("{accounts}/robot/token"), &json, body).await;
+        assert_eq!(answer.code, code, "{spec}: {:?}", answer.bytes);
+    }
+}
+
 /// Sends raw bytes on a TLS connection and reads until the server closes it or answers.
 async fn raw(server: &TestServer, bytes: &[u8]) -> Vec<u8> {
     let mut stream = server.connect(b"http/1.1", false).await;

@@ -671,7 +671,7 @@ async fn write_status(client: &ApiClient, name: &str, body: &Value) -> Option<Va
     match client.call(request).await {
         Ok(answer) if answer.head.status.is_success() => {
             let mut object: Value = serde_json::from_slice(&answer.body).ok()?;
-            Some(object["status"].take())
+            object.get_mut("status").map(Value::take)
         }
         Ok(answer) => {
             let body = String::from_utf8_lossy(&answer.body);

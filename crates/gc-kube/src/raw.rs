@@ -1,7 +1,7 @@
 //! Pages and lines of lists and watches as JSON, whatever their objects are.
 
 use gc_retention::objects::FactsError;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::facts::NewsLine;
 
@@ -12,27 +12,26 @@ pub(crate) struct RawPage {
     pub(crate) items: Vec<Value>,
 }
 
+/// What is no object is refused; then no list was seen.
 pub(crate) fn raw_page(json: &[u8]) -> Result<RawPage, FactsError> {
-    let mut page: Value = serde_json::from_slice(json)?;
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let items = match page["items"].take() {
-        Value::Array(items) => items,
+    let mut page: Map<String, Value> = serde_json::from_slice(json)?;
+    let items = match page.remove("items") {
+        Some(Value::Array(items)) => items,
         _ => Vec::new(),
     };
-    let metadata = &page["metadata"];
-    Ok(RawPage {
-        resource_version: text(&metadata["resourceVersion"]),
-        continue_token: text(&metadata["continue"]),
-        items,
-    })
+    let text = |name: &str| {
+        let metadata = page.get("metadata").unwrap_or(&Value::Null);
+        metadata[name].as_str().unwrap_or_default().to_owned()
+    };
+    Ok(RawPage { resource_version: text("resourceVersion"), continue_token: text("continue"), items })
 }
 
 /// What a line of a watch says of an object: whether it is there, and the object.
 pub(crate) fn raw_line(json: &[u8]) -> Result<(NewsLine<(bool, Value)>, String), FactsError> {
-    let mut line: Value = serde_json::from_slice(json)?;
-    let object = line["object"].take();
+    let mut line: Map<String, Value> = serde_json::from_slice(json)?;
+    let object = line.remove("object").unwrap_or_default();
     let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-    Ok(match line["type"].as_str().unwrap_or_default() {
+    Ok(match line.get("type").and_then(Value::as_str).unwrap_or_default() {
         "ADDED" | "MODIFIED" => (NewsLine::Told((true, object)), version),
         "DELETED" => (NewsLine::Told((false, object)), version),
         "ERROR" => {

@@ -103,7 +103,7 @@ pub(super) fn change(data: &str, event: &Event) -> Result<Option<Change>, Storag
     let previous = event.prev_kv().map(|before| item(Arc::clone(&key), before.clone()));
     let deleted = event.event_type() == EventType::Delete;
     if previous.is_none() && (deleted || now.version() > 1) {
-        return Err(StorageError::Compacted { requested: Revision(at.0 - 1), oldest: at });
+        return Err(StorageError::Compacted { requested: Revision(at.0.saturating_sub(1)), oldest: at });
     }
     let value = (!deleted).then(|| Bytes::copy_from_slice(now.value()));
     Ok(Some(Change { revision: at, key, value, previous }))
