@@ -336,21 +336,31 @@ where
     F: serde::de::DeserializeOwned,
 {
     // What is no object (a Status has a `status` of its own kind) is read as one that is none.
-    if let Ok(WireEvent { r#type, object }) = serde_json::from_slice::<WireEvent<F>>(json) {
-        let facts = wrap(object);
-        let version = facts.meta().resource_version.to_string();
-        match r#type.as_str() {
-            "ADDED" | "MODIFIED" => return Ok((FactsEvent::Present(facts), version)),
-            "DELETED" => return Ok((FactsEvent::Deleted(facts), version)),
-            _ => {}
+    let unread = match serde_json::from_slice::<WireEvent<F>>(json) {
+        Ok(WireEvent { r#type, object }) => {
+            let facts = wrap(object);
+            let version = facts.meta().resource_version.to_string();
+            match r#type.as_str() {
+                "ADDED" | "MODIFIED" => return Ok((FactsEvent::Present(facts), version)),
+                "DELETED" => return Ok((FactsEvent::Deleted(facts), version)),
+                _ => None,
+            }
         }
+        Err(error) => Some(error),
+    };
+    let WireEvent { r#type, .. } = serde_json::from_slice::<WireEvent<serde::de::IgnoredAny>>(json)?;
+    if let (Some(error), "ADDED" | "MODIFIED" | "DELETED") = (unread, r#type.as_str()) {
+        // A change that is passed over would leave a judge with what is no longer so.
+        return Err(error.into());
     }
-    let WireEvent { r#type, object } = serde_json::from_slice::<WireEvent<WireStatus>>(json)?;
+    if !matches!(r#type.as_str(), "BOOKMARK" | "ERROR") {
+        return Ok((FactsEvent::Unknown, String::new()));
+    }
+    let WireEvent { object, .. } = serde_json::from_slice::<WireEvent<WireStatus>>(json)?;
     let version = object.metadata.resource_version;
     Ok(match r#type.as_str() {
         "BOOKMARK" => (FactsEvent::Bookmark(version.clone()), version),
-        "ERROR" => (FactsEvent::Error { code: object.code, message: object.message }, String::new()),
-        _ => (FactsEvent::Unknown, String::new()),
+        _ => (FactsEvent::Error { code: object.code, message: object.message }, String::new()),
     })
 }
 
@@ -558,7 +568,11 @@ mod tests {
             let (event, version) = FactsEvent::read(Kind::Node, line.as_bytes()).unwrap();
             assert_eq!((event, version.as_str()), expected, "{line}");
         }
-        assert!(FactsEvent::read(Kind::Node, b"{").is_err());
+        for broken in
+            ["{", r#"{"type":"MODIFIED","object":{"metadata":{"name":5}}}"#, r#"{"type":"DELETED"}"#]
+        {
+            assert!(FactsEvent::read(Kind::Node, broken.as_bytes()).is_err(), "{broken}");
+        }
     }
 
     #[test]

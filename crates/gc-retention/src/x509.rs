@@ -56,7 +56,7 @@ fn element(bytes: &[u8], tag: Option<u8>) -> Option<(&[u8], &[u8])> {
 }
 
 fn time(kind: u8, text: &str) -> Option<Timestamp> {
-    let digits = text.strip_suffix('Z')?;
+    let digits = text.strip_suffix('Z').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
     let (year, rest) = match kind {
         UTC_TIME => {
             let (year, rest) = digits.split_at_checked(2)?;
@@ -70,7 +70,7 @@ fn time(kind: u8, text: &str) -> Option<Timestamp> {
         }
         _ => return None,
     };
-    if rest.len() != 10 || !rest.bytes().all(|byte| byte.is_ascii_digit()) {
+    if rest.len() != 10 {
         return None;
     }
     let two = |at: usize| rest[at..at + 2].parse::<i8>().ok();
@@ -122,6 +122,8 @@ pub(crate) mod tests {
             (certificate(GENERALIZED_TIME, "20270115080000Z", false), Some(1_800_000_000_000)),
             (certificate(UTC_TIME, "500101000000Z", true), Some(-631_152_000_000)),
             (certificate(UTC_TIME, "271315080000Z", true), None),
+            (certificate(UTC_TIME, "+70115080000Z", true), None),
+            (certificate(GENERALIZED_TIME, "-0270115080000Z", true), None),
             (certificate(4, "270115080000Z", true), None),
             (b"not PEM".to_vec(), None),
             (b"-----BEGIN X-----\nMAA=\n-----END X-----\n".to_vec(), None),

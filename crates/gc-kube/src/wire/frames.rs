@@ -59,6 +59,7 @@ impl Frames {
                 check_size(self.searched)?;
                 return Ok(None);
             };
+            check_size(self.searched + offset)?;
             let line = self.buffer.split_to(self.searched + offset).freeze();
             self.buffer.advance(1);
             self.searched = 0;
@@ -125,5 +126,10 @@ mod tests {
             splitter.next_frame(),
             Err(DecodeError::FrameTooLarge { size: 0xffff_ffff, limit: MAX_FRAME_BYTES })
         );
+        // A line that came whole, in one chunk.
+        let mut splitter = Frames::new(Encoding::Json);
+        let size = MAX_FRAME_BYTES + 1;
+        splitter.push(&[vec![b'1'; size], b"\n".to_vec()].concat());
+        assert_eq!(splitter.next_frame(), Err(DecodeError::FrameTooLarge { size, limit: MAX_FRAME_BYTES }));
     }
 }

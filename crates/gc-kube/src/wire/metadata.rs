@@ -18,9 +18,9 @@ use super::interner::Interner;
 use super::protobuf::{DecodeError, Fields, Value};
 
 /// What a protobuf body of the API starts with.
-const PROTOBUF_MAGIC: &[u8; 4] = b"k8s\0";
+pub(crate) const PROTOBUF_MAGIC: &[u8; 4] = b"k8s\0";
 /// The annotation on the bookmark that ends a streamed initial list.
-const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+pub(crate) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// Go's zero time is in the year 1.
 const GO_ZERO_SECONDS: i64 = -62_135_596_800;
 
@@ -359,7 +359,7 @@ fn annotation_message(entry: Value<'_>, into: &mut Metadata<'_>) -> Result<(), D
     }
     let shared = || Some(Arc::from(String::from_utf8_lossy(content)));
     match key {
-        key if key == INITIAL_EVENTS_END.as_bytes() => into.initial_events_end |= content == b"true",
+        key if key == INITIAL_EVENTS_END.as_bytes() => into.initial_events_end = content == b"true",
         b"kubegc.io/ttl" => into.marks.ttl = shared(),
         b"kubegc.io/expires-at" => into.marks.expires_at = shared(),
         b"kubegc.io/keep" => into.marks.keep = shared(),

@@ -83,16 +83,16 @@ impl Quantity {
         self.nano % NANO == 0
     }
 
-    /// The value, rounded up.
+    /// The value, rounded away from zero, as Kubernetes does.
     #[must_use]
     pub fn value(self) -> i128 {
-        self.nano.div_euclid(NANO) + i128::from(self.nano.rem_euclid(NANO) != 0)
+        in_units(self.nano, NANO)
     }
 
-    /// The value in thousandths, rounded up.
+    /// The value in thousandths, rounded away from zero.
     #[must_use]
     pub fn milli_value(self) -> i128 {
-        self.nano.div_euclid(NANO / 1000) + i128::from(self.nano.rem_euclid(NANO / 1000) != 0)
+        in_units(self.nano, NANO / 1000)
     }
 
     /// Whether `self` is more than `other`.
@@ -100,6 +100,10 @@ impl Quantity {
     pub fn exceeds(self, other: Self) -> bool {
         self.nano > other.nano
     }
+}
+
+fn in_units(nano: i128, unit: i128) -> i128 {
+    nano / unit + (nano % unit).signum()
 }
 
 /// What a suffix multiplies by, as a fraction of whole numbers: (numerator, denominator).

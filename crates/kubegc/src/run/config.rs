@@ -5,6 +5,7 @@
 //! other controllers are known by name and left alone. Upstream writes field names with a capital letter at the upper
 //! levels (`GarbageCollectorController`); the usual form (`garbageCollectorController`) is understood as well.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -268,7 +269,11 @@ impl<'de> Visitor<'de> for FileVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<File, A::Error> {
         let (mut file, mut header) = (File::default(), [false; 2]);
+        let mut seen = BTreeSet::new();
         while let Some(Section(name)) = map.next_key()? {
+            if !seen.insert(name.to_lowercase()) {
+                return Err(A::Error::custom(format!("{name} is there twice")));
+            }
             match &*name.to_lowercase() {
                 "apiversion" => header[0] = expected(&name, API_VERSION, &map.next_value::<String>()?)?,
                 "kind" => header[1] = expected(&name, KIND, &map.next_value::<String>()?)?,
@@ -392,6 +397,7 @@ mod tests {
             assert!(place.iter().all(|number| number.parse::<u32>().is_ok()), "{error}");
         }
         for (lines, expected) in [
+            ("kubegc: {}\nKubegc: {observeFor: 1h}\n", "3:1: Kubegc is there twice"),
             ("garbageColectorController: {}\n", "3:1: unknown field \"garbageColectorController\""),
             (
                 "garbageCollectorController:\n  enableGarbageColector: true\n",
