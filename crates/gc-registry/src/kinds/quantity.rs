@@ -6,6 +6,10 @@ use serde_json::Value;
 const LONGEST: usize = 64;
 /// Quantities are kept in billionths, the smallest unit that they have.
 const NANO: i128 = 1_000_000_000;
+/// Places of a billionth behind the point.
+const NANO_PLACES: i32 = 9;
+/// No quantity is greater.
+const GREATEST: i128 = i64::MAX as i128 * NANO;
 
 /// How a quantity is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +64,15 @@ impl Quantity {
         if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
             return Err(QuantityError::Format);
         }
-        let (factor, form) = suffix_factor(suffix)?;
-        let nano = scale(whole, fraction, factor);
+        let (scale, form) = scale_of(suffix)?;
+        let nano = match scale {
+            Scale::Ten(exponent) => {
+                let places = i32::try_from(fraction.len()).unwrap_or(i32::MAX);
+                let exponent = exponent.saturating_add(NANO_PLACES).saturating_sub(places);
+                decimal(&format!("{whole}{fraction}"), exponent)
+            }
+            Scale::Two(power) => binary(whole, fraction, 1 << power),
+        };
         Ok(Self { nano: if negative { -nano } else { nano }, form })
     }
 
@@ -106,27 +117,31 @@ fn in_units(nano: i128, unit: i128) -> i128 {
     nano / unit + (nano % unit).signum()
 }
 
-/// What a suffix multiplies by, as a fraction of whole numbers: (numerator, denominator).
-type Factor = (i128, i128);
+/// What a suffix multiplies by: a power of ten or of two.
+enum Scale {
+    Ten(i32),
+    Two(u32),
+}
 
-fn suffix_factor(suffix: &str) -> Result<(Factor, Form), QuantityError> {
-    const DECIMAL: [(&str, Factor); 10] = [
-        ("n", (1, 1_000_000_000)),
-        ("u", (1, 1_000_000)),
-        ("m", (1, 1000)),
-        ("", (1, 1)),
-        ("k", (1000, 1)),
-        ("M", (1_000_000, 1)),
-        ("G", (1_000_000_000, 1)),
-        ("T", (1_000_000_000_000, 1)),
-        ("P", (1_000_000_000_000_000, 1)),
-        ("E", (1_000_000_000_000_000_000, 1)),
+fn scale_of(suffix: &str) -> Result<(Scale, Form), QuantityError> {
+    const DECIMAL: [(&str, i32); 10] = [
+        ("n", -9),
+        ("u", -6),
+        ("m", -3),
+        ("", 0),
+        ("k", 3),
+        ("M", 6),
+        ("G", 9),
+        ("T", 12),
+        ("P", 15),
+        ("E", 18),
     ];
-    if let Some((_, factor)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
-        return Ok((*factor, Form::Decimal));
+    const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
+    if let Some((_, exponent)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
+        return Ok((Scale::Ten(*exponent), Form::Decimal));
     }
-    if let Some(power) = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|name| *name == suffix) {
-        return Ok(((1 << (10 * (power + 1)), 1), Form::Binary));
+    if let Some((_, power)) = BINARY.iter().find(|(name, _)| *name == suffix) {
+        return Ok((Scale::Two(*power), Form::Binary));
     }
     let exponent = suffix
         .strip_prefix(['e', 'E'])
@@ -135,37 +150,44 @@ fn suffix_factor(suffix: &str) -> Result<(Factor, Form), QuantityError> {
             !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
         })
         .ok_or(QuantityError::Suffix)?;
-    let exponent: i32 = exponent.parse().map_err(|_| QuantityError::Suffix)?;
-    // Beyond these the value is the greatest or the smallest anyway.
-    let power = 10_i128.pow(exponent.unsigned_abs().min(18));
-    Ok((if exponent < 0 { (1, power) } else { (power, 1) }, Form::Exponent))
+    let exponent = exponent.parse().map_err(|_| QuantityError::Suffix)?;
+    Ok((Scale::Ten(exponent), Form::Exponent))
 }
 
-/// `whole.fraction` times the factor in billionths, rounded up, and no more than the greatest quantity.
-fn scale(whole: &str, fraction: &str, (up, down): Factor) -> i128 {
-    const GREATEST: i128 = i64::MAX as i128 * NANO;
-    let mut total: i128 = 0;
-    for digit in whole.bytes() {
-        total = total.saturating_mul(10).saturating_add(i128::from(digit - b'0'));
+/// Digits with so many zeros behind them, or without the last so many and rounded up; no more than the greatest quantity.
+fn decimal(digits: &str, exponent: i32) -> i128 {
+    /// More zeros make nothing but the greatest quantity, or zero.
+    const MOST_ZEROS: i32 = 40;
+    let cut = usize::try_from(exponent.saturating_neg()).unwrap_or(0);
+    let (kept, dropped) = digits.split_at(digits.len().saturating_sub(cut));
+    let mut nano: i128 = 0;
+    for digit in kept.bytes() {
+        nano = nano.saturating_mul(10).saturating_add(i128::from(digit - b'0'));
     }
-    // Many digits may come with a small unit, so the limit is applied at the end.
-    let mut nano = total.saturating_mul(NANO).saturating_mul(up);
-    let mut rest = nano % down;
-    nano /= down;
+    for _ in 0..exponent.clamp(0, MOST_ZEROS) {
+        nano = nano.saturating_mul(10);
+    }
+    nano.saturating_add(dropped.bytes().any(|digit| digit != b'0').into()).min(GREATEST)
+}
+
+/// `whole.fraction` times a power of two in billionths, rounded up, and no more than the greatest quantity.
+fn binary(whole: &str, fraction: &str, factor: i128) -> i128 {
+    let mut nano: i128 = 0;
+    for digit in whole.bytes() {
+        nano = nano.saturating_mul(10).saturating_add(i128::from(digit - b'0'));
+    }
+    nano = nano.saturating_mul(NANO).saturating_mul(factor);
     // Digits after the point, each a tenth of the one before; what is below a billionth rounds up.
-    let mut place = NANO.saturating_mul(up);
-    let mut more = false;
+    let mut place = NANO * factor;
+    let (mut rest, mut more) = (0, false);
     for digit in fraction.bytes() {
         let here = i128::from(digit - b'0') * place;
-        nano = nano.saturating_add(here / (10 * down));
-        rest += here % (10 * down);
+        nano = nano.saturating_add(here / 10);
+        rest += here % 10;
         more |= place == 0 && digit != b'0';
         place /= 10;
     }
-    if rest != 0 || more {
-        nano = nano.saturating_add(1);
-    }
-    nano.min(GREATEST)
+    nano.saturating_add((rest != 0 || more).into()).min(GREATEST)
 }
 
 impl std::fmt::Display for Quantity {
