@@ -237,7 +237,10 @@ fn number(rest: &str) -> Result<(Token, usize), String> {
 
 /// A string or bytes literal, if there is one, with its length.
 fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, String> {
-    let prefix = rest.find(['\'', '"']).filter(|end| *end <= 2).map_or("", |end| &rest[..end]);
+    /// Of `rb"…"`, the quote is the third.
+    const LATEST_QUOTE: usize = 3;
+    let quote = rest.bytes().take(LATEST_QUOTE).position(|byte| matches!(byte, b'\'' | b'"'));
+    let prefix = quote.map_or("", |end| &rest[..end]);
     let (raw, bytes) = match prefix.to_ascii_lowercase().as_str() {
         "" => (false, false),
         "r" => (true, false),
