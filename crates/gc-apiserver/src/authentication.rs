@@ -61,7 +61,7 @@ fn digest(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
-fn token_line(line: &str) -> Option<(String, UserInfo)> {
+pub(crate) fn token_line(line: &str) -> Option<(String, UserInfo)> {
     let mut parts = line.splitn(4, ',').map(str::trim);
     let (token, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
     if token.is_empty() || name.is_empty() {

@@ -12,6 +12,8 @@ mod decode;
 mod discovery;
 mod escalation;
 mod exchange;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod health;
 mod in_process;
 mod kubeconfig;

@@ -5,7 +5,7 @@ use gc_registry::error::{ApiError, CauseReason, FieldError};
 
 /// A parsed query string: names and values in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Query(Vec<(String, String)>);
+pub(crate) struct Query(pub(crate) Vec<(String, String)>);
 
 impl Query {
     /// Parses `application/x-www-form-urlencoded` text. What is not valid UTF-8 after decoding is replaced.

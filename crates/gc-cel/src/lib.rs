@@ -16,6 +16,8 @@
 mod eval;
 mod formats;
 mod functions;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod parse;
 mod value;
 
@@ -187,6 +189,46 @@ mod tests {
             scope.bind("object", &document, None);
             let program = Program::compile(text).unwrap();
             assert_eq!(program.holds(&mut scope, &mut Budget::new(budget)), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_made_is_paid_for_as_often_as_it_is_in_there() {
+        let outcome = |text: &str| {
+            Program::compile(text).unwrap().holds(&mut Scope::default(), &mut Budget::new(10_000))
+        };
+        let doubled = |times: usize| format!("[1]{} == [1]", ".map(a, [a, a])".repeat(times));
+        let nested = |times: usize| format!("[1]{} == [1]", ".map(a, [a])".repeat(times));
+        let deep = Err(EvalError::Failed("nested too deeply".into()));
+        for (text, expected) in [
+            (doubled(8), Ok(false)),
+            (doubled(40), Err(EvalError::TooExpensive)),
+            (nested(60), Ok(false)),
+            (nested(64), deep.clone()),
+            (
+                "[1].map(a, [a]) == [[1]] && [1, 2].indexOf(2) == 1 && [2, 1, 2].lastIndexOf(2) == 2".into(),
+                Ok(true),
+            ),
+            ("{[1]: 2} == {}".into(), Err(EvalError::Failed("unsupported key type: list".into()))),
+        ] {
+            assert_eq!(outcome(&text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn chains_of_operators_are_bounded_and_those_of_conditions_balanced() {
+        let chain = |sign: &str, times: usize| vec!["1"; times].join(sign);
+        let refused = Some("nested deeper than 150".to_owned());
+        for (text, expected) in [
+            (chain(" + ", 150), None),
+            (chain(" + ", 151), refused.clone()),
+            (chain(" + ", 16_000), refused.clone()),
+            (chain(" == ", 151), refused),
+            (chain(" || ", 5_000), None),
+            (chain(" && ", 5_000), None),
+        ] {
+            let found = Program::compile(&text).err().map(|error| error.to_string());
+            assert_eq!(found, expected, "{}", &text[..20]);
         }
     }
 }

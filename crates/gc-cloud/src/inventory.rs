@@ -69,10 +69,10 @@ enum EntryState {
 
 /// What a file said.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Listed {
-    by_provider_id: BTreeMap<String, MachineState>,
+pub(crate) struct Listed {
+    pub(crate) by_provider_id: BTreeMap<String, MachineState>,
     /// With the provider's name of the machine, which may be empty.
-    by_name: BTreeMap<String, (String, MachineState)>,
+    pub(crate) by_name: BTreeMap<String, (String, MachineState)>,
 }
 
 /// What a file was when it was read.
@@ -122,7 +122,7 @@ impl Inventory {
     }
 }
 
-fn parse(text: &str) -> Result<Listed, String> {
+pub(crate) fn parse(text: &str) -> Result<Listed, String> {
     let document: Document = serde_yaml_ng::from_str(text).map_err(|error| error.to_string())?;
     let Document { api_version, kind, count, machines } = document;
     if api_version != API_VERSION || kind != KIND {

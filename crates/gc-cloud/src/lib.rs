@@ -6,6 +6,8 @@
 mod aws;
 mod client;
 mod exec;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod inventory;
 mod protocol;
 mod webhook;

@@ -9,6 +9,8 @@
 mod client;
 mod endpoint;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod listing;
 mod protocol;
 

@@ -157,7 +157,7 @@ fn method(call: &'static str) -> &'static str {
 }
 
 /// What a driver says goes into status messages and Events: not more than fits, and on one line.
-fn shortened(text: &str) -> String {
+pub(crate) fn shortened(text: &str) -> String {
     text.chars()
         .map(|character| if character.is_control() { ' ' } else { character })
         .take(LONGEST_MESSAGE)

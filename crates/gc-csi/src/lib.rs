@@ -8,6 +8,8 @@
 mod client;
 mod endpoint;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod protocol;
 
 pub use client::{CsiClient, Options};

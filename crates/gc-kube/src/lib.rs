@@ -20,6 +20,8 @@ pub mod connection;
 mod definitions;
 pub mod discovery;
 mod facts;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod notes;
 mod observer;
 pub mod pacing;

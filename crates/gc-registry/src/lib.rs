@@ -17,6 +17,8 @@ mod delete_collection;
 pub mod deletion;
 pub mod error;
 mod filter;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod hub;
 pub mod kinds;
 mod list;

@@ -44,19 +44,20 @@ fn version(text: &str) -> Result<Revision, String> {
 }
 
 /// Where the next page starts: `{"v":"meta.k8s.io/v1","rv":5,"start":"default/web\u0000"}`.
-struct Continue {
+#[derive(Debug, PartialEq)]
+pub(crate) struct Continue {
     revision: Revision,
     after: String,
 }
 
 impl Continue {
-    fn encode(&self) -> String {
+    pub(crate) fn encode(&self) -> String {
         let token =
             json!({"v": "meta.k8s.io/v1", "rv": self.revision.0, "start": format!("{}\u{0}", self.after)});
         URL_SAFE_NO_PAD.encode(token.to_string())
     }
 
-    fn decode(token: &str) -> Result<Self, ApiError> {
+    pub(crate) fn decode(token: &str) -> Result<Self, ApiError> {
         let bad = |why: &str| {
             ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
         };

@@ -69,6 +69,34 @@ impl LabelSelector {
     }
 }
 
+/// As it would be asked for; what fuzz targets read again.
+#[cfg(any(test, fuzzing))]
+impl std::fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let written = self.0.iter().map(|Requirement { key, operator, values }| match operator {
+            Operator::In => format!("{key} in ({})", values.join(",")),
+            Operator::NotIn => format!("{key} notin ({})", values.join(",")),
+            Operator::Exists => key.clone(),
+            Operator::Absent => format!("!{key}"),
+            Operator::Greater => format!("{key}>{}", values.join(",")),
+            Operator::Less => format!("{key}<{}", values.join(",")),
+        });
+        f.write_str(&written.collect::<Vec<_>>().join(","))
+    }
+}
+
+/// As it would be asked for; what fuzz targets read again.
+#[cfg(any(test, fuzzing))]
+impl std::fmt::Display for FieldSelector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let written = self.0.iter().map(|(field, equal, value)| {
+            let value = value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
+            format!("{field}{}{value}", if *equal { "=" } else { "!=" })
+        });
+        f.write_str(&written.collect::<Vec<_>>().join(","))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Word(String),

@@ -10,6 +10,8 @@ pub mod containers;
 mod division;
 pub mod engine;
 pub mod expiry;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod images;
 pub mod jobs;
 pub mod lease_candidates;

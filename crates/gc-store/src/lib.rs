@@ -5,6 +5,8 @@
 
 mod core;
 mod etcd;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod hub;
 mod memory;
 mod mvcc;

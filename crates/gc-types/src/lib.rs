@@ -8,6 +8,8 @@
 mod duration;
 mod effect;
 mod event;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod identity;
 mod quantity;
 

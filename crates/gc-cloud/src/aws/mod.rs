@@ -119,7 +119,7 @@ impl Ec2Options {
 
 /// What of an instance is asked by: its ID, or its private DNS name, which is the node's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Question {
+pub(crate) enum Question {
     Id(String),
     Name(String),
 }
@@ -187,7 +187,7 @@ impl Ec2 {
 }
 
 /// What is asked about a machine. An ID of another region would never be found there.
-fn question(machine: &Machine, region: &str) -> Result<Question, Ec2Error> {
+pub(crate) fn question(machine: &Machine, region: &str) -> Result<Question, Ec2Error> {
     let id = &machine.provider_id;
     if id.is_empty() {
         return Ok(Question::Name(machine.node.clone()));
@@ -364,7 +364,7 @@ fn note(found: &mut BTreeMap<Question, MachineState>, question: Question, state:
 }
 
 /// As upstream's provider: what is stopped is shut down, what is terminated does not exist.
-fn machine_state(id: &str, name: &str) -> Result<MachineState, Ec2Error> {
+pub(crate) fn machine_state(id: &str, name: &str) -> Result<MachineState, Ec2Error> {
     match name {
         "pending" | "running" | "shutting-down" | "stopping" => Ok(MachineState::Running),
         "stopped" => Ok(MachineState::Shutdown),
@@ -374,38 +374,38 @@ fn machine_state(id: &str, name: &str) -> Result<MachineState, Ec2Error> {
 }
 
 #[derive(Deserialize)]
-struct Page {
+pub(crate) struct Page {
     #[serde(rename = "reservationSet")]
-    reservations: Set<Reservation>,
+    pub(crate) reservations: Set<Reservation>,
     #[serde(rename = "nextToken")]
-    next: Option<String>,
+    pub(crate) next: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Set<T> {
+pub(crate) struct Set<T> {
     #[serde(rename = "item", default = "Vec::new")]
-    items: Vec<T>,
+    pub(crate) items: Vec<T>,
 }
 
 #[derive(Deserialize)]
-struct Reservation {
+pub(crate) struct Reservation {
     #[serde(rename = "instancesSet")]
-    instances: Set<Instance>,
+    pub(crate) instances: Set<Instance>,
 }
 
 #[derive(Deserialize)]
-struct Instance {
+pub(crate) struct Instance {
     #[serde(rename = "instanceId")]
-    id: String,
+    pub(crate) id: String,
     #[serde(rename = "instanceState")]
-    state: InstanceState,
+    pub(crate) state: InstanceState,
     #[serde(rename = "privateDnsName")]
-    name: Option<String>,
+    pub(crate) name: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct InstanceState {
-    name: String,
+pub(crate) struct InstanceState {
+    pub(crate) name: String,
 }
 
 #[derive(Deserialize)]
@@ -431,11 +431,11 @@ fn text(body: &[u8]) -> Result<&str, Ec2Error> {
     std::str::from_utf8(body).map_err(|error| Ec2Error::Malformed(error.to_string()))
 }
 
-fn read(body: &[u8]) -> Result<Page, Ec2Error> {
+pub(crate) fn read(body: &[u8]) -> Result<Page, Ec2Error> {
     quick_xml::de::from_str(text(body)?).map_err(|error| Ec2Error::Malformed(error.to_string()))
 }
 
-fn refusal(status: u16, body: &[u8]) -> Ec2Error {
+pub(crate) fn refusal(status: u16, body: &[u8]) -> Ec2Error {
     let said = text(body).ok().and_then(|text| quick_xml::de::from_str::<Refusal>(text).ok());
     let (code, message) = match said {
         Some(Refusal { errors: RefusalErrors { error } }) => {

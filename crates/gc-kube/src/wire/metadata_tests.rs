@@ -1,130 +1,8 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 use super::*;
+use crate::wire::encoded::*;
 use proptest::prelude::*;
 use serde_json::json;
-
-fn varint(mut number: u64, into: &mut Vec<u8>) {
-    while number >= 0x80 {
-        into.push(u8::try_from(number & 0x7f).unwrap() | 0x80);
-        number >>= 7;
-    }
-    into.push(u8::try_from(number).unwrap());
-}
-
-fn bytes_field(number: u64, content: &[u8], into: &mut Vec<u8>) {
-    varint(number << 3 | 2, into);
-    varint(content.len() as u64, into);
-    into.extend_from_slice(content);
-}
-
-fn number_field(number: u64, content: u64, into: &mut Vec<u8>) {
-    varint(number << 3, into);
-    varint(content, into);
-}
-
-fn annotations(metadata: &Metadata<'_>) -> Vec<(&'static str, String)> {
-    let end = metadata.initial_events_end.then(|| (INITIAL_EVENTS_END, "true".to_owned()));
-    let Marks { ttl, expires_at, keep, .. } = &metadata.marks;
-    let marks = [("kubegc.io/ttl", ttl), ("kubegc.io/expires-at", expires_at), ("kubegc.io/keep", keep)];
-    let marks = marks.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?.to_string())));
-    end.into_iter().chain(marks).collect()
-}
-
-/// Writes metadata as Go's protobuf does, with what the decoder must step over in between.
-fn encode(metadata: &Metadata<'_>) -> Vec<u8> {
-    let mut meta = Vec::new();
-    bytes_field(1, metadata.name.as_bytes(), &mut meta);
-    bytes_field(2, b"", &mut meta);
-    bytes_field(3, metadata.namespace.as_bytes(), &mut meta);
-    bytes_field(5, metadata.uid.as_bytes(), &mut meta);
-    bytes_field(6, metadata.resource_version.as_bytes(), &mut meta);
-    number_field(7, u64::MAX, &mut meta);
-    // 1 s after the epoch.
-    bytes_field(8, &[8, 1, 16, 0], &mut meta);
-    if metadata.deleting {
-        bytes_field(9, &[8, 1, 16, 0], &mut meta);
-    }
-    bytes_field(11, b"\x0a\x01a\x12\x01b", &mut meta);
-    for (name, content) in annotations(metadata) {
-        let mut entry = Vec::new();
-        bytes_field(1, name.as_bytes(), &mut entry);
-        bytes_field(2, content.as_bytes(), &mut entry);
-        bytes_field(12, &entry, &mut meta);
-    }
-    for owner in &metadata.owners {
-        let mut message = Vec::new();
-        bytes_field(1, owner.kind.as_bytes(), &mut message);
-        bytes_field(3, owner.name.as_bytes(), &mut message);
-        bytes_field(4, owner.uid.as_bytes(), &mut message);
-        bytes_field(5, owner.api_version.as_bytes(), &mut message);
-        for (number, value) in [(6, owner.controller), (7, owner.block_owner_deletion)] {
-            if let Some(value) = value {
-                number_field(number, value.into(), &mut message);
-            }
-        }
-        bytes_field(13, &message, &mut meta);
-    }
-    for finalizer in &metadata.finalizers {
-        bytes_field(14, finalizer.as_bytes(), &mut meta);
-    }
-    bytes_field(17, b"\x0a\x07kubectl", &mut meta);
-    let mut object = Vec::new();
-    bytes_field(1, &meta, &mut object);
-    object
-}
-
-fn envelope(kind: &str, message: &[u8]) -> Vec<u8> {
-    let (mut type_meta, mut body) = (Vec::new(), PROTOBUF_MAGIC.to_vec());
-    bytes_field(1, b"meta.k8s.io/v1", &mut type_meta);
-    bytes_field(2, kind.as_bytes(), &mut type_meta);
-    bytes_field(1, &type_meta, &mut body);
-    bytes_field(2, message, &mut body);
-    bytes_field(3, b"", &mut body);
-    bytes_field(4, b"", &mut body);
-    body
-}
-
-fn watch_frame(event_type: &str, object: &[u8]) -> Vec<u8> {
-    let (mut extension, mut event) = (Vec::new(), Vec::new());
-    bytes_field(1, object, &mut extension);
-    bytes_field(1, event_type.as_bytes(), &mut event);
-    bytes_field(2, &extension, &mut event);
-    event
-}
-
-fn to_json(metadata: &Metadata<'_>) -> serde_json::Value {
-    let owners: Vec<_> = metadata
-        .owners
-        .iter()
-        .map(|owner| {
-            let mut value = json!({
-                "apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid,
-            });
-            if let Some(controller) = owner.controller {
-                value["controller"] = controller.into();
-            }
-            if let Some(block) = owner.block_owner_deletion {
-                value["blockOwnerDeletion"] = block.into();
-            }
-            value
-        })
-        .collect();
-    let mut value = json!({
-        "name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid,
-        "resourceVersion": metadata.resource_version, "labels": {"a": "b"}, "ownerReferences": owners,
-        "finalizers": metadata.finalizers.iter().map(|f| &**f).collect::<Vec<_>>(),
-        "managedFields": [{"manager": "kubectl"}],
-    });
-    if metadata.deleting {
-        value["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-    }
-    value["creationTimestamp"] = "1970-01-01T00:00:01Z".into();
-    let annotations: std::collections::BTreeMap<_, _> = annotations(metadata).into_iter().collect();
-    if !annotations.is_empty() {
-        value["annotations"] = json!(annotations);
-    }
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": value})
-}
 
 prop_compose! {
     fn any_owner()(
@@ -164,48 +42,6 @@ prop_compose! {
     }
 }
 
-fn objects_agree(metadata: &Metadata<'_>) {
-    let protobuf = envelope("PartialObjectMetadata", &encode(metadata));
-    let json = to_json(metadata).to_string();
-    assert_eq!(&decode_object(Encoding::Protobuf, &protobuf).unwrap(), metadata);
-    assert_eq!(&decode_object(Encoding::Json, json.as_bytes()).unwrap(), metadata);
-}
-
-fn watch_frames_agree(metadata: &Metadata<'_>) {
-    for (event_type, expected) in [
-        ("ADDED", WatchEvent::Present(metadata.clone())),
-        ("MODIFIED", WatchEvent::Present(metadata.clone())),
-        ("DELETED", WatchEvent::Deleted(metadata.clone())),
-        ("BOOKMARK", WatchEvent::Bookmark(metadata.clone())),
-        ("LATER", WatchEvent::Unknown),
-    ] {
-        let frame = watch_frame(event_type, &envelope("PartialObjectMetadata", &encode(metadata)));
-        let json = json!({"type": event_type, "object": to_json(metadata)}).to_string();
-        assert_eq!(decode_watch_event(Encoding::Protobuf, &frame).unwrap(), expected);
-        assert_eq!(decode_watch_event(Encoding::Json, json.as_bytes()).unwrap(), expected);
-    }
-}
-
-fn lists_agree(items: &[Metadata<'_>]) {
-    let (mut list_meta, mut message) = (Vec::new(), Vec::new());
-    bytes_field(2, b"812", &mut list_meta);
-    bytes_field(3, b"next", &mut list_meta);
-    bytes_field(1, &list_meta, &mut message);
-    for item in items {
-        bytes_field(2, &encode(item), &mut message);
-    }
-    let json = json!({
-        "metadata": {"resourceVersion": "812", "continue": "next"},
-        "items": items.iter().map(to_json).collect::<Vec<_>>(),
-    })
-    .to_string();
-    let expected =
-        List { resource_version: "812".into(), continue_token: "next".into(), items: items.to_vec() };
-    let protobuf = envelope("PartialObjectMetadataList", &message);
-    assert_eq!(decode_list(Encoding::Protobuf, &protobuf).unwrap(), expected);
-    assert_eq!(decode_list(Encoding::Json, json.as_bytes()).unwrap(), expected);
-}
-
 proptest! {
     #[test]
     fn protobuf_and_json_say_the_same(metadata in any_metadata()) {
@@ -220,26 +56,6 @@ proptest! {
     #[test]
     fn lists_say_the_same(items in prop::collection::vec(any_metadata(), 0..5)) {
         lists_agree(&items);
-    }
-
-    #[test]
-    fn no_input_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), magic in any::<bool>()) {
-        let input = if magic { [&PROTOBUF_MAGIC[..], &bytes].concat() } else { bytes };
-        for encoding in [Encoding::Protobuf, Encoding::Json] {
-            let _ = decode_object(encoding, &input);
-            let _ = decode_list(encoding, &input);
-            let _ = decode_watch_event(encoding, &input);
-            let _ = decode_status(encoding, &input);
-        }
-    }
-
-    #[test]
-    fn no_damaged_message_panics(metadata in any_metadata(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
-        let mut frame = watch_frame("ADDED", &envelope("PartialObjectMetadata", &encode(&metadata)));
-        let at = at.index(frame.len());
-        frame[at] = byte;
-        let _ = decode_watch_event(Encoding::Protobuf, &frame);
-        let _ = decode_watch_event(Encoding::Protobuf, &frame[..at]);
     }
 }
 

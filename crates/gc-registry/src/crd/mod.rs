@@ -21,9 +21,9 @@ mod compile;
 mod conditions;
 mod definition;
 mod field;
-mod formats;
+pub(crate) mod formats;
 mod instance;
-mod json_path;
+pub(crate) mod json_path;
 mod structural;
 #[cfg(test)]
 mod tests;

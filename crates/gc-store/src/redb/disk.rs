@@ -297,18 +297,18 @@ fn load(database: &Database) -> Result<Mvcc, Failure> {
 }
 
 /// Create revision, mod revision, value, checksum.
-fn encode_object(item: &KeyValue) -> Vec<u8> {
+pub(crate) fn encode_object(item: &KeyValue) -> Vec<u8> {
     let mut out = Vec::with_capacity(20 + item.value.len());
     put_version(&mut out, item);
     seal(&item.key, out)
 }
 
-fn decode_object(key: &Key, record: &[u8]) -> Option<KeyValue> {
+pub(crate) fn decode_object(key: &Key, record: &[u8]) -> Option<KeyValue> {
     take_version(key, unseal(key, record)?)
 }
 
 /// Length of the key, the key, and, if something was there before, its version; checksum.
-fn encode_history(change: &Change) -> Vec<u8> {
+pub(crate) fn encode_history(change: &Change) -> Vec<u8> {
     let size = change.previous.as_ref().map_or(0, |previous| 16 + previous.value.len());
     let mut out = Vec::with_capacity(8 + change.key.len() + size);
     let length = u32::try_from(change.key.len()).unwrap_or(u32::MAX);
@@ -320,7 +320,7 @@ fn encode_history(change: &Change) -> Vec<u8> {
     seal("", out)
 }
 
-fn decode_history(record: &[u8]) -> Option<(Key, Option<KeyValue>)> {
+pub(crate) fn decode_history(record: &[u8]) -> Option<(Key, Option<KeyValue>)> {
     let (length, rest) = unseal("", record)?.split_first_chunk::<4>()?;
     let (key, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
     let key: Key = std::str::from_utf8(key).ok()?.into();
@@ -349,7 +349,7 @@ fn take_version(key: &Key, record: &[u8]) -> Option<KeyValue> {
     })
 }
 
-fn seal(context: &str, mut record: Vec<u8>) -> Vec<u8> {
+pub(crate) fn seal(context: &str, mut record: Vec<u8>) -> Vec<u8> {
     let sum = checksum(context.as_bytes(), &record);
     record.extend_from_slice(&sum.to_le_bytes());
     record

@@ -8,7 +8,7 @@
 //! other, writes them as one redb transaction with one fsync, and only then publishes and acknowledges them.
 
 mod committer;
-mod disk;
+pub(crate) mod disk;
 #[cfg(test)]
 mod faults;
 mod file;

@@ -6,6 +6,8 @@ mod config;
 mod containers;
 mod events;
 mod filesystem;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod images;
 mod metrics;
 mod output;
@@ -120,7 +122,11 @@ pub(crate) fn run(options: NodeOptions) -> Result<()> {
 
 fn read_file(path: &PathBuf) -> Result<Value> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_yaml_ng::from_str(&text).with_context(|| format!("{} is not valid YAML", path.display()))
+    parse_file(&text).with_context(|| format!("{} is not valid YAML", path.display()))
+}
+
+fn parse_file(text: &str) -> Result<Value> {
+    Ok(serde_yaml_ng::from_str(text)?)
 }
 
 async fn start(options: NodeOptions, config: NodeConfig) -> Result<()> {

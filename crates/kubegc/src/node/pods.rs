@@ -331,6 +331,12 @@ async fn list(client: &ApiClient, path: &str) -> Result<Vec<Pod>> {
     }
 }
 
+/// The images that the manifest of a pod names.
+pub(super) fn manifest_images(text: &str) -> serde_yaml_ng::Result<Vec<String>> {
+    let pod: Pod = serde_yaml_ng::from_str(text)?;
+    Ok(pod.images().map(str::to_owned).collect())
+}
+
 fn read_manifests(folder: &PathBuf) -> Result<Vec<Arc<str>>> {
     let mut images = BTreeSet::new();
     for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
@@ -341,8 +347,8 @@ fn read_manifests(folder: &PathBuf) -> Result<Vec<Arc<str>>> {
         }
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        match serde_yaml_ng::from_str::<Pod>(&text) {
-            Ok(pod) => images.extend(pod.images().map(Arc::from)),
+        match manifest_images(&text) {
+            Ok(named) => images.extend(named.into_iter().map(Arc::from)),
             Err(error) => warn!("{} is no pod manifest: {error}", path.display()),
         }
     }

@@ -26,7 +26,7 @@ const MAX_FILE_BYTES: u64 = 256 << 20;
 pub(super) type UnknownPods = BTreeMap<PodUid, UnixNanoseconds>;
 
 /// What a file holds, in the form in which it is written.
-trait Document: Serialize + DeserializeOwned + Default {
+pub(super) trait Document: Serialize + DeserializeOwned + Default {
     const FILE_NAME: &str;
     /// What it means that a file cannot be read.
     const LOST: &str;
@@ -34,7 +34,7 @@ trait Document: Serialize + DeserializeOwned + Default {
 }
 
 #[derive(Default, Serialize, Deserialize)]
-struct Images {
+pub(super) struct Images {
     version: u32,
     images: BTreeMap<String, ImageRecord>,
 }
@@ -48,7 +48,7 @@ impl Document for Images {
 }
 
 #[derive(Default, Serialize, Deserialize)]
-struct Pods {
+pub(super) struct Pods {
     version: u32,
     #[serde(rename = "unknownSince")]
     unknown_since: BTreeMap<String, i64>,
@@ -59,6 +59,20 @@ impl Document for Pods {
     const LOST: &str = "for how long pods have been unknown is counted from now";
     fn version(&self) -> u32 {
         self.version
+    }
+}
+
+impl Images {
+    pub(super) fn of(history: &ImageHistory) -> Self {
+        let images = history.iter().map(|(id, record)| (id.as_str().to_owned(), *record)).collect();
+        Self { version: VERSION, images }
+    }
+}
+
+impl Pods {
+    pub(super) fn of(unknown: &UnknownPods) -> Self {
+        let unknown_since = unknown.iter().map(|(pod, since)| (pod.as_str().to_owned(), since.0)).collect();
+        Self { version: VERSION, unknown_since }
     }
 }
 
@@ -102,8 +116,7 @@ impl StateDirectory {
 
     /// Saves that.
     pub(super) fn save_images(&self, history: &ImageHistory) -> Result<()> {
-        let images = history.iter().map(|(id, record)| (id.as_str().to_owned(), *record)).collect();
-        self.save(&Images { version: VERSION, images })
+        self.save(&Images::of(history))
     }
 
     /// Since when pods have been unknown.
@@ -113,8 +126,7 @@ impl StateDirectory {
 
     /// Saves that.
     pub(super) fn save_pods(&self, unknown: &UnknownPods) -> Result<()> {
-        let unknown_since = unknown.iter().map(|(pod, since)| (pod.as_str().to_owned(), since.0)).collect();
-        self.save(&Pods { version: VERSION, unknown_since })
+        self.save(&Pods::of(unknown))
     }
 
     /// What was saved. A file that cannot be read as one of ours is put aside with a warning, and its content starts
@@ -172,13 +184,13 @@ fn peek<T: Document>(directory: &Path) -> Result<T> {
     }))
 }
 
-fn history(saved: Images, now: UnixNanoseconds) -> ImageHistory {
+pub(super) fn history(saved: Images, now: UnixNanoseconds) -> ImageHistory {
     let records = saved.images.into_iter();
     let known = records.filter_map(|(id, record)| Some((ImageId::new(&id)?, record)));
     ImageHistory::restore(known, now)
 }
 
-fn unknown_pods(saved: Pods) -> UnknownPods {
+pub(super) fn unknown_pods(saved: Pods) -> UnknownPods {
     let pods = saved.unknown_since.into_iter();
     pods.filter_map(|(pod, since)| Some((PodUid::new(&pod)?, UnixNanoseconds(since)))).collect()
 }
@@ -194,13 +206,17 @@ fn read<T: Document>(path: &Path) -> Result<Result<T, String>> {
         Ok(_) => {}
     }
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(match serde_json::from_slice::<T>(&bytes) {
-        Err(error) => Err(error.to_string()),
-        Ok(document) if document.version() != VERSION => {
-            Err(format!("it has version {}", document.version()))
-        }
-        Ok(document) => Ok(document),
-    })
+    Ok(decode(&bytes))
+}
+
+/// What was in a file, or why it is none of ours.
+pub(super) fn decode<T: Document>(bytes: &[u8]) -> Result<T, String> {
+    let document: T = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if document.version() == VERSION {
+        Ok(document)
+    } else {
+        Err(format!("it has version {}", document.version()))
+    }
 }
 
 #[cfg(test)]

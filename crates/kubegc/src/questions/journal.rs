@@ -211,7 +211,12 @@ pub(super) fn search(journal: &Path, query: &Query, tail: usize) -> Result<Found
     Ok(found)
 }
 
-fn scan(mut lines: impl std::io::BufRead, query: &Query, tail: usize, found: &mut Found) -> Result<()> {
+pub(super) fn scan(
+    mut lines: impl std::io::BufRead,
+    query: &Query,
+    tail: usize,
+    found: &mut Found,
+) -> Result<()> {
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -252,7 +257,7 @@ fn object(entry: &Value) -> String {
     if name.is_empty() { resource.to_owned() } else { format!("{resource}/{name}") }
 }
 
-fn table(entries: &VecDeque<Value>, is_wide: bool, out: &mut impl Write) -> Result<()> {
+pub(super) fn table(entries: &VecDeque<Value>, is_wide: bool, out: &mut impl Write) -> Result<()> {
     let mut headings = vec!["TIME", "VERB", "NAMESPACE", "OBJECT", "OUTCOME", "WHY"];
     if is_wide {
         headings.extend(["UID", "OWNERS", "EVIDENCE", "REQUESTS", "TOOK"]);

@@ -3,6 +3,8 @@
 
 mod doctor;
 pub(crate) mod examine;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod graph;
 pub(crate) mod journal;
 mod show;

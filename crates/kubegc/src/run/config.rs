@@ -397,7 +397,7 @@ mod tests {
             assert!(place.iter().all(|number| number.parse::<u32>().is_ok()), "{error}");
         }
         for (lines, expected) in [
-            ("kubegc: {}\nKubegc: {observeFor: 1h}\n", "3:1: Kubegc is there twice"),
+            ("kubegc: {}\nKubegc: {observeFor: 1h}\n", "1:1: Kubegc is there twice"),
             ("garbageColectorController: {}\n", "3:1: unknown field \"garbageColectorController\""),
             (
                 "garbageCollectorController:\n  enableGarbageColector: true\n",

@@ -81,7 +81,7 @@ impl Orders {
     }
 
     /// The annotations, for a merge patch.
-    fn annotations(&self) -> Value {
+    pub(super) fn annotations(&self) -> Value {
         let tripped = self.tripped.as_ref().filter(|tripped| !tripped.is_empty()).map(|tripped| {
             let entries = tripped.values().map(|trip| {
                 let since = jiff::Timestamp::from_millisecond(trip.since.0).unwrap_or_default();

@@ -4,6 +4,8 @@ pub(crate) mod commands;
 mod config;
 pub(crate) mod control;
 mod election;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod journal;
 mod lease;
 mod metrics;

@@ -1,0 +1,222 @@
+//! The laws of what clients send, as bodies of fuzz targets (`fuzz/` at the root), which run as tests too.
+#![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
+
+use std::sync::OnceLock;
+
+use gc_registry::api::DeleteOptions;
+use gc_registry::schema::depth;
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
+use serde_json::{Value, json};
+
+use crate::authentication::token_line;
+use crate::decode;
+use crate::negotiate::{Encoding, Form, Purpose, body_type, media_ranges, negotiate};
+use crate::path::{ResourcePath, Route, resource_verb, route};
+use crate::pki::certificate_subject;
+use crate::protobuf::{self, Writer};
+use crate::protobuf_request;
+use crate::query::Query;
+use crate::stored_metadata;
+use crate::tokens::{Claims, ISSUER, KubernetesClaims, Reference, TokenSigner};
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+/// A method and a path with its query: what they are taken apart into is what they can be put together from.
+pub fn request_line(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (method, target) = text.split_once(' ').unwrap_or(("GET", &text));
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let query = Query::parse(query);
+    let written: Vec<String> =
+        query.0.iter().map(|(name, value)| format!("{}={}", escaped(name), escaped(value))).collect();
+    assert_eq!(Query::parse(&written.join("&")), query);
+    let _ = (query.list_options(), query.delete_options(), query.write_options("CreateOptions"));
+    if let Route::Resource(found) = route(&crate::query::decode(path, false)) {
+        if let Ok(method) = http::Method::from_bytes(method.as_bytes()) {
+            let _ = resource_verb(&method, &found, &query);
+        }
+        assert_eq!(route(&put_together(&found)), Route::Resource(found));
+    }
+}
+
+fn digit(value: u8) -> char {
+    char::from_digit(value.into(), 16).unwrap()
+}
+
+fn escaped(text: &str) -> String {
+    text.bytes().flat_map(|byte| ['%', digit(byte >> 4), digit(byte & 0xf)]).collect()
+}
+
+fn put_together(path: &ResourcePath) -> String {
+    let ResourcePath { group, version, resource, namespace, name, subresource, rest, namespaced, watch_path } =
+        path;
+    let group = if group.is_empty() { "api".to_owned() } else { format!("apis/{group}") };
+    let watch = if *watch_path { "watch" } else { "" };
+    let inside = if *namespaced { format!("namespaces/{namespace}") } else { String::new() };
+    format!("/{group}/{version}/{watch}/{inside}/{resource}/{name}/{subresource}/{rest}")
+}
+
+/// An Accept header: what is chosen for it is possible, is chosen again when it is asked for by name, and stays chosen
+/// when something unknown is asked for as well.
+pub fn accept_header(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let _ = body_type(Some(text));
+    assert!(media_ranges(text).len() <= text.split(',').count());
+    for purpose in [Purpose::Answer, Purpose::Watch, Purpose::Status] {
+        let Ok(chosen) = negotiate(Some(text), false, purpose) else { continue };
+        assert!(chosen.encoding != Encoding::Yaml || purpose != Purpose::Watch);
+        let whole_protobuf = chosen.encoding == Encoding::Protobuf && chosen.form != Form::Metadata;
+        assert!(!whole_protobuf || purpose == Purpose::Status);
+        if !text.trim().is_empty() {
+            let more = format!("{text},text/unknown;q=0");
+            assert_eq!(negotiate(Some(&more), false, purpose).ok(), Some(chosen));
+        }
+        let form = match chosen.form {
+            Form::Object => String::new(),
+            Form::Table => ";as=Table;g=meta.k8s.io".to_owned(),
+            Form::Metadata => ";as=PartialObjectMetadata;g=meta.k8s.io".to_owned(),
+        };
+        let version = if chosen.beta { "v1beta1" } else { "v1" };
+        let version = if form.is_empty() { String::new() } else { format!(";v={version}") };
+        let named = format!("{}{form}{version}", chosen.content_type());
+        assert_eq!(negotiate(Some(&named), false, purpose).ok(), Some(chosen), "{named}");
+    }
+}
+
+/// A body of an object, a patch or options, in JSON and YAML: JSON says what a plain parser of JSON says, and the same
+/// as YAML.
+pub fn request_body(data: &[u8]) {
+    for content_type in [None, Some("application/yaml"), Some("application/vnd.kubernetes.protobuf")] {
+        if let Ok(body) = decode::object(data, content_type, "Pod") {
+            assert!(body.value.is_object() && depth(&body.value).is_some());
+        }
+        if let Ok(options) = decode::delete_options(data, content_type) {
+            let again = decode::delete_options(written(&options).to_string().as_bytes(), None);
+            assert_eq!(again.as_ref(), Ok(&options));
+        }
+    }
+    let _ = decode::patch(data, true);
+    let json = decode::json(data);
+    if std::str::from_utf8(data).is_ok() {
+        let plain: Option<Value> = serde_json::from_slice(data).ok();
+        assert_eq!(json.as_ref().ok().map(|body| &body.value), plain.as_ref());
+    }
+    if let Ok(body) = json {
+        let text = body.value.to_string();
+        assert_eq!(decode::json(text.as_bytes()).unwrap().duplicates, Vec::<String>::new());
+        // YAML refuses some characters that JSON takes.
+        if let Ok(yaml) = decode::yaml(text.as_bytes()) {
+            assert_eq!(yaml.value, body.value);
+        }
+    }
+}
+
+fn written(options: &DeleteOptions) -> Value {
+    json!({
+        "kind": "DeleteOptions", "gracePeriodSeconds": options.grace_period_seconds,
+        "preconditions": {"uid": options.precondition_uid, "resourceVersion": options.precondition_resource_version},
+        "orphanDependents": options.orphan_dependents, "propagationPolicy": options.propagation_policy,
+        "dryRun": options.dry_run,
+    })
+}
+
+/// An apiVersion and a kind on the first line, and a message: what is read is an object of that kind, and no deeper than
+/// what is walked.
+pub fn protobuf_body(data: &[u8]) {
+    let Some(end) = data.iter().position(|byte| *byte == b'\n') else { return };
+    let Ok(head) = std::str::from_utf8(&data[..end]) else { return };
+    let (api_version, kind) = head.split_once(' ').unwrap_or((head, ""));
+    if let Some(Ok(object)) = protobuf_request::object(api_version, kind, &data[end + 1..]) {
+        assert_eq!((&object["apiVersion"], &object["kind"]), (&json!(api_version), &json!(kind)));
+        assert!(depth(&object).is_some());
+    }
+}
+
+/// Metadata as text: written to protobuf straight from the text as from a tree of values.
+pub fn metadata_text(data: &[u8]) {
+    let mut straight = Vec::new();
+    let _ = stored_metadata::write(&mut Writer(&mut straight), data, "5");
+    let Ok(Value::Object(mut tree)) = serde_json::from_slice::<Value>(data) else { return };
+    let owners = tree.get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
+    let entries = tree.get("managedFields").and_then(Value::as_array).into_iter().flatten();
+    // What takes fields by name takes them by place as well, and nothing is stored as null.
+    if !owners.chain(entries).all(|item| item.is_object() && item.get("fieldsV1") != Some(&Value::Null)) {
+        return;
+    }
+    tree.remove("resourceVersion");
+    let (mut straight, mut by_values) = (Vec::new(), Vec::new());
+    let text = Value::Object(tree.clone()).to_string();
+    if stored_metadata::write(&mut Writer(&mut straight), text.as_bytes(), "5").is_ok() {
+        tree.insert("resourceVersion".into(), "5".into());
+        protobuf::object_meta(&mut Writer(&mut by_values), &tree);
+        assert_eq!(straight, by_values);
+    }
+}
+
+fn signer() -> &'static (TokenSigner, String) {
+    static SIGNER: OnceLock<(TokenSigner, String)> = OnceLock::new();
+    SIGNER.get_or_init(|| {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let signer = TokenSigner::new(&key.serialize_der()).unwrap();
+        let account = Reference { name: "robot".into(), uid: "u".into() };
+        let claims = Claims {
+            aud: vec![ISSUER.into()],
+            exp: 2_000_000_000,
+            iat: 0,
+            iss: ISSUER.into(),
+            jti: "j".into(),
+            kubernetes: KubernetesClaims {
+                namespace: "default".into(),
+                serviceaccount: account,
+                ..KubernetesClaims::default()
+            },
+            nbf: 0,
+            sub: "system:serviceaccount:default:robot".into(),
+        };
+        let token = signer.sign(&claims).unwrap();
+        (signer, token)
+    })
+}
+
+/// Bearer tokens and lines of a token file. A token is good as it was signed, and after no change of any byte: the
+/// first two bytes say where one is changed, the third what to.
+pub fn bearer_token(data: &[u8]) {
+    let (signer, token) = signer();
+    let verify = |token: &str| signer.verify(token, 1_000_000_000, &[ISSUER]);
+    let text = String::from_utf8_lossy(data);
+    assert!(verify(&text).is_err());
+    if let [high, low, byte, ..] = data {
+        let mut changed = token.clone().into_bytes();
+        let at = usize::from(u16::from_be_bytes([*high, *low])) % changed.len();
+        changed[at] = *byte;
+        if let Ok(changed) = String::from_utf8(changed) {
+            assert_eq!(verify(&changed).is_ok(), changed == *token, "{at}");
+        }
+    }
+    for (token, user) in text.lines().filter_map(token_line) {
+        assert!(
+            !token.is_empty() && !user.name.is_empty() && user.groups.iter().all(|group| !group.is_empty())
+        );
+    }
+}
+
+/// A certificate in DER: whom it names, it names in its own bytes.
+pub fn client_certificate(data: &[u8]) {
+    let (user, groups) = certificate_subject(data);
+    for name in groups.iter().chain([&user]).filter(|name| !name.is_empty()) {
+        assert!(data.windows(name.len()).any(|window| window == name.as_bytes()));
+    }
+}
+
+#[cfg(test)]
+replay::replay_tests!(
+    request_line,
+    accept_header,
+    request_body,
+    protobuf_body,
+    metadata_text,
+    bearer_token,
+    client_certificate,
+);

@@ -1,0 +1,100 @@
+//! The laws of what owners of machines answer, as bodies of fuzz targets (`fuzz/` at the root), which run as tests too.
+#![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
+
+use gc_retention::engine::MachineState;
+use serde_json::json;
+
+use crate::aws::{Question, machine_state, question, read, refusal};
+use crate::inventory;
+use crate::protocol::{API_VERSION, answer};
+use crate::{Ec2Error, Machine};
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+/// Longest text of others in an error, characters.
+const LONGEST_SAID: usize = 200;
+
+/// An inventory file: what it lists is what is read again when it is written out, and no machine is absent.
+pub fn machine_inventory(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(listed) = inventory::parse(text) else { return };
+    assert!(!listed.by_name.is_empty());
+    let named = listed.by_name.values().filter(|(id, _)| !id.is_empty()).count();
+    assert_eq!(listed.by_provider_id.len(), named);
+    let word = |state: &MachineState| match state {
+        MachineState::Running => "Running",
+        MachineState::Shutdown => "Shutdown",
+        MachineState::Absent => panic!("an inventory lists what is there"),
+    };
+    let machines: Vec<_> = listed
+        .by_name
+        .iter()
+        .map(|(name, (id, state))| json!({"name": name, "providerID": id, "state": word(state)}))
+        .collect();
+    let kind = "MachineInventory";
+    // These end a line of YAML, also in quotes.
+    if machines.iter().any(|machine| machine.to_string().contains(['\u{85}', '\u{2028}', '\u{2029}'])) {
+        return;
+    }
+    let again =
+        json!({"apiVersion": API_VERSION, "kind": kind, "count": machines.len(), "machines": machines});
+    assert_eq!(inventory::parse(&again.to_string()).as_ref(), Ok(&listed));
+}
+
+/// The node and the ID that were asked about on a line each, and the answer: it is taken only as the answer to that.
+pub fn machine_answer(data: &[u8]) {
+    let mut lines = data.splitn(3, |byte| *byte == b'\n');
+    let mut next = || lines.next().unwrap_or_default();
+    let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
+    let machine = Machine { node: text(next()), provider_id: text(next()) };
+    let said = next();
+    let Ok(state) = answer(&machine, said) else { return };
+    let whole: serde_json::Value = serde_json::from_slice(said).unwrap();
+    assert_eq!(whole["machine"]["state"], format!("{state:?}"));
+    for other in [
+        Machine { node: format!("{}x", machine.node), ..machine.clone() },
+        Machine { provider_id: format!("{}x", machine.provider_id), ..machine.clone() },
+    ] {
+        assert!(answer(&other, said).is_err());
+    }
+}
+
+/// A page of `DescribeInstances`, or a refusal: an instance has a state that is known or the page is malformed, and
+/// what is said in errors is short and on one line.
+pub fn ec2_answer(data: &[u8]) {
+    if let Ok(page) = read(data) {
+        for instance in page.reservations.items.iter().flat_map(|held| &held.instances.items) {
+            let state = machine_state(&instance.id, &instance.state.name);
+            assert!(matches!(state, Ok(_) | Err(Ec2Error::Malformed(_))));
+        }
+        assert!(page.next.is_none_or(|token| token.len() <= data.len()));
+    }
+    for status in [400, 429, 503] {
+        if let Ec2Error::Refused { code, message, .. } = refusal(status, data) {
+            assert_ne!(status, 429);
+            for said in [code, message] {
+                assert!(said.chars().count() <= LONGEST_SAID && !said.contains(char::is_control));
+            }
+        }
+    }
+}
+
+/// A region and a `spec.providerID`: what is asked by is an instance's ID that stands at its end.
+pub fn provider_id(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (region, id) = text.split_once('\n').unwrap_or(("eu-central-1", &text));
+    let machine = Machine { node: "node".into(), provider_id: id.into() };
+    match question(&machine, region) {
+        Ok(Question::Id(instance)) => {
+            assert!(id.starts_with("aws://") && id.ends_with(&format!("/{instance}")));
+            assert!(instance.strip_prefix("i-").unwrap().bytes().all(|byte| byte.is_ascii_hexdigit()));
+        }
+        Ok(Question::Name(name)) => assert_eq!((name.as_str(), id), ("node", "")),
+        Err(_) => {}
+    }
+}
+
+#[cfg(test)]
+replay::replay_tests!(machine_inventory, machine_answer, ec2_answer, provider_id);

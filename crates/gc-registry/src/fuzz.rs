@@ -1,0 +1,286 @@
+//! The laws of what clients send and stores hold, as bodies of fuzz targets (`fuzz/` at the root), which run as tests
+//! too. Inputs of several parts have one on each line.
+#![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::crd;
+use crate::crd::json_path::JsonPath;
+use crate::kinds::quantity::Quantity;
+use crate::list::Continue;
+use crate::object::{Object, TypeMeta};
+use crate::patch::managed_fields::{FieldSet, ManagerRequest, ResetFields, apply};
+use crate::patch::{MAX_COPIED_BYTES, json_patch, merge_patch, strategic_merge_patch};
+use crate::schema::{Schema, builtin, depth};
+use crate::selector::{FieldSelector, LabelSelector};
+use crate::storage::Revision;
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+/// The JSON of each line; `None` if one of so many is missing or is no JSON.
+fn documents<const N: usize>(data: &[u8]) -> Option<[Value; N]> {
+    let mut lines = data.splitn(N, |byte| *byte == b'\n');
+    let read: Option<Vec<Value>> = (0..N).map(|_| serde_json::from_slice(lines.next()?).ok()).collect();
+    read?.try_into().ok()
+}
+
+/// The text of the first line, and what follows it.
+fn first_line(data: &[u8]) -> Option<(&str, &[u8])> {
+    let end = data.iter().position(|byte| *byte == b'\n')?;
+    Some((std::str::from_utf8(&data[..end]).ok()?, &data[end + 1..]))
+}
+
+fn size(value: &Value) -> usize {
+    value.to_string().len()
+}
+
+/// A document and a JSON patch. What comes out is bounded in depth and size, and is what the operations make of it one
+/// after the other.
+pub fn json_patches(data: &[u8]) {
+    let Some([document, patch]) = documents(data) else { return };
+    let mut patched = document.clone();
+    if json_patch(&mut patched, &patch).is_err() {
+        return;
+    }
+    assert!(depth(&patched).is_some());
+    assert!(size(&patched) <= size(&document) + size(&patch) + MAX_COPIED_BYTES);
+    let mut stepped = document;
+    for operation in patch.as_array().unwrap() {
+        json_patch(&mut stepped, &json!([operation])).unwrap();
+    }
+    assert_eq!(stepped, patched);
+}
+
+/// A document and a merge patch: applied twice it is applied once, and an error changes nothing.
+pub fn merge_patches(data: &[u8]) {
+    let Some([document, patch]) = documents(data) else { return };
+    let mut once = document.clone();
+    if merge_patch(&mut once, &patch).is_err() {
+        assert_eq!(once, document);
+        return;
+    }
+    assert!(depth(&once) <= depth(&document).max(depth(&patch)));
+    assert!(size(&once) <= size(&document) + size(&patch));
+    let mut twice = once.clone();
+    merge_patch(&mut twice, &patch).unwrap();
+    assert_eq!(twice, once);
+}
+
+/// Kinds whose schemas have merge keys, sets, maps and atomic parts.
+fn schema_of(kind: &str) -> Option<&'static Arc<Schema>> {
+    static SCHEMAS: OnceLock<[Arc<Schema>; 4]> = OnceLock::new();
+    let [pod, service, deployment, policy] = SCHEMAS.get_or_init(|| {
+        [("", "Pod"), ("", "Service"), ("apps", "Deployment"), ("networking.k8s.io", "NetworkPolicy")]
+            .map(|(group, kind)| builtin(group, "v1", kind).unwrap())
+    });
+    match kind {
+        "Pod" => Some(pod),
+        "Service" => Some(service),
+        "Deployment" => Some(deployment),
+        "NetworkPolicy" => Some(policy),
+        _ => None,
+    }
+}
+
+/// A kind, an object and a strategic merge patch: an error changes nothing, and nothing comes out that neither had.
+pub fn strategic_merge_patches(data: &[u8]) {
+    let Some((kind, rest)) = first_line(data) else { return };
+    let (Some(schema), Some([object, patch])) = (schema_of(kind), documents(rest)) else { return };
+    let mut patched = object.clone();
+    if strategic_merge_patch(schema, &mut patched, &patch).is_err() {
+        assert_eq!(patched, object);
+        return;
+    }
+    assert!(depth(&patched) <= depth(&object).max(depth(&patch)).max(Some(1)));
+    assert!(size(&patched) <= size(&object) + size(&patch));
+}
+
+/// A kind (or none: fields are told apart without a schema), a live object and an applied configuration: what was
+/// forced can be applied again without force, and then changes nothing.
+pub fn server_side_apply(data: &[u8]) {
+    let Some((kind, rest)) = first_line(data) else { return };
+    let Some([live, applied]) = documents(rest) else { return };
+    let request = |manager| ManagerRequest {
+        manager,
+        api_version: applied["apiVersion"].as_str().unwrap_or("v1"),
+        kind: applied["kind"].as_str().unwrap_or("Pod"),
+        subresource: "",
+        now: jiff::Timestamp::UNIX_EPOCH,
+        schema: schema_of(kind).map(|schema| &**schema),
+        reset: ResetFields::Status,
+    };
+    let live = Some(&live).filter(|live| !live.is_null());
+    for manager in ["fuzz", "kubectl"] {
+        let Ok(once) = apply(live, &applied, &request(manager), true) else { continue };
+        for entry in once["metadata"]["managedFields"].as_array().into_iter().flatten() {
+            let fields = FieldSet::decode(&entry["fieldsV1"]).unwrap();
+            assert!(!fields.is_empty());
+        }
+        assert_eq!(apply(Some(&once), &applied, &request(manager), false).as_ref(), Ok(&once));
+    }
+}
+
+/// Two `fieldsV1`: they read back as written, and union, intersection and difference are those of sets.
+pub fn field_sets(data: &[u8]) {
+    let Some([one, other]) = documents(data) else { return };
+    let (Ok(one), Ok(other)) = (FieldSet::decode(&one), FieldSet::decode(&other)) else { return };
+    assert_eq!(FieldSet::decode(&one.encode()).as_ref(), Ok(&one));
+    assert!(one.paths().iter().all(|path| one.contains(path)));
+    let (both, either) = (one.intersection(&other), one.clone().union(&other));
+    assert_eq!(both, other.intersection(&one));
+    assert_eq!(either, other.clone().union(&one));
+    assert!(both.paths().iter().all(|path| one.contains(path) && other.contains(path)));
+    assert_eq!(one.clone().difference(&other).union(&both), one);
+    assert!(one.clone().difference(&one).is_empty());
+    assert_eq!(either.paths().len() + both.paths().len(), one.paths().len() + other.paths().len());
+}
+
+/// Two label selectors and labels: each reads back as it prints, and both together match what each of them matches.
+pub fn label_selectors(data: &[u8]) {
+    let Some((first, rest)) = first_line(data) else { return };
+    let Some((second, labels)) = first_line(rest) else { return };
+    let labels: Option<Value> = serde_json::from_slice(labels).ok();
+    let (Ok(one), Ok(other)) = (LabelSelector::parse(first), LabelSelector::parse(second)) else { return };
+    let printed = one.to_string();
+    let again = LabelSelector::parse(&printed).unwrap();
+    assert_eq!(again.to_string(), printed);
+    assert_eq!(again.matches(labels.as_ref()), one.matches(labels.as_ref()));
+    if !one.is_empty() && !other.is_empty() {
+        let both = LabelSelector::parse(&format!("{first},{second}")).unwrap();
+        let each = one.matches(labels.as_ref()) && other.matches(labels.as_ref());
+        assert_eq!(both.matches(labels.as_ref()), each);
+    }
+}
+
+/// A field selector and metadata: it reads back as it prints, and matches only objects of the name that it says.
+pub fn field_selectors(data: &[u8]) {
+    let Some((text, metadata)) = first_line(data) else { return };
+    let known = ["status.phase", "spec.nodeName"];
+    let Ok(selector) = FieldSelector::parse(text, &known, true) else { return };
+    let again = FieldSelector::parse(&selector.to_string(), &known, false).unwrap();
+    assert_eq!(again, selector);
+    let metadata: Value = serde_json::from_slice(metadata).unwrap_or_default();
+    let fields = [("status.phase".to_owned(), "Running".to_owned())];
+    if let (true, Some(name)) = (selector.matches(&metadata, &fields), selector.exact_name()) {
+        assert_eq!(metadata["name"].as_str().unwrap_or_default(), name);
+    }
+}
+
+/// A quantity prints as a text of the same quantity, and both of our readings of it agree.
+pub fn quantity(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (here, there) = (Quantity::parse(text), gc_types::parse_quantity(text));
+    let Ok(read) = here else {
+        assert_eq!(there, None, "refused here, and read there");
+        return;
+    };
+    let again = Quantity::parse(&read.to_string()).unwrap();
+    assert_eq!(again.to_string(), read.to_string());
+    assert!(!again.exceeds(read) && !read.exceeds(again));
+    // Values beyond what either can hold are held at the edge here and refused there.
+    if let Some(there) = there.filter(|there| there.unsigned_abs() < 1 << 62) {
+        assert_eq!(there, read.value());
+    }
+}
+
+/// A continue token that is accepted says the same when written again.
+pub fn continue_token(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(token) = Continue::decode(text) {
+        assert_eq!(Continue::decode(&token.encode()).as_ref(), Ok(&token));
+    }
+}
+
+/// A JSONPath and a document: what is found is bounded, the same each time, and part of the document.
+pub fn json_path(data: &[u8]) {
+    let Some((text, document)) = first_line(data) else { return };
+    let (Ok(path), Ok(document)) = (JsonPath::parse(text), serde_json::from_slice::<Value>(document)) else {
+        return;
+    };
+    let found = path.find(&document);
+    assert_eq!(found, path.find(&document));
+    let whole = document.to_string();
+    assert!(found.iter().all(|value| whole.contains(&value.to_string())));
+}
+
+/// A definition's `spec`, an object of it and the object before: defaulting and pruning are done when done once, and a
+/// valid definition can be served.
+pub fn definitions(data: &[u8]) {
+    let Some([spec, object, old]) = documents(data) else { return };
+    let mut definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"}, "spec": spec,
+    });
+    crd::apply_defaults(&mut definition);
+    let defaulted = definition.clone();
+    crd::apply_defaults(&mut definition);
+    assert_eq!(definition, defaulted);
+    crd::prepare_create(&mut definition);
+    let problems = crd::validate_create(&definition);
+    let _ = (crd::validate_update(&definition, &old), crd::warnings(&definition, Some(&old)));
+    let served = crd::definitions(&definition);
+    assert!(!problems.is_empty() || served.is_ok(), "a valid definition cannot be served");
+    for version in served.unwrap_or_default().into_iter().filter_map(|served| served.custom) {
+        instance(&version, object.clone(), &old);
+    }
+}
+
+fn instance(version: &crd::CustomVersion, mut object: Value, old: &Value) {
+    version.prune(&mut object);
+    let mut twice = object.clone();
+    assert_eq!(version.prune(&mut twice), Vec::<String>::new());
+    assert_eq!(twice, object);
+    version.apply_defaults(&mut object);
+    let mut twice = object.clone();
+    version.apply_defaults(&mut twice);
+    assert_eq!(twice, object);
+    let _ = (version.validate(&object, Some(old)), version.validate_status(&object, old));
+    let _ = (version.scale(&object), version.selectable_values(&object));
+    for column in version.columns() {
+        let _ = column.cell(&object, jiff::Timestamp::UNIX_EPOCH);
+    }
+    version.prepare_update(&mut object, old, "status");
+}
+
+/// What a store holds: it is corrupt, or what is sent of it is what it says.
+pub fn stored_object(data: &[u8]) {
+    let type_meta = Arc::new(TypeMeta { api_version: "example.com/v1".into(), kind: "Widget".into() });
+    let stored = Object::from_stored(Arc::clone(&type_meta), Bytes::copy_from_slice(data), Revision(7));
+    let mut sent = Vec::new();
+    let written = stored.write_json(&mut sent, true);
+    let metadata = Object::from_stored(Arc::clone(&type_meta), Bytes::copy_from_slice(data), Revision(7));
+    let metadata = metadata.metadata().cloned();
+    let Ok(value) = stored.value() else { return };
+    // What the registry writes has neither of these, and no field twice.
+    let plain: Value = serde_json::from_slice(data).unwrap();
+    let fields = ["kind", "apiVersion"].map(|name| plain.get(name).is_some());
+    if written.is_err() || fields.contains(&true) || plain["metadata"].get("resourceVersion").is_some() {
+        return;
+    }
+    let sent: Value = serde_json::from_slice(&sent).unwrap();
+    if plain.to_string().len() == data.len() {
+        assert_eq!(sent, **value);
+        assert_eq!(metadata.unwrap(), value["metadata"]);
+    }
+}
+
+#[cfg(test)]
+replay::replay_tests!(
+    json_patches,
+    merge_patches,
+    strategic_merge_patches,
+    server_side_apply,
+    field_sets,
+    label_selectors,
+    field_selectors,
+    quantity,
+    continue_token,
+    json_path,
+    definitions,
+    stored_object,
+);

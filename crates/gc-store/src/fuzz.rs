@@ -1,0 +1,60 @@
+//! The laws of what lies on a disk, as bodies of fuzz targets (`fuzz/` at the root), which run as tests too.
+#![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use gc_registry::storage::{Change, Key, KeyValue, Revision};
+
+use crate::redb::disk::{decode_history, decode_object, encode_history, encode_object, seal};
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+/// A key on the first line, then a record: records of the disk are read as they were written, and one in which any byte
+/// is another is not read at all.
+pub fn disk_record(data: &[u8]) {
+    let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
+    let (key, rest) = (String::from_utf8_lossy(&data[..end]), data.get(end + 1..).unwrap_or_default());
+    let key: Key = Arc::from(&*key);
+    let _ = (decode_object(&key, rest), decode_history(rest));
+    // Sealed, so that what is inside is looked at.
+    if let Some(item) = decode_object(&key, &seal(&key, rest.to_vec())) {
+        assert_eq!(decode_object(&key, &encode_object(&item)), Some(item.clone()));
+        let change =
+            Change { revision: Revision(9), key: Arc::clone(&key), value: None, previous: Some(item) };
+        let record = encode_history(&change);
+        assert_eq!(decode_history(&record), Some((key.clone(), change.previous)));
+        damaged(&record, rest, |record| decode_history(record).is_none());
+    }
+    if let Some((key, previous)) = decode_history(&seal("", rest.to_vec())) {
+        let change =
+            Change { revision: Revision(9), key: Arc::clone(&key), value: None, previous: previous.clone() };
+        assert_eq!(decode_history(&encode_history(&change)), Some((key, previous)));
+    }
+    let item = KeyValue {
+        key: Arc::clone(&key),
+        value: Bytes::copy_from_slice(rest),
+        create_revision: Revision(3),
+        mod_revision: Revision(5),
+    };
+    let record = encode_object(&item);
+    assert_eq!(decode_object(&key, &record), Some(item));
+    damaged(&record, rest, |record| decode_object(&key, record).is_none());
+    let other: Key = format!("{key}x").into();
+    assert_eq!(decode_object(&other, &record), None);
+}
+
+/// One byte, chosen by the input, is another.
+fn damaged(record: &[u8], choice: &[u8], is_refused: impl Fn(&[u8]) -> bool) {
+    let number =
+        choice.iter().fold(7_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)));
+    let mut record = record.to_vec();
+    let place = number % record.len();
+    record[place] ^= 1 << (number % 8);
+    assert!(is_refused(&record), "byte {place}");
+}
+
+#[cfg(test)]
+replay::replay_tests!(disk_record);

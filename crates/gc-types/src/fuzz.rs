@@ -1,0 +1,48 @@
+//! The laws of the texts that are read here, as bodies of fuzz targets (`fuzz/` at the root), which run as tests too.
+
+use crate::{GoDuration, GoDurationError, ResourceVersion, Uid};
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+/// A duration prints as a text of the same duration, a sign turns it around, and one behind another adds up.
+pub fn go_duration(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let mut lines = text.split('\n');
+    let (first, second) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let Ok(read) = first.parse::<GoDuration>() else { return };
+    assert_eq!(read.to_string().parse(), Ok(read));
+    let unsigned = |text: &str| !text.starts_with(['-', '+']) && text != "0";
+    if !unsigned(first) {
+        return;
+    }
+    assert_eq!(format!("-{first}").parse(), Ok(GoDuration(-read.0)));
+    if let Ok(more) = second.parse::<GoDuration>()
+        && unsigned(second)
+    {
+        let both = format!("{first}{second}");
+        let sum = read.0.checked_add(more.0).map(GoDuration);
+        assert_eq!(both.parse(), sum.ok_or(GoDurationError::OutOfRange(both)));
+    }
+}
+
+/// UIDs print what they were made of, and are equal when their texts are. Versions are numbers, or unknown.
+pub fn identity(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (first, second) = text.split_once('\n').unwrap_or((&text, ""));
+    let (one, other) = (Uid::new(first), Uid::new(second));
+    assert_eq!(one.to_string(), first);
+    assert_eq!(one == other, first == second);
+    if let Some(bytes) = one.as_uuid() {
+        assert_eq!(Uid::from_uuid(bytes), one);
+    }
+    let version = ResourceVersion::parse(first);
+    if version != ResourceVersion::UNKNOWN {
+        assert_eq!(ResourceVersion::parse(&version.to_string()), version);
+        assert!(first.bytes().all(|byte| byte.is_ascii_digit() || byte == b'+'));
+    }
+}
+
+#[cfg(test)]
+replay::replay_tests!(go_duration, identity);

@@ -1,0 +1,19 @@
+//! The laws of configurations, files and orders, as bodies of fuzz targets (`fuzz/` at the root), which run as tests too.
+
+pub use crate::node::fuzz::{kubelet_configuration, node_state, static_pod};
+pub use crate::questions::fuzz::journal_lines;
+pub use crate::run::fuzz::{controller_manager_configuration, lease_orders};
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+replay::replay_tests!(
+    kubelet_configuration,
+    controller_manager_configuration,
+    node_state,
+    static_pod,
+    journal_lines,
+    lease_orders,
+);

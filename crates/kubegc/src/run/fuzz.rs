@@ -1,0 +1,36 @@
+//! Bodies of fuzz targets; see [`crate::fuzz`].
+#![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
+
+use serde_json::{Value, json};
+
+use super::config::parse;
+use super::control::Orders;
+
+/// A `KubeControllerManagerConfiguration`: it is read, the same each time, or it is said where it is wrong. A section that
+/// nobody knows is wrong.
+pub fn controller_manager_configuration(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let read = parse(text);
+    if let Err(error) = &read {
+        let place: Vec<&str> = error.split(':').take(2).collect();
+        assert!(place.len() == 2 && place.iter().all(|number| number.parse::<u64>().is_ok()), "{error}");
+        return;
+    }
+    // NaN equals nothing, and debugging output tells what is not.
+    assert_eq!(format!("{:?}", parse(text)), format!("{read:?}"));
+    if !text.trim_start().starts_with(['{', '-', '%', '?']) && !text.contains("...") {
+        assert!(parse(&format!("zzz: 1\n{text}")).is_err());
+    }
+}
+
+/// A Lease: what its annotations order is what they order when they are written again.
+pub fn lease_orders(data: &[u8]) {
+    let Ok(lease) = serde_json::from_slice::<Value>(data) else { return };
+    let orders = Orders::of_lease(&lease);
+    let again = Orders::of_lease(&json!({"metadata": {"annotations": orders.annotations()}}));
+    assert_eq!(again.paused, orders.paused);
+    assert_eq!(again.observe_until, orders.observe_until);
+    if orders.tripped.is_some() {
+        assert_eq!(again.tripped, orders.tripped);
+    }
+}
