@@ -516,8 +516,11 @@ impl NamespaceController {
                 404 | 405 => return Ok(None),
                 code => return Err(problem(path, code, &body)),
             }
-            if let Value::Array(found) = body["items"].take() {
-                items.extend(found);
+            match body.get_mut("items").map(Value::take) {
+                Some(Value::Array(found)) => items.extend(found),
+                Some(Value::Null) => {}
+                // What is no list says nothing of what is there.
+                _ => return Err(format!("GET {path} was answered with no list")),
             }
             match body["metadata"]["continue"].as_str() {
                 Some(token) if !token.is_empty() => {
