@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use http::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::others::finished_job;
 use crate::support::{Kubegc, repository};
@@ -113,7 +113,8 @@ fn the_chart_says_what_the_manifests_say() {
     let rule = &manifests("deploy/monitoring", &["prometheusrule.yaml"])[0]["spec"];
     assert_eq!(*rule, yaml(&read("deploy/helm/kubegc/files/alerts.yaml")));
     assert_eq!(read("deploy/monitoring/dashboard.json"), read("deploy/helm/kubegc/files/dashboard.json"));
-    let Some(rendered) = helm_template(&[]) else { return };
+    let Some(rendered) = rendered_chart(&[]) else { return };
+    let rendered = rendered.unwrap();
     for kind in ["PriorityLevelConfiguration", "Deployment", "PodDisruptionBudget"] {
         let of = |objects: &[Value]| {
             let object = objects.iter().find(|object| object["kind"] == kind).unwrap();
@@ -133,23 +134,86 @@ fn the_chart_says_what_the_manifests_say() {
     }
 }
 
-/// What helm makes of the chart; `None` (said loudly) without helm.
-fn helm_template(arguments: &[&str]) -> Option<Vec<Value>> {
-    let chart = repository().join("deploy/helm/kubegc");
-    let output = Command::new("helm")
-        .args(["template", "kubegc", "--namespace=kube-system"])
-        .args(arguments)
-        .arg(chart)
-        .output();
-    let Ok(output) = output else {
-        eprintln!("SKIPPED: helm is not on PATH, so that the chart is not rendered");
+/// What Helm's own code makes of the chart under these `--set` expressions, or why it makes nothing of it; `None` (said
+/// loudly) where scripts/setup could not install it.
+fn rendered_chart(expressions: &[&str]) -> Option<Result<Vec<Value>, String>> {
+    let python = repository().join("target/python/bin/python");
+    let has_helm = Command::new(&python).args(["-c", "import helm_python"]).output();
+    if !has_helm.is_ok_and(|output| output.status.success()) {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "{} has no helm_python; run scripts/setup",
+            python.display()
+        );
+        eprintln!("SKIPPED: {} has no helm_python, so that the chart is not rendered", python.display());
         return None;
-    };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let script = repository().join("crates/kubegc/tests/attached/render_chart.py");
+    let chart = repository().join("deploy/helm/kubegc");
+    let output = Command::new(python).arg(script).arg(chart).args(expressions).output().unwrap();
+    if !output.status.success() {
+        return Some(Err(String::from_utf8(output.stderr).unwrap()));
+    }
     let text = String::from_utf8(output.stdout).unwrap();
     let documents = serde_yaml_ng::Deserializer::from_str(&text);
     let objects = documents.map(|document| serde::Deserialize::deserialize(document).unwrap());
-    Some(objects.filter(|object: &Value| !object.is_null()).collect())
+    Some(Ok(objects.filter(|object: &Value| !object.is_null()).collect()))
+}
+
+/// Each value of the chart does what it says, and a value that is none is refused with its name.
+#[test]
+fn the_values_of_the_chart_reach_the_container() {
+    let container = |expressions: &[&str]| {
+        let objects = rendered_chart(expressions)?.unwrap();
+        let deployment = objects.into_iter().find(|object| object["kind"] == "Deployment").unwrap();
+        Some(deployment["spec"]["template"]["spec"].clone())
+    };
+    let Some(default) = container(&[]) else { return };
+    let plain = container(&["journal.enabled=false"]).unwrap();
+    let base = json!([
+        "run",
+        "--bind-address=0.0.0.0:10357",
+        "--log-format=json",
+        "--leader-elect-resource-namespace=kube-system",
+        "--controllers=garbage-collector-controller"
+    ]);
+    assert_eq!(plain["containers"][0]["args"], base);
+    assert_eq!(plain["volumes"], Value::Null);
+    assert_eq!(default["volumes"][0]["emptyDir"], json!({"sizeLimit": "128Mi"}));
+    let full = container(&[
+        "dryRun=true",
+        "journal.maxSize=5",
+        "journal.maxFiles=3",
+        "extraArgs={--kube-api-qps=7,--kube-api-burst=9}",
+        "controllers={*,-namespace-controller}",
+        "image.repository=example.test/kubegc",
+        "image.tag=9",
+        "imagePullSecrets[0].name=pull",
+        "nodeSelector.disk=fast",
+        "tolerations[0].operator=Exists",
+    ]);
+    let full = full.unwrap();
+    let arguments = json!([
+        "run",
+        "--bind-address=0.0.0.0:10357",
+        "--log-format=json",
+        "--leader-elect-resource-namespace=kube-system",
+        "--controllers=*,-namespace-controller",
+        "--dry-run",
+        "--journal=/journal/journal.jsonl",
+        "--journal-max-size=5",
+        "--journal-max-files=3",
+        "--kube-api-qps=7",
+        "--kube-api-burst=9"
+    ]);
+    assert_eq!(full["containers"][0]["args"], arguments);
+    assert_eq!(full["containers"][0]["image"], "example.test/kubegc:9");
+    assert_eq!(full["imagePullSecrets"], json!([{"name": "pull"}]));
+    assert_eq!(full["nodeSelector"], json!({"disk": "fast"}));
+    assert_eq!(full["tolerations"], json!([{"operator": "Exists"}]));
+    assert_eq!(full["volumes"][0]["emptyDir"], json!({"sizeLimit": "25Mi"}));
+    let refused = rendered_chart(&["replica=3"]).unwrap().unwrap_err();
+    assert!(refused.contains("additional properties 'replica' not allowed"), "{refused}");
 }
 
 fn kubectl(arguments: &[&str]) -> Option<Output> {
@@ -191,13 +255,11 @@ fn the_base_is_applied_to_a_server() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("/nowhere/kubeconfig"), "{said}");
-    // The chart is taken as well, where helm is.
-    let Some(rendered) =
-        helm_template(&["--set=serviceMonitor.enabled=true", "--set=dashboard.enabled=true"])
-    else {
+    // The chart is taken as well.
+    let Some(rendered) = rendered_chart(&["serviceMonitor.enabled=true", "dashboard.enabled=true"]) else {
         return;
     };
-    for object in rendered.iter().filter(|object| object["kind"] != "ServiceMonitor") {
+    for object in rendered.unwrap().iter().filter(|object| object["kind"] != "ServiceMonitor") {
         let path = format!("{}?dryRun=All&fieldValidation=Strict", collection_of(object));
         let (code, answer) = admin.send(Method::POST, &path, object);
         assert!(code == 201 || code == 409, "{answer}");
