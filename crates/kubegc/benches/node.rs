@@ -1,4 +1,5 @@
-//! What a pass of `kubegc node` costs on a real containerd; what planning alone costs tells `node_plans` of gc-retention.
+//! What a pass of `kubegc node` costs on a real containerd, whose files lie where temporary files do: on a disk, unless TMPDIR
+//! says otherwise; what planning alone costs tells `node_plans` of gc-retention.
 //!
 //! `cargo bench -p kubegc --bench node` (root and containerd needed). Sizes by environment:
 //! `NODE_BENCH_IMAGES` (default 1000) and `NODE_BENCH_CONTAINERS` (default 2000). Passes with eight removals at a time
@@ -61,7 +62,7 @@ fn megabytes(kib: u64) -> f64 {
 
 fn passes() {
     let (images, containers) = (size("NODE_BENCH_IMAGES", 1000), size("NODE_BENCH_CONTAINERS", 2000));
-    let containerd = Containerd::start(2048);
+    let containerd = Containerd::start_on_disk();
     containerd.import(&[TestImage::with_busybox("localhost/app:1", 1, 1 << 10, &["/bin/busybox", "true"])]);
     let pods: Vec<(Pod, String)> = (0..4)
         .map(|number| {

@@ -71,10 +71,10 @@ pub fn wait_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> 
     }
 }
 
-/// A mounted tmpfs, unmounted (with all that is mounted below it) when dropped.
-struct Mount(PathBuf);
+/// What is mounted at and below a folder, unmounted when dropped.
+struct Mounts(PathBuf);
 
-impl Drop for Mount {
+impl Drop for Mounts {
     fn drop(&mut self) {
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let below = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
@@ -92,7 +92,7 @@ pub struct Containerd {
     process: Option<Child>,
     runtime: tokio::runtime::Runtime,
     // Dropped last, in this order.
-    _mount: Mount,
+    _mounts: Mounts,
     _temporary: tempfile::TempDir,
 }
 
@@ -104,17 +104,28 @@ impl Containerd {
 
     /// As [`Containerd::start`], with options of a tmpfs.
     pub fn start_on(options: &str) -> Self {
+        Self::start_in(|folder| {
+            let options = format!("{options},mode=0755");
+            let mut mounting = Command::new("mount");
+            mounting.args(["-t", "tmpfs", "-o", &options, "kubegc-test"]).arg(folder);
+            assert!(mounting.status().unwrap().success(), "mount");
+        })
+    }
+
+    /// Starts one whose files lie where temporary files do, so that it waits for a disk as one of a node does.
+    pub fn start_on_disk() -> Self {
+        Self::start_in(|_| ())
+    }
+
+    fn start_in(mount: impl FnOnce(&Path)) -> Self {
         let temporary = tempfile::Builder::new().prefix("kubegc-ctd").tempdir().unwrap();
         let folder = temporary.path().join("node");
         std::fs::create_dir(&folder).unwrap();
-        let options = format!("{options},mode=0755");
-        let mut mounting = Command::new("mount");
-        mounting.args(["-t", "tmpfs", "-o", &options, "kubegc-test"]).arg(&folder);
-        assert!(mounting.status().unwrap().success(), "mount");
-        let mount = Mount(folder.clone());
+        mount(&folder);
+        let mounts = Mounts(folder.clone());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let mut containerd =
-            Self { folder, process: None, runtime: runtime.unwrap(), _mount: mount, _temporary: temporary };
+            Self { folder, process: None, runtime: runtime.unwrap(), _mounts: mounts, _temporary: temporary };
         containerd.write_configuration();
         containerd.start_again();
         containerd.import(&[TestImage::with_busybox(PAUSE, 0, 0, &["/bin/busybox", "sleep", "100000"])]);
