@@ -4,6 +4,7 @@ use std::fmt;
 
 use gc_registry::api::{DeleteOptions, RequestBody};
 use gc_registry::error::ApiError;
+use gc_registry::schema::json_type;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
@@ -27,7 +28,7 @@ pub(crate) fn object(bytes: &[u8], content_type: Option<&str>, kind: &str) -> Re
         }
     };
     if !body.value.is_object() {
-        let what = format!("json: cannot unmarshal {} into an object", go_kind(&body.value));
+        let what = format!("json: cannot unmarshal {} into an object", json_type(&body.value));
         return Err(unrecognized(kind, "json", &what, bytes));
     }
     Ok(body)
@@ -59,7 +60,7 @@ pub(crate) fn delete_options(bytes: &[u8], content_type: Option<&str>) -> Result
 /// Reads DeleteOptions out of a value; wrong types are 400.
 pub(crate) fn delete_options_of(value: &Value) -> Result<DeleteOptions, ApiError> {
     let Some(map) = value.as_object() else {
-        return Err(wrong_options(format!("cannot unmarshal {} into DeleteOptions", go_kind(value))));
+        return Err(wrong_options(format!("cannot unmarshal {} into DeleteOptions", json_type(value))));
     };
     text(map, "apiVersion")?;
     if let Some(kind) = text(map, "kind")?.filter(|kind| !kind.is_empty() && kind != "DeleteOptions") {
@@ -71,7 +72,7 @@ pub(crate) fn delete_options_of(value: &Value) -> Result<DeleteOptions, ApiError
         None | Some(Value::Null) => None,
         Some(Value::Object(map)) => Some(map),
         Some(other) => {
-            return Err(wrong_options(format!("cannot unmarshal {} into preconditions", go_kind(other))));
+            return Err(wrong_options(format!("cannot unmarshal {} into preconditions", json_type(other))));
         }
     };
     let precondition = |name| preconditions.map_or(Ok(None), |map| text(map, name));
@@ -81,7 +82,7 @@ pub(crate) fn delete_options_of(value: &Value) -> Result<DeleteOptions, ApiError
             Some(value) => Some(value.as_i64().ok_or_else(|| {
                 wrong_options(format!(
                     "cannot unmarshal {} into gracePeriodSeconds of type int64",
-                    go_kind(value)
+                    json_type(value)
                 ))
             })?),
         },
@@ -93,7 +94,7 @@ pub(crate) fn delete_options_of(value: &Value) -> Result<DeleteOptions, ApiError
             Some(other) => {
                 return Err(wrong_options(format!(
                     "cannot unmarshal {} into orphanDependents of type bool",
-                    go_kind(other)
+                    json_type(other)
                 )));
             }
         },
@@ -106,13 +107,13 @@ pub(crate) fn delete_options_of(value: &Value) -> Result<DeleteOptions, ApiError
                     item.as_str().map(str::to_owned).ok_or_else(|| {
                         wrong_options(format!(
                             "cannot unmarshal {} into dryRun of type string",
-                            go_kind(item)
+                            json_type(item)
                         ))
                     })
                 })
                 .collect::<Result<_, _>>()?,
             Some(other) => {
-                return Err(wrong_options(format!("cannot unmarshal {} into dryRun", go_kind(other))));
+                return Err(wrong_options(format!("cannot unmarshal {} into dryRun", json_type(other))));
             }
         },
     })
@@ -123,25 +124,13 @@ fn text(map: &Map<String, Value>, name: &str) -> Result<Option<String>, ApiError
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
         Some(other) => {
-            Err(wrong_options(format!("cannot unmarshal {} into {name} of type string", go_kind(other))))
+            Err(wrong_options(format!("cannot unmarshal {} into {name} of type string", json_type(other))))
         }
     }
 }
 
 fn wrong_options(detail: impl std::fmt::Display) -> ApiError {
     ApiError::bad_request(format!("DeleteOptions in the body cannot be handled: json: {detail}"))
-}
-
-/// The word that Go's decoder has for a JSON type.
-fn go_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 fn unrecognized(kind: &str, language: &str, problem: &str, bytes: &[u8]) -> ApiError {

@@ -12,6 +12,7 @@ use crate::persist;
 use crate::registry::Registry;
 use crate::resource::ResourceDefinition;
 use crate::rules::{Rules, Strictness};
+use crate::schema::json_type;
 use crate::storage::{Committed, Condition, Key, KeyValue, Revision, Transaction, Write};
 
 /// Turns of a read-modify-write loop that others may spoil before the request gives up with a conflict.
@@ -244,16 +245,4 @@ fn text_member(map: &Map<String, Value>, name: &str) -> Option<String> {
 
 fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
-}
-
-/// What Go calls a JSON value.
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }

@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value};
 
-use super::{check_depth, json_type, unprocessable};
+use super::{check_depth, unprocessable};
 use crate::error::ApiError;
-use crate::schema;
+use crate::schema::{self, json_type};
 
 /// How many operations a patch may have.
 pub const MAX_OPERATIONS: usize = 10_000;

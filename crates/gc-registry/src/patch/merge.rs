@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::{check_depth, json_type};
+use super::check_depth;
 use crate::error::ApiError;
+use crate::schema::json_type;
 
 /// Merges a patch into a document. 400 if the patch is no object.
 ///

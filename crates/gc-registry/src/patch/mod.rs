@@ -31,15 +31,3 @@ fn check_depth(patch: &Value) -> Result<(), ApiError> {
         }
     }
 }
-
-/// What Go calls a JSON value in error messages.
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}

@@ -4,9 +4,9 @@
 use serde_json::{Map, Value};
 
 use super::merge::drop_nulls;
-use super::{check_depth, json_type, unprocessable};
+use super::{check_depth, unprocessable};
 use crate::error::ApiError;
-use crate::schema::{List, Node, PatchStrategy, Schema};
+use crate::schema::{List, Node, PatchStrategy, Schema, json_type};
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";

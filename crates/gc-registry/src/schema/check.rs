@@ -57,7 +57,7 @@ fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Res
         }
         (Node::Quantity, Value::String(text)) => check_quantity(text),
         (Node::Quantity, _) => check_quantity(&value.to_string()),
-        (_, other) => Err(mismatch(found_name(other), schema, place)),
+        (_, other) => Err(mismatch(json_type(other), schema, place)),
     }
 }
 
@@ -73,7 +73,9 @@ fn mismatch(found: &str, schema: &Schema, place: &Place<'_>) -> String {
     )
 }
 
-fn found_name(value: &Value) -> &'static str {
+/// What Go calls the type of a JSON value.
+#[must_use]
+pub fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

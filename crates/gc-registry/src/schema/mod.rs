@@ -10,7 +10,7 @@ mod kinds;
 mod types;
 
 pub use builtin::builtin;
-pub use check::check_types;
+pub use check::{check_types, json_type};
 pub use depth::{MAX_DEPTH, depth};
 pub use fields::{apply_defaults, drop_unknown, object_meta, prune, unknown_fields};
 pub use types::{
