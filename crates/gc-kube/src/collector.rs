@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use gc_retention::expiry::ExpiryEngine;
 use gc_types::{Effect, Event, HeldBy, Outcome, Request, ResourceId, Timestamp};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
@@ -46,6 +47,20 @@ pub trait Engine: Send + 'static {
     /// How many objects of a resource are known, if that is counted.
     fn objects_of(&self, _resource: ResourceId) -> Option<usize> {
         None
+    }
+}
+
+impl Engine for ExpiryEngine {
+    fn handle(&mut self, event: Event) {
+        self.handle(event);
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.poll_effect()
+    }
+
+    fn next_wakeup(&self) -> Option<Timestamp> {
+        self.next_wakeup()
     }
 }
 

@@ -101,23 +101,6 @@ impl gc_kube::Engine for OwnershipEngine {
     }
 }
 
-/// The engine of annotated objects as gc-kube drives it.
-struct MarkedObjects(ExpiryEngine);
-
-impl gc_kube::Engine for MarkedObjects {
-    fn handle(&mut self, event: Event) {
-        self.0.handle(event);
-    }
-
-    fn poll_effect(&mut self) -> Option<Effect> {
-        self.0.poll_effect()
-    }
-
-    fn next_wakeup(&self) -> Option<Timestamp> {
-        self.0.next_wakeup()
-    }
-}
-
 /// One line per decision at debug, one per failure at warn.
 struct LogObserver;
 
@@ -276,7 +259,7 @@ impl RunningCollectors {
                         .named(controller.event_source())
                         .with_clock(Arc::clone(&surroundings.clock));
                     let shutdown = until(stopped.clone());
-                    let engine = MarkedObjects(ExpiryEngine::default());
+                    let engine = ExpiryEngine::default();
                     let observer = surroundings.observer(controller, &collector.table());
                     let run = async move { drop(collector.run(engine, observer, shutdown).await) };
                     running.others.push(tokio::spawn(run));

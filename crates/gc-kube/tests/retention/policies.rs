@@ -4,7 +4,6 @@
 use gc_kube::{Collector, CollectorOptions, PolicyCollector};
 use gc_retention::expiry::{self, ExpiryEngine, FinishedExpiry};
 use gc_retention::policies::definition::definition;
-use gc_types::Event;
 
 use super::*;
 
@@ -68,22 +67,6 @@ async fn a_policy_needs_its_own_kind_and_goes_by_the_clock() {
     }
 }
 
-struct Marked(ExpiryEngine);
-
-impl gc_kube::Engine for Marked {
-    fn handle(&mut self, event: Event) {
-        self.0.handle(event);
-    }
-
-    fn poll_effect(&mut self) -> Option<Effect> {
-        self.0.poll_effect()
-    }
-
-    fn next_wakeup(&self) -> Option<Timestamp> {
-        self.0.next_wakeup()
-    }
-}
-
 #[tokio::test]
 async fn annotations_need_the_rules_that_they_have_and_go_by_the_clock() {
     let world = World::start().await;
@@ -113,7 +96,7 @@ async fn annotations_need_the_rules_that_they_have_and_go_by_the_clock() {
     let observer = || -> Arc<dyn Observer> { Arc::<Recorder>::default() };
     let (first, second) = (observer(), observer());
     let work = tokio::spawn(async move {
-        let engine = Marked(ExpiryEngine::default());
+        let engine = ExpiryEngine::default();
         futures::join!(by_metadata.run(engine, first, one), by_end.run(second, other));
     });
     let told = ["Warning InvalidRetentionAnnotation expiry-controller"];
