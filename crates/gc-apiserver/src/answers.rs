@@ -12,8 +12,8 @@ use crate::body::AnswerBody;
 use crate::exchange::{Answer, ApiRequest, api_version, whole};
 use crate::list::{Begun, ItemForm, ListStream, list_meta};
 use crate::negotiate::{Encoding, Form, Purpose, Representation};
-use crate::render::{self, IncludeObject};
-use crate::table::Table;
+use crate::render;
+use crate::table::{IncludeObject, Table};
 
 /// Writes the registry's answer in a representation.
 pub(crate) fn write_answer(

@@ -10,11 +10,13 @@ use serde_json::{Value, json};
 
 use crate::authentication::token_line;
 use crate::decode;
+use crate::documents;
 use crate::negotiate::{Encoding, Form, Purpose, body_type, media_ranges, negotiate};
 use crate::path::{ResourcePath, Route, resource_verb, route};
 use crate::pki::certificate_subject;
-use crate::protobuf::{self, Writer};
+use crate::protobuf;
 use crate::protobuf_request;
+use crate::protobuf_writer::Writer;
 use crate::query::Query;
 use crate::stored_metadata;
 use crate::tokens::{Claims, ISSUER, KubernetesClaims, Reference, TokenSigner};
@@ -98,16 +100,16 @@ pub fn request_body(data: &[u8]) {
         }
     }
     let _ = decode::patch(data, true);
-    let json = decode::json(data);
+    let json = documents::json(data);
     if std::str::from_utf8(data).is_ok() {
         let plain: Option<Value> = serde_json::from_slice(data).ok();
         assert_eq!(json.as_ref().ok().map(|body| &body.value), plain.as_ref());
     }
     if let Ok(body) = json {
         let text = body.value.to_string();
-        assert_eq!(decode::json(text.as_bytes()).unwrap().duplicates, Vec::<String>::new());
+        assert_eq!(documents::json(text.as_bytes()).unwrap().duplicates, Vec::<String>::new());
         // YAML refuses some characters that JSON takes.
-        if let Ok(yaml) = decode::yaml(text.as_bytes()) {
+        if let Ok(yaml) = documents::yaml(text.as_bytes()) {
             assert_eq!(yaml.value, body.value);
         }
     }

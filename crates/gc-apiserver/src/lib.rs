@@ -10,6 +10,7 @@ mod authentication;
 mod body;
 mod decode;
 mod discovery;
+mod documents;
 mod escalation;
 mod exchange;
 #[cfg(any(test, fuzzing))]
@@ -26,6 +27,7 @@ mod path;
 mod pki;
 mod protobuf;
 mod protobuf_request;
+mod protobuf_writer;
 mod query;
 mod rbac;
 mod render;

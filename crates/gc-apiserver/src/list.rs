@@ -11,8 +11,7 @@ use gc_registry::api::{Object, ObjectList};
 use serde_json::{Map, Value};
 
 use crate::negotiate::Representation;
-use crate::render::{self, IncludeObject};
-use crate::table::Table;
+use crate::table::{IncludeObject, Table, metadata_json};
 
 /// How large the pieces are.
 const PIECE: usize = 64 * 1024;
@@ -172,7 +171,7 @@ impl ListStream {
             }
             let written = match &self.form {
                 ItemForm::Object { with_type } => item.write_json(&mut out, *with_type),
-                ItemForm::Metadata => render::metadata_json(&mut out, &item, self.representation),
+                ItemForm::Metadata => metadata_json(&mut out, &item, self.representation),
                 ItemForm::Row(table, include) => table.row(&mut out, &item, *include, self.representation),
             };
             match written {

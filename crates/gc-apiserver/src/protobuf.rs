@@ -12,63 +12,11 @@ use gc_registry::object::Object;
 use prost::Message;
 use serde_json::{Map, Value};
 
+use crate::protobuf_writer::{Writer, time};
 use crate::stored_metadata;
 
 /// What every Kubernetes protobuf document starts with.
 pub(crate) const MAGIC: &[u8; 4] = b"k8s\0";
-
-/// Writes protobuf fields to the end of a buffer.
-pub(crate) struct Writer<'a>(pub(crate) &'a mut Vec<u8>);
-
-impl Writer<'_> {
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value.to_le_bytes()[0] | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value.to_le_bytes()[0]);
-    }
-
-    pub(crate) fn number(&mut self, field: u32, value: i64) {
-        self.varint(u64::from(field) << 3);
-        self.varint(value.cast_unsigned());
-    }
-
-    pub(crate) fn double(&mut self, field: u32, value: f64) {
-        self.varint(u64::from(field) << 3 | 1);
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    pub(crate) fn bytes(&mut self, field: u32, bytes: &[u8]) {
-        self.varint(u64::from(field) << 3 | 2);
-        self.varint(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
-    }
-
-    /// A text; left out if empty, which reads back the same.
-    pub(crate) fn text(&mut self, field: u32, text: &str) {
-        if !text.is_empty() {
-            self.bytes(field, text.as_bytes());
-        }
-    }
-
-    /// A nested message: written in place behind room for a length of one byte, which is what nearly all
-    /// need; longer ones are moved.
-    pub(crate) fn message(&mut self, field: u32, write: impl FnOnce(&mut Writer<'_>)) {
-        self.varint(u64::from(field) << 3 | 2);
-        let at = self.0.len();
-        self.0.push(0);
-        write(&mut Writer(self.0));
-        let length = self.0.len() - at - 1;
-        if let Some(short) = u8::try_from(length).ok().filter(|length| *length < 0x80) {
-            self.0[at] = short;
-        } else {
-            let mut prefix = Vec::with_capacity(5);
-            Writer(&mut prefix).varint(length as u64);
-            self.0.splice(at..=at, prefix);
-        }
-    }
-}
 
 fn text<'a>(map: &'a Map<String, Value>, name: &str) -> &'a str {
     map.get(name).and_then(Value::as_str).unwrap_or_default()
@@ -268,13 +216,6 @@ fn text_map(writer: &mut Writer<'_>, field: u32, map: Option<&Value>) {
 
 fn time_value(writer: &mut Writer<'_>, field: u32, value: Option<&Value>) {
     time(writer, field, value.and_then(Value::as_str).unwrap_or_default());
-}
-
-/// A `Time`: seconds since the epoch (fractions are not kept by `metav1.Time`). What is no time is left out.
-pub(crate) fn time(writer: &mut Writer<'_>, field: u32, text: &str) {
-    if let Ok(time) = text.parse::<jiff::Timestamp>() {
-        writer.message(field, |writer| writer.number(1, time.as_second()));
-    }
 }
 
 /// The envelope of a request body.

@@ -8,32 +8,7 @@ use serde_json::Value;
 
 use crate::negotiate::{Encoding, Form, Representation};
 use crate::protobuf;
-use crate::table::Table;
-
-/// What a table's rows carry of their objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum IncludeObject {
-    /// Nothing.
-    None,
-    /// The metadata (the default).
-    Metadata,
-    /// All.
-    Object,
-}
-
-impl IncludeObject {
-    /// The `includeObject` parameter.
-    pub(crate) fn parse(text: Option<&str>) -> Result<Self, ApiError> {
-        match text {
-            None | Some("" | "Metadata") => Ok(Self::Metadata),
-            Some("None") => Ok(Self::None),
-            Some("Object") => Ok(Self::Object),
-            Some(other) => Err(ApiError::bad_request(format!(
-                "unrecognized includeObject value: \"{other}\", expected \"Metadata\", \"None\" or \"Object\""
-            ))),
-        }
-    }
-}
+use crate::table::{IncludeObject, Table, metadata_json};
 
 /// Writes a value in an encoding; protobuf only for Status.
 pub(crate) fn value(value: &Value, representation: Representation) -> Vec<u8> {
@@ -54,21 +29,6 @@ pub(crate) fn value(value: &Value, representation: Representation) -> Vec<u8> {
             out
         }
     }
-}
-
-/// Appends PartialObjectMetadata as JSON.
-pub(crate) fn metadata_json(
-    out: &mut Vec<u8>,
-    object: &Object,
-    representation: Representation,
-) -> Result<(), ApiError> {
-    let metadata = object.metadata()?;
-    out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
-    out.extend_from_slice(representation.meta_version().as_bytes());
-    out.extend_from_slice(b"\",\"metadata\":");
-    serde_json::to_writer(&mut *out, &metadata).map_err(ApiError::internal)?;
-    out.push(b'}');
-    Ok(())
 }
 
 /// Writes one object.

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Error;
 
-use crate::protobuf::{Writer, time};
+use crate::protobuf_writer::{Writer, time};
 
 /// `metadata` as the registry stores it: without nulls and without resourceVersion.
 #[derive(Default, serde::Deserialize)]

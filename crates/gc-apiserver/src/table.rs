@@ -9,7 +9,31 @@ use gc_registry::resource::{ResourceDefinition, Target};
 use serde_json::{Value, json};
 
 use crate::negotiate::Representation;
-use crate::render::{self, IncludeObject};
+
+/// What a table's rows carry of their objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum IncludeObject {
+    /// Nothing.
+    None,
+    /// The metadata (the default).
+    Metadata,
+    /// All.
+    Object,
+}
+
+impl IncludeObject {
+    /// The `includeObject` parameter.
+    pub(crate) fn parse(text: Option<&str>) -> Result<Self, ApiError> {
+        match text {
+            None | Some("" | "Metadata") => Ok(Self::Metadata),
+            Some("None") => Ok(Self::None),
+            Some("Object") => Ok(Self::Object),
+            Some(other) => Err(ApiError::bad_request(format!(
+                "unrecognized includeObject value: \"{other}\", expected \"Metadata\", \"None\" or \"Object\""
+            ))),
+        }
+    }
+}
 
 /// The table form of one resource, at the time of one request (ages count from it).
 pub(crate) struct Table {
@@ -79,7 +103,7 @@ impl Table {
         out.extend_from_slice(b",\"object\":");
         match include {
             IncludeObject::None => out.extend_from_slice(b"null"),
-            IncludeObject::Metadata => render::metadata_json(out, object, representation)?,
+            IncludeObject::Metadata => metadata_json(out, object, representation)?,
             IncludeObject::Object => object.write_json(out, true)?,
         }
         out.push(b'}');
@@ -109,4 +133,19 @@ impl Table {
         out.extend_from_slice(b"]}");
         Ok(())
     }
+}
+
+/// Appends PartialObjectMetadata as JSON.
+pub(crate) fn metadata_json(
+    out: &mut Vec<u8>,
+    object: &Object,
+    representation: Representation,
+) -> Result<(), ApiError> {
+    let metadata = object.metadata()?;
+    out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
+    out.extend_from_slice(representation.meta_version().as_bytes());
+    out.extend_from_slice(b"\",\"metadata\":");
+    serde_json::to_writer(&mut *out, &metadata).map_err(ApiError::internal)?;
+    out.push(b'}');
+    Ok(())
 }

@@ -16,9 +16,8 @@ use tokio::time::{Instant, Sleep};
 
 use crate::negotiate::{Encoding, Form, Representation};
 use crate::protobuf;
-use crate::render::{self, IncludeObject};
 use crate::server::Stop;
-use crate::table::Table;
+use crate::table::{IncludeObject, Table, metadata_json};
 
 /// How often an idle watch that allows bookmarks gets one.
 const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
@@ -302,7 +301,7 @@ fn write_event(
             protobuf::watch_frame(&mut out, event_type, &bytes);
             return Ok(out);
         }
-        (Form::Metadata, _) => render::metadata_json(&mut bytes, object, representation)?,
+        (Form::Metadata, _) => metadata_json(&mut bytes, object, representation)?,
         _ => object.write_json(&mut bytes, true)?,
     }
     Ok(json_frame(event_type, &bytes))

@@ -5,33 +5,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::budget::{Budget, EvalError, failed};
 use crate::functions;
 use crate::parse::{Expression, Macro, Operator};
-use crate::value::{Typing, Val};
-
-/// What is left to spend; each step and each element or byte that is looked at costs.
-#[derive(Debug)]
-pub struct Budget(u64);
-
-/// Why an expression has no value.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EvalError {
-    /// As CEL words it, such as `no such key: size`.
-    #[error("{0}")]
-    Failed(String),
-    /// The budget is spent.
-    #[error("the expression costs too much")]
-    TooExpensive,
-}
+use crate::value::{Evaluated, Typing, Val};
 
 /// How deep lists, maps and optional values that an expression makes may be nested.
 const DEEPEST_VALUE: usize = 64;
-
-pub(crate) type Evaluated<'v> = Result<Val<'v>, EvalError>;
-
-pub(crate) fn failed<T>(why: impl Into<String>) -> Result<T, EvalError> {
-    Err(EvalError::Failed(why.into()))
-}
 
 /// The names that an expression may use. The innermost come last.
 #[derive(Clone, Debug, Default)]
@@ -52,27 +32,6 @@ impl<'v> Scope<'v> {
 
     fn get(&self, name: &str) -> Option<Val<'v>> {
         self.names.iter().rev().find(|(found, _)| **found == *name).map(|(_, value)| value.clone())
-    }
-}
-
-impl Budget {
-    /// So many steps.
-    #[must_use]
-    pub fn new(steps: u64) -> Self {
-        Self(steps)
-    }
-
-    pub(crate) fn spend(&mut self, cost: usize) -> Result<(), EvalError> {
-        match self.0.checked_sub(cost as u64) {
-            Some(rest) => {
-                self.0 = rest;
-                Ok(())
-            }
-            None => {
-                self.0 = 0;
-                Err(EvalError::TooExpensive)
-            }
-        }
     }
 }
 

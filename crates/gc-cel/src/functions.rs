@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use crate::eval::{Budget, EvalError, Evaluated, failed};
+use crate::budget::{Budget, EvalError, failed};
 use crate::formats::{self, printed_float};
-use crate::value::{Val, parse_duration, parse_quantity};
+use crate::value::{Evaluated, Val, parse_duration, parse_quantity};
 
 /// Every function that is known here; a rule that calls another one is not evaluated.
 pub(crate) const KNOWN: [&str; 74] = [

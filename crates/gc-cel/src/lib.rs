@@ -13,6 +13,7 @@
 //! assert_eq!(program.holds(&mut scope, &mut Budget::new(1_000)), Ok(true));
 //! ```
 
+mod budget;
 mod eval;
 mod formats;
 mod functions;
@@ -23,7 +24,8 @@ mod value;
 
 use parse::Expression;
 
-pub use eval::{Budget, EvalError, Scope};
+pub use budget::{Budget, EvalError};
+pub use eval::Scope;
 pub use formats::{is_cidr, is_uri, printed_float};
 pub use functions::printed;
 pub use value::{Typing, Val};

@@ -5,7 +5,10 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use crate::eval::{Budget, EvalError};
+use crate::budget::{Budget, EvalError};
+
+/// What an expression, or a part of one, comes to.
+pub(crate) type Evaluated<'v> = Result<Val<'v>, EvalError>;
 
 /// The schema of a value, as far as expressions see it.
 pub trait Typing: std::fmt::Debug {

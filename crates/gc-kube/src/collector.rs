@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use gc_retention::expiry::ExpiryEngine;
 use gc_types::{Effect, Event, HeldBy, Outcome, Request, ResourceId, Timestamp};
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::barrier::{self, Barriers, Place};
 use crate::breaker::is_inferred;
+use crate::clock::{Clock, SteadyClock};
 use crate::connection::ApiClient;
 use crate::notes::{EVENT_SOURCE, Notes};
 use crate::observer::Observer;
@@ -22,7 +23,6 @@ use crate::pacing::{Pacer, PacingOptions, PacingState, Signal};
 use crate::requests::{Performed, Performer};
 use crate::resources::ResourceTable;
 use crate::restraints::{Deletion, Guard, Restraints, changed, deleted};
-use crate::retention;
 use crate::status::StatusBoard;
 use crate::supervisor::Supervisor;
 use crate::watcher::WatchContext;
@@ -98,7 +98,7 @@ pub struct Collector {
     pacing: watch::Sender<PacingState>,
     holding: watch::Receiver<Option<HeldBy>>,
     restraints: Restraints,
-    given_clock: Option<retention::Clock>,
+    given_clock: Option<Clock>,
     source: &'static str,
 }
 
@@ -137,7 +137,7 @@ impl Collector {
 
     /// Its engine goes by this clock, and not by the wall clock of the start carried on.
     #[must_use]
-    pub fn with_clock(mut self, clock: retention::Clock) -> Self {
+    pub fn with_clock(mut self, clock: Clock) -> Self {
         self.given_clock = Some(clock);
         self
     }
@@ -218,7 +218,7 @@ impl Collector {
             list_sink,
             barriers: Barriers::default(),
             asked: HashMap::new(),
-            clock: Clock::started(),
+            clock: SteadyClock::started(),
             given_clock: self.given_clock,
             now: Timestamp::default(),
         };
@@ -226,27 +226,6 @@ impl Collector {
         driver.land().await;
         background.abort_all();
         driver.engine
-    }
-}
-
-/// The time of engines: the wall clock as it was at the start, carried on by a clock that nobody sets. A wall clock
-/// that is set forward or back moves no timer.
-#[derive(Clone, Copy, Debug)]
-struct Clock {
-    wall: Timestamp,
-    started: Instant,
-}
-
-impl Clock {
-    fn started() -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let wall = Timestamp(i64::try_from(wall.as_millis()).unwrap_or(i64::MAX));
-        Self { wall, started: Instant::now() }
-    }
-
-    fn at(&self, now: Instant) -> Timestamp {
-        let passed = now.saturating_duration_since(self.started).as_millis();
-        self.wall.after(i64::try_from(passed).unwrap_or(i64::MAX))
     }
 }
 
@@ -278,8 +257,8 @@ struct Driver<E> {
     barriers: Barriers,
     /// The barriers that were asked for.
     asked: HashMap<gc_types::EffectId, Flying>,
-    clock: Clock,
-    given_clock: Option<retention::Clock>,
+    clock: SteadyClock,
+    given_clock: Option<Clock>,
     now: Timestamp,
 }
 
@@ -537,27 +516,5 @@ impl<E: Engine> Driver<E> {
             self.take_done(done);
         }
         self.requests.abort_all();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Timers follow a clock that only runs forward, whatever is done to the wall clock after the start.
-    #[test]
-    fn time_is_carried_on_from_the_start() {
-        let started = Instant::now();
-        let clock = Clock { wall: Timestamp(1_790_000_000_000), started };
-        for (passed, expected) in [
-            (Duration::ZERO, 1_790_000_000_000),
-            (Duration::from_micros(999), 1_790_000_000_000),
-            (Duration::from_millis(1), 1_790_000_000_001),
-            (Duration::from_hours(24), 1_790_086_400_000),
-        ] {
-            assert_eq!(clock.at(started + passed), Timestamp(expected), "{passed:?}");
-        }
-        let before = started.checked_sub(Duration::from_secs(1)).unwrap_or(started);
-        assert_eq!(clock.at(before), Timestamp(1_790_000_000_000));
     }
 }

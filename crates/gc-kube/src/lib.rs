@@ -15,6 +15,7 @@
 mod backoff;
 mod barrier;
 pub mod breaker;
+mod clock;
 mod collector;
 pub mod connection;
 mod definitions;
@@ -37,6 +38,7 @@ mod watcher;
 pub mod wire;
 
 pub use barrier::{BARRIER_LISTS, BARRIER_PATIENCE};
+pub use clock::{Clock, system_clock};
 pub use collector::{Collector, CollectorOptions, Engine, QUEUED_BATCHES, SHUTDOWN_GRACE};
 pub use connection::ApiClient;
 pub use definitions::{KEEP_OBJECTS, follow_definitions};
@@ -44,9 +46,7 @@ pub use observer::{NoObserver, Observer, Observers};
 pub use policies::PolicyCollector;
 pub use resources::{ResourceTable, Route, push_segment};
 pub use restraints::Restraints;
-pub use retention::{
-    Clock, NothingOutside, Outside, OutsideAnswer, RetentionCollector, retention_table, system_clock,
-};
+pub use retention::{NothingOutside, Outside, OutsideAnswer, RetentionCollector, retention_table};
 pub use status::{DiscoveryStatus, ResourceStatus, StatusBoard, SyncState};
 pub use supervisor::{DISCOVERY_PAUSE, DISCOVERY_PERIOD, VANISHED_PATIENCE};
 pub use watcher::{BATCH_EVENTS, PAGE_SIZE};

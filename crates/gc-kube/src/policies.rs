@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
+use crate::clock::{Clock, system_clock};
 use crate::collector::{QUEUED_BATCHES, SHUTDOWN_GRACE};
 use crate::connection::ApiClient;
 use crate::discovery::{Discovered, DiscoveryError, discover};
@@ -31,7 +32,6 @@ use crate::pacing::{Pacer, PacingOptions, Signal};
 use crate::requests::{Performed, Performer};
 use crate::resources::{ResourceTable, Route};
 use crate::restraints::{Deletion, Guard, Restraints, changed, deleted};
-use crate::retention::{Clock, system_clock};
 use crate::supervisor::DISCOVERY_PERIOD;
 use readers::{ObjectReader, PolicyReader};
 

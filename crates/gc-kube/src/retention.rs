@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use gc_retention::engine::{Collecting, Counts, MachineState, Observation, StorageFailure};
@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::clock::{Clock, system_clock};
 use crate::collector::{QUEUED_BATCHES, SHUTDOWN_GRACE};
 use crate::connection::ApiClient;
 use crate::facts::{FactsReader, FactsWatcher, list_live};
@@ -27,18 +28,6 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// How things stand is told so often.
 const STANDING_PERIOD: Duration = Duration::from_secs(1);
-
-/// What tells the time.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
-/// The clock of this machine.
-#[must_use]
-pub fn system_clock() -> Clock {
-    Arc::new(|| {
-        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp(i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX))
-    })
-}
 
 /// Systems other than the API server: storage, machines.
 pub trait Outside: Send + Sync + 'static {

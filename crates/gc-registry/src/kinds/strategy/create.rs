@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Context, admission, has_generation, has_status, service};
-use crate::kinds::access::{Members, at, child, fill, flag, items, put, remove, text};
+use crate::kinds::access::{Members, at, child, flag, put, remove, text};
 use crate::kinds::{apply_defaults, quantity};
 use crate::resource::Target;
 
@@ -164,13 +164,5 @@ pub(super) fn keep_metadata(new: &mut Value, old: &Value, key: &str) {
     match at(old, &path) {
         Some(value) => put(new, &path, value.clone()),
         None => remove(new, &path),
-    }
-}
-
-/// Visits the ports of a service in their order.
-pub(super) fn each_port(spec: &mut Members, mut visit: impl FnMut(usize, &mut Members)) {
-    for (index, port) in items(spec, "ports").enumerate() {
-        fill(port, "protocol", "TCP");
-        visit(index, port);
     }
 }

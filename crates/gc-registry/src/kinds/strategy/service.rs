@@ -9,8 +9,7 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::create::each_port;
-use crate::kinds::access::{Members, at, child, integer, list, text};
+use crate::kinds::access::{Members, at, child, fill, integer, items, list, text};
 
 /// First address of the range, 10.96.0.0/12.
 const FIRST_ADDRESS: u32 = 0x0a60_0000;
@@ -115,4 +114,12 @@ fn node_ports(spec: &mut Members, uid: &str, old: Option<&Value>) {
         taken.push(node);
         port.insert("nodePort".into(), node.into());
     });
+}
+
+/// Visits the ports of a service in their order.
+fn each_port(spec: &mut Members, mut visit: impl FnMut(usize, &mut Members)) {
+    for (index, port) in items(spec, "ports").enumerate() {
+        fill(port, "protocol", "TCP");
+        visit(index, port);
+    }
 }

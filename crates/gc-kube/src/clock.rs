@@ -1,0 +1,62 @@
+//! Time, as the collectors are told it.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use gc_types::Timestamp;
+use tokio::time::Instant;
+
+/// What tells the time.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// The clock of this machine.
+#[must_use]
+pub fn system_clock() -> Clock {
+    Arc::new(|| {
+        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX))
+    })
+}
+
+/// The time of engines: the wall clock as it was at the start, carried on by a clock that nobody sets. A wall clock
+/// that is set forward or back moves no timer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SteadyClock {
+    wall: Timestamp,
+    started: Instant,
+}
+
+impl SteadyClock {
+    pub(crate) fn started() -> Self {
+        Self { wall: system_clock()(), started: Instant::now() }
+    }
+
+    pub(crate) fn at(&self, now: Instant) -> Timestamp {
+        let passed = now.saturating_duration_since(self.started).as_millis();
+        self.wall.after(i64::try_from(passed).unwrap_or(i64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Timers follow a clock that only runs forward, whatever is done to the wall clock after the start.
+    #[test]
+    fn time_is_carried_on_from_the_start() {
+        let started = Instant::now();
+        let clock = SteadyClock { wall: Timestamp(1_790_000_000_000), started };
+        for (passed, expected) in [
+            (Duration::ZERO, 1_790_000_000_000),
+            (Duration::from_micros(999), 1_790_000_000_000),
+            (Duration::from_millis(1), 1_790_000_000_001),
+            (Duration::from_hours(24), 1_790_086_400_000),
+        ] {
+            assert_eq!(clock.at(started + passed), Timestamp(expected), "{passed:?}");
+        }
+        let before = started.checked_sub(Duration::from_secs(1)).unwrap_or(started);
+        assert_eq!(clock.at(before), Timestamp(1_790_000_000_000));
+    }
+}
