@@ -2,7 +2,8 @@
 //! says otherwise; what planning alone costs tells `node_plans` of gc-retention.
 //!
 //! `cargo bench -p kubegc --bench node` (root and containerd needed). Sizes by environment:
-//! `NODE_BENCH_IMAGES` (default 1000) and `NODE_BENCH_CONTAINERS` (default 2000). Passes with eight removals at a time
+//! `NODE_BENCH_IMAGES` (default 1000) and `NODE_BENCH_CONTAINERS` (default 2000); `NODE_BENCH_KUBEGC` is the binary that is
+//! measured, if not the one that is built with this. Passes with eight removals at a time
 //! are measured against passes with one at a time in the same run, on equal contents.
 #![allow(clippy::unwrap_used, missing_docs)] // a broken assumption should stop the measurement
 
@@ -15,6 +16,7 @@ mod messages;
 #[path = "../tests/support/containerd.rs"]
 mod runtime;
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -62,6 +64,8 @@ fn megabytes(kib: u64) -> f64 {
 
 fn passes() {
     let (images, containers) = (size("NODE_BENCH_IMAGES", 1000), size("NODE_BENCH_CONTAINERS", 2000));
+    let kubegc = std::env::var_os("NODE_BENCH_KUBEGC").unwrap_or_else(|| env!("CARGO_BIN_EXE_kubegc").into());
+    let kubegc = PathBuf::from(kubegc);
     let containerd = Containerd::start_on_disk();
     containerd.import(&[TestImage::with_busybox("localhost/app:1", 1, 1 << 10, &["/bin/busybox", "true"])]);
     let pods: Vec<(Pod, String)> = (0..4)
@@ -76,10 +80,10 @@ fn passes() {
         fill(&containerd, &pods, images, containers, round);
         let before = (containerd.images().len(), containerd.containers().len());
         let common = ["--once", "--parallel-removals", parallel, "--collect"];
-        let mut agent = containerd.agent(&common);
+        let mut agent = containerd.agent_of(&kubegc, &common);
         agent.arg("containers");
         let of_containers = run(agent, &format!("{parallel} at a time, containers"));
-        let mut agent = containerd.agent(&common);
+        let mut agent = containerd.agent_of(&kubegc, &common);
         agent.args(["images", "--minimum-image-ttl-duration=0s"]);
         agent.args(["--image-gc-high-threshold=1", "--image-gc-low-threshold=0"]);
         let of_images = run(agent, &format!("{parallel} at a time, images"));

@@ -377,7 +377,12 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
 
     /// The agent, with this containerd and a state directory of its own.
     pub fn agent(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
+        self.agent_of(env!("CARGO_BIN_EXE_kubegc").as_ref(), arguments)
+    }
+
+    /// As [`Containerd::agent`], of another kubegc.
+    pub fn agent_of(&self, kubegc: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(kubegc);
         command.args(["node", "--container-runtime-endpoint", &self.endpoint()]);
         if !arguments.contains(&"--kubeconfig") {
             command.args(["--kubeconfig", ""]);
