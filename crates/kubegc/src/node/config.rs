@@ -76,8 +76,8 @@ pub(super) struct NodeFlags {
     /// Where the kubelet links container logs [default: /var/log/containers]
     #[arg(long, value_name = "DIR")]
     pub container_log_links_dir: Option<PathBuf>,
-    /// Removals under way at once
-    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    /// Removals of images under way at once (of containers at most 8)
+    #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub parallel_removals: u16,
 }
 

@@ -25,6 +25,9 @@ use super::parallel::each;
 
 /// Sandboxes of unknown pods and log directories must be at least so old: what is being made may look dead.
 const MINIMUM_LEFTOVER_AGE: GoDuration = GoDuration::from_seconds(60);
+/// Removals under way at once: a runtime writes down one after the other, so that more make it no faster (containerd collects
+/// the layers of images that go together in one turn, which is why they have a bound of their own).
+const MAX_PARALLEL_REMOVALS: usize = 8;
 /// Grace for a container in an unknown state whose own is not known.
 const UNKNOWN_GRACE_SECONDS: i64 = 2;
 
@@ -165,7 +168,8 @@ impl Collector<'_> {
             self.progress.show(what, ended);
         };
         let items = items.into_iter().take_while(|_| !self.stop.is_requested());
-        each(items, self.config.parallel_removals, work, show).await
+        let at_once = self.config.parallel_removals.min(MAX_PARALLEL_REMOVALS);
+        each(items, at_once, work, show).await
     }
 
     /// The container first and its logs after it, so that a failed removal leaves no container without logs.

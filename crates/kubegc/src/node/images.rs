@@ -30,8 +30,10 @@ use super::uses::SeenUses;
 
 /// Statuses asked for at once.
 const PARALLEL_STATUSES: usize = 16;
-/// Most images removed between two measurements of the filesystem.
-const MAX_BATCH: usize = 32;
+/// Most images removed before the filesystem is measured for the first time: until then nobody knows what the books are worth.
+const FIRST_BATCH: usize = 8;
+/// Most images removed between two later measurements.
+const MAX_BATCH: usize = 64;
 /// A removal begins at most so long after the look at what is in use that permits it. (Where looking alone takes
 /// longer, each look permits as many as may be under way at once.)
 const MAX_STALENESS: Duration = Duration::from_millis(250);
@@ -261,7 +263,7 @@ impl Remover<'_> {
         observation: &Observation,
         report: &mut ImageReport,
     ) -> Result<bool> {
-        let batches = Batches { first: self.config.parallel_removals, most: MAX_BATCH };
+        let batches = Batches { first: FIRST_BATCH, most: MAX_BATCH };
         let mut run = SpaceRun::new(list, goals.clone(), batches);
         loop {
             let measured = filesystems(self.client).await?;
