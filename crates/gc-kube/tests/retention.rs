@@ -471,7 +471,8 @@ async fn protection() {
         world.delete(&path).await;
         world.until_gone(&path).await;
     }
-    claims.end(&["get persistentvolumeclaims"], &[]).await;
+    // The condition of claims is written only where it is asked for.
+    claims.end(&["get persistentvolumeclaims", "patch persistentvolumeclaims/status"], &[]).await;
     volumes.end(&["get persistentvolumes"], &[]).await;
 }
 
@@ -522,7 +523,7 @@ async fn volumes() {
     let outside = answers();
     let failure = StorageFailure { in_use: false, message: "the disk is on fire".into() };
     *outside.storage.lock().unwrap() = Err(failure);
-    let deleters = Deleters { drivers: ["disk.example.com".into()].into(), host_path: false };
+    let deleters = Deleters { drivers: ["disk.example.com".into()].into(), ..Deleters::default() };
     let running =
         world.collect(Controller::VolumeReclaim, VolumeReclaim::new(deleters), outside.clone()).await;
     let path = format!("{VOLUMES}/v");

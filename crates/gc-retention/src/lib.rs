@@ -29,8 +29,11 @@ pub mod pressure;
 pub mod storage_versions;
 pub mod tokens;
 pub mod volumes;
+mod volumes_in_tree;
 pub mod volumes_reclaim;
 pub mod volumes_secrets;
+pub mod volumes_topology;
+mod volumes_unused;
 mod x509;
 
 /// Hashes the same in every process. Tables with it are looked things up in, and never iterated.

@@ -490,6 +490,17 @@ pub(crate) struct WireLabels {
     pub(crate) last_used: Option<String>,
     #[serde(rename = "kubernetes.io/legacy-token-invalid-since")]
     pub(crate) invalid_since: Option<String>,
+    #[serde(rename = "topology.kubernetes.io/zone")]
+    zone: Option<String>,
+    #[serde(rename = "failure-domain.beta.kubernetes.io/zone")]
+    zone_before: Option<String>,
+}
+
+impl WireLabels {
+    /// The zone, or the zones, that an object is in.
+    pub(crate) fn zones(&self) -> Option<&str> {
+        self.zone.as_deref().or(self.zone_before.as_deref())
+    }
 }
 
 /// A condition as most kinds have them.

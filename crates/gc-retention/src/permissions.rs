@@ -188,7 +188,11 @@ impl Controller {
         ];
         const JOBS: &[Rule] = &[rule("batch", "jobs", WATCH_DELETE)];
         const REQUESTS: &[Rule] = &[rule("certificates.k8s.io", "certificatesigningrequests", WATCH_DELETE)];
-        const CLAIMS: &[Rule] = &[rule("", "persistentvolumeclaims", WATCH_PATCH), rule("", "pods", WATCH)];
+        const CLAIMS: &[Rule] = &[
+            rule("", "persistentvolumeclaims", WATCH_PATCH),
+            rule("", "persistentvolumeclaims/status", &["patch"]),
+            rule("", "pods", WATCH),
+        ];
         const VOLUMES: &[Rule] = &[rule("", "persistentvolumes", WATCH_PATCH)];
         const LEASES: &[Rule] = &[
             rule("coordination.k8s.io", "leases", WATCH_DELETE),

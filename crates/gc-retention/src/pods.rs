@@ -89,6 +89,8 @@ pub struct Pod {
     pub disrupted_since: Option<Timestamp>,
     /// The claims that its volumes name.
     pub claims: Box<[ClaimUse]>,
+    /// None of its containers runs, as far as their statuses tell.
+    pub idle: bool,
 }
 
 impl HasMeta for Pod {
@@ -183,6 +185,7 @@ struct WireContainer {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WireContainerState {
+    running: Option<serde::de::IgnoredAny>,
     terminated: Option<WireTerminated>,
 }
 
@@ -222,6 +225,7 @@ impl From<WirePod> for Pod {
         });
         Self {
             claims: claims.collect(),
+            idle: wire.status.containers.iter().flatten().all(|container| container.state.running.is_none()),
             generation: wire.metadata.generation,
             without_grace: wire.metadata.deletion_grace_period_seconds == Some(0),
             node: wire.spec.node_name.filter(|name| !name.is_empty()).map(Into::into),

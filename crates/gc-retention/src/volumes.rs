@@ -8,8 +8,13 @@ use gc_types::{Change, ObjectKey, Outcome, Request, Timestamp, Uid};
 use serde::Deserialize;
 
 use crate::engine::{Judge, Judgement, Observation, reason};
-use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireAnnotations, WireMeta};
+use crate::objects::{
+    Facts, HasMeta, Kind, Meta, Shelf, WireAnnotations, WireCondition, WireLabels, WireMeta,
+};
 use crate::pods::Pod;
+use crate::volumes_in_tree::{WireInTree, WireStorage};
+use crate::volumes_topology::{Affinity, WireAffinity};
+use crate::volumes_unused;
 
 /// The finalizer of claims.
 pub const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
@@ -46,6 +51,8 @@ pub struct Volume {
     pub mode: Arc<str>,
     /// The annotations `volume.kubernetes.io/provisioner-deletion-secret-name` and `-namespace`.
     pub secret: (Option<Arc<str>>, Option<Arc<str>>),
+    /// `spec.nodeAffinity.required`; `None` if it can be reached from everywhere.
+    pub affinity: Option<Arc<Affinity>>,
 }
 
 /// The claim that a volume is bound to, or was.
@@ -64,6 +71,13 @@ pub struct ClaimReference {
 pub enum Source {
     /// With a CSI driver.
     Csi {
+        /// The driver.
+        driver: Arc<str>,
+        /// The driver's name of the volume.
+        handle: Arc<str>,
+    },
+    /// With an in-tree plugin that a CSI driver has taken over.
+    InTree {
         /// The driver.
         driver: Arc<str>,
         /// The driver's name of the volume.
@@ -110,6 +124,8 @@ pub struct Claim {
     pub class: Arc<str>,
     /// `spec.volumeAttributesClassName`
     pub attributes_class: Arc<str>,
+    /// Its condition `Unused`: `True`, anything else, or absent.
+    pub unused: Option<bool>,
 }
 
 impl HasMeta for Claim {
@@ -133,8 +149,15 @@ struct WireVolumeSpec {
     claim_ref: Option<WireClaimReference>,
     csi: Option<WireCsi>,
     host_path: Option<WireHostPath>,
+    aws_elastic_block_store: Option<WireStorage>,
+    azure_disk: Option<WireStorage>,
+    cinder: Option<WireStorage>,
+    gce_persistent_disk: Option<WireStorage>,
+    portworx_volume: Option<WireStorage>,
+    vsphere_volume: Option<WireStorage>,
     storage_class_name: String,
     volume_mode: Option<String>,
+    node_affinity: Option<WireAffinity>,
 }
 
 #[derive(Default, Deserialize)]
@@ -170,7 +193,14 @@ struct WireStatus {
 struct WireClaim {
     metadata: WireMeta,
     spec: WireClaimSpec,
-    status: WireStatus,
+    status: WireClaimStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireClaimStatus {
+    phase: String,
+    conditions: Option<Vec<WireCondition>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -184,10 +214,22 @@ struct WireClaimSpec {
 impl From<WireVolume> for Volume {
     fn from(wire: WireVolume) -> Self {
         let spec = wire.spec;
-        let source = match (spec.csi, spec.host_path) {
-            (Some(csi), _) => Source::Csi { driver: csi.driver.into(), handle: csi.volume_handle.into() },
-            (None, Some(host)) => Source::HostPath { path: host.path.into() },
-            (None, None) => Source::Other,
+        let in_tree = WireInTree {
+            block_store: spec.aws_elastic_block_store,
+            azure_disk: spec.azure_disk,
+            cinder: spec.cinder,
+            persistent_disk: spec.gce_persistent_disk,
+            portworx: spec.portworx_volume,
+            vsphere: spec.vsphere_volume,
+        };
+        let zones = wire.metadata.labels.as_ref().and_then(WireLabels::zones);
+        let source = match (spec.csi, spec.host_path, in_tree.handle(zones)) {
+            (Some(csi), _, _) => Source::Csi { driver: csi.driver.into(), handle: csi.volume_handle.into() },
+            (None, Some(host), _) => Source::HostPath { path: host.path.into() },
+            (None, None, Some((driver, handle))) => {
+                Source::InTree { driver: driver.into(), handle: handle.into() }
+            }
+            (None, None, None) => Source::Other,
         };
         let annotations = wire.metadata.annotations.as_ref();
         let annotation = |of: fn(&WireAnnotations) -> &Option<String>| {
@@ -209,6 +251,7 @@ impl From<WireVolume> for Volume {
             class: spec.storage_class_name.into(),
             mode: spec.volume_mode.map_or_else(|| "Filesystem".into(), Into::into),
             secret: (annotation(|all| &all.secret_name), annotation(|all| &all.secret_namespace)),
+            affinity: spec.node_affinity.and_then(WireAffinity::read).map(Arc::new),
             meta: Meta::from(&wire.metadata),
         }
     }
@@ -217,7 +260,11 @@ impl From<WireVolume> for Volume {
 impl From<WireClaim> for Claim {
     fn from(wire: WireClaim) -> Self {
         let mut owners = wire.metadata.owner_references.iter().flatten();
+        let mut conditions = wire.status.conditions.iter().flatten();
         Self {
+            unused: conditions
+                .find(|condition| condition.r#type == volumes_unused::CONDITION)
+                .map(|condition| condition.status == "True"),
             finalizers: wire.metadata.finalizers(),
             controller: owners.find(|owner| owner.controller == Some(true)).map(|owner| Uid::new(&owner.uid)),
             volume: wire.spec.volume_name.into(),
@@ -334,13 +381,31 @@ impl Judge for VolumeProtection {
     }
 }
 
+/// What a live list of pods is asked about a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Question {
+    /// Whether a pod keeps it, while it is being deleted.
+    Held,
+    /// Whether a pod refers to it, while it lives.
+    Referred,
+}
+
+impl Question {
+    fn answers(self, claim: &Claim, pod: &Pod) -> bool {
+        match self {
+            Self::Held => in_use(claim, pod),
+            Self::Referred => volumes_unused::refers(claim, pod),
+        }
+    }
+}
+
 /// A live list of the pods of a namespace that is under way.
 #[derive(Debug, Default)]
 struct LiveList {
-    /// The claims that were being deleted, and not in use, before it began.
-    answers: BTreeSet<ObjectKey>,
+    /// The claims that no observed pod used before it began.
+    asked: BTreeSet<(Question, ObjectKey)>,
     /// Those of them that it found in use.
-    used: BTreeSet<ObjectKey>,
+    used: BTreeSet<(Question, ObjectKey)>,
 }
 
 /// The PVC protection controller.
@@ -351,15 +416,27 @@ pub struct ClaimProtection {
     pods: Shelf<Pod>,
     users: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     lists: BTreeMap<Arc<str>, LiveList>,
-    /// Claims that wait for the next list of their namespace.
-    waiting: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    /// What the next list of a namespace is to answer.
+    waiting: BTreeMap<Arc<str>, BTreeSet<(Question, ObjectKey)>>,
     not_before: BTreeMap<Arc<str>, Timestamp>,
-    /// Claims that no pod used when they were already being deleted.
-    unused: BTreeMap<ObjectKey, Uid>,
+    /// Claims that no pod used: when they were already being deleted, and while they lived.
+    unused: BTreeMap<(Question, ObjectKey), Uid>,
+    /// Whether claims that live get the condition `Unused`.
+    tells_unused: bool,
+    /// What that condition is to become, and since when.
+    noticed: BTreeMap<ObjectKey, (bool, Timestamp)>,
 }
 
 impl Default for ClaimProtection {
     fn default() -> Self {
+        Self::new(false)
+    }
+}
+
+impl ClaimProtection {
+    /// With `tells_unused`, claims that live also get the condition `Unused`.
+    #[must_use]
+    pub fn new(tells_unused: bool) -> Self {
         Self {
             claims: Shelf::new(Kind::Claim),
             pods: Shelf::new(Kind::Pod),
@@ -368,11 +445,11 @@ impl Default for ClaimProtection {
             waiting: BTreeMap::new(),
             not_before: BTreeMap::new(),
             unused: BTreeMap::new(),
+            tells_unused,
+            noticed: BTreeMap::new(),
         }
     }
-}
 
-impl ClaimProtection {
     fn claims_of(pod: &Pod) -> impl Iterator<Item = ObjectKey> + '_ {
         pod.claims.iter().map(|used| Kind::Claim.key(&pod.meta.namespace, &used.claim))
     }
@@ -386,7 +463,7 @@ impl ClaimProtection {
                     self.users.remove(&claim);
                 }
             }
-            if self.claims.get(&claim).is_some_and(|claim| claim.meta.deleting) {
+            if self.tells_unused || self.claims.get(&claim).is_some_and(|claim| claim.meta.deleting) {
                 dirty.push(claim);
             }
         }
@@ -405,6 +482,9 @@ impl ClaimProtection {
             self.drop_pod(&key, &before, dirty);
         }
         for claim in claims {
+            if self.tells_unused {
+                dirty.push(claim.clone());
+            }
             self.users.entry(claim).or_default().insert(key.clone());
         }
     }
@@ -417,9 +497,12 @@ impl ClaimProtection {
 
     fn remove_claim(&mut self, key: &ObjectKey) {
         self.claims.remove(key);
-        self.unused.remove(key);
+        self.noticed.remove(key);
+        for question in [Question::Held, Question::Referred] {
+            self.unused.remove(&(question, key.clone()));
+        }
         if let Some(waiting) = self.waiting.get_mut(&key.namespace) {
-            waiting.remove(key);
+            waiting.retain(|(_, waits)| waits != key);
             if waiting.is_empty() {
                 self.waiting.remove(&key.namespace);
             }
@@ -428,25 +511,29 @@ impl ClaimProtection {
 
     fn found(&mut self, pod: &Pod) {
         let Some(list) = self.lists.get_mut(&pod.meta.namespace) else { return };
-        for key in Self::claims_of(pod).filter(|key| list.answers.contains(key)) {
-            if self.claims.get(&key).is_some_and(|claim| in_use(claim, pod)) {
-                list.used.insert(key);
+        for key in Self::claims_of(pod) {
+            let Some(claim) = self.claims.get(&key) else { continue };
+            for question in [Question::Held, Question::Referred] {
+                let asked = (question, key.clone());
+                if list.asked.contains(&asked) && question.answers(claim, pod) {
+                    list.used.insert(asked);
+                }
             }
         }
     }
 
-    fn judge_holding(&mut self, key: &ObjectKey, now: Timestamp) -> Judgement {
-        let Some(claim) = self.claims.get(key) else { return Judgement::Leave };
+    /// Whether a pod uses a claim as far as the watch has told.
+    fn is_used(&self, question: Question, key: &ObjectKey, claim: &Claim) -> bool {
         let mut users = self.users.get(key).into_iter().flatten().filter_map(|pod| self.pods.get(pod));
-        if users.any(|pod| in_use(claim, pod)) {
-            return Judgement::Leave;
-        }
-        if self.unused.get(key) == Some(&claim.meta.uid) {
-            return change(Kind::Claim, &claim.meta, &claim.finalizers, CLAIM_FINALIZER, false);
-        }
-        let namespace = &key.namespace;
+        users.any(|pod| question.answers(claim, pod))
+    }
+
+    /// What a live list says, or the list.
+    fn ask_pods(&mut self, question: Question, claim: &Claim, now: Timestamp) -> Judgement {
+        let namespace = &claim.meta.namespace;
+        let asked = (question, Kind::Claim.key(namespace, &claim.meta.name));
         if self.lists.contains_key(namespace) {
-            self.waiting.entry(Arc::clone(namespace)).or_default().insert(key.clone());
+            self.waiting.entry(Arc::clone(namespace)).or_default().insert(asked);
             return Judgement::Leave;
         }
         if let Some(&time) = self.not_before.get(namespace) {
@@ -455,9 +542,9 @@ impl ClaimProtection {
             }
             self.not_before.remove(namespace);
         }
-        let mut answers = self.waiting.remove(namespace).unwrap_or_default();
-        answers.insert(key.clone());
-        self.lists.insert(Arc::clone(namespace), LiveList { answers, used: BTreeSet::new() });
+        let mut all = self.waiting.remove(namespace).unwrap_or_default();
+        all.insert(asked);
+        self.lists.insert(Arc::clone(namespace), LiveList { asked: all, used: BTreeSet::new() });
         let version = claim.meta.resource_version;
         let request = Request::Barrier {
             resource: Kind::Pod.resource(),
@@ -466,6 +553,38 @@ impl ClaimProtection {
         };
         let fact = "no pod that uses it was observed".to_owned();
         Judgement::Act(request, reason("whether a pod uses the claim must be verified", version, &[fact]))
+    }
+
+    fn judge_holding(&mut self, key: &ObjectKey, claim: &Claim, now: Timestamp) -> Judgement {
+        if self.is_used(Question::Held, key, claim) {
+            return Judgement::Leave;
+        }
+        if self.unused.get(&(Question::Held, key.clone())) == Some(&claim.meta.uid) {
+            return change(Kind::Claim, &claim.meta, &claim.finalizers, CLAIM_FINALIZER, false);
+        }
+        self.ask_pods(Question::Held, claim, now)
+    }
+
+    /// What the condition `Unused` of a claim that lives needs; `None` if it is as it should be.
+    fn judge_condition(&mut self, key: &ObjectKey, claim: &Claim, now: Timestamp) -> Option<Judgement> {
+        let proof = (Question::Referred, key.clone());
+        let unused = if self.is_used(Question::Referred, key, claim) {
+            self.unused.remove(&proof);
+            false
+        } else if claim.unused == Some(true) || self.unused.get(&proof) == Some(&claim.meta.uid) {
+            true
+        } else {
+            return Some(self.ask_pods(Question::Referred, claim, now));
+        };
+        if claim.unused == Some(unused) {
+            self.noticed.remove(key);
+            return None;
+        }
+        let noticed = self.noticed.entry(key.clone()).or_insert((unused, now));
+        if noticed.0 != unused {
+            *noticed = (unused, now);
+        }
+        Some(volumes_unused::set(claim, unused, noticed.1))
     }
 }
 
@@ -499,11 +618,17 @@ impl Judge for ClaimProtection {
     }
 
     fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
-        let Some(claim) = self.claims.get(key) else { return Judgement::Leave };
+        let Some(claim) = self.claims.get(key).cloned() else { return Judgement::Leave };
+        if self.tells_unused
+            && !claim.meta.deleting
+            && let Some(judgement) = self.judge_condition(key, &claim, now)
+        {
+            return judgement;
+        }
         match protection(&claim.meta, &claim.finalizers, CLAIM_FINALIZER) {
             Protection::Settled => Judgement::Leave,
             Protection::Missing => change(Kind::Claim, &claim.meta, &claim.finalizers, CLAIM_FINALIZER, true),
-            Protection::Holding => self.judge_holding(key, now),
+            Protection::Holding => self.judge_holding(key, &claim, now),
         }
     }
 
@@ -522,14 +647,15 @@ impl Judge for ClaimProtection {
             self.not_before.insert(Arc::clone(&key.namespace), now.after(LIST_AGAIN_MILLISECONDS));
         }
         if listed {
-            for claim in list.answers.difference(&list.used) {
-                if let Some(facts) = self.claims.get(claim) {
-                    self.unused.insert(claim.clone(), facts.meta.uid.clone());
+            for asked in list.asked.difference(&list.used) {
+                if let Some(facts) = self.claims.get(&asked.1) {
+                    self.unused.insert(asked.clone(), facts.meta.uid.clone());
                 }
             }
         }
-        dirty.extend(list.answers);
-        dirty.extend(self.waiting.get(&key.namespace).into_iter().flatten().cloned());
+        dirty.extend(list.asked.into_iter().map(|(_, claim)| claim));
+        let waiting = self.waiting.get(&key.namespace).into_iter().flatten();
+        dirty.extend(waiting.map(|(_, claim)| claim.clone()));
     }
 }
 

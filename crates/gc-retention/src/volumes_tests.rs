@@ -73,7 +73,11 @@ fn what_uses_a_claim() {
 }
 
 fn engine(claims: Vec<Claim>, pods: Vec<Pod>) -> Engine<ClaimProtection> {
-    let mut engine = Engine::new(ClaimProtection::default());
+    engine_of(ClaimProtection::default(), claims, pods)
+}
+
+fn engine_of(protection: ClaimProtection, claims: Vec<Claim>, pods: Vec<Pod>) -> Engine<ClaimProtection> {
+    let mut engine = Engine::new(protection);
     engine.tick(Timestamp(0));
     engine.observe(Observation::ListStarted(Kind::Claim));
     for claim in claims {
@@ -98,6 +102,18 @@ fn show(request: &Request) -> String {
             ..
         } => {
             format!("{}/{} {left:?}", key.namespace, key.name)
+        }
+        Request::Guarded {
+            key,
+            resource_version: ResourceVersion(5),
+            change: Change::Status(status),
+            ..
+        } => {
+            let status: Value = serde_json::from_str(status).unwrap();
+            let condition = &status["conditions"][0];
+            let part = |name: &str| condition[name].as_str().unwrap().to_owned();
+            let (kind, state, since) = (part("type"), part("status"), part("lastTransitionTime"));
+            format!("{}/{} {kind}={state} {} since {since}", key.namespace, key.name, part("reason"))
         }
         other => format!("{other:?}"),
     }
@@ -228,6 +244,93 @@ fn what_fails_is_repeated() {
     assert_eq!(settle(&mut engine), ["shop/a []"]);
     engine.tick(Timestamp(LIST_AGAIN_MILLISECONDS));
     assert_eq!(settle(&mut engine), ["list other", "other/b []"]);
+}
+
+/// A claim that lives, with this state of the condition `Unused`.
+fn living(finalizers: &[&str], unused: Option<&str>) -> Claim {
+    let conditions: Vec<Value> =
+        unused.iter().map(|state| json!({"type": "Unused", "status": state})).collect();
+    let metadata = metadata("shop", "a", false, finalizers);
+    serde_json::from_value(json!({"metadata": metadata, "status": {"conditions": conditions}})).unwrap()
+}
+
+const UNUSED: &str = "shop/a Unused=True NoPodsUsingPVC since 1970-01-01T00:00:00Z";
+const USED: &str = "shop/a Unused=False PodUsingPVC since 1970-01-01T00:00:00Z";
+
+#[test]
+fn claims_tell_whether_a_pod_refers_to_them() {
+    let with = &[CLAIM_FINALIZER][..];
+    let of = |node: &str, phase: &str, deleting| vec![pod("p", "u", node, phase, &direct("a"), deleting)];
+    let mut runs = json!({"metadata": {"namespace": "shop", "name": "p", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"nodeName": "n", "volumes": direct("a")},
+        "status": {"phase": "Running", "containerStatuses": [{"state": {"terminated": {}}}, {"state": {"running": {}}}]}});
+    let running: Pod = serde_json::from_value(runs.clone()).unwrap();
+    runs["status"]["containerStatuses"][1]["state"] = json!({"waiting": {}});
+    let ended: Pod = serde_json::from_value(runs).unwrap();
+    let elsewhere = vec![pod("p", "u", "n", "Running", &direct("b"), None)];
+    let asked = &["list shop", UNUSED][..];
+    for (scenario, claim, pods, expected) in [
+        ("PVC-T23, no pods", living(with, None), vec![], asked),
+        ("PVC-T23, running", living(with, None), of("n", "Running", None), &[USED]),
+        ("PVC-T23, unscheduled", living(with, None), of("", "Pending", None), &[USED]),
+        ("PVC-T23, succeeded", living(with, None), of("n", "Succeeded", None), asked),
+        ("PVC-T23, failed", living(with, None), of("n", "Failed", None), asked),
+        ("PVC-T23, terminating with a container", living(with, None), vec![running], &[USED]),
+        ("PVC-T23, terminating without one", living(with, None), vec![ended], asked),
+        ("PVC-T23, another claim's pod", living(with, None), elsewhere, asked),
+        ("it was in use", living(with, Some("False")), vec![], asked),
+        ("it was not", living(with, Some("True")), of("n", "Running", None), &[USED]),
+        ("it still is", living(with, Some("False")), of("n", "Running", None), &[]),
+        ("PVC-T24", living(with, Some("True")), vec![], &[]),
+        ("PVC-T25", held("a"), vec![], &["list shop", "shop/a []"]),
+    ] {
+        let mut engine = engine_of(ClaimProtection::new(true), vec![claim], pods);
+        assert_eq!(settle(&mut engine), expected, "{scenario}");
+    }
+    // Without the option nothing is told.
+    assert_eq!(settle(&mut engine(vec![living(with, None)], vec![])), [] as [&str; 0]);
+}
+
+/// PVC-T23 once more: a pod that the watch has not told of yet; and PVC-T26: the condition is before the finalizer.
+#[test]
+fn the_condition_follows_pods_that_come_and_go() {
+    let user = || pod("p", "u", "", "Pending", &direct("a"), None);
+    let mut engine = engine_of(ClaimProtection::new(true), vec![living(&[], None)], vec![]);
+    let (list, text) = next(&mut engine).unwrap();
+    assert_eq!(text, "list shop");
+    engine.observe(Observation::Found(Facts::Pod(user())));
+    engine.finish(list, &Outcome::Applied(None));
+    assert_eq!(next(&mut engine), None, "a pod that only the live list has");
+    engine.observe(Observation::Observed(Facts::Pod(user())));
+    assert_eq!(settle(&mut engine), [USED]);
+    // Later it would be the same request: the time is that of the first look.
+    engine.tick(Timestamp(LIST_AGAIN_MILLISECONDS));
+    assert_eq!(settle(&mut engine), [] as [&str; 0]);
+    engine.observe(Observation::Observed(Facts::Claim(living(&[], Some("False")))));
+    assert_eq!(settle(&mut engine), [r#"shop/a ["kubernetes.io/pvc-protection"]"#], "PVC-T26");
+    engine.observe(Observation::Observed(Facts::Claim(living(&[CLAIM_FINALIZER], Some("False")))));
+    engine.observe(Observation::Removed(Kind::Pod.key(&"shop".into(), &"p".into())));
+    assert_eq!(
+        settle(&mut engine),
+        ["list shop", "shop/a Unused=True NoPodsUsingPVC since 1970-01-01T00:00:01Z"]
+    );
+    engine.observe(Observation::Observed(Facts::Claim(living(&[CLAIM_FINALIZER], Some("True")))));
+    assert_eq!(settle(&mut engine), [] as [&str; 0]);
+    // What one list has proven does not hold once a pod came and went.
+    engine.observe(Observation::Observed(Facts::Pod(user())));
+    engine.observe(Observation::Observed(Facts::Claim(living(&[CLAIM_FINALIZER], Some("False")))));
+    assert_eq!(settle(&mut engine), [] as [&str; 0]);
+    engine.observe(Observation::Removed(Kind::Pod.key(&"shop".into(), &"p".into())));
+    assert_eq!(settle(&mut engine)[0], "list shop");
+}
+
+/// That nothing refers to a claim that lives says nothing about what keeps it once it is being deleted.
+#[test]
+fn a_claim_that_was_unused_while_it_lived_is_looked_at_again_when_it_is_deleted() {
+    let mut engine = engine_of(ClaimProtection::new(true), vec![living(&[CLAIM_FINALIZER], None)], vec![]);
+    assert_eq!(settle(&mut engine), ["list shop", UNUSED]);
+    engine.observe(Observation::Observed(Facts::Claim(held("a"))));
+    assert_eq!(settle(&mut engine), ["list shop", "shop/a []"]);
 }
 
 fn volume(deleting: bool, finalizers: &[&str], phase: &str) -> Volume {

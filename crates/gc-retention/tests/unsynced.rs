@@ -66,7 +66,7 @@ fn overdue(kind: Kind) -> Value {
 }
 
 fn all() -> Vec<(&'static str, Box<dyn Collecting>)> {
-    let deleters = Deleters { drivers: [].into(), host_path: true };
+    let deleters = Deleters { host_path: true, ..Deleters::default() };
     vec![
         ("pods", Box::new(Engine::new(PodCollector::new(0)))),
         ("jobs", Box::new(Engine::new(JobCollector::default()))),

@@ -41,6 +41,9 @@ pub(crate) struct ControllerOptions {
     /// Also delete node leases without an owner that were not renewed for a day and whose node is gone
     #[arg(long)]
     pub(crate) ownerless_node_leases: bool,
+    /// Say in the condition `Unused` of each claim whether a pod refers to it, and since when none does
+    #[arg(long)]
+    pub(crate) claim_unused_condition: bool,
     /// For so long a legacy ServiceAccount token must be unused before it is refused, and refused before it is deleted
     #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = positive)]
     pub(crate) legacy_service_account_token_clean_up_period: Duration,
@@ -54,6 +57,7 @@ impl Default for ControllerOptions {
             controllers: vec!["*".to_owned()],
             terminated_pod_gc_threshold: TERMINATED_POD_THRESHOLD,
             ownerless_node_leases: false,
+            claim_unused_condition: false,
             legacy_service_account_token_clean_up_period: Duration::from_millis(
                 CLEAN_UP_PERIOD_MILLISECONDS.unsigned_abs(),
             ),
@@ -218,7 +222,9 @@ impl RunningCollectors {
                 }
                 Controller::TtlAfterFinished => retain.start(JobCollector::default()),
                 Controller::CertificateCleaner => retain.start(CertificateCollector::default()),
-                Controller::ClaimProtection => retain.start(ClaimProtection::default()),
+                Controller::ClaimProtection => {
+                    retain.start(ClaimProtection::new(settings.claim_unused_condition));
+                }
                 Controller::VolumeProtection => retain.start(VolumeProtection::default()),
                 Controller::StaleLease => retain.start(LeaseCollector::new(settings.ownerless_node_leases)),
                 Controller::LeaseCandidate => retain.start(LeaseCandidateCollector::default()),

@@ -31,6 +31,10 @@ pub(crate) struct OutsideOptions {
     /// A CSI driver must answer each call within this time
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive)]
     pub(crate) csi_timeout: Duration,
+    /// A label of the node that these CSI drivers serve, where each node has a driver of its own; several are given one
+    /// by one. Volumes whose node affinity does not fit are left to the others
+    #[arg(long, value_name = "KEY=VALUE", requires = "csi_endpoint", value_parser = label)]
+    pub(crate) csi_topology: Vec<(String, String)>,
     /// Delete the folders of released host-path volumes on this machine, for clusters of one machine
     #[arg(long)]
     pub(crate) enable_hostpath_provisioner: bool,
@@ -84,6 +88,7 @@ impl Default for OutsideOptions {
         Self {
             csi_endpoint: Vec::new(),
             csi_timeout: gc_csi::Options::default().call_timeout,
+            csi_topology: Vec::new(),
             enable_hostpath_provisioner: false,
             cloud_inventory: None,
             cloud_webhook: None,
@@ -114,6 +119,13 @@ pub(crate) fn positive(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE".to_owned()),
+    }
+}
+
 fn part(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(part) if (0.0..=1.0).contains(&part) => Ok(part),
@@ -131,6 +143,11 @@ impl OutsideOptions {
         Deleters {
             drivers: self.csi_endpoint.iter().map(|endpoint| endpoint.driver().into()).collect(),
             host_path: self.enable_hostpath_provisioner,
+            topology: self
+                .csi_topology
+                .iter()
+                .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+                .collect(),
         }
     }
 

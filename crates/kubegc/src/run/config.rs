@@ -214,6 +214,7 @@ pub(super) struct Ours {
     /// `resource.group` of which nothing is ever deleted.
     pub(super) kept_resources: Option<Vec<String>>,
     pub(super) ownerless_node_leases: Option<bool>,
+    pub(super) claim_unused_condition: Option<bool>,
     pub(super) breaker: Breaker,
     pub(super) journal: Journal,
 }

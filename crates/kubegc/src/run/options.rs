@@ -340,6 +340,11 @@ fn controllers(
         retention.ownerless_node_leases,
         file.kubegc.ownerless_node_leases,
     );
+    retention.claim_unused_condition = given.pick(
+        "claim_unused_condition",
+        retention.claim_unused_condition,
+        file.kubegc.claim_unused_condition,
+    );
     let mut enabled = retention.enabled()?;
     let collects = given.pick(
         "enable_garbage_collector",

@@ -6,20 +6,26 @@
 //! no other volume has the same storage, and (by whoever performs it, immediately before) a live read that the volume
 //! is as it was judged.
 
+mod attachment;
+mod deleters;
+mod index;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_types::{
-    Change, DeletionSecret, EventNote, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Request,
-    ResourceVersion, Severity, Storage, Timestamp, Uid,
+    Change, EventNote, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Request, ResourceVersion,
+    Severity, Storage, Timestamp, Uid,
 };
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::engine::{Judge, Judgement, Observation, StorageFailure, reason};
 use crate::measures::{self, Measurement, Outbox, Tally};
-use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireMeta};
+use crate::objects::{Facts, Kind, Shelf};
 use crate::volumes::{Claim, ClaimReference, Source, Volume};
+pub use attachment::Attachment;
+use deleters::Deleter;
+pub use deleters::Deleters;
 
 /// The finalizer by which a CSI volume says that its storage exists.
 pub const EXTERNAL_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
@@ -37,201 +43,6 @@ const WATCH_PATIENCE_MILLISECONDS: i64 = 1_000;
 const CSI_RETRY_MILLISECONDS: (i64, i64) = (1_000, 300_000);
 /// First and longest delay after anything else failed, milliseconds (spec 6.3).
 const IN_TREE_RETRY_MILLISECONDS: (i64, i64) = (500, 122_000);
-/// In-tree plugins that CSI drivers have taken over, and by which.
-const MIGRATED: [(&str, &str); 7] = [
-    ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
-    ("kubernetes.io/azure-disk", "disk.csi.azure.com"),
-    ("kubernetes.io/azure-file", "file.csi.azure.com"),
-    ("kubernetes.io/cinder", "cinder.csi.openstack.org"),
-    ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
-    ("kubernetes.io/portworx-volume", "pxd.portworx.com"),
-    ("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"),
-];
-
-/// What verdicts need of a VolumeAttachment.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "WireAttachment")]
-pub struct Attachment {
-    /// Its metadata.
-    pub meta: Meta,
-    /// The volume that is, is to be, or was attached; `None` for one written inline into a pod.
-    pub volume: Option<Arc<str>>,
-    /// The node.
-    pub node: Arc<str>,
-}
-
-impl HasMeta for Attachment {
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireAttachment {
-    metadata: WireMeta,
-    spec: WireAttachmentSpec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireAttachmentSpec {
-    node_name: String,
-    source: WireAttachmentSource,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireAttachmentSource {
-    persistent_volume_name: Option<String>,
-}
-
-impl From<WireAttachment> for Attachment {
-    fn from(wire: WireAttachment) -> Self {
-        let volume = wire.spec.source.persistent_volume_name;
-        Self {
-            volume: volume.filter(|name| !name.is_empty()).map(Into::into),
-            node: wire.spec.node_name.into(),
-            meta: Meta::from(&wire.metadata),
-        }
-    }
-}
-
-/// What this process can destroy.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Deleters {
-    /// CSI drivers that are reachable from here, by name.
-    pub drivers: BTreeSet<Arc<str>>,
-    /// Whether folders of this machine are deleted.
-    pub host_path: bool,
-}
-
-/// Who destroys the storage of a volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Deleter {
-    /// We do.
-    Ours(Storage),
-    /// Somebody else: a volume in phase `Released` is all they wait for.
-    External,
-    /// Nobody can; says why.
-    Missing(String),
-}
-
-/// `kubernetes.io/aws-ebs` to `ebs.csi.aws.com`.
-fn migrated(plugin: &str) -> Option<&'static str> {
-    MIGRATED.iter().find(|(old, _)| *old == plugin).map(|(_, new)| *new)
-}
-
-impl Deleters {
-    /// Whether the volume belongs to a CSI driver of ours (spec 9.3).
-    fn csi(&self, volume: &Volume) -> bool {
-        let known = |name: &Option<Arc<str>>| name.as_ref().is_some_and(|name| self.drivers.contains(name));
-        match (&volume.provisioned_by, &volume.source) {
-            (Some(_), _) => known(&volume.provisioned_by) || known(&volume.migrated_to),
-            (None, Source::Csi { driver, .. }) => self.drivers.contains(driver),
-            (None, _) => known(&volume.migrated_to),
-        }
-    }
-
-    /// Whether this in-tree plugin is one that deletes here.
-    fn in_tree(&self, plugin: &str) -> bool {
-        plugin == HOST_PATH_PLUGIN && self.host_path
-    }
-
-    fn of(&self, volume: &Volume) -> Deleter {
-        if self.csi(volume) {
-            return self.of_csi(volume);
-        }
-        let missing = |why: &str| {
-            let name = &volume.meta.name;
-            Deleter::Missing(format!("error getting deleter volume plugin for volume \"{name}\": {why}"))
-        };
-        match &volume.provisioned_by {
-            _ if volume.migrated_to.as_ref().is_some_and(|driver| !driver.is_empty()) => Deleter::External,
-            Some(plugin) if !plugin.starts_with("kubernetes.io/") => Deleter::External,
-            Some(plugin) if **plugin != *HOST_PATH_PLUGIN => missing(&format!(
-                "no volume plugin matched name: {plugin}; remove its storage by hand, then the volume and its \
-                 finalizers"
-            )),
-            _ => match &volume.source {
-                Source::Csi { .. } => Deleter::External,
-                Source::HostPath { path } if self.host_path => {
-                    Deleter::Ours(Storage::HostPath { path: Arc::clone(path) })
-                }
-                Source::HostPath { .. } => {
-                    missing("host paths are deleted only with --enable-hostpath-provisioner")
-                }
-                Source::Other => missing("no deletable volume plugin matched"),
-            },
-        }
-    }
-
-    fn of_csi(&self, volume: &Volume) -> Deleter {
-        let name = &volume.meta.name;
-        let Source::Csi { driver, handle } = &volume.source else {
-            return Deleter::Missing(format!(
-                "volume \"{name}\" has no CSI source, and what its in-tree source is for the driver is not known; \
-                 remove its storage by hand"
-            ));
-        };
-        if !self.drivers.contains(driver) {
-            return Deleter::Missing(format!(
-                "volume \"{name}\" is said to be provisioned by another driver than {driver}, which it names as its \
-                 source"
-            ));
-        }
-        let claim = volume.claim.as_ref();
-        let (secret_name, secret_namespace) = volume.secret.clone();
-        let secret = DeletionSecret {
-            name: secret_name,
-            namespace: secret_namespace,
-            class: Some(Arc::clone(&volume.class)).filter(|class| !class.is_empty()),
-            claim: claim.map(|claim| (Arc::clone(&claim.namespace), Arc::clone(&claim.name))),
-        };
-        Deleter::Ours(Storage::Csi { driver: Arc::clone(driver), handle: Arc::clone(handle), secret })
-    }
-
-    /// The annotation `migrated-to` as it should be, if it is not (spec 6.4); null takes it off.
-    fn migration(volume: &Volume) -> Option<Value> {
-        let plugin = volume.provisioned_by.as_ref()?;
-        let wanted = migrated(plugin);
-        (volume.migrated_to.as_deref() != wanted).then(|| wanted.into())
-    }
-
-    /// The finalizers as they should be (spec 6.4 and 9.4).
-    fn finalizers(&self, volume: &Volume) -> Vec<Arc<str>> {
-        let mut left = volume.finalizers.clone();
-        let has = |list: &[Arc<str>], name: &str| list.iter().any(|present| **present == *name);
-        let deletes = *volume.policy == *"Delete";
-        let add = |list: &mut Vec<Arc<str>>, name: &str| {
-            // The server refuses to add one to what is being deleted (BEAT-PV-8).
-            if !volume.meta.deleting && !has(list, name) {
-                list.push(name.into());
-            }
-        };
-        let take = |list: &mut Vec<Arc<str>>, name: &str| list.retain(|present| **present != *name);
-        if let Some(plugin) = volume.provisioned_by.as_deref() {
-            if migrated(plugin).is_some() {
-                take(&mut left, IN_TREE_FINALIZER);
-            } else if plugin.starts_with("kubernetes.io/") {
-                take(&mut left, EXTERNAL_FINALIZER);
-                if !deletes {
-                    take(&mut left, IN_TREE_FINALIZER);
-                } else if self.in_tree(plugin) {
-                    add(&mut left, IN_TREE_FINALIZER);
-                }
-            }
-        }
-        if self.csi(volume) {
-            if !deletes {
-                take(&mut left, EXTERNAL_FINALIZER);
-            } else if volume.bound() {
-                add(&mut left, EXTERNAL_FINALIZER);
-            }
-        }
-        left
-    }
-}
 
 fn has_finalizer(volume: &Volume, name: &str) -> bool {
     volume.finalizers.iter().any(|present| **present == *name)
@@ -317,7 +128,9 @@ const DRIVERLESS: &str = "";
 /// What a storage is known by: its driver (none for a folder) and its handle or path.
 fn storage_of(volume: &Volume) -> Option<(Arc<str>, Arc<str>)> {
     match &volume.source {
-        Source::Csi { driver, handle } => Some((Arc::clone(driver), Arc::clone(handle))),
+        Source::Csi { driver, handle } | Source::InTree { driver, handle } => {
+            Some((Arc::clone(driver), Arc::clone(handle)))
+        }
         Source::HostPath { path } => {
             let path = path.trim_end_matches('/');
             Some((DRIVERLESS.into(), path.into()))
@@ -331,7 +144,9 @@ fn plugin_name(volume: &Volume) -> Arc<str> {
     match &volume.source {
         Source::Csi { driver, .. } => format!("kubernetes.io/csi:{driver}").into(),
         Source::HostPath { .. } => HOST_PATH_PLUGIN.into(),
-        Source::Other => volume.provisioned_by.clone().unwrap_or_else(|| "N/A".into()),
+        Source::InTree { .. } | Source::Other => {
+            volume.provisioned_by.clone().unwrap_or_else(|| "N/A".into())
+        }
     }
 }
 
@@ -370,125 +185,8 @@ impl VolumeReclaim {
         }
     }
 
-    fn tally_volume(&mut self, volume: &Volume, add: bool) {
-        let entries = [
-            (0, vec![plugin_name(volume), Arc::clone(&volume.mode)]),
-            (if volume.bound() { 1 } else { 2 }, vec![Arc::clone(&volume.class)]),
-        ];
-        for (index, labels) in entries {
-            if add { self.tallies[index].add(labels) } else { self.tallies[index].remove(&labels) }
-        }
-    }
-
-    fn tally_claim(&mut self, claim: &Claim, add: bool) {
-        let labels = vec![
-            Arc::clone(&claim.meta.namespace),
-            Arc::clone(&claim.class),
-            Arc::clone(&claim.attributes_class),
-        ];
-        let tally = &mut self.tallies[if claim.bound { 3 } else { 4 }];
-        if add { tally.add(labels) } else { tally.remove(&labels) }
-    }
-
     fn claim_key(reference: &ClaimReference) -> ObjectKey {
         Kind::Claim.key(&reference.namespace, &reference.name)
-    }
-
-    fn put_volume(&mut self, volume: Volume, dirty: &mut Vec<ObjectKey>) {
-        let claim = volume.claim.as_ref().map(Self::claim_key);
-        let storage = storage_of(&volume);
-        self.tally_volume(&volume, true);
-        let uid = volume.meta.uid.clone();
-        let (key, before) = self.volumes.put(volume);
-        if let Some(before) = before {
-            self.drop_from_indexes(&key, &before, dirty);
-            if before.meta.uid != uid {
-                self.forget(&key);
-            }
-        }
-        if let Some(claim) = claim {
-            self.by_claim.entry(claim).or_default().insert(key.clone());
-        }
-        if let Some(storage) = storage {
-            self.by_storage.entry(storage).or_default().insert(key.clone());
-        }
-        dirty.push(key);
-    }
-
-    fn drop_from_indexes(&mut self, key: &ObjectKey, volume: &Volume, dirty: &mut Vec<ObjectKey>) {
-        self.tally_volume(volume, false);
-        if let Some(claim) = volume.claim.as_ref().map(Self::claim_key) {
-            drop_from(&mut self.by_claim, &claim, key);
-        }
-        if let Some(storage) = storage_of(volume) {
-            drop_from(&mut self.by_storage, &storage, key);
-            // Whoever shared it may go now; a folder may have been within any other.
-            let shared = |other: &(Arc<str>, Arc<str>)| {
-                *other == storage || (*storage.0 == *DRIVERLESS && *other.0 == *DRIVERLESS)
-            };
-            let first =
-                if *storage.0 == *DRIVERLESS { (DRIVERLESS.into(), "".into()) } else { storage.clone() };
-            let sharing = self.by_storage.range(first..).take_while(|(other, _)| shared(other));
-            dirty.extend(sharing.flat_map(|(_, keys)| keys).cloned());
-        }
-    }
-
-    /// What was remembered of an object that is gone.
-    fn forget(&mut self, key: &ObjectKey) {
-        self.gone.remove(key);
-        self.look_again.remove(key);
-        self.unattached.remove(key);
-        self.failed.remove(key);
-        self.destroyed.remove(key);
-        self.begun.remove(key);
-    }
-
-    fn remove_volume(&mut self, key: &ObjectKey, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
-        if let Some(volume) = self.volumes.remove(key) {
-            self.drop_from_indexes(key, &volume, dirty);
-        }
-        if let Some((_, begun, plugin)) = self.begun.remove(key) {
-            let labels = vec![plugin, "delete".into()];
-            self.outbox.observe(&measures::VOLUME_OPERATIONS, labels, seconds(now.since(begun)));
-        }
-        self.forget(key);
-    }
-
-    fn put_claim(&mut self, claim: Claim, dirty: &mut Vec<ObjectKey>) {
-        self.tally_claim(&claim, true);
-        let (key, before) = self.claims.put(claim);
-        if let Some(before) = before {
-            self.tally_claim(&before, false);
-        }
-        dirty.extend(self.by_claim.get(&key).into_iter().flatten().cloned());
-    }
-
-    fn remove_claim(&mut self, key: &ObjectKey, dirty: &mut Vec<ObjectKey>) {
-        if let Some(claim) = self.claims.remove(key) {
-            self.tally_claim(&claim, false);
-        }
-        dirty.extend(self.by_claim.get(key).into_iter().flatten().cloned());
-    }
-
-    fn put_attachment(&mut self, attachment: Attachment, dirty: &mut Vec<ObjectKey>) {
-        let volume = attachment.volume.clone();
-        let (key, before) = self.attachments.put(attachment);
-        if let Some(old) = before.and_then(|before| before.volume) {
-            drop_from(&mut self.attached, &old, &key);
-            dirty.push(Kind::Volume.key(&"".into(), &old));
-        }
-        if let Some(volume) = volume {
-            self.attached.entry(Arc::clone(&volume)).or_default().insert(key);
-            let volume = Kind::Volume.key(&"".into(), &volume);
-            self.unattached.remove(&volume);
-            dirty.push(volume);
-        }
-    }
-
-    fn remove_attachment(&mut self, key: &ObjectKey, dirty: &mut Vec<ObjectKey>) {
-        let Some(volume) = self.attachments.remove(key).and_then(|gone| gone.volume) else { return };
-        drop_from(&mut self.attached, &volume, key);
-        dirty.push(Kind::Volume.key(&"".into(), &volume));
     }
 
     fn holder(&self, key: &ObjectKey, volume: &Volume) -> Holder {
@@ -751,8 +449,8 @@ impl VolumeReclaim {
             self.note(&volume, Severity::Warning, "VolumeDeletionSecret", remark);
         }
         let (driver, csi) = match &volume.source {
-            Source::Csi { driver, .. } => (Arc::clone(driver), true),
-            _ => (HOST_PATH_PLUGIN.into(), false),
+            Source::Csi { driver, .. } | Source::InTree { driver, .. } => (Arc::clone(driver), true),
+            Source::HostPath { .. } | Source::Other => (HOST_PATH_PLUGIN.into(), false),
         };
         let begun = self.calls.values().find_map(|calls| calls.get(key)).copied().unwrap_or(now);
         let class = || vec![Arc::clone(&volume.class)];
@@ -821,15 +519,6 @@ impl VolumeReclaim {
         }
         dirty.extend(list.answers);
         dirty.extend(self.waiting.iter().next().cloned());
-    }
-}
-
-fn drop_from<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ObjectKey>>, of: &K, key: &ObjectKey) {
-    if let Some(keys) = index.get_mut(of) {
-        keys.remove(key);
-        if keys.is_empty() {
-            index.remove(of);
-        }
     }
 }
 
@@ -995,5 +684,4 @@ impl Judge for VolumeReclaim {
 }
 
 #[cfg(test)]
-#[path = "volumes_reclaim_tests.rs"]
 mod tests;

@@ -1,0 +1,56 @@
+//! What verdicts need of a VolumeAttachment.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use crate::objects::{HasMeta, Meta, WireMeta};
+
+/// What verdicts need of a VolumeAttachment.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "WireAttachment")]
+pub struct Attachment {
+    /// Its metadata.
+    pub meta: Meta,
+    /// The volume that is, is to be, or was attached; `None` for one written inline into a pod.
+    pub volume: Option<Arc<str>>,
+    /// The node.
+    pub node: Arc<str>,
+}
+
+impl HasMeta for Attachment {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireAttachment {
+    metadata: WireMeta,
+    spec: WireAttachmentSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireAttachmentSpec {
+    node_name: String,
+    source: WireAttachmentSource,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireAttachmentSource {
+    persistent_volume_name: Option<String>,
+}
+
+impl From<WireAttachment> for Attachment {
+    fn from(wire: WireAttachment) -> Self {
+        let volume = wire.spec.source.persistent_volume_name;
+        Self {
+            volume: volume.filter(|name| !name.is_empty()).map(Into::into),
+            node: wire.spec.node_name.into(),
+            meta: Meta::from(&wire.metadata),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The condition `Unused` of claims (spec `cluster-collectors.md`, 7.6; upstream's gate
+//! `PersistentVolumeClaimUnusedSinceTime`): since when no pod refers to a claim, or whether one does.
+
+use std::sync::Arc;
+
+use gc_types::{Change, Request, Timestamp};
+use serde_json::json;
+
+use crate::engine::{Judgement, reason};
+use crate::objects::{Kind, time_text};
+use crate::pods::{Phase, Pod};
+use crate::volumes::Claim;
+
+/// The type of the condition.
+pub(crate) const CONDITION: &str = "Unused";
+
+/// Whether a pod refers to a claim of its namespace and has not ended. Whether it has a node does not matter.
+pub(crate) fn refers(claim: &Claim, pod: &Pod) -> bool {
+    let own = claim.controller.as_ref() == Some(&pod.meta.uid);
+    let ended = matches!(pod.phase, Phase::Succeeded | Phase::Failed) || (pod.meta.deleting && pod.idle);
+    let names = |name: &Arc<str>| *name == claim.meta.name;
+    !ended
+        && pod.meta.namespace == claim.meta.namespace
+        && pod.claims.iter().any(|used| names(&used.claim) && (!used.ephemeral || own))
+}
+
+/// The condition set: `unused` since `since`.
+pub(crate) fn set(claim: &Claim, unused: bool, since: Timestamp) -> Judgement {
+    let meta = &claim.meta;
+    let (status, why, message) = if unused {
+        ("True", "NoPodsUsingPVC", "No pods are currently referencing this PVC")
+    } else {
+        ("False", "PodUsingPVC", "A pod is currently referencing this PVC")
+    };
+    let condition = json!({"type": CONDITION, "status": status, "reason": why, "message": message,
+        "lastTransitionTime": time_text(since)});
+    let request = Request::Guarded {
+        key: Kind::Claim.key(&meta.namespace, &meta.name),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version,
+        change: Change::Status(json!({"conditions": [condition]}).to_string().into()),
+    };
+    let fact = if unused { "a live list found no pod that refers to it" } else { "a pod refers to it" };
+    let verdict = "the claim's condition does not tell whether a pod refers to it";
+    Judgement::Act(request, reason(verdict, meta.resource_version, &[fact.to_owned()]))
+}
