@@ -232,8 +232,10 @@ pub struct Engine<J> {
     failures: BTreeMap<ObjectKey, u32>,
     /// What was done last, until the watch shows it: not to be done again.
     done: BTreeMap<ObjectKey, Request>,
-    /// What was skipped, of that.
-    skipped: BTreeSet<ObjectKey>,
+    /// What was not to be performed: said once of each version of an object.
+    skipped: BTreeMap<ObjectKey, Request>,
+    /// What of that a list that is under way has not told of yet.
+    unseen: BTreeSet<ObjectKey>,
     /// What was decided on, while what is to be said about it is handed out.
     ready: Option<Effect>,
     /// What carries `kubegc.io/keep`: no judge deletes it.
@@ -256,7 +258,8 @@ impl<J: Judge> Engine<J> {
             busy: BTreeSet::new(),
             failures: BTreeMap::new(),
             done: BTreeMap::new(),
-            skipped: BTreeSet::new(),
+            skipped: BTreeMap::new(),
+            unseen: BTreeSet::new(),
             ready: None,
             kept: BTreeSet::new(),
             counts: Counts::default(),
@@ -281,21 +284,37 @@ impl<J: Judge> Engine<J> {
             Observation::ListStarted(kind) if self.judge.kinds().contains(kind) => {
                 self.unsynced.insert(*kind);
                 self.kept.retain(|key| key.resource != kind.resource());
+                let skipped = self.skipped.keys().filter(|key| key.resource == kind.resource());
+                self.unseen.extend(skipped.cloned());
             }
             Observation::Synced(kind) => {
                 self.unsynced.remove(kind);
                 let resource = kind.resource();
                 // A list may tell of a server that was put back to an earlier state.
                 self.done.retain(|key, _| key.resource != resource);
-                self.skipped.retain(|key| key.resource != resource);
+                let (gone, unseen) =
+                    std::mem::take(&mut self.unseen).into_iter().partition(|key| key.resource == resource);
+                self.unseen = unseen;
+                self.forget_skipped(gone);
             }
-            Observation::Observed(facts) => self.note_kept(facts),
+            Observation::Observed(facts) => {
+                self.note_kept(facts);
+                if !self.unseen.is_empty() {
+                    self.unseen.remove(&facts.key());
+                }
+            }
             Observation::Removed(key) => self.forget(key),
             _ => {}
         }
         let mut dirty = Vec::new();
         self.judge.observe(observation, self.now, &mut dirty);
         self.schedule_all(dirty);
+    }
+
+    fn forget_skipped(&mut self, keys: BTreeSet<ObjectKey>) {
+        for key in keys {
+            self.skipped.remove(&key);
+        }
     }
 
     fn note_kept(&mut self, facts: &Facts) {
@@ -324,6 +343,7 @@ impl<J: Judge> Engine<J> {
         self.kept.remove(key);
         self.done.remove(key);
         self.skipped.remove(key);
+        self.unseen.remove(key);
         self.failures.remove(key);
         if let Some(time) = self.when.remove(key) {
             self.due.remove(&(time, key.clone()));
@@ -378,18 +398,16 @@ impl<J: Judge> Engine<J> {
         if let Some((key, request)) = self.flying.remove(&id) {
             self.busy.remove(&key);
             self.judge.skipped(&key, &request);
-            self.skipped.insert(key.clone());
-            self.done.insert(key, request);
+            self.skipped.insert(key, request);
         }
     }
 
     /// What was skipped of a resource, or of all, is judged anew.
     pub fn release(&mut self, resource: Option<ResourceId>) {
         let is_released = |key: &&ObjectKey| resource.is_none_or(|resource| key.resource == resource);
-        let released: Vec<_> = self.skipped.iter().filter(is_released).cloned().collect();
+        let released: Vec<_> = self.skipped.keys().filter(is_released).cloned().collect();
         for key in released {
             self.skipped.remove(&key);
-            self.done.remove(&key);
             self.schedule(key, self.now);
         }
     }
@@ -430,16 +448,16 @@ impl<J: Judge> Engine<J> {
                 Judgement::Leave => {
                     self.failures.remove(&key);
                     self.done.remove(&key);
-                    self.skipped.remove(&key);
                 }
                 Judgement::Later(time) => self.schedule(key, time.max(self.now.after(1))),
                 Judgement::Act(request, _) if self.done.get(&key) == Some(&request) => {}
+                Judgement::Act(request, _)
+                    if self.skipped.get(&key).is_some_and(|told| is_again(told, &request)) => {}
                 Judgement::Act(request, _) if deletes(&request) && self.kept.contains(&key) => {
                     self.counts.kept += 1;
                 }
                 Judgement::Act(request, reason) => {
                     let id = self.next_id();
-                    self.skipped.remove(&key);
                     self.busy.insert(key.clone());
                     self.flying.insert(id, (key, request.clone()));
                     // What is to be said about it is said before.
@@ -495,6 +513,17 @@ impl<J: Judge> Engine<J> {
     }
 }
 
+/// Whether a request is what was skipped before, of the same version of the object: what it writes may tell the time.
+fn is_again(skipped: &Request, request: &Request) -> bool {
+    let guards = |request: &Request| match request {
+        Request::Guarded { key, uid, resource_version, change } => {
+            Some((key.clone(), uid.clone(), *resource_version, std::mem::discriminant(change)))
+        }
+        _ => None,
+    };
+    skipped == request || guards(skipped).is_some_and(|skipped| guards(request) == Some(skipped))
+}
+
 fn deletes(request: &Request) -> bool {
     matches!(
         request,
@@ -510,3 +539,7 @@ pub(crate) fn reason(verdict: &'static str, observed: ResourceVersion, facts: &[
     evidence.extend(facts.iter().map(|fact| Evidence::Fact(fact.as_str().into())));
     Reason { verdict: Verdict::Retention(verdict), owners: Vec::new(), evidence }
 }
+
+#[cfg(test)]
+#[path = "engine_tests.rs"]
+mod tests;

@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gc_types::{Effect, EffectId, ObjectKey, Outcome, Request, ResourceId, Timestamp};
+use gc_types::{
+    Effect, EffectId, HeldBy, ObjectKey, Outcome, Request, ResourceId, ResourceVersion, Timestamp,
+};
 use serde_json::Value;
 
 use super::cron::Schedule;
@@ -49,6 +51,10 @@ pub(super) struct PolicyJudge {
     expired: BTreeSet<ObjectKey>,
     /// All that is surplus or expired, oldest first.
     due: BTreeSet<Turn>,
+    /// What of it the next run takes: not what a run was told not to perform, until that changes.
+    open: BTreeSet<Turn>,
+    /// What only would have been deleted, and the version that was.
+    told: BTreeMap<ObjectKey, ResourceVersion>,
     kept: BTreeSet<ObjectKey>,
     unclear: BTreeMap<ObjectKey, String>,
     /// What the present run is to delete.
@@ -68,6 +74,8 @@ impl PolicyJudge {
             expiring: BTreeSet::new(),
             expired: BTreeSet::new(),
             due: BTreeSet::new(),
+            open: BTreeSet::new(),
+            told: BTreeMap::new(),
             kept: BTreeSet::new(),
             unclear: BTreeMap::new(),
             chosen: BTreeSet::new(),
@@ -94,23 +102,39 @@ impl PolicyJudge {
                     Some((at, _)) => drop(self.expiring.insert((*at, key.clone()))),
                     None => {}
                 }
+                let turn = (item.order, key.clone());
+                self.items.insert(key.clone(), item);
                 if self.expired.contains(&key) || self.surplus.contains(&key) {
-                    self.due.insert((item.order, key.clone()));
+                    self.add_due(turn);
                 }
-                self.items.insert(key, item);
             }
         }
+    }
+
+    fn add_due(&mut self, turn: Turn) {
+        let version = self.items.get(&turn.1).map(|item| item.resource_version);
+        if version.is_some() && self.told.get(&turn.1).copied() == version {
+            self.open.remove(&turn);
+        } else {
+            self.open.insert(turn.clone());
+        }
+        self.due.insert(turn);
+    }
+
+    fn drop_due(&mut self, turn: &Turn) {
+        self.open.remove(turn);
+        self.due.remove(turn);
     }
 
     fn move_surplus(&mut self, moved: Moved<Turn>) {
         for (order, key) in moved.going {
             self.surplus.insert(key.clone());
-            self.due.insert((order, key));
+            self.add_due((order, key));
         }
         for (order, key) in moved.staying {
             self.surplus.remove(&key);
             if !self.expired.contains(&key) {
-                self.due.remove(&(order, key));
+                self.drop_due(&(order, key));
             }
         }
     }
@@ -123,7 +147,7 @@ impl PolicyJudge {
         let turn = (item.order, key.clone());
         self.surplus.remove(key);
         self.expired.remove(key);
-        self.due.remove(&turn);
+        self.drop_due(&turn);
         if let Some((at, _)) = item.expires {
             self.expiring.remove(&(at, key.clone()));
         }
@@ -144,9 +168,15 @@ impl PolicyJudge {
 
     fn list_ended(&mut self) {
         for key in std::mem::take(&mut self.unseen) {
-            self.remove(&key);
-            self.chosen.remove(&key);
+            self.forget(&key);
         }
+    }
+
+    /// An object is gone.
+    fn forget(&mut self, key: &ObjectKey) {
+        self.remove(key);
+        self.chosen.remove(key);
+        self.told.remove(key);
     }
 
     /// Time has passed: what has come of age.
@@ -155,8 +185,8 @@ impl PolicyJudge {
             && *at <= now
             && let Some((_, key)) = self.expiring.pop_first()
         {
-            if let Some(item) = self.items.get(&key) {
-                self.due.insert((item.order, key.clone()));
+            if let Some(order) = self.items.get(&key).map(|item| item.order) {
+                self.add_due((order, key.clone()));
             }
             self.expired.insert(key);
         }
@@ -192,7 +222,7 @@ impl PolicyJudge {
     }
 
     fn begin(&mut self, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
-        self.chosen = self.due.iter().take(self.policy.most_per_run).map(|(_, key)| key.clone()).collect();
+        self.chosen = self.open.iter().take(self.policy.most_per_run).map(|(_, key)| key.clone()).collect();
         self.run = Some(Run { begun: now, ..Run::default() });
         dirty.extend(self.chosen.iter().cloned());
     }
@@ -249,9 +279,15 @@ impl Judge for PolicyJudge {
                 self.remove(key);
                 return;
             }
-            // Not sent, and nobody's fault.
-            Outcome::Held(_) => {
+            // Not sent, and nobody's fault. Where nothing is ever sent, it is said once.
+            Outcome::Held(by) => {
                 self.chosen.remove(key);
+                if matches!(by, HeldBy::DryRun | HeldBy::Observe)
+                    && let Some(item) = self.items.get(key)
+                {
+                    self.told.insert(key.clone(), item.resource_version);
+                    self.open.remove(&(item.order, key.clone()));
+                }
                 return;
             }
             // It has changed; its new form, when it is told, decides anew.
@@ -376,10 +412,7 @@ impl PolicyEngine {
     /// An object is gone.
     pub fn removed(&mut self, namespace: &str, name: &str) {
         let key = self.key(namespace, name);
-        self.engine.tell(|judge, _, _| {
-            judge.remove(&key);
-            judge.chosen.remove(&key);
-        });
+        self.engine.tell(|judge, _, _| judge.forget(&key));
         self.engine.forget(&key);
     }
 
@@ -413,7 +446,7 @@ impl PolicyEngine {
             .get_or_insert_with(|| policy.schedule.next(last, CONTINUOUS_PAUSE_MILLISECONDS, self.now));
         let running = self.engine.judge().run.is_some();
         // Without a schedule there is a run when something is due; a schedule runs in any case, and shows that.
-        let wanted = policy.schedule != Schedule::Continuous || !self.engine.judge().due.is_empty();
+        let wanted = policy.schedule != Schedule::Continuous || !self.engine.judge().open.is_empty();
         if self.enforces() && !running && wanted && self.now >= next {
             self.engine.tell(PolicyJudge::begin);
         }
@@ -440,7 +473,7 @@ impl PolicyEngine {
             (Some(_), _) => self.engine.next_wakeup(),
             (None, Some(next)) if self.enforces() => {
                 let scheduled = self.policy().is_some_and(|policy| policy.schedule != Schedule::Continuous);
-                (scheduled || !judge.due.is_empty()).then_some(next)
+                (scheduled || !judge.open.is_empty()).then_some(next)
             }
             _ => None,
         };

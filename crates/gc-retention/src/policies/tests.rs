@@ -528,6 +528,51 @@ fn what_fails_is_left_to_the_next_run() {
     assert_eq!(goes(&mut engine), ["a"]);
 }
 
+/// What may not be deleted, in a dry run, is told once of each version, however often runs come round and lists begin anew.
+#[test]
+fn a_dry_run_tells_each_object_once() {
+    let held = |engine: &mut PolicyEngine| -> Vec<String> {
+        let mut told = Vec::new();
+        while let Some(effect) = engine.poll_effect() {
+            told.push(deleted(&effect));
+            engine.finish(effect.id, &Outcome::Held(gc_types::HeldBy::DryRun));
+        }
+        told
+    };
+    for (rule, more) in [
+        ("by age", json!({"schedule": null})),
+        ("by schedule", json!({"schedule": "*/5 * * * *"})),
+        ("by number", json!({"maxAge": null, "keepNewest": {"count": 0}})),
+        ("a few at a time", json!({"maxDeletionsPerRun": 1})),
+    ] {
+        let jobs = [job("a", 30, json!({})), job("b", 29, json!({}))];
+        let mut engine = engine(&spec(more), &jobs);
+        let mut told = held(&mut engine);
+        for minute in 1..30 {
+            engine.tick(at(60 * minute));
+            told.extend(held(&mut engine));
+            if minute == 10 {
+                engine.list_started();
+                for job in &jobs {
+                    observe(&mut engine, job);
+                }
+                engine.synced();
+            }
+        }
+        assert_eq!(told, ["a", "b"], "{rule}");
+        let due = engine.status(&Value::Null, at(0))["due"].clone();
+        assert_eq!(due, 2, "{rule}: they are still due");
+        let mut changed = jobs[0].clone();
+        changed["metadata"]["resourceVersion"] = "77".into();
+        observe(&mut engine, &changed);
+        for minute in 30..40 {
+            engine.tick(at(60 * minute));
+            told.extend(held(&mut engine));
+        }
+        assert_eq!(told, ["a", "b", "a"], "{rule}: it has changed");
+    }
+}
+
 #[test]
 fn a_condition_that_cannot_be_evaluated_is_shown() {
     let condition = json!({"condition": "object.spec.missing > 1"});

@@ -1,0 +1,170 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use gc_types::PropagationPolicy;
+use serde_json::json;
+
+use super::*;
+
+/// Answers what it is told to, one judgement after the other.
+#[derive(Default)]
+struct Scripted(Vec<Judgement>);
+
+impl Judge for Scripted {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Job]
+    }
+
+    fn observe(&mut self, observation: Observation, _now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        if let Observation::Observed(facts) = observation {
+            dirty.push(facts.key());
+        }
+    }
+
+    fn judge(&mut self, _key: &ObjectKey, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
+        if self.0.is_empty() { Judgement::Leave } else { self.0.remove(0) }
+    }
+}
+
+fn job() -> Facts {
+    let object = json!({"metadata": {"namespace": "shop", "name": "a", "uid": "u", "resourceVersion": "5"}});
+    Facts::read(Kind::Job, object.to_string().as_bytes()).unwrap()
+}
+
+fn act(request: Request) -> Judgement {
+    Judgement::Act(request, reason("a test says so", ResourceVersion::UNKNOWN, &[]))
+}
+
+fn delete(version: u64) -> Judgement {
+    act(Request::Delete {
+        key: job().key(),
+        uid: job().meta().uid.clone(),
+        resource_version: Some(ResourceVersion(version)),
+        policy: PropagationPolicy::Background,
+    })
+}
+
+fn status(version: u64, text: &str) -> Judgement {
+    act(Request::Guarded {
+        key: job().key(),
+        uid: job().meta().uid.clone(),
+        resource_version: ResourceVersion(version),
+        change: Change::Status(text.into()),
+    })
+}
+
+fn read() -> Judgement {
+    act(Request::Read { key: job().key() })
+}
+
+/// Lists begin and end, with these objects.
+fn list(engine: &mut Engine<Scripted>, objects: &[Facts]) {
+    engine.observe(Observation::ListStarted(Kind::Job));
+    for facts in objects {
+        engine.observe(Observation::Observed(facts.clone()));
+    }
+    engine.observe(Observation::Synced(Kind::Job));
+}
+
+/// The object is told of once for each judgement; what changes something is skipped, all else is answered.
+fn skipped(engine: &mut Engine<Scripted>, judgements: Vec<Judgement>) -> usize {
+    let mut skipped = 0;
+    for judgement in judgements {
+        engine.judge.0 = vec![judgement];
+        engine.observe(Observation::Observed(job()));
+        while let Some(effect) = engine.poll_effect() {
+            if matches!(effect.request, Request::Read { .. }) {
+                engine.finish(effect.id, &Outcome::Absent);
+            } else {
+                skipped += 1;
+                engine.skip(effect.id);
+            }
+        }
+    }
+    skipped
+}
+
+#[test]
+fn what_is_skipped_is_wanted_once_of_each_version() {
+    for (case, judgements, expected) in [
+        ("the same", vec![delete(5), delete(5)], 1),
+        ("another version", vec![delete(5), delete(6)], 2),
+        ("another time in it", vec![status(5, "now"), status(5, "later")], 1),
+        ("another time, and another version", vec![status(5, "now"), status(6, "later")], 2),
+        ("another change", vec![status(5, "now"), delete(5)], 2),
+        ("nothing wanted meanwhile", vec![delete(5), Judgement::Leave, delete(5)], 1),
+        ("looked up again meanwhile", vec![delete(5), read(), delete(5)], 1),
+    ] {
+        let mut engine = Engine::new(Scripted::default());
+        list(&mut engine, &[]);
+        assert_eq!(skipped(&mut engine, judgements), expected, "{case}");
+    }
+}
+
+/// A list that begins anew repeats nothing of what is still there, and everything of what was away.
+#[test]
+fn what_is_skipped_outlasts_lists() {
+    let mut engine = Engine::new(Scripted::default());
+    list(&mut engine, &[]);
+    assert_eq!(skipped(&mut engine, vec![delete(5)]), 1);
+    list(&mut engine, &[job()]);
+    assert_eq!(skipped(&mut engine, vec![delete(5)]), 0);
+    list(&mut engine, &[]);
+    assert_eq!(skipped(&mut engine, vec![delete(5)]), 1);
+    engine.observe(Observation::Removed(job().key()));
+    assert_eq!(skipped(&mut engine, vec![delete(5)]), 1);
+}
+
+/// Also what was judged once more while it was held is wanted again when it is released.
+#[test]
+fn what_is_skipped_is_released() {
+    for between in [vec![], vec![read()], vec![Judgement::Leave], vec![read(), delete(5)]] {
+        let mut engine = Engine::new(Scripted::default());
+        list(&mut engine, &[]);
+        assert_eq!(skipped(&mut engine, vec![delete(5)]), 1);
+        assert_eq!(skipped(&mut engine, between), 0);
+        engine.judge.0 = vec![delete(5)];
+        engine.release(Some(Kind::Pod.resource()));
+        assert_eq!(engine.poll_effect(), None, "another resource");
+        engine.release(Some(Kind::Job.resource()));
+        assert!(engine.poll_effect().is_some());
+    }
+}
+
+/// Of whatever collector: an object that is gone has been dealt with, and one that has changed is judged anew.
+#[test]
+fn a_404_is_success_and_a_409_is_no_error() {
+    let failed = Outcome::Failed { message: "x".into(), retry_after_milliseconds: None };
+    let refused = Outcome::Refused { code: 403, message: "x".into() };
+    for (outcome, expected) in [
+        (Outcome::Applied(None), (1, 0, 0)),
+        (Outcome::Absent, (1, 0, 0)),
+        (Outcome::Conflict, (0, 1, 0)),
+        (failed, (0, 0, 1)),
+        (refused, (0, 0, 1)),
+        (Outcome::NotServed, (0, 0, 1)),
+    ] {
+        let mut engine = Engine::new(Scripted(vec![delete(5)]));
+        list(&mut engine, &[job()]);
+        let effect = engine.poll_effect().unwrap();
+        engine.finish(effect.id, &outcome);
+        let Counts { done, conflicts, errors, .. } = engine.counts();
+        assert_eq!((done, conflicts, errors), expected, "{outcome:?}");
+    }
+}
+
+/// So many requests are in flight at a time, and not one more.
+#[test]
+fn requests_in_flight_are_bounded() {
+    let mut engine = Engine::new(Scripted(vec![delete(5); IN_FLIGHT + 2]));
+    engine.observe(Observation::ListStarted(Kind::Job));
+    for number in 0..=IN_FLIGHT {
+        let object = json!({"metadata": {"name": format!("j{number}"), "uid": "u", "resourceVersion": "5"}});
+        let facts = Facts::read(Kind::Job, object.to_string().as_bytes()).unwrap();
+        engine.observe(Observation::Observed(facts));
+    }
+    engine.observe(Observation::Synced(Kind::Job));
+    let flying: Vec<_> = std::iter::from_fn(|| engine.poll_effect()).collect();
+    assert_eq!(flying.len(), IN_FLIGHT);
+    engine.finish(flying[0].id, &Outcome::Applied(None));
+    assert!(engine.poll_effect().is_some());
+}
