@@ -182,6 +182,7 @@ fn d99_to_d101_a_definition_waits_for_its_instances() {
     assert_eq!(kinds(&world.events(&mut watch)), ["END"]);
 }
 
+/// EV-T01, EV-T02
 #[test]
 fn events_expire_an_hour_after_their_last_write() {
     let world = World::default();
