@@ -65,6 +65,43 @@ fn d60_to_d65_collections() {
     assert_eq!(names(&delete_collection(&world, CM, selected, DeleteOptions::default()).unwrap()), [""; 0]);
 }
 
+/// The selection is that of an earlier version; what has the name by now is another object, and was never selected.
+#[test]
+fn s03_what_was_made_anew_meanwhile_survives_the_deletion_of_its_collection() {
+    let world = World::default();
+    labelled(&world, "a", "1");
+    labelled(&world, "b", "1");
+    let then = world.version();
+    world.delete(CM, "default/a", DeleteOptions::default()).unwrap();
+    labelled(&world, "a", "2");
+    let selected = ListOptions {
+        label_selector: "l=1".into(),
+        resource_version: then,
+        resource_version_match: Some(VersionMatch::Exact),
+        ..ListOptions::default()
+    };
+    let deleted = delete_collection(&world, CM, selected, DeleteOptions::default()).unwrap();
+    assert_eq!(
+        (names(&deleted), left(&world, CM)),
+        (vec!["a".to_owned(), "b".to_owned()], vec!["a".to_owned()])
+    );
+}
+
+#[test]
+fn s05_a_version_selects_what_is_listed_and_guards_nothing() {
+    let world = World::default();
+    labelled(&world, "a", "1");
+    let then = world.version();
+    world.merge(CM, "default/a", json!({"data": {"k": "v"}})).unwrap();
+    let options = ListOptions {
+        resource_version: then,
+        resource_version_match: Some(VersionMatch::NotOlderThan),
+        ..ListOptions::default()
+    };
+    assert_eq!(names(&delete_collection(&world, CM, options, DeleteOptions::default()).unwrap()), ["a"]);
+    assert_eq!(left(&world, CM), [""; 0]);
+}
+
 #[test]
 fn d66_scheduled_pods_stay_for_their_grace_period() {
     let world = World::default();
