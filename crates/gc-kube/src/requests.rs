@@ -148,7 +148,7 @@ impl Performer {
         }
         let references = match remaining {
             [] => Value::Null,
-            some => some.iter().map(reference_value).collect(),
+            some => some.iter().map(OwnerReference::to_json).collect(),
         };
         let patch = json!({"metadata": {
             "uid": uid.to_string(), "resourceVersion": version.to_string(), "ownerReferences": references,
@@ -331,21 +331,6 @@ impl Performer {
             Err(error) => Reply::Failure(no_answer(&error)),
         }
     }
-}
-
-fn reference_value(reference: &OwnerReference) -> Value {
-    let coordinates = &reference.coordinates;
-    let mut value = json!({
-        "apiVersion": &*coordinates.api_version, "kind": &*coordinates.kind,
-        "name": &*coordinates.name, "uid": coordinates.uid.to_string(),
-    });
-    if let Some(controller) = reference.controller {
-        value["controller"] = controller.into();
-    }
-    if let Some(block) = reference.block_owner_deletion {
-        value["blockOwnerDeletion"] = block.into();
-    }
-    value
 }
 
 fn finalizer_patch(metadata: &Metadata<'_>, finalizer: &str) -> Value {

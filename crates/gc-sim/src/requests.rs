@@ -56,21 +56,6 @@ fn outcome_of(error: &ApiError) -> Outcome {
     }
 }
 
-fn reference_value(reference: &OwnerReference) -> Value {
-    let coordinates = &reference.coordinates;
-    let mut value = json!({
-        "apiVersion": &*coordinates.api_version, "kind": &*coordinates.kind,
-        "name": &*coordinates.name, "uid": coordinates.uid.to_string(),
-    });
-    if let Some(controller) = reference.controller {
-        value["controller"] = controller.into();
-    }
-    if let Some(block) = reference.block_owner_deletion {
-        value["blockOwnerDeletion"] = block.into();
-    }
-    value
-}
-
 /// One collector's requests about objects of one kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Performer<'a> {
@@ -266,7 +251,7 @@ impl Performer<'_> {
     ) -> Outcome {
         let references = match remaining {
             [] => Value::Null,
-            some => some.iter().map(reference_value).collect(),
+            some => some.iter().map(OwnerReference::to_json).collect(),
         };
         let patch = if self.saboteur.is(Defect::OwnersUnguarded) {
             json!({"metadata": {"ownerReferences": references}})

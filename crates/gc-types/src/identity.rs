@@ -188,10 +188,59 @@ pub struct OwnerReference {
     pub block_owner_deletion: Option<bool>,
 }
 
+impl OwnerReference {
+    /// The entry as the API has it (`metav1.OwnerReference`). What was not said is left out, so that a patch with it
+    /// says no more than what was read.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        let Coordinates { api_version, kind, name, uid } = &self.coordinates;
+        let mut entry = serde_json::json!({
+            "apiVersion": &**api_version, "kind": &**kind, "name": &**name, "uid": uid.to_string(),
+        });
+        if let Some(controller) = self.controller {
+            entry["controller"] = controller.into();
+        }
+        if let Some(block) = self.block_owner_deletion {
+            entry["blockOwnerDeletion"] = block.into();
+        }
+        entry
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_reference_is_written_with_what_was_said_and_nothing_else() {
+        let plain = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u-1"});
+        let with = |fields: &[(&str, bool)]| {
+            let mut entry = plain.clone();
+            for (name, value) in fields {
+                entry[*name] = (*value).into();
+            }
+            entry
+        };
+        for (controller, block_owner_deletion, expected) in [
+            (None, None, plain.clone()),
+            (Some(true), None, with(&[("controller", true)])),
+            (Some(false), None, with(&[("controller", false)])),
+            (None, Some(true), with(&[("blockOwnerDeletion", true)])),
+            (None, Some(false), with(&[("blockOwnerDeletion", false)])),
+            (Some(true), Some(false), with(&[("controller", true), ("blockOwnerDeletion", false)])),
+        ] {
+            let coordinates = Coordinates {
+                api_version: "apps/v1".into(),
+                kind: "ReplicaSet".into(),
+                name: "web".into(),
+                uid: Uid::new("u-1"),
+            };
+            let reference = OwnerReference { coordinates, controller, block_owner_deletion };
+            assert_eq!(reference.to_json(), expected);
+        }
+    }
 
     proptest! {
         #[test]
