@@ -464,15 +464,23 @@ async fn protection() {
     let world = World::start().await;
     world.create(CLAIMS, claim("data")).await;
     world.create(VOLUMES, volume("v", "Retain", "gone")).await;
-    let claims = world.collect(Controller::ClaimProtection, ClaimProtection::default(), NothingOutside).await;
+    let claims = world.collect(Controller::ClaimProtection, ClaimProtection::new(true), NothingOutside).await;
+    // PVC-T23
+    world
+        .until("the condition", &format!("{CLAIMS}/data"), |_, claim| {
+            let conditions = claim["status"]["conditions"].as_array();
+            conditions.is_some_and(|all| {
+                all.iter().any(|one| (one["type"] == "Unused", &one["status"]) == (true, &json!("True")))
+            })
+        })
+        .await;
     let volumes =
         world.collect(Controller::VolumeProtection, VolumeProtection::default(), NothingOutside).await;
     for path in [format!("{CLAIMS}/data"), format!("{VOLUMES}/v")] {
         world.delete(&path).await;
         world.until_gone(&path).await;
     }
-    // The condition of claims is written only where it is asked for.
-    claims.end(&["get persistentvolumeclaims", "patch persistentvolumeclaims/status"], &[]).await;
+    claims.end(&["get persistentvolumeclaims"], &[]).await;
     volumes.end(&["get persistentvolumes"], &[]).await;
 }
 

@@ -121,3 +121,38 @@ async fn annotations_need_the_rules_that_they_have_and_go_by_the_clock() {
     }
     assert_eq!(verbs, granted(controller.rules()));
 }
+
+/// The stars are for annotations on whatever kind. Whoever grants less gets less: what may not be watched is left alone,
+/// and holds up nothing else.
+#[tokio::test]
+async fn annotations_of_one_kind_need_rules_for_that_kind_alone() {
+    const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+    const ABOUT_CONFIG_MAPS: &[Rule] = &[rule("", "configmaps", &["list", "watch", "delete"])];
+    let world = World::start().await;
+    let annotated = json!({"metadata": {"name": "soon", "annotations": {"kubegc.io/ttl": "24h"}}});
+    world.create(CONFIG_MAPS, annotated.clone()).await;
+    world.create(SECRETS, annotated).await;
+    let Account { client, asked, forbidden } = world.account("few", ABOUT_CONFIG_MAPS).await;
+    let collector = Collector::new(client, CollectorOptions::default()).with_clock(world.clock());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let work = tokio::spawn(async move {
+        let observer: Arc<dyn Observer> = Arc::<Recorder>::default();
+        drop(collector.run(ExpiryEngine::default(), observer, async { drop(stopped.await) }).await);
+    });
+    let deadline = Instant::now() + PATIENCE;
+    while !asked.lock().unwrap().contains("watch configmaps") {
+        assert!(Instant::now() < deadline, "ConfigMaps are not watched");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    world.pass(25 * HOUR);
+    world.until_gone(&format!("{CONFIG_MAPS}/soon")).await;
+    assert_eq!(world.get(&format!("{SECRETS}/soon")).await.0, 200);
+    stop.send(()).unwrap();
+    work.await.unwrap();
+    let refused = forbidden.lock().unwrap().clone();
+    let reads = |words: &String| words.starts_with("list ") || words.starts_with("watch ");
+    assert!(
+        refused.iter().any(|words| words.ends_with(" secrets")) && refused.iter().all(reads),
+        "{refused:?}"
+    );
+}
