@@ -121,12 +121,15 @@ fn the_chart_says_what_the_manifests_say() {
             let mut spec = object["spec"].clone();
             // Labels differ by the release; arguments by what only a chart can ask for.
             spec["selector"] = Value::Null;
-            let template = &mut spec["template"];
-            template["metadata"] = Value::Null;
-            template["spec"]["topologySpreadConstraints"] = Value::Null;
-            template["spec"]["containers"][0]["args"] = Value::Null;
-            template["spec"]["containers"][0]["image"] = Value::Null;
-            template["spec"]["containers"][0]["imagePullPolicy"] = Value::Null;
+            if kind == "Deployment" {
+                let template = &mut spec["template"];
+                template["metadata"] = Value::Null;
+                let pod = &mut template["spec"];
+                pod["topologySpreadConstraints"] = Value::Null;
+                for field in ["args", "image", "imagePullPolicy"] {
+                    pod["containers"][0][field] = Value::Null;
+                }
+            }
             spec
         };
         let files = ["deployment.yaml", "flowcontrol.yaml", "poddisruptionbudget.yaml"];
@@ -187,7 +190,7 @@ fn the_values_of_the_chart_reach_the_container() {
         "extraArgs={--kube-api-qps=7,--kube-api-burst=9}",
         "controllers={*,-namespace-controller}",
         "image.repository=example.test/kubegc",
-        "image.tag=9",
+        "image.tag=v9",
         "imagePullSecrets[0].name=pull",
         "nodeSelector.disk=fast",
         "tolerations[0].operator=Exists",
@@ -207,7 +210,7 @@ fn the_values_of_the_chart_reach_the_container() {
         "--kube-api-burst=9"
     ]);
     assert_eq!(full["containers"][0]["args"], arguments);
-    assert_eq!(full["containers"][0]["image"], "example.test/kubegc:9");
+    assert_eq!(full["containers"][0]["image"], "example.test/kubegc:v9");
     assert_eq!(full["imagePullSecrets"], json!([{"name": "pull"}]));
     assert_eq!(full["nodeSelector"], json!({"disk": "fast"}));
     assert_eq!(full["tolerations"], json!([{"operator": "Exists"}]));
