@@ -11,9 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use gc_retention::engine::Standing;
+use gc_retention::measures;
 use gc_retention::policies::engine::PolicyEngine;
 use gc_retention::policies::{GROUP, KIND, Look, RESOURCE, VERSION};
-use gc_types::{Effect, Gvr, HeldBy, Outcome, ResourceId, ResourceInfo, Scope, Timestamp};
+use gc_types::{
+    Effect, EffectId, EventNote, Evidence, Gvr, HeldBy, ObjectKey, Outcome, Reason, ResourceId, ResourceInfo,
+    Scope, Severity, Timestamp, Uid, Verdict,
+};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::Full;
@@ -27,6 +32,7 @@ use crate::collector::{QUEUED_BATCHES, SHUTDOWN_GRACE};
 use crate::connection::ApiClient;
 use crate::discovery::{Discovered, DiscoveryError, discover};
 use crate::facts::{FactsWatcher, METADATA, WHOLE};
+use crate::notes::{EVENT_SOURCE, Notes};
 use crate::observer::Observer;
 use crate::pacing::{Pacer, PacingOptions, Signal};
 use crate::requests::{Performed, Performer};
@@ -78,6 +84,7 @@ pub struct PolicyCollector {
     client: ApiClient,
     pacing: PacingOptions,
     dry_run: bool,
+    source: &'static str,
     table: ResourceTable,
     restraints: Restraints,
     clock: Clock,
@@ -94,6 +101,8 @@ struct Active {
     seen: bool,
     writing: bool,
     write_after: Instant,
+    /// The trouble that was told last.
+    told: Option<String>,
 }
 
 /// What a watch is of.
@@ -120,6 +129,8 @@ struct Driver {
     restraints: Restraints,
     guard: Guard,
     pacer: Pacer,
+    notes: Notes,
+    told_standing: Option<Instant>,
     dry_run: bool,
     sink: mpsc::Sender<Vec<News>>,
     policies: BTreeMap<String, Active>,
@@ -146,14 +157,23 @@ impl PolicyCollector {
     /// Nothing is sent before [`PolicyCollector::run`]; with `dry_run` nothing is changed at all.
     #[must_use]
     pub fn new(client: ApiClient, pacing: PacingOptions, dry_run: bool) -> Self {
+        let table = ResourceTable::default();
+        table.insert(Arc::new(policy_route()));
         Self {
             client,
             pacing,
             dry_run,
-            table: ResourceTable::default(),
+            source: EVENT_SOURCE,
+            table,
             restraints: Restraints::default(),
             clock: system_clock(),
         }
+    }
+
+    /// Its Events name this component as their source.
+    #[must_use]
+    pub fn named(self, source: &'static str) -> Self {
+        Self { source, ..self }
     }
 
     /// It goes by this clock.
@@ -180,6 +200,8 @@ impl PolicyCollector {
         let mut tasks = JoinSet::new();
         let reader = Arc::new(PolicyReader { route: policy_route() });
         tasks.spawn(FactsWatcher::new(self.client.clone(), reader, sink.clone()).run());
+        let (notes, writer) = Notes::new(self.client.clone(), self.table.clone(), self.source);
+        tasks.spawn(writer);
         let mut driver = Driver {
             performer: Performer::new(self.client.clone(), self.table.clone()),
             client: self.client,
@@ -188,6 +210,8 @@ impl PolicyCollector {
             guard: Guard::new(self.restraints.breaker.take()),
             restraints: self.restraints,
             pacer: Pacer::new(self.pacing),
+            notes,
+            told_standing: None,
             dry_run: self.dry_run,
             sink,
             policies: BTreeMap::new(),
@@ -236,6 +260,7 @@ impl Driver {
         loop {
             let paused_until = self.act();
             self.write_statuses();
+            self.tell();
             let wake = self.next_wake(paused_until);
             tokio::select! {
                 biased;
@@ -333,6 +358,7 @@ impl Driver {
             seen: true,
             writing: false,
             write_after: Instant::now() + FIRST_LIST,
+            told: None,
         };
         self.policies.insert(name, active);
         self.rewatch();
@@ -561,6 +587,60 @@ impl Driver {
                 (name, epoch, shows, stored)
             });
         }
+    }
+
+    /// Tells the trouble of each policy, once for each text, and from time to time how all of them stand.
+    fn tell(&mut self) {
+        let now = Instant::now();
+        if self.told_standing.is_some_and(|told| now.saturating_duration_since(told) < STATUS_PAUSE) {
+            return;
+        }
+        self.told_standing = Some(now);
+        let mut states: BTreeMap<&'static str, usize> = BTreeMap::new();
+        let mut standing = Standing { synced: self.synced, ..Standing::default() };
+        let mut troubles = Vec::new();
+        let may_tell = self.synced && !self.restraints.is_held();
+        for (name, active) in &mut self.policies {
+            *states.entry(active.engine.state()).or_default() += 1;
+            standing.waiting += active.engine.due();
+            standing.counts.judged += active.engine.judged();
+            let trouble = active.engine.trouble();
+            let message = trouble.as_ref().map(|(_, message)| message);
+            if may_tell && message != active.told.as_ref() {
+                active.told = message.cloned();
+                troubles.extend(trouble.map(|trouble| (name.clone(), active.uid.clone(), trouble)));
+            }
+        }
+        let state = |(state, count): (&'static str, usize)| {
+            measures::reading_of(&measures::POLICIES, vec![Arc::from(state)], count)
+        };
+        standing.gauges = states.into_iter().map(state).collect();
+        self.observer.standing(&standing);
+        for (name, uid, (reason, message)) in troubles {
+            self.note(&name, &uid, reason, message);
+        }
+    }
+
+    /// An Event about a policy; what is held or only tried writes none.
+    fn note(&mut self, name: &str, uid: &str, reason: &'static str, message: String) {
+        self.next_number += 1;
+        let about = ObjectKey { resource: ResourceId(0), namespace: "".into(), name: name.into() };
+        let evidence = vec![Evidence::Fact(message.as_str().into())];
+        let note = EventNote { about, uid: Uid::new(uid), severity: Severity::Warning, reason, message };
+        let verdict = Verdict::Retention("the policy needs attention");
+        let effect = Effect {
+            id: EffectId(self.next_number),
+            request: gc_types::Request::Note(note.clone()),
+            reason: Reason { verdict, owners: Vec::new(), evidence },
+        };
+        self.observer.decided(&effect);
+        let outcome = if self.dry_run {
+            Outcome::Held(HeldBy::DryRun)
+        } else {
+            self.notes.take(note);
+            Outcome::Applied(None)
+        };
+        self.observer.finished(&effect, &outcome, u32::from(!self.dry_run), Duration::ZERO);
     }
 
     fn take_written(&mut self, (name, epoch, shows, stored): (String, u64, bool, Option<Value>)) {

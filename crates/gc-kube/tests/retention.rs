@@ -97,11 +97,16 @@ fn granted(rules: &[Rule]) -> BTreeSet<String> {
 #[derive(Default)]
 struct Recorder {
     measured: Mutex<BTreeSet<String>>,
+    /// Names of the objects whose deletion was not to be performed.
+    held: Mutex<Vec<String>>,
     failed: Mutex<Vec<String>>,
 }
 
 impl Observer for Recorder {
     fn finished(&self, effect: &Effect, outcome: &Outcome, _round_trips: u32, _took: Duration) {
+        if let (gc_types::Request::Delete { key, .. }, Outcome::Held(_)) = (&effect.request, outcome) {
+            self.held.lock().unwrap().push(key.name.to_string());
+        }
         if matches!(outcome, Outcome::Refused { .. } | Outcome::NotServed) {
             self.failed.lock().unwrap().push(format!("{:?}: {outcome:?}", effect.request));
         }

@@ -111,6 +111,9 @@ metrics! {
     /// Nodes whose machine was not found, and that are not deleted yet.
     NODES_MISSING: MetricKind::Gauge, "kubegc_nodes_missing", &[],
         "Nodes that are not ready and whose machine was not found by the last answer";
+    /// Policies by how they are doing.
+    POLICIES: MetricKind::Gauge, "kubegc_retention_policies", &["state"],
+        "RetentionPolicies by state: invalid, failing, dry-run, first-look, enforced";
     /// Whether so many machines are missing that no node is deleted.
     NODE_BREAKER: MetricKind::Gauge, "kubegc_node_breaker_open", &[],
         "1 while so many machines are missing at once that no node is deleted";
@@ -202,8 +205,14 @@ impl Tally {
 
 /// The reading of a gauge without labels.
 pub(crate) fn reading(metric: &'static Metric, count: usize) -> Measurement {
+    reading_of(metric, Vec::new(), count)
+}
+
+/// The reading of a gauge with these labels.
+#[must_use]
+pub fn reading_of(metric: &'static Metric, labels: Vec<Arc<str>>, count: usize) -> Measurement {
     let value = u32::try_from(count).unwrap_or(u32::MAX);
-    Measurement { metric, labels: Vec::new(), value: f64::from(value) }
+    Measurement { metric, labels, value: f64::from(value) }
 }
 
 #[cfg(test)]

@@ -236,6 +236,7 @@ impl Controller {
             rule("kubegc.io", "retentionpolicies", WATCH),
             rule("kubegc.io", "retentionpolicies/status", &["patch"]),
             rule("*", "*", WATCH_DELETE),
+            WRITE_EVENTS,
         ];
         const EXPIRY: &[Rule] = &[rule("*", "*", WATCH_DELETE), WRITE_EVENTS];
         match self {

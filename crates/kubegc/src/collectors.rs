@@ -250,6 +250,7 @@ impl RunningCollectors {
                 Controller::RetentionPolicy => {
                     let collector = PolicyCollector::new(client, options.pacing, options.dry_run)
                         .restrained_by(surroundings.restraints.clone())
+                        .named(controller.event_source())
                         .with_clock(Arc::clone(&surroundings.clock));
                     let shutdown = until(stopped.clone());
                     let observer = surroundings.observer(controller, &collector.table());

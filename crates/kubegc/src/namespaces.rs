@@ -43,6 +43,8 @@ const PAGE_SIZE: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// So many namespaces that cannot be emptied are told of when the reason changes.
 const REMEMBERED_FAILURES: usize = 10_000;
+/// Of so many namespaces a dry run remembers what it has said.
+const REMEMBERED_REPORTS: usize = 10_000;
 const LIST_ACCEPT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const OBJECT_ACCEPT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const JSON: &str = "application/json";
@@ -122,6 +124,15 @@ pub(crate) struct NamespaceController {
     groups: Arc<Mutex<Groups>>,
     /// UIDs of namespaces that cannot be emptied.
     failing: Arc<Mutex<BTreeMap<Arc<str>, Uid>>>,
+    /// What a dry run has said of namespaces, by their UID.
+    said: Arc<Mutex<BTreeMap<String, Contents>>>,
+}
+
+/// How many objects of which resource are in a namespace, and what could not be seen of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Contents {
+    found: BTreeMap<String, usize>,
+    problems: String,
 }
 
 impl NamespaceController {
@@ -135,6 +146,7 @@ impl NamespaceController {
             dry_run: false,
             groups: Arc::default(),
             failing: Arc::default(),
+            said: Arc::default(),
         }
     }
 
@@ -366,23 +378,39 @@ impl NamespaceController {
     /// Says what would be deleted, and why the namespace would stay all the same.
     async fn show(&self, namespace: &str, uid: &str) -> Result<(), String> {
         let mut pass = Pass::default();
+        let mut contents = Contents::default();
         for served in self.discover(uid, &mut pass).await? {
             match self.list(&collection_path(&served, namespace)).await {
                 Ok(items) => {
                     let objects = items.unwrap_or_default().len();
-                    let resource = format!("{}.{}", served.resource, served.group);
                     if objects > 0 {
-                        tracing::info!(namespace, resource, objects, "dry run: would be deleted");
+                        contents.found.insert(format!("{}.{}", served.resource, served.group), objects);
                     }
                 }
                 Err(why) => pass.failures.push(why),
             }
         }
-        match pass.problems().as_str() {
+        contents.problems = pass.problems();
+        if self.has_said(uid, &contents) {
+            return Ok(());
+        }
+        for (resource, objects) in &contents.found {
+            tracing::info!(namespace, resource, objects, "dry run: would be deleted");
+        }
+        match contents.problems.as_str() {
             "" => tracing::info!(namespace, "dry run: the namespace would be finalized when it is empty"),
             why => tracing::info!(namespace, why, "dry run: the namespace could not be emptied"),
         }
         Ok(())
+    }
+
+    /// Whether just this has been said of a namespace. From here on, it has.
+    fn has_said(&self, uid: &str, contents: &Contents) -> bool {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() >= REMEMBERED_REPORTS {
+            said.clear();
+        }
+        said.insert(uid.to_owned(), contents.clone()).as_ref() == Some(contents)
     }
 
     /// Deletes everything in the namespace, pods first, and reports what is left.

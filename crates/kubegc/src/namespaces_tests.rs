@@ -220,6 +220,46 @@ async fn the_scenarios_of_a_pass() {
     }
 }
 
+/// A dry run looks again every few minutes, and says only what it has not said.
+#[tokio::test]
+async fn a_dry_run_says_what_is_in_a_namespace_once() {
+    let (controller, world) = controller(terminating(CORE));
+    let controller = controller.dry_run(true);
+    let seen = |secrets: usize| {
+        let found = (secrets > 0).then(|| ("secrets.".to_owned(), secrets));
+        Contents { found: found.into_iter().collect(), problems: String::new() }
+    };
+    for (uid, contents, said) in [
+        ("one", seen(0), false),
+        ("one", seen(0), true),
+        ("one", seen(2), false),
+        ("one", seen(2), true),
+        ("another", seen(2), false),
+        ("one", Contents { problems: "apps is dead".into(), ..seen(2) }, false),
+    ] {
+        assert_eq!(controller.has_said(uid, &contents), said, "{uid} {contents:?}");
+    }
+    assert_eq!(pass(&controller, &world).await.0, "dry run");
+    assert_eq!(controller.said.lock().unwrap().len(), 3, "a pass has said something too");
+}
+
+#[tokio::test]
+async fn what_is_left_is_listed_in_pages() {
+    let asked = Arc::<Mutex<Vec<String>>>::default();
+    let log = Arc::clone(&asked);
+    let client = ApiClient::in_process(move |request: Request<Full<Bytes>>| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let more = if query.contains("continue=") { "" } else { "b" };
+        log.lock().unwrap().push(query);
+        let page = json!({"metadata": {"continue": more}, "items": [{"metadata": {"name": "a"}}]});
+        async move { Response::new(Full::new(Bytes::from(page.to_string()))) }
+    });
+    let controller = NamespaceController::new(client, Duration::ZERO);
+    let items = controller.list("/api/v1/namespaces/n/pods").await.unwrap().unwrap();
+    assert_eq!(items.len(), 2);
+    assert_eq!(*asked.lock().unwrap(), ["limit=500", "limit=500&continue=%62"]);
+}
+
 /// NS-T07, and the bound that upstream's loop lacks.
 #[tokio::test]
 async fn a_conflict_is_retried_a_few_times() {

@@ -10,6 +10,8 @@ mod support_proxy;
 
 #[path = "attached/broken.rs"]
 mod broken;
+#[path = "attached/chains.rs"]
+mod chains;
 #[path = "attached/faults.rs"]
 mod faults;
 #[path = "attached/image.rs"]

@@ -1,6 +1,8 @@
 //! kubectl, the real one, against the embedded server.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
+#[path = "kubectl/chains.rs"]
+mod chains;
 #[path = "kubectl/collectors.rs"]
 mod collectors;
 #[path = "../../gc-csi/tests/support/driver.rs"]

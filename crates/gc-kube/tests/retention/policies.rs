@@ -67,6 +67,51 @@ async fn a_policy_needs_its_own_kind_and_goes_by_the_clock() {
     }
 }
 
+/// A policy that is enforced, in a dry run: what would go is told once, and not again at each of its runs.
+#[tokio::test]
+async fn a_dry_run_of_a_policy_tells_each_object_once() {
+    let world = World::start().await;
+    world.create(DEFINITIONS, definition()).await;
+    world.until("the kind", POLICIES, |code, _| code == 200).await;
+    let old = |name: &str| json!({"metadata": {"name": name, "labels": {"is": "old"}}});
+    world.create(CONFIG_MAPS, old("first")).await;
+    let spec = json!({"target": {"apiVersion": "v1", "kind": "ConfigMap"}, "maxAge": "1ns", "enforce": true,
+        "selector": {"matchLabels": {"is": "old"}}});
+    world
+        .create(POLICIES, json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy", "metadata": {"name": "p"}, "spec": spec}))
+        .await;
+    // What a collector that acts has shown already.
+    let shown = json!({"status": {"observedGeneration": 1, "due": 1, "selected": 1}});
+    world.patch(&format!("{POLICIES}/p/status"), shown).await;
+    let collector =
+        PolicyCollector::new(world.admin.clone(), PacingOptions::default(), true).with_clock(world.clock());
+    let recorder = Arc::<Recorder>::default();
+    let observer: Arc<dyn Observer> = Arc::<Recorder>::clone(&recorder);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let work = tokio::spawn(async move { collector.run(observer, async { drop(stopped.await) }).await });
+    let told = |name: &'static str| {
+        let recorder = Arc::clone(&recorder);
+        async move {
+            let deadline = Instant::now() + PATIENCE;
+            while !recorder.held.lock().unwrap().iter().any(|held| held == name) {
+                assert!(Instant::now() < deadline, "{name} is not told");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    };
+    told("first").await;
+    for name in ["second", "third", "fourth"] {
+        // Time for many a run; that there was one is seen by what came meanwhile.
+        world.pass(60_000);
+        world.create(CONFIG_MAPS, old(name)).await;
+        told(name).await;
+    }
+    assert_eq!(*recorder.held.lock().unwrap(), ["first", "second", "third", "fourth"]);
+    stop.send(()).unwrap();
+    work.await.unwrap();
+    assert_eq!(world.get(&format!("{CONFIG_MAPS}/first")).await.0, 200);
+}
+
 #[tokio::test]
 async fn annotations_need_the_rules_that_they_have_and_go_by_the_clock() {
     let world = World::start().await;

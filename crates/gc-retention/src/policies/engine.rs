@@ -318,6 +318,8 @@ pub struct PolicyEngine {
     resource: ResourceId,
     /// Why its objects are not watched, while they are not.
     pub(super) unwatched: Option<String>,
+    /// That is because somebody said so, and not because nobody has said anything yet.
+    pub(super) was_refused: bool,
     pub(super) synced: bool,
     /// A status of this generation has shown what would go.
     pub(super) shown: bool,
@@ -350,6 +352,7 @@ impl PolicyEngine {
             engine: Engine::new(judge),
             resource,
             unwatched: Some("its objects have not been listed yet".to_owned()),
+            was_refused: false,
             synced: false,
             shown: status["observedGeneration"].as_i64() == Some(generation) && !status["due"].is_null(),
             last_run,
@@ -390,12 +393,12 @@ impl PolicyEngine {
     /// The list is complete; from here on every change is told.
     pub fn synced(&mut self) {
         self.engine.tell(|judge, _, _| judge.list_ended());
-        (self.synced, self.unwatched) = (true, None);
+        (self.synced, self.unwatched, self.was_refused) = (true, None, false);
     }
 
     /// Its objects cannot be watched, for this reason. Nothing is deleted meanwhile.
     pub fn unwatched(&mut self, why: &str) {
-        (self.synced, self.unwatched) = (false, Some(why.to_owned()));
+        (self.synced, self.unwatched, self.was_refused) = (false, Some(why.to_owned()), true);
     }
 
     /// What it makes of an object as it is now.
@@ -478,6 +481,12 @@ impl PolicyEngine {
             _ => None,
         };
         ripe.into_iter().chain(run).min()
+    }
+
+    /// How many objects are due.
+    #[must_use]
+    pub fn due(&self) -> usize {
+        self.engine.judge().due().len()
     }
 
     /// How many objects it holds facts of, for those who look after memory and work.

@@ -3,13 +3,53 @@
 use gc_types::Timestamp;
 use serde_json::{Value, json};
 
+use super::Problem;
 use super::engine::{PolicyEngine, named};
 use crate::objects::time_text;
 
 /// So many objects that are due are named.
 const EXAMPLES: usize = 10;
 
+fn told(problems: &[Problem]) -> String {
+    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    problems.join("; ")
+}
+
 impl PolicyEngine {
+    /// How the policy is doing, in one word of the metric [`crate::measures::POLICIES`].
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        match (self.policy(), self.trouble()) {
+            (None, _) => "invalid",
+            (_, Some(_)) => "failing",
+            (Some(policy), None) if !policy.enforce => "dry-run",
+            _ if !self.shown || !self.synced => "first-look",
+            _ => "enforced",
+        }
+    }
+
+    /// What somebody has to do something about: reason and message of an Event.
+    #[must_use]
+    pub fn trouble(&self) -> Option<(&'static str, String)> {
+        if let Err(problems) = &self.policy {
+            return Some(("PolicyInvalid", told(problems)));
+        }
+        if let Some(why) = self.unwatched.as_ref().filter(|_| self.was_refused) {
+            return Some(("PolicyNotObserving", why.clone()));
+        }
+        self.failure().map(|(_, message)| ("PolicyFailing", message))
+    }
+
+    /// What fails of a policy that was understood: reason and message of the condition.
+    fn failure(&self) -> Option<(&'static str, String)> {
+        let judge = self.engine.judge();
+        if let Some((key, why)) = judge.unclear().first_key_value() {
+            return Some(("ConditionFailed", format!("spec.condition on {}: {why}", named(key))));
+        }
+        let error = self.last_run.as_ref().and_then(|run| run.error.as_ref())?;
+        Some(("DeletionFailed", error.clone()))
+    }
+
     /// The `status` to be written now. `before` is the stored one: times of conditions that hold on are kept.
     #[must_use]
     pub fn status(&self, before: &Value, now: Timestamp) -> Value {
@@ -49,13 +89,9 @@ impl PolicyEngine {
     }
 
     fn conditions(&self, before: &Value, now: Timestamp) -> Value {
-        let judge = self.engine.judge();
         let valid = match &self.policy {
             Ok(_) => ("Valid", true, "SpecUnderstood", "The policy is understood".to_owned()),
-            Err(problems) => {
-                let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-                ("Valid", false, "SpecInvalid", problems.join("; "))
-            }
+            Err(problems) => ("Valid", false, "SpecInvalid", told(problems)),
         };
         let observing = match &self.unwatched {
             _ if self.policy.is_err() => {
@@ -83,13 +119,9 @@ impl PolicyEngine {
             }
             Some(_) => ("Enforced", true, "Enforced", "What is due is deleted".to_owned()),
         };
-        let run_error = self.last_run.as_ref().and_then(|run| run.error.as_ref());
-        let failing = match (judge.unclear().first_key_value(), run_error) {
-            (Some((key, why)), _) => {
-                ("Failing", true, "ConditionFailed", format!("spec.condition on {}: {why}", named(key)))
-            }
-            (None, Some(error)) => ("Failing", true, "DeletionFailed", error.clone()),
-            (None, None) => ("Failing", false, "NoFailures", "Nothing has failed".to_owned()),
+        let failing = match self.failure() {
+            Some((reason, message)) => ("Failing", true, reason, message),
+            None => ("Failing", false, "NoFailures", "Nothing has failed".to_owned()),
         };
         [valid, observing, enforced, failing]
             .map(|(kind, holds, reason, message)| {

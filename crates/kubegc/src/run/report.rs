@@ -70,16 +70,17 @@ fn uid(request: &Request) -> String {
         Request::Delete { uid, .. }
         | Request::SetOwners { uid, .. }
         | Request::RemoveFinalizer { uid, .. }
-        | Request::Guarded { uid, .. } => uid.to_string(),
+        | Request::Guarded { uid, .. }
+        | Request::Outside { uid, .. } => uid.to_string(),
         Request::Note(note) => note.uid.to_string(),
-        _ => String::new(),
+        Request::Read { .. } | Request::Barrier { .. } => String::new(),
     }
 }
 
-/// Says once of every effect that it would be performed.
+/// Says once of every effect that it would be performed; of another object under the same name, once more.
 pub(super) struct DryRunReport {
     table: ResourceTable,
-    said: Mutex<BTreeSet<(String, &'static str)>>,
+    said: Mutex<BTreeSet<(String, &'static str, String)>>,
 }
 
 impl DryRunReport {
@@ -98,7 +99,7 @@ impl Observer for DryRunReport {
         if said.len() >= REMEMBERED {
             said.clear();
         }
-        if said.insert((object.clone(), verb)) {
+        if said.insert((object.clone(), verb, uid(&effect.request))) {
             tracing::info!(verb, object, reason = %effect.reason, "dry run: would do");
         }
     }

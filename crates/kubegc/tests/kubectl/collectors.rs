@@ -11,11 +11,11 @@ use super::*;
 use crate::driver::{Driver, Mood};
 
 /// Nothing here takes so long, unless it never happens.
-const PATIENCE: Duration = Duration::from_mins(1);
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A server with collectors whose clock the test moves.
-struct Up {
-    server: Kubegc,
+pub(super) struct Up {
+    pub(super) server: Kubegc,
     offset: PathBuf,
     ahead: Duration,
     metrics: String,
@@ -24,7 +24,12 @@ struct Up {
 
 impl Up {
     /// `None`, said loudly, if there is no kubectl.
-    fn start(arguments: &[String]) -> Option<Self> {
+    pub(super) fn start(arguments: &[String]) -> Option<Self> {
+        Self::start_under(&[], arguments)
+    }
+
+    /// The same with these variables in its environment.
+    pub(super) fn start_under(environment: &[(&str, &str)], arguments: &[String]) -> Option<Self> {
         super::server()?;
         let folder = tempfile::tempdir().unwrap();
         let offset = folder.path().join("offset");
@@ -34,40 +39,40 @@ impl Up {
         let mut all = vec!["--ephemeral".to_owned(), "--bind-address".into(), metrics.clone()];
         all.extend(["--collector-clock-offset".into(), offset.display().to_string()]);
         all.extend_from_slice(arguments);
-        let server = Kubegc::start_with("up", all);
+        let server = Kubegc::start_under(environment, "up", all);
         Some(Self { server, offset, ahead: Duration::ZERO, metrics, folder })
     }
 
-    fn apply(&self, object: &Value) {
+    pub(super) fn apply(&self, object: &Value) {
         kubectl(&self.server, &["create", "-f", "-"], &object.to_string());
     }
 
-    fn run(&self, arguments: &[&str]) -> String {
+    pub(super) fn run(&self, arguments: &[&str]) -> String {
         kubectl(&self.server, arguments, "")
     }
 
-    fn status(&self, object: &str, status: &Value) {
+    pub(super) fn status(&self, object: &str, status: &Value) {
         let patch = json!({ "status": status }).to_string();
         self.run(&["patch", object, "--subresource=status", "--type=merge", "-p", &patch]);
     }
 
-    fn exists(&self, object: &str) -> bool {
+    pub(super) fn exists(&self, object: &str) -> bool {
         super::run(&self.server, &["get", object], "").success
     }
 
-    fn field(&self, object: &str, path: &str) -> String {
+    pub(super) fn field(&self, object: &str, path: &str) -> String {
         super::run(&self.server, &["get", object, "-o", &format!("jsonpath={{{path}}}")], "").out
     }
 
     /// The collectors' clock is so much further on.
-    fn pass(&mut self, duration: Duration) {
+    pub(super) fn pass(&mut self, duration: Duration) {
         self.ahead += duration;
         let fresh = self.folder.path().join("fresh");
         std::fs::write(&fresh, format!("{}ms", self.ahead.as_millis())).unwrap();
         std::fs::rename(fresh, &self.offset).unwrap();
     }
 
-    fn until(&self, what: &str, holds: impl Fn() -> bool) {
+    pub(super) fn until(&self, what: &str, holds: impl Fn() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !holds() {
             assert!(Instant::now() < deadline, "{what} did not come about; metrics:\n{}", self.shown());
@@ -75,12 +80,12 @@ impl Up {
         }
     }
 
-    fn until_gone(&self, object: &str) {
+    pub(super) fn until_gone(&self, object: &str) {
         self.until(&format!("the end of {object}"), || !self.exists(object));
     }
 
     /// What `/metrics` shows.
-    fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         let mut stream = TcpStream::connect(&self.metrics).unwrap();
         write!(stream, "GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
         let mut text = String::new();
@@ -88,12 +93,12 @@ impl Up {
         text
     }
 
-    fn until_metric(&self, line: &str) {
+    pub(super) fn until_metric(&self, line: &str) {
         self.until(line, || self.shown().lines().any(|shown| shown == line));
     }
 
     /// An Event with this reason about this object, from this component.
-    fn until_event(&self, object: &str, severity: &str, reason: &str, source: &str) {
+    pub(super) fn until_event(&self, object: &str, severity: &str, reason: &str, source: &str) {
         let selector = format!("involvedObject.name={object},reason={reason},type={severity}");
         let arguments =
             ["get", "events", "--field-selector", &selector, "-o", "jsonpath={.items[*].source.component}"];
@@ -101,13 +106,13 @@ impl Up {
     }
 }
 
-fn claim(name: &str) -> Value {
+pub(super) fn claim(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {
         "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}})
 }
 
 /// A volume that is bound to a claim, which is made with it.
-fn bound(up: &Up, name: &str, policy: &str, source: &Value, annotations: &Value) {
+pub(super) fn bound(up: &Up, name: &str, policy: &str, source: &Value, annotations: &Value) {
     let mut claim = claim(name);
     claim["spec"]["volumeName"] = name.into();
     up.apply(&claim);

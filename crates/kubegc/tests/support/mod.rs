@@ -40,6 +40,15 @@ impl Kubegc {
 
     /// Starts a subcommand that takes the server's flags, with further ones.
     pub fn start_with<A: Into<OsString>>(subcommand: &str, arguments: impl IntoIterator<Item = A>) -> Self {
+        Self::start_under(&[], subcommand, arguments)
+    }
+
+    /// The same with these variables in its environment.
+    pub fn start_under<A: Into<OsString>>(
+        environment: &[(&str, &str)],
+        subcommand: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         let begun = Instant::now();
@@ -47,6 +56,7 @@ impl Kubegc {
             .args([subcommand, "--listen", "127.0.0.1:0", "--token", TOKEN, "--write-kubeconfig"])
             .arg(&kubeconfig)
             .args(arguments.into_iter().map(Into::into))
+            .envs(environment.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
