@@ -18,6 +18,8 @@ const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMeta
 /// How long a cascade may take for each thousand dependents, and in all at least.
 const PATIENCE_PER_THOUSAND: Duration = Duration::from_secs(10);
 const PATIENCE_AT_LEAST: Duration = Duration::from_mins(1);
+/// The server ends a watch that names no time after half an hour to an hour; no measurement takes longer than a day.
+const WATCH_SECONDS: u32 = 86_400;
 
 /// Options of `kubegc-bench cascade`.
 #[derive(Debug, Args)]
@@ -118,7 +120,10 @@ pub(crate) async fn watch_until_gone(
     version: &str,
     number: u32,
 ) -> anyhow::Result<Vec<(String, Instant)>> {
-    let uri = format!("{collection}?watch=true&resourceVersion={version}&labelSelector=kubegc-bench%3D{run}");
+    let uri = format!(
+        "{collection}?watch=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={version}\
+         &labelSelector=kubegc-bench%3D{run}"
+    );
     let request = Request::builder().uri(uri).header(ACCEPT, METADATA).body(Full::default())?;
     let response = cluster.client.open(0, request).await?;
     anyhow::ensure!(response.status() == 200, "the watch was answered with {}", response.status());
