@@ -3,11 +3,13 @@
 //!
 //! The collectors of cluster objects ([`pods`], [`jobs`], [`certificates`], [`pod_certificates`], [`volumes`],
 //! [`volumes_reclaim`], [`nodes`], [`leases`], [`lease_candidates`], [`tokens`], [`storage_versions`]) are
-//! [`engine::Judge`]s over the narrow facts of [`objects`]; [`permissions`] says what each of them may do.
+//! [`engine::Judge`]s over the narrow facts of [`objects`]; [`permissions`] says what each of them may do, and
+//! [`election`] which of several replicas does it.
 
 pub mod certificates;
 pub mod containers;
 mod division;
+pub mod election;
 pub mod engine;
 pub mod expiry;
 #[cfg(any(test, fuzzing))]

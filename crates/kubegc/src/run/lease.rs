@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use gc_kube::ApiClient;
 use gc_kube::connection::{Answer, RequestError};
+use gc_retention::election::{After, Ask, Election, Record, Reply, Round};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::control::{Control, LeaseName};
-use super::election::{Election, Record, Step};
 use super::preflight::Forbidden;
 
 /// Candidates look at the Lease up to this much later than the retry period says, so that they spread.
@@ -159,18 +159,13 @@ pub(super) enum LeaseError {
     Unauthorized(String),
 }
 
-/// What one try came to.
-enum Tried {
-    Holds,
-    HeldByOther,
-    Failed(String),
-}
-
 /// One candidate.
 pub(super) struct Candidate {
     client: ApiClient,
     options: LeaseOptions,
     election: Election,
+    /// The beginning that the election counts from.
+    origin: Instant,
     control: Control,
     leadership: Leadership,
     /// Metadata of the Lease as we last read or wrote it: its version, and what others have put there.
@@ -185,8 +180,8 @@ impl Candidate {
         control: Control,
         leadership: Leadership,
     ) -> Self {
-        let election = Election::new(identity, options.lease_duration);
-        Self { client, options, election, control, leadership, metadata: None }
+        let election = Election::new(identity, options.lease_duration, options.renew_deadline);
+        Self { client, options, election, origin: Instant::now(), control, leadership, metadata: None }
     }
 
     fn title(&self) -> String {
@@ -197,19 +192,17 @@ impl Candidate {
     pub(super) async fn acquire(&mut self) -> Result<(), LeaseError> {
         let mut told = String::new();
         loop {
-            let asked = Instant::now();
-            match self.attempt().await? {
-                Tried::Holds => {
-                    self.leadership.lead_until(asked + self.options.renew_deadline);
+            match self.round().await? {
+                Round::Holds => {
                     tracing::info!(lease = %self.title(), "leading");
                     return Ok(());
                 }
-                Tried::HeldByOther if told != self.election.holder() => {
+                Round::HeldByOther if told != self.election.holder() => {
                     self.election.holder().clone_into(&mut told);
                     tracing::info!(lease = %self.title(), holder = %told, "standing by with a warm graph");
                 }
-                Tried::HeldByOther => {}
-                Tried::Failed(why) => {
+                Round::HeldByOther => {}
+                Round::Failed(why) => {
                     tracing::warn!(lease = %self.title(), why, "the lease cannot be had yet");
                 }
             }
@@ -219,29 +212,25 @@ impl Candidate {
 
     /// Renews until the Lease is lost. When this returns, nothing may be sent any more.
     pub(super) async fn keep(&mut self) -> LeaseError {
-        let mut renewed = Instant::now();
         let mut why = String::from("no try was made in time");
         loop {
             tokio::time::sleep(self.options.retry_period).await;
-            let asked = Instant::now();
-            let left = self.options.renew_deadline.saturating_sub(renewed.elapsed());
-            let lost = match tokio::time::timeout(left, self.attempt()).await {
-                Ok(Ok(Tried::Holds)) => {
-                    renewed = asked;
-                    self.leadership.lead_until(renewed + self.options.renew_deadline);
-                    continue;
-                }
-                Ok(Ok(Tried::HeldByOther)) => {
+            let left = self.election.acts_until().unwrap_or_default().saturating_sub(self.origin.elapsed());
+            let round = tokio::time::timeout(left, self.round()).await;
+            let is_overdue = self.election.is_overdue(self.origin.elapsed());
+            let lost = match round {
+                Ok(Ok(Round::HeldByOther)) => {
                     let holder = self.election.holder().to_owned();
                     LeaseError::Taken { lease: self.title(), holder }
                 }
-                Ok(Ok(Tried::Failed(failure))) if renewed.elapsed() < self.options.renew_deadline => {
+                Ok(Ok(Round::Holds)) if !is_overdue => continue,
+                Ok(Ok(Round::Failed(failure))) if !is_overdue => {
                     tracing::warn!(lease = %self.title(), why = %failure, "the lease was not renewed; trying again");
                     why = failure;
                     continue;
                 }
                 // Refused credentials may be good again a moment later: they do not end a lease that is ours.
-                Ok(Err(error)) if renewed.elapsed() < self.options.renew_deadline => {
+                Ok(Err(error)) if !is_overdue => {
                     tracing::warn!(lease = %self.title(), %error, "the lease was not renewed; trying again");
                     why = error.to_string();
                     continue;
@@ -251,6 +240,7 @@ impl Candidate {
                     LeaseError::NotRenewed { lease: self.title(), deadline, why }
                 }
             };
+            self.election.stop();
             self.leadership.stop();
             return lost;
         }
@@ -272,49 +262,56 @@ impl Candidate {
         }
     }
 
-    async fn attempt(&mut self) -> Result<Tried, LeaseError> {
-        // A leader writes at once; only if that fails does it look.
-        if let (Some(record), Some(metadata)) =
-            (self.election.renewal(jiff::Timestamp::now()), self.metadata.clone())
-            && let Ok(answer) = self.write(&record, Some(&metadata)).await
-            && answer.head.status.is_success()
-        {
-            self.took(record, &answer);
-            return Ok(Tried::Holds);
-        }
-        let read = match self.send(Method::GET, &self.path(true), None).await {
-            Ok(answer) if answer.head.status == StatusCode::NOT_FOUND => None,
-            Ok(answer) if answer.head.status.is_success() => {
-                let lease: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-                self.saw(&lease);
-                Some(Record::of_lease(&lease))
+    /// One round of requests, as the election wants it, and what it came to.
+    async fn round(&mut self) -> Result<Round, LeaseError> {
+        let mut ask = self.election.begin(self.origin.elapsed(), jiff::Timestamp::now());
+        loop {
+            let reply = self.perform(&ask).await?;
+            match self.election.heard(reply, self.origin.elapsed(), jiff::Timestamp::now()) {
+                After::Ask(next) => ask = next,
+                After::Over(round) => {
+                    if let (Round::Holds, Some(until)) = (&round, self.election.acts_until()) {
+                        self.leadership.lead_until(self.origin + until);
+                    }
+                    return Ok(round);
+                }
             }
-            Ok(answer) => return self.refused("get", &answer),
-            Err(error) => return Ok(Tried::Failed(error.to_string())),
-        };
-        let is_new = read.is_none();
-        let Step::Write(record) = self.election.step(read, Instant::now(), jiff::Timestamp::now()) else {
-            return Ok(Tried::HeldByOther);
-        };
-        let metadata = if is_new { None } else { self.metadata.clone() };
-        match self.write(&record, metadata.as_ref()).await {
-            Ok(answer) if answer.head.status.is_success() => {
-                self.took(record, &answer);
-                Ok(Tried::Holds)
-            }
-            // Somebody was faster: what they wrote is seen the next time.
-            Ok(answer) if answer.head.status == StatusCode::CONFLICT => {
-                Ok(Tried::Failed("a conflict".into()))
-            }
-            Ok(answer) => self.refused(if is_new { "create" } else { "update" }, &answer),
-            Err(error) => Ok(Tried::Failed(error.to_string())),
         }
     }
 
-    fn took(&mut self, record: Record, answer: &Answer) {
+    async fn perform(&mut self, ask: &Ask) -> Result<Reply, LeaseError> {
+        let (verb, sent) = match ask {
+            Ask::Read => ("get", self.send(Method::GET, &self.path(true), None).await),
+            Ask::Create(record) => ("create", self.write(record, None).await),
+            Ask::Replace(record) => match self.metadata.clone() {
+                Some(metadata) => ("update", self.write(record, Some(&metadata)).await),
+                None => return Ok(Reply::Failed("the lease has not been read".into())),
+            },
+        };
+        let answer = match sent {
+            Ok(answer) => answer,
+            Err(error) => return Ok(Reply::Failed(error.to_string())),
+        };
+        match (answer.head.status, ask) {
+            (StatusCode::NOT_FOUND, Ask::Read) => return Ok(Reply::Missing),
+            // Somebody was faster: what they wrote is seen the next time.
+            (StatusCode::CONFLICT, Ask::Create(_) | Ask::Replace(_)) => {
+                return Ok(Reply::Failed("a conflict".into()));
+            }
+            (status, _) if status.is_success() => {}
+            // A leader goes on trying until its time is over.
+            (status, Ask::Replace(_)) if self.election.leads() => {
+                return Ok(Reply::Failed(format!(
+                    "{}: {}",
+                    status.as_u16(),
+                    super::preflight::message(&answer)
+                )));
+            }
+            _ => return self.refused(verb, &answer),
+        }
         let lease: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         self.saw(&lease);
-        self.election.wrote(record, Instant::now());
+        Ok(if *ask == Ask::Read { Reply::Found(Record::of_lease(&lease)) } else { Reply::Written })
     }
 
     /// What others have written on the Lease stays there, and is obeyed before we act.
@@ -327,7 +324,7 @@ impl Candidate {
         self.control.saw(lease);
     }
 
-    fn refused(&self, verb: &'static str, answer: &Answer) -> Result<Tried, LeaseError> {
+    fn refused(&self, verb: &'static str, answer: &Answer) -> Result<Reply, LeaseError> {
         let message = super::preflight::message(answer);
         match answer.head.status {
             StatusCode::FORBIDDEN => Err(Forbidden {
@@ -338,7 +335,7 @@ impl Candidate {
             }
             .into()),
             StatusCode::UNAUTHORIZED => Err(LeaseError::Unauthorized(message)),
-            status => Ok(Tried::Failed(format!("{}: {message}", status.as_u16()))),
+            status => Ok(Reply::Failed(format!("{}: {message}", status.as_u16()))),
         }
     }
 

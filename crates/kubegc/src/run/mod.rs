@@ -3,7 +3,6 @@
 pub(crate) mod commands;
 mod config;
 pub(crate) mod control;
-mod election;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod journal;
