@@ -5,6 +5,7 @@
 //! is judged again after a growing delay.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::discriminant;
 
 use gc_types::{
     Change, Effect, EffectId, Evidence, ObjectKey, Outcome, OutsideCall, Reason, Request, ResourceId,
@@ -515,13 +516,22 @@ impl<J: Judge> Engine<J> {
 
 /// Whether a request is what was skipped before, of the same version of the object: what it writes may tell the time.
 fn is_again(skipped: &Request, request: &Request) -> bool {
-    let guards = |request: &Request| match request {
-        Request::Guarded { key, uid, resource_version, change } => {
-            Some((key.clone(), uid.clone(), *resource_version, std::mem::discriminant(change)))
+    let told = match (skipped, request) {
+        (
+            Request::Guarded { key, uid, resource_version, change },
+            Request::Guarded {
+                key: key_now,
+                uid: uid_now,
+                resource_version: version_now,
+                change: change_now,
+            },
+        ) => {
+            (key, uid, resource_version, discriminant(change))
+                == (key_now, uid_now, version_now, discriminant(change_now))
         }
-        _ => None,
+        _ => false,
     };
-    skipped == request || guards(skipped).is_some_and(|skipped| guards(request) == Some(skipped))
+    told || skipped == request
 }
 
 fn deletes(request: &Request) -> bool {

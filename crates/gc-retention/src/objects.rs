@@ -2,7 +2,7 @@
 //!
 //! Each kind of facts deserializes from a whole object and keeps what verdicts need, nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_types::{Gvr, Marks, ObjectKey, ResourceId, ResourceInfo, ResourceVersion, Scope, Timestamp, Uid};
@@ -547,6 +547,16 @@ pub(crate) fn parse_time(text: Option<&str>) -> Option<Timestamp> {
 pub(crate) fn time_text(time: Timestamp) -> String {
     let seconds = time.0.div_euclid(1000);
     jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
+}
+
+/// Takes a key out of an index, whose empty places go.
+pub(crate) fn drop_from<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ObjectKey>>, of: &K, key: &ObjectKey) {
+    if let Some(keys) = index.get_mut(of) {
+        keys.remove(key);
+        if keys.is_empty() {
+            index.remove(of);
+        }
+    }
 }
 
 #[cfg(test)]

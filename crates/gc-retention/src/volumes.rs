@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::engine::{Judge, Judgement, Observation, reason};
 use crate::objects::{
-    Facts, HasMeta, Kind, Meta, Shelf, WireAnnotations, WireCondition, WireLabels, WireMeta,
+    Facts, HasMeta, Kind, Meta, Shelf, WireAnnotations, WireCondition, WireLabels, WireMeta, drop_from,
 };
 use crate::pods::Pod;
 use crate::volumes_in_tree::{WireInTree, WireStorage};
@@ -457,12 +457,7 @@ impl ClaimProtection {
     /// A pod no longer uses what it used: its claims that are being deleted may go.
     fn drop_pod(&mut self, key: &ObjectKey, pod: &Pod, dirty: &mut Vec<ObjectKey>) {
         for claim in Self::claims_of(pod) {
-            if let Some(users) = self.users.get_mut(&claim) {
-                users.remove(key);
-                if users.is_empty() {
-                    self.users.remove(&claim);
-                }
-            }
+            drop_from(&mut self.users, &claim, key);
             if self.tells_unused || self.claims.get(&claim).is_some_and(|claim| claim.meta.deleting) {
                 dirty.push(claim);
             }

@@ -1,13 +1,12 @@
 //! What the reclaimer keeps of volumes, claims and attachments, and by what it finds them.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_types::{ObjectKey, Timestamp};
 
 use super::{Attachment, DRIVERLESS, VolumeReclaim, plugin_name, seconds, storage_of};
 use crate::measures;
-use crate::objects::Kind;
+use crate::objects::{Kind, drop_from};
 use crate::volumes::{Claim, Volume};
 
 impl VolumeReclaim {
@@ -126,14 +125,5 @@ impl VolumeReclaim {
         let Some(volume) = self.attachments.remove(key).and_then(|gone| gone.volume) else { return };
         drop_from(&mut self.attached, &volume, key);
         dirty.push(Kind::Volume.key(&"".into(), &volume));
-    }
-}
-
-fn drop_from<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ObjectKey>>, of: &K, key: &ObjectKey) {
-    if let Some(keys) = index.get_mut(of) {
-        keys.remove(key);
-        if keys.is_empty() {
-            index.remove(of);
-        }
     }
 }

@@ -301,11 +301,7 @@ impl Candidate {
             (status, _) if status.is_success() => {}
             // A leader goes on trying until its time is over.
             (status, Ask::Replace(_)) if self.election.leads() => {
-                return Ok(Reply::Failed(format!(
-                    "{}: {}",
-                    status.as_u16(),
-                    super::preflight::message(&answer)
-                )));
+                return Ok(failed(status, &super::preflight::message(&answer)));
             }
             _ => return self.refused(verb, &answer),
         }
@@ -335,7 +331,7 @@ impl Candidate {
             }
             .into()),
             StatusCode::UNAUTHORIZED => Err(LeaseError::Unauthorized(message)),
-            status => Ok(Reply::Failed(format!("{}: {message}", status.as_u16()))),
+            status => Ok(failed(status, &message)),
         }
     }
 
@@ -379,4 +375,8 @@ pub(super) fn identity() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let random = || std::collections::hash_map::RandomState::new().build_hasher().finish();
     format!("{host}_{:016x}{:016x}", random(), random())
+}
+
+fn failed(status: StatusCode, message: &str) -> Reply {
+    Reply::Failed(format!("{}: {message}", status.as_u16()))
 }

@@ -102,7 +102,7 @@ fn claim(admin: &Admin, name: &str) {
     admin.create(CLAIMS, &json!({"metadata": {"name": name}, "spec": spec}));
 }
 
-/// X-T08: a third of all requests is answered with an error of the server, whatever they are. All that has to go goes even so,
+/// X-T08: a tenth of all requests is answered with an error of the server, whatever they are. All that has to go goes even so,
 /// and nothing else.
 #[test]
 fn all_collectors_survive_a_server_that_fails_every_tenth_request() {

@@ -251,6 +251,18 @@ impl World {
         assert!(handle.is_null() || !self.objects.values().any(shares), "{object} is shared");
     }
 
+    /// Performs what is wanted, up to the call that destroys storage.
+    fn run_up_to_the_call(&mut self) -> Effect {
+        loop {
+            let effect = self.engine.poll_effect().unwrap();
+            if matches!(effect.request, Request::Outside { .. }) {
+                return effect;
+            }
+            let outcome = self.perform(&effect);
+            self.engine.finish(effect.id, &outcome);
+        }
+    }
+
     /// Performs what is wanted now, until there is nothing.
     fn run(&mut self) {
         for _ in 0..1000 {

@@ -411,14 +411,7 @@ fn what_ends_is_noticed_at_once() {
     // PV-T06: the volume goes while its storage is about to.
     let mut world = World::new(deleters());
     world.put_volume(volume("v", &both(&host("/tmp/a"), &json!({"status": {"phase": "Released"}}))));
-    let destroy = loop {
-        let effect = world.engine.poll_effect().unwrap();
-        if matches!(effect.request, Request::Outside { .. }) {
-            break effect;
-        }
-        let outcome = world.perform(&effect);
-        world.engine.finish(effect.id, &outcome);
-    };
+    let destroy = world.run_up_to_the_call();
     world.remove(&volume_key("v"));
     assert_eq!(world.perform(&destroy), Outcome::Absent);
     world.engine.finish(destroy.id, &Outcome::Absent);
@@ -483,14 +476,7 @@ fn what_changes_at_the_last_moment_counts() {
     // The policy becomes Retain after the verdict: the guard of the call refuses it.
     let mut world = World::new(deleters());
     world.put_volume(volume("v", &both(&csi("h"), &json!({"status": {"phase": "Released"}}))));
-    let destroy = loop {
-        let effect = world.engine.poll_effect().unwrap();
-        if matches!(effect.request, Request::Outside { .. }) {
-            break effect;
-        }
-        let outcome = world.perform(&effect);
-        world.engine.finish(effect.id, &outcome);
-    };
+    let destroy = world.run_up_to_the_call();
     world.change(&volume_key("v"), &json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}}));
     assert_eq!(world.perform(&destroy), Outcome::Conflict);
     world.engine.finish(destroy.id, &Outcome::Conflict);
@@ -500,14 +486,7 @@ fn what_changes_at_the_last_moment_counts() {
     // Another volume takes the name while the driver works.
     let mut world = World::new(deleters());
     world.put_volume(volume("v", &both(&csi("h"), &json!({"status": {"phase": "Released"}}))));
-    let destroy = loop {
-        let effect = world.engine.poll_effect().unwrap();
-        if matches!(effect.request, Request::Outside { .. }) {
-            break effect;
-        }
-        let outcome = world.perform(&effect);
-        world.engine.finish(effect.id, &outcome);
-    };
+    let destroy = world.run_up_to_the_call();
     world.remove(&volume_key("v"));
     world.put(Kind::Claim, claim("data", "u-data", "v"));
     world.put_volume(volume("v", &both(&csi("new"), &json!({"metadata": {"uid": "u-other"}}))));
