@@ -96,6 +96,15 @@ pub trait Judge {
     fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>);
     /// Judges one object. It may name others that are to be judged.
     fn judge(&mut self, key: &ObjectKey, now: Timestamp, dirty: &mut Vec<ObjectKey>) -> Judgement;
+    /// The next of the objects that a list has told of, where they are too many to be named one by one when it ends.
+    /// They are judged when nothing else is due.
+    fn next_unjudged(&mut self) -> Option<ObjectKey> {
+        None
+    }
+    /// How many of those there are.
+    fn unjudged(&self) -> usize {
+        0
+    }
     /// Hears what became of a request. Whatever failed is judged again in any case.
     fn finished(
         &mut self,
@@ -228,6 +237,8 @@ pub struct Engine<J> {
     next_effect: u64,
     due: BTreeSet<(Timestamp, ObjectKey)>,
     when: BTreeMap<ObjectKey, Timestamp>,
+    /// When the list was complete of which some have not been judged yet.
+    listed: Timestamp,
     flying: BTreeMap<EffectId, (ObjectKey, Request)>,
     busy: BTreeSet<ObjectKey>,
     failures: BTreeMap<ObjectKey, u32>,
@@ -255,6 +266,7 @@ impl<J: Judge> Engine<J> {
             next_effect: 0,
             due: BTreeSet::new(),
             when: BTreeMap::new(),
+            listed: Timestamp::default(),
             flying: BTreeMap::new(),
             busy: BTreeSet::new(),
             failures: BTreeMap::new(),
@@ -290,6 +302,9 @@ impl<J: Judge> Engine<J> {
             }
             Observation::Synced(kind) => {
                 self.unsynced.remove(kind);
+                if self.judge.unjudged() == 0 {
+                    self.listed = self.now;
+                }
                 let resource = kind.resource();
                 // A list may tell of a server that was put back to an earlier state.
                 self.done.retain(|key, _| key.resource != resource);
@@ -346,9 +361,23 @@ impl<J: Judge> Engine<J> {
         self.skipped.remove(key);
         self.unseen.remove(key);
         self.failures.remove(key);
+        self.unschedule(key);
+    }
+
+    fn unschedule(&mut self, key: &ObjectKey) {
         if let Some(time) = self.when.remove(key) {
             self.due.remove(&(time, key.clone()));
         }
+    }
+
+    /// What is to be judged next, if anything is now: what is due, then what is left of a list.
+    fn next_to_judge(&mut self) -> Option<ObjectKey> {
+        let key = match self.due.first() {
+            Some((time, key)) if *time <= self.now => key.clone(),
+            _ => self.judge.next_unjudged()?,
+        };
+        self.unschedule(&key);
+        Some(key)
     }
 
     fn schedule_all(&mut self, dirty: Vec<ObjectKey>) {
@@ -375,6 +404,9 @@ impl<J: Judge> Engine<J> {
         if !self.unsynced.is_empty() || self.flying.len() >= IN_FLIGHT {
             return None;
         }
+        if self.judge.unjudged() > 0 {
+            return Some(self.now);
+        }
         self.due.first().map(|(time, _)| *time)
     }
 
@@ -383,10 +415,13 @@ impl<J: Judge> Engine<J> {
     pub fn standing(&self) -> Standing {
         let mut gauges = Vec::new();
         self.judge.gauges(&mut gauges);
-        let first = self.due.first().map_or(self.now, |(time, _)| *time);
+        let due = self.due.first().map(|(time, _)| *time);
+        let unjudged = self.judge.unjudged();
+        let listed = (unjudged > 0).then_some(self.listed);
+        let first = due.into_iter().chain(listed).min().unwrap_or(self.now);
         Standing {
             counts: self.counts,
-            waiting: self.due.len(),
+            waiting: self.due.len() + unjudged,
             overdue_milliseconds: self.now.since(first).max(0),
             synced: self.unsynced.is_empty(),
             gauges,
@@ -431,12 +466,7 @@ impl<J: Judge> Engine<J> {
             if !self.unsynced.is_empty() || self.flying.len() >= IN_FLIGHT {
                 return None;
             }
-            let (time, _) = self.due.first()?;
-            if *time > self.now {
-                return None;
-            }
-            let (_, key) = self.due.pop_first()?;
-            self.when.remove(&key);
+            let key = self.next_to_judge()?;
             // What is in flight is judged when its outcome is known.
             if self.busy.contains(&key) {
                 continue;

@@ -26,6 +26,7 @@ pub mod objects;
 pub mod permissions;
 pub mod pod_certificates;
 pub mod pods;
+mod pods_kept;
 pub mod policies;
 pub mod pressure;
 pub mod storage_versions;

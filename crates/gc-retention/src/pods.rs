@@ -8,10 +8,10 @@ use gc_types::{Change, ObjectKey, Outcome, Reason, Request, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::division::Division;
 use crate::engine::{Judge, Judgement, Observation, reason};
 use crate::measures::{Measurement, Outbox, POD_DELETION_ERRORS, POD_DELETIONS, PODS_HELD, reading};
 use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireCondition, WireMeta, parse_time, time_text};
+use crate::pods_kept::{Deletion, KeptPod, KeptPods, Put};
 
 /// `--terminated-pod-gc-threshold`: so many finished pods are kept.
 pub const TERMINATED_POD_THRESHOLD: i32 = 12_500;
@@ -52,7 +52,7 @@ impl Phase {
     }
 
     /// Whether such a pod counts against the threshold.
-    const fn finished(self) -> bool {
+    pub(crate) const fn finished(self) -> bool {
         !matches!(self, Self::Pending | Self::Running | Self::Unknown)
     }
 }
@@ -320,13 +320,12 @@ impl Sweep {
 
 /// What removes a pod (spec 2.6): first its phase and condition, then, as a later version, the pod. `None` if
 /// all that can be done has been done, and a finalizer is waited for; or if the pod is to be kept.
-#[must_use]
-pub fn removal(pod: &Pod, sweep: Sweep, now: Timestamp) -> Option<(Request, Reason)> {
-    if pod.meta.keeps() {
+fn removal(pod: &KeptPod, sweep: Sweep, now: Timestamp) -> Option<(Request, Reason)> {
+    if pod.keeps {
         return None;
     }
     let change = if matches!(pod.phase, Phase::Succeeded | Phase::Failed) {
-        if pod.meta.deleting && pod.without_grace {
+        if pod.deletion == Deletion::WithoutGrace {
             return None;
         }
         Change::ForceDelete
@@ -336,30 +335,22 @@ pub fn removal(pod: &Pod, sweep: Sweep, now: Timestamp) -> Option<(Request, Reas
             status["conditions"] = json!([{
                 "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
                 "message": "PodGC: node no longer exists", "observedGeneration": pod.generation,
-                "lastTransitionTime": time_text(pod.disrupted_since.unwrap_or(now)),
+                "lastTransitionTime": time_text(pod.disrupted_since.as_deref().copied().unwrap_or(now)),
             }]);
         }
         Change::Status(status.to_string().into())
     };
     let request = Request::Guarded {
-        key: Kind::Pod.key(&pod.meta.namespace, &pod.meta.name),
-        uid: pod.meta.uid.clone(),
-        resource_version: pod.meta.resource_version,
+        key: pod.key(),
+        uid: pod.uid.clone(),
+        resource_version: pod.resource_version,
         change,
     };
     let why = match &pod.node {
         Some(node) => format!("{} (node {node})", sweep.why()),
         None => sweep.why().to_owned(),
     };
-    Some((request, reason(sweep.name(), pod.meta.resource_version, &[why])))
-}
-
-/// The order in which finished pods go (spec 2.5), with the namespace to make it total.
-type Turn = (bool, i64, Arc<str>, Arc<str>);
-
-fn turn(pod: &Pod) -> Turn {
-    let created = pod.meta.created.map_or(i64::MIN, |created| created.0.div_euclid(1000));
-    (!pod.evicted, created, Arc::clone(&pod.meta.name), Arc::clone(&pod.meta.namespace))
+    Some((request, reason(sweep.name(), pod.resource_version, &[why])))
 }
 
 /// A node name that pods have and no node has.
@@ -367,16 +358,21 @@ fn turn(pod: &Pod) -> Turn {
 struct Missing {
     since: Timestamp,
     confirmed: Option<Timestamp>,
+    /// It is being looked up; should that fail, it is tried again after a growing delay, and by nobody sooner.
+    asking: bool,
+}
+
+impl Missing {
+    fn since(since: Timestamp) -> Self {
+        Self { since, confirmed: None, asking: false }
+    }
 }
 
 /// The four sweeps as one judge.
 #[derive(Debug)]
 pub struct PodCollector {
-    pods: Shelf<Pod>,
+    pods: KeptPods,
     nodes: Shelf<Node>,
-    by_node: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
-    /// The finished pods, divided into those that go and those that stay; `None` keeps all.
-    finished: Option<Division<Turn>>,
     missing: BTreeMap<Arc<str>, Missing>,
     /// Pods of which nothing is left to remove but what a finalizer holds.
     held: BTreeSet<ObjectKey>,
@@ -392,13 +388,8 @@ impl PodCollector {
     #[must_use]
     pub fn new(terminated_pod_threshold: i32) -> Self {
         Self {
-            pods: Shelf::new(Kind::Pod),
+            pods: KeptPods::new(usize::try_from(terminated_pod_threshold).ok().filter(|kept| *kept > 0)),
             nodes: Shelf::new(Kind::Node),
-            by_node: BTreeMap::new(),
-            finished: usize::try_from(terminated_pod_threshold)
-                .ok()
-                .filter(|kept| *kept > 0)
-                .map(Division::new),
             missing: BTreeMap::new(),
             held: BTreeSet::new(),
             granted: BTreeSet::new(),
@@ -412,61 +403,35 @@ impl PodCollector {
     }
 
     fn put_pod(&mut self, pod: Pod, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
-        let (turn_now, node, finished) = (turn(&pod), pod.node.clone(), pod.phase.finished());
-        let (key, before) = self.pods.put(pod);
+        let Put { pod, before, going } = self.pods.put(pod);
+        let key = pod.key();
         self.granted.remove(&key);
-        if let Some(before) = before {
-            self.drop_from_indexes(&key, &before, node.as_ref(), finished.then_some(&turn_now));
+        if let Some(node) = before.as_ref().and_then(|before| before.node.as_ref()) {
+            self.forget_unused(node);
         }
-        if let Some(node) = node {
-            self.by_node.entry(Arc::clone(&node)).or_default().insert(key.clone());
-            self.look_after(&node, now, dirty);
+        if let Some(node) = &pod.node {
+            self.look_after(node, now, dirty);
         }
-        if let Some(division) = &mut self.finished
-            && finished
-            && !division.contains(&turn_now)
-        {
-            let moved = division.insert(turn_now);
-            dirty.extend(
-                moved.going.into_iter().map(|(_, _, name, namespace)| Kind::Pod.key(&namespace, &name)),
-            );
-        }
-        dirty.push(key);
-    }
-
-    /// Takes a pod out of the indexes that its new form is not in.
-    fn drop_from_indexes(
-        &mut self,
-        key: &ObjectKey,
-        pod: &Pod,
-        node: Option<&Arc<str>>,
-        stays: Option<&Turn>,
-    ) {
-        if let Some(old) = &pod.node
-            && node != Some(old)
-            && let Some(keys) = self.by_node.get_mut(old)
-        {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.by_node.remove(old);
-                self.missing.remove(old);
-            }
-        }
-        let old = turn(pod);
-        if let Some(division) = &mut self.finished
-            && pod.phase.finished()
-            && stays != Some(&old)
-        {
-            division.remove(&old);
+        // At the end of a list everything is judged.
+        if !self.pods.listing() {
+            dirty.extend(going);
+            dirty.push(key);
         }
     }
 
     fn remove_pod(&mut self, key: &ObjectKey) {
-        if let Some(pod) = self.pods.remove(key) {
-            self.drop_from_indexes(key, &pod, None, None);
+        if let Some(node) = self.pods.remove(key).as_ref().and_then(|pod| pod.node.as_ref()) {
+            self.forget_unused(node);
         }
         self.held.remove(key);
         self.granted.remove(key);
+    }
+
+    /// Nobody asks after a node that no pod is bound to.
+    fn forget_unused(&mut self, node: &str) {
+        if !self.pods.has_node(node) {
+            self.missing.remove(node);
+        }
     }
 
     fn put_node(&mut self, node: Node, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
@@ -474,7 +439,7 @@ impl PodCollector {
         let out_of_service = node.out_of_service && !node.ready;
         let (_, before) = self.nodes.put(node);
         if out_of_service && !before.is_some_and(|before| before.out_of_service && !before.ready) {
-            dirty.extend(self.by_node.get(&name).into_iter().flatten().cloned());
+            dirty.extend(self.pods.on_node(&name).map(|pod| pod.key()));
         }
         self.look_after(&name, now, dirty);
     }
@@ -487,22 +452,22 @@ impl PodCollector {
         let key = Self::node_key(name);
         if self.nodes.get(&key).is_some() {
             self.missing.remove(name);
-        } else if self.by_node.contains_key(name) && !self.missing.contains_key(name) {
-            self.missing.insert(Arc::clone(name), Missing { since: now, confirmed: None });
+        } else if self.pods.has_node(name) && !self.missing.contains_key(name) {
+            self.missing.insert(Arc::clone(name), Missing::since(now));
             dirty.push(key);
         }
     }
 
-    fn sweep(&self, pod: &Pod, now: Timestamp, dirty: &mut Vec<ObjectKey>) -> Option<Sweep> {
+    fn sweep(&self, pod: &Arc<KeptPod>, now: Timestamp, dirty: &mut Vec<ObjectKey>) -> Option<Sweep> {
         let Some(name) = &pod.node else {
-            if pod.meta.deleting {
+            if pod.deleting() {
                 return Some(Sweep::Unscheduled);
             }
             return self.terminated(pod);
         };
         let node_key = Self::node_key(name);
         match self.nodes.get(&node_key) {
-            Some(node) if pod.meta.deleting && !node.ready && node.out_of_service => {
+            Some(node) if pod.deleting() && !node.ready && node.out_of_service => {
                 return Some(Sweep::OutOfService);
             }
             Some(_) => {}
@@ -511,16 +476,15 @@ impl PodCollector {
                     return Some(Sweep::Orphaned);
                 }
                 // No proof yet, or one that is too old.
-                Some(_) => dirty.push(node_key),
-                None => {}
+                Some(Missing { asking: false, .. }) => dirty.push(node_key),
+                _ => {}
             },
         }
         self.terminated(pod)
     }
 
-    fn terminated(&self, pod: &Pod) -> Option<Sweep> {
-        let division = self.finished.as_ref().filter(|_| pod.phase.finished())?;
-        division.goes(&turn(pod)).then_some(Sweep::Terminated)
+    fn terminated(&self, pod: &Arc<KeptPod>) -> Option<Sweep> {
+        self.pods.is_over_threshold(pod).then_some(Sweep::Terminated)
     }
 
     /// One attempt per pod: the deletion, or the patch before it that failed. That the pod is gone, or is another
@@ -542,14 +506,19 @@ impl PodCollector {
 
     fn note_grant(&mut self, key: &ObjectKey, request: &Request, outcome: &Outcome) {
         let Request::Guarded { uid, resource_version, .. } = request else { return };
-        let same = |pod: &Pod| pod.meta.uid == *uid && pod.meta.resource_version == *resource_version;
+        let same = |pod: &Arc<KeptPod>| pod.uid == *uid && pod.resource_version == *resource_version;
         if matches!(outcome, Outcome::Applied(_)) && self.pods.get(key).is_some_and(same) {
             self.granted.insert(key.clone());
         }
     }
 
-    fn judge_node(&self, key: &ObjectKey, now: Timestamp) -> Judgement {
-        let Some(missing) = self.missing.get(&key.name) else { return Judgement::Leave };
+    fn judge_node(&mut self, key: &ObjectKey, now: Timestamp) -> Judgement {
+        let wanting = self
+            .pods
+            .on_node(&key.name)
+            .filter(|pod| !self.granted.contains(&pod.key()))
+            .filter(|pod| removal(pod, Sweep::Orphaned, now).is_some());
+        let Some(missing) = self.missing.get_mut(&key.name) else { return Judgement::Leave };
         let due = missing.since.after(QUARANTINE_MILLISECONDS);
         if now < due {
             return Judgement::Later(due);
@@ -557,12 +526,8 @@ impl PodCollector {
         if missing.confirmed.is_some_and(|at| now.since(at) <= CONFIRMATION_MILLISECONDS) {
             return Judgement::Leave;
         }
-        let pods = self.by_node.get(&key.name).into_iter().flatten();
-        let wanting = pods
-            .filter(|pod| !self.granted.contains(pod))
-            .filter_map(|pod| self.pods.get(pod))
-            .filter(|pod| removal(pod, Sweep::Orphaned, now).is_some())
-            .count();
+        let wanting = wanting.count();
+        missing.asking = wanting > 0;
         if wanting == 0 {
             return Judgement::Leave;
         }
@@ -595,8 +560,6 @@ impl Judge for PodCollector {
                         for key in self.pods.list_ended() {
                             self.remove_pod(&key);
                         }
-                        // Whatever was decided before is decided again.
-                        dirty.extend(self.pods.keys().cloned());
                     }
                     Kind::Node => {
                         for key in self.nodes.list_ended() {
@@ -605,7 +568,7 @@ impl Judge for PodCollector {
                     }
                     _ => return,
                 }
-                let names: Vec<Arc<str>> = self.by_node.keys().cloned().collect();
+                let names: Vec<Arc<str>> = self.pods.nodes().cloned().collect();
                 for name in names {
                     self.look_after(&name, now, dirty);
                 }
@@ -638,6 +601,14 @@ impl Judge for PodCollector {
         }
     }
 
+    fn next_unjudged(&mut self) -> Option<ObjectKey> {
+        self.pods.next_unjudged()
+    }
+
+    fn unjudged(&self) -> usize {
+        self.pods.unjudged()
+    }
+
     fn skipped(&mut self, key: &ObjectKey, _request: &Request) {
         self.removing.remove(key);
     }
@@ -662,11 +633,11 @@ impl Judge for PodCollector {
         let Some(missing) = self.missing.get_mut(&key.name) else { return };
         match outcome {
             Outcome::Absent => {
-                missing.confirmed = Some(now);
-                dirty.extend(self.by_node.get(&key.name).into_iter().flatten().cloned());
+                (missing.confirmed, missing.asking) = (Some(now), false);
+                dirty.extend(self.pods.on_node(&key.name).map(|pod| pod.key()));
             }
             // It exists, and the watch will tell of it; should it not, everything begins anew.
-            Outcome::Found(_) => *missing = Missing { since: now, confirmed: None },
+            Outcome::Found(_) => *missing = Missing::since(now),
             _ => {}
         }
     }

@@ -144,6 +144,33 @@ fn the_scenarios_of_the_threshold() {
     }
 }
 
+/// What a list has told of waits, and is late, like all else that is to be judged.
+#[test]
+fn what_a_list_has_told_of_is_judged_at_its_end() {
+    let pods = [("a", 30), ("b", 20), ("c", 10)].map(|(name, hours)| pod(name, hours, "Failed", "n", none()));
+    let mut engine = engine(1, &[node("n", Some("True"), false)], &pods);
+    engine.tick(at(7));
+    let standing = |engine: &Engine<PodCollector>| {
+        let standing = engine.standing();
+        (standing.waiting, standing.overdue_milliseconds, engine.next_wakeup())
+    };
+    assert_eq!(standing(&engine), (3, 7000, Some(at(7))));
+    assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), ["delete a", "delete b"]);
+    assert_eq!(standing(&engine), (0, 0, None));
+    // What changes later is judged before what a list leaves.
+    let late = pod("d", 5, "Failed", "n", none());
+    engine.observe(Observation::ListStarted(Kind::Pod));
+    observe(&mut engine, Kind::Pod, &pods[2]);
+    engine.observe(Observation::Synced(Kind::Pod));
+    observe(&mut engine, Kind::Pod, &late);
+    assert_eq!(
+        standing(&engine),
+        (3, 0, Some(at(7))),
+        "what is left of the list, what came, and what goes for it"
+    );
+    assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), ["delete c"]);
+}
+
 /// PGC-T09
 #[test]
 fn of_two_of_one_age_the_lexically_first_goes() {
@@ -253,6 +280,7 @@ fn a_read_that_failed_is_repeated_soon() {
     engine.tick(at(40));
     let read = engine.poll_effect().unwrap();
     engine.finish(read.id, &Outcome::Failed { message: String::new(), retry_after_milliseconds: Some(2000) });
+    assert_eq!(engine.poll_effect(), None);
     assert_eq!(engine.next_wakeup(), Some(at(42)));
     engine.tick(at(42));
     assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), ["read gone", "delete a"]);
@@ -298,7 +326,8 @@ fn an_old_proof_is_renewed() {
 /// PGC-T21, PGC-T22, PGC-T24: the exact patch.
 #[test]
 fn an_orphaned_pod_is_failed_with_a_condition() {
-    let read = |more: Value| -> Pod { serde_json::from_value(pod("a", 1, "Running", "gone", more)).unwrap() };
+    let kept = |pod: Value| KeptPod::from(serde_json::from_value::<Pod>(pod).unwrap());
+    let read = |more: Value| kept(pod("a", 1, "Running", "gone", more));
     let disrupted = |status: &str| {
         json!({"/status/conditions": [
             {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
@@ -320,8 +349,7 @@ fn an_orphaned_pod_is_failed_with_a_condition() {
     // PGC-T23: what has finished keeps its phase, and only goes.
     for phase in ["Succeeded", "Failed"] {
         let held = json!({"/metadata/finalizers": ["example.com/hold"]});
-        let pod: Pod = serde_json::from_value(pod("a", 1, phase, "gone", held)).unwrap();
-        let (request, _) = removal(&pod, Sweep::Orphaned, at(0)).unwrap();
+        let (request, _) = removal(&kept(pod("a", 1, phase, "gone", held)), Sweep::Orphaned, at(0)).unwrap();
         assert!(matches!(request, Request::Guarded { change: Change::ForceDelete, .. }), "{request:?}");
     }
     let (request, _) = removal(&read(none()), Sweep::OutOfService, at(0)).unwrap();
