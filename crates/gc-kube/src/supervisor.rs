@@ -75,12 +75,17 @@ impl Supervisor {
         loop {
             let wait = match discover(&self.context.client).await {
                 Ok(discovered) => {
-                    backoff.reset();
                     self.show(&discovered);
                     if self.apply(&discovered).await.is_err() {
                         return;
                     }
-                    DISCOVERY_PERIOD
+                    if discovered.failed.is_empty() {
+                        backoff.reset();
+                        DISCOVERY_PERIOD
+                    } else {
+                        // What could not be seen may be all that somebody waits for.
+                        backoff.next_delay()
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "discovery failed; what is known stays watched");

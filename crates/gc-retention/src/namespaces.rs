@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use gc_types::Timestamp;
+
 /// The token in `spec.finalizers` that stands for the removal of the contents.
 pub const KUBERNETES_FINALIZER: &str = "kubernetes";
 /// How long items that carry finalizers are expected to stay, seconds.
@@ -78,6 +80,77 @@ impl Groups {
         }
         let emptied = self.emptied.get(namespace).is_some_and(|groups| groups.contains(group));
         emptied.then_some("it has nothing in the namespace")
+    }
+}
+
+/// So many empty resources are remembered, of all namespaces together; beyond that, nothing is.
+pub const REMEMBERED_LISTS: usize = 100_000;
+/// What was seen once is believed for so long, milliseconds.
+pub const BELIEVED_MILLISECONDS: i64 = 60_000;
+
+/// What the passes over terminating namespaces have learnt, so that one that fails in part need not begin anew: the next
+/// asks for the rest. Nothing can be created in such a namespace any more; what was seen before it was known to be
+/// terminating counts for nothing, and neither does what is old.
+#[derive(Debug, Default)]
+pub struct Learnt {
+    /// By UID.
+    namespaces: BTreeMap<String, Lists>,
+    lists: usize,
+}
+
+/// Since when a namespace is known to be terminating, and when each resource of it that was empty was asked for.
+#[derive(Debug)]
+struct Lists {
+    since: Timestamp,
+    empty: BTreeMap<String, Timestamp>,
+}
+
+impl Learnt {
+    /// A pass begins over a namespace that is terminating.
+    pub fn begin(&mut self, namespace: &str, now: Timestamp) {
+        if self.namespaces.len() < REMEMBERED_NAMESPACES {
+            let begun = || Lists { since: now, empty: BTreeMap::new() };
+            self.namespaces.entry(namespace.to_owned()).or_insert_with(begun);
+        }
+    }
+
+    /// A resource was asked for at that time, and the complete answer has shown nothing in the namespace.
+    pub fn emptied(&mut self, namespace: &str, resource: &str, asked: Timestamp) {
+        let Some(lists) = self.namespaces.get_mut(namespace).filter(|lists| lists.since <= asked) else {
+            return;
+        };
+        let is_known = lists.empty.contains_key(resource);
+        if is_known || self.lists < REMEMBERED_LISTS {
+            self.lists += usize::from(!is_known);
+            lists.empty.insert(resource.to_owned(), asked);
+        }
+    }
+
+    /// Whether what was asked for at that time says how the namespace is now.
+    #[must_use]
+    pub fn believes(&self, namespace: &str, asked: Timestamp, now: Timestamp) -> bool {
+        let since = self.namespaces.get(namespace).map(|lists| lists.since);
+        since.is_some_and(|since| since <= asked) && (0..=BELIEVED_MILLISECONDS).contains(&now.since(asked))
+    }
+
+    /// Whether a resource is known to have nothing in the namespace.
+    #[must_use]
+    pub fn is_empty(&self, namespace: &str, resource: &str, now: Timestamp) -> bool {
+        let asked = self.namespaces.get(namespace).and_then(|lists| lists.empty.get(resource));
+        asked.is_some_and(|asked| self.believes(namespace, *asked, now))
+    }
+
+    /// How many resources have been found empty there.
+    #[must_use]
+    pub fn number(&self, namespace: &str) -> usize {
+        self.namespaces.get(namespace).map_or(0, |lists| lists.empty.len())
+    }
+
+    /// The next pass begins anew, or none follows.
+    pub fn forget(&mut self, namespace: &str) {
+        if let Some(lists) = self.namespaces.remove(namespace) {
+            self.lists -= lists.empty.len();
+        }
     }
 }
 
@@ -349,6 +422,65 @@ mod tests {
         {
             assert_eq!(pass.problems(), expected);
         }
+    }
+
+    /// Only what was asked for since the namespace was known to be terminating counts, and only for a while.
+    #[test]
+    fn what_was_learnt_counts_for_a_while() {
+        let at = |milliseconds| Timestamp(1_000_000 + milliseconds);
+        let mut learnt = Learnt::default();
+        learnt.emptied("u", "secrets.", at(0));
+        assert_eq!(learnt.number("u"), 0, "nobody knows that it is terminating");
+        learnt.begin("u", at(0));
+        learnt.begin("u", at(5_000));
+        learnt.emptied("u", "pods.", at(-1));
+        learnt.emptied("u", "secrets.", at(0));
+        learnt.emptied("u", "jobs.batch", at(10_000));
+        learnt.emptied("u", "jobs.batch", at(20_000));
+        for (namespace, resource, now, expected) in [
+            ("u", "pods.", 0, false),
+            ("u", "secrets.", 0, true),
+            ("u", "secrets.", BELIEVED_MILLISECONDS, true),
+            ("u", "secrets.", BELIEVED_MILLISECONDS + 1, false),
+            ("u", "jobs.batch", BELIEVED_MILLISECONDS + 20_000, true),
+            ("u", "jobs.batch", BELIEVED_MILLISECONDS + 20_001, false),
+            ("u", "jobs.batch", 19_999, false),
+            ("u", "deployments.apps", 0, false),
+            ("another", "secrets.", 0, false),
+        ] {
+            assert_eq!(
+                learnt.is_empty(namespace, resource, at(now)),
+                expected,
+                "{namespace} {resource} {now}"
+            );
+        }
+        assert_eq!((learnt.number("u"), learnt.lists), (2, 2));
+        for (asked, expected) in [(-1, false), (0, true), (1, true), (3, false)] {
+            assert_eq!(learnt.believes("u", at(asked), at(2)), expected, "asked at {asked}");
+        }
+        learnt.forget("u");
+        learnt.begin("u", at(30_000));
+        assert!(!learnt.is_empty("u", "jobs.batch", at(30_000)));
+        assert_eq!((learnt.number("u"), learnt.lists), (0, 0));
+    }
+
+    /// There is an end to what is remembered.
+    #[test]
+    fn what_is_learnt_is_bounded() {
+        let mut learnt = Learnt::default();
+        for number in 0..=REMEMBERED_NAMESPACES {
+            let uid = number.to_string();
+            learnt.begin(&uid, Timestamp(0));
+            for resource in 0..11 {
+                learnt.emptied(&uid, &resource.to_string(), Timestamp(0));
+            }
+        }
+        assert_eq!((learnt.namespaces.len(), learnt.lists), (REMEMBERED_NAMESPACES, REMEMBERED_LISTS));
+        learnt.forget("0");
+        assert_eq!(
+            (learnt.namespaces.len(), learnt.lists),
+            (REMEMBERED_NAMESPACES - 1, REMEMBERED_LISTS - 11)
+        );
     }
 
     fn texts(conditions: &[Condition]) -> Vec<String> {

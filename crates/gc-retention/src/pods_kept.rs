@@ -1,5 +1,5 @@
 //! The pods that the sweeps look through. There may be hundreds of thousands, so each is kept once, of it only what a
-//! sweep reads, and every index points to it: about 280 bytes per pod, its name and the indexes included.
+//! sweep reads, and every index points to it: about 240 bytes per pod, its name and the indexes included.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;

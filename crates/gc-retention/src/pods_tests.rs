@@ -323,6 +323,73 @@ fn an_old_proof_is_renewed() {
     assert_eq!(other, ["read late", "delete late"]);
 }
 
+/// The proof counts for 20 s.
+#[test]
+fn a_proof_grows_old() {
+    for (seconds, expected) in [(60, &["delete b"][..]), (61, &["read gone", "delete b"])] {
+        let stuck = pod("stuck", 1, "Failed", "gone", deleting(0));
+        let pods = [stuck, pod("a", 1, "Failed", "gone", none())];
+        let mut engine = engine(0, &[], &pods);
+        engine.tick(at(40));
+        assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), ["read gone", "delete a"]);
+        engine.tick(at(seconds));
+        observe(&mut engine, Kind::Pod, &pod("b", 1, "Failed", "gone", none()));
+        assert_eq!(settle(&mut engine, &[], &Outcome::Absent), expected, "after {seconds} s");
+    }
+}
+
+/// What was granted is not asked for again while the watch is silent; a successor under the name is another pod.
+#[test]
+fn a_grant_is_about_one_pod() {
+    let pods = [pod("a", 9, "Failed", "n", none()), pod("b", 1, "Failed", "n", none())];
+    let mut engine = engine(1, &[node("n", Some("True"), false)], &pods);
+    let effect = engine.poll_effect().unwrap();
+    engine.finish(effect.id, &Outcome::Applied(None));
+    assert_eq!(engine.poll_effect(), None);
+    let other = json!({"/metadata/uid": "u-other", "/metadata/resourceVersion": "9"});
+    observe(&mut engine, Kind::Pod, &pod("a", 9, "Failed", "n", other));
+    assert_eq!(settle(&mut engine, &[], &Outcome::Absent), ["delete a"]);
+}
+
+/// `kubegc.io/keep`: neither a deletion nor the phase that comes before it, and nobody is asked for its sake.
+#[test]
+fn a_pod_that_is_to_be_kept_keeps_its_phase() {
+    let keep = json!({"/metadata/annotations": {"kubegc.io/keep": "true"}});
+    for phase in ["Running", "Failed"] {
+        let mut engine = engine(0, &[], &[pod("a", 1, phase, "gone", keep.clone())]);
+        engine.tick(at(80));
+        assert_eq!(settle(&mut engine, &[], &Outcome::Absent), [] as [&str; 0], "{phase}");
+    }
+}
+
+/// What only a finalizer holds is shown for as long as that is so.
+#[test]
+fn pods_that_finalizers_hold_are_counted() {
+    let held = |engine: &Engine<PodCollector>| {
+        let gauges = engine.standing().gauges;
+        assert_eq!(gauges[0].metric.name, "kubegc_pods_held_by_finalizers");
+        gauges[0].value
+    };
+    let stuck = pod("a", 1, "Failed", "n", deleting(0));
+    let key = Kind::Pod.key(&"shop".into(), &"a".into());
+    let wanted = [node("n", Some("False"), true)];
+    let returned = |engine: &mut Engine<PodCollector>| {
+        observe(engine, Kind::Node, &node("n", Some("True"), false));
+        observe(engine, Kind::Pod, &stuck);
+    };
+    let gone = |engine: &mut Engine<PodCollector>| engine.observe(Observation::Removed(key.clone()));
+    let changes: [(&str, &dyn Fn(&mut Engine<PodCollector>)); 2] =
+        [("nobody wants it any more", &returned), ("it is gone", &gone)];
+    for (change, happens) in changes {
+        let mut engine = engine(0, &wanted, std::slice::from_ref(&stuck));
+        assert_eq!(settle(&mut engine, &[], &Outcome::Absent), [] as [&str; 0]);
+        assert!((held(&engine) - 1.0).abs() < f64::EPSILON);
+        happens(&mut engine);
+        assert_eq!(settle(&mut engine, &[], &Outcome::Absent), [] as [&str; 0]);
+        assert!(held(&engine).abs() < f64::EPSILON, "{change}");
+    }
+}
+
 /// PGC-T21, PGC-T22, PGC-T24: the exact patch.
 #[test]
 fn an_orphaned_pod_is_failed_with_a_condition() {

@@ -15,6 +15,7 @@ mod demo;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod logging;
+mod namespace_documents;
 mod namespace_trace;
 mod namespaces;
 mod node;

@@ -9,21 +9,25 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use gc_kube::discovery::{ServedResource, discover};
+use gc_kube::discovery::{Discovered, ServedResource, discover};
 use gc_kube::notes::Notes;
 use gc_kube::{ApiClient, Clock, NoObserver, Observer, system_clock};
 use gc_retention::engine::{Counts, Standing};
 use gc_retention::measures::{Measurement, Metric, NAMESPACE_DURATION, NAMESPACE_PASSES, NAMESPACE_REQUESTS};
-use gc_retention::namespaces::{Condition, Groups, Next, Pass, Remaining, finalizers_after};
+use gc_retention::namespaces::{Groups, Learnt, Next, Pass, finalizers_after};
 use gc_retention::permissions::Controller;
 use gc_types::{Event, EventNote, Outcome, Scope, Severity, Timestamp, Uid};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::Full;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::namespace_documents::{
+    collection_path, condition_value, conditions, delete_options, problem, remaining, spec_finalizers,
+    time_text,
+};
 use crate::namespace_trace::{Terminating, Trace, namespace_key};
 
 /// Passes at a time (`--concurrent-namespace-syncs`).
@@ -38,6 +42,10 @@ const LONGEST_RETRY: Duration = Duration::from_mins(1);
 const QUEUED_NAMES: usize = 10_000;
 /// Tries to write a status or the finalizers over conflicts.
 const CONFLICT_TRIES: usize = 5;
+/// Tries of a request about the namespace itself that fails for the moment; without it, the whole pass is lost.
+const OWN_TRIES: usize = 5;
+/// After so long, it is not tried again in the same pass.
+const OWN_PATIENCE: Duration = Duration::from_secs(2);
 const PAGE_SIZE: usize = 500;
 /// A namespace that could not be emptied for so long is told of.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -91,14 +99,20 @@ enum PassEnd {
     Done,
     /// Look again then.
     Again(Duration),
-    /// Try again with growing delays.
-    Failed(String),
+    /// Try again with growing delays; soon, if the pass has come further than the one before.
+    Failed {
+        /// What failed.
+        why: String,
+        /// More is known to be empty than before.
+        further: bool,
+    },
     /// It would have been emptied.
     DryRun,
 }
 
 /// Since when a namespace could not be emptied, and what was told about it.
 struct Failing {
+    /// Since one has come further.
     passes: u32,
     since: Instant,
     told: String,
@@ -122,6 +136,10 @@ pub(crate) struct NamespaceController {
     dry_run: bool,
     /// What is known of groups that may be dead by now.
     groups: Arc<Mutex<Groups>>,
+    /// What passes that failed in part have found empty.
+    learnt: Arc<Mutex<Learnt>>,
+    /// The last discovery that failed nowhere, and when it was asked for.
+    discovered: Arc<Mutex<Option<(Timestamp, Arc<Discovered>)>>>,
     /// UIDs of namespaces that cannot be emptied.
     failing: Arc<Mutex<BTreeMap<Arc<str>, Uid>>>,
     /// What a dry run has said of namespaces, by their UID.
@@ -145,6 +163,8 @@ impl NamespaceController {
             clock: system_clock(),
             dry_run: false,
             groups: Arc::default(),
+            learnt: Arc::default(),
+            discovered: Arc::default(),
             failing: Arc::default(),
             said: Arc::default(),
         }
@@ -213,11 +233,11 @@ impl NamespaceController {
                     self.count(&NAMESPACE_PASSES, vec![end_word(&end).into()], 1.0);
                     let delay = match end {
                         PassEnd::Again(delay) => delay,
-                        PassEnd::Failed(why) => {
+                        PassEnd::Failed { why, further } => {
                             tracing::debug!(namespace = %name, why, "the namespace could not be emptied yet");
                             counts.errors += 1;
                             let failing = failures.entry(Arc::clone(&name)).or_insert_with(Failing::begun);
-                            failing.passes += 1;
+                            failing.passes = if further { 0 } else { failing.passes + 1 };
                             self.tell(&notes, &name, &why, failing);
                             FIRST_RETRY.saturating_mul(1 << failing.passes.min(16)).min(LONGEST_RETRY)
                         }
@@ -226,7 +246,9 @@ impl NamespaceController {
                             again.remove(&name);
                             known.remove(&name);
                             failures.remove(&name);
-                            self.failing().remove(&name);
+                            if let Some(uid) = self.failing().remove(&name) {
+                                self.learnt().forget(&uid.to_string());
+                            }
                             continue;
                         }
                     };
@@ -277,7 +299,8 @@ impl NamespaceController {
             // An error says that nobody is left who could hold it.
             let _ = controller.held.wait_for(|held| !held).await;
             let _place = places.acquire_owned().await;
-            let end = controller.pass(&name).await.unwrap_or_else(PassEnd::Failed);
+            let failed = |why| PassEnd::Failed { why, further: false };
+            let end = controller.pass(&name).await.unwrap_or_else(failed);
             (name, end)
         });
     }
@@ -323,21 +346,28 @@ impl NamespaceController {
             self.failing().insert(name.into(), Uid::new(&uid));
         }
         let terminating = Terminating { name, uid: &uid, since: deleted_at };
+        self.learnt().begin(&uid, (self.clock)());
+        let known = self.learnt().number(&uid);
         let pass = self.empty(terminating, terminating_seconds).await?;
         self.write_status(&path, &uid, &pass).await?;
         match pass.next(terminating_seconds) {
+            Next::Retry => {
+                Ok(PassEnd::Failed { why: pass.problems(), further: self.learnt().number(&uid) > known })
+            }
             Next::Finalize => {
                 self.finalize(&path, terminating).await?;
                 self.groups().forget(&uid);
+                self.learnt().forget(&uid);
                 #[allow(clippy::cast_precision_loss)] // for 285 million years
                 let seconds = terminating_seconds.max(0) as f64;
                 self.count(&NAMESPACE_DURATION, Vec::new(), seconds);
                 Ok(PassEnd::Done)
             }
             Next::Wait { seconds } => {
+                // Nothing has failed: what is left is looked for in everything, when it should be gone.
+                self.learnt().forget(&uid);
                 Ok(PassEnd::Again(Duration::from_secs(u64::try_from(seconds).unwrap_or_default())))
             }
-            Next::Retry => Ok(PassEnd::Failed(pass.problems())),
         }
     }
 
@@ -345,9 +375,30 @@ impl NamespaceController {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn learnt(&self) -> MutexGuard<'_, Learnt> {
+        self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is served; not asked for again where a pass before this one has seen all of it.
+    async fn served(&self, uid: &str) -> Result<Arc<Discovered>, String> {
+        let asked = (self.clock)();
+        let known = self.discovered.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((before, discovered)) = known
+            && self.learnt().believes(uid, before, asked)
+        {
+            return Ok(discovered);
+        }
+        let discovered = Arc::new(discover(&self.client).await.map_err(|error| error.to_string())?);
+        if discovered.failed.is_empty() {
+            let whole = (asked, Arc::clone(&discovered));
+            *self.discovered.lock().unwrap_or_else(PoisonError::into_inner) = Some(whole);
+        }
+        Ok(discovered)
+    }
+
     /// What discovery says, and what it cannot say of groups that may matter.
     async fn discover(&self, uid: &str, pass: &mut Pass) -> Result<Vec<ServedResource>, String> {
-        let discovered = discover(&self.client).await.map_err(|error| error.to_string())?;
+        let discovered = self.served(uid).await?;
         let deletable =
             |served: &ServedResource| served.scope == Scope::Namespaced && served.verbs.contains("delete");
         let mut groups = self.groups();
@@ -372,7 +423,7 @@ impl NamespaceController {
         if discovered.is_unclear("") {
             pass.failures.push("pods could not be looked for: discovery of the core group failed".to_owned());
         }
-        Ok(discovered.resources.into_values().filter(deletable).collect())
+        Ok(discovered.resources.values().filter(|served| deletable(served)).cloned().collect())
     }
 
     /// Says what would be deleted, and why the namespace would stay all the same.
@@ -459,6 +510,11 @@ impl NamespaceController {
         pass: &mut Pass,
     ) {
         let path = collection_path(served, namespace.name);
+        let resource = format!("{}.{}", served.resource, served.group);
+        let asked = (self.clock)();
+        if self.learnt().is_empty(namespace.uid, &resource, asked) {
+            return;
+        }
         let emptied = async {
             let together = served.verbs.contains("deletecollection");
             if !(together && self.delete_collection(served, namespace, &path).await?) {
@@ -467,13 +523,12 @@ impl NamespaceController {
             self.list(&path).await
         };
         match emptied.await {
-            Ok(items) => {
-                let resource = format!("{}.{}", served.resource, served.group);
-                let left = remaining(resource, &items.unwrap_or_default(), terminating_seconds);
-                if left.objects > 0 {
-                    pass.remaining.push(left);
-                }
+            // What cannot be listed says nothing of what is there.
+            Ok(None) => {}
+            Ok(Some(items)) if items.is_empty() => {
+                self.learnt().emptied(namespace.uid, &resource, asked);
             }
+            Ok(Some(items)) => pass.remaining.push(remaining(resource, &items, terminating_seconds)),
             Err(why) => pass.failures.push(why),
         }
     }
@@ -613,8 +668,20 @@ impl NamespaceController {
         Err(format!("the finalizers of {path} keep changing"))
     }
 
+    /// A request about the namespace itself; what fails for the moment is tried again.
     async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Result<(u16, Value), String> {
-        self.send(method, path, JSON, body).await
+        let begun = Instant::now();
+        let mut delay = FIRST_RETRY;
+        let mut answer = self.send(method.clone(), path, JSON, body.clone()).await;
+        for _ in 1..OWN_TRIES {
+            if matches!(answer, Ok((..500, _))) || begun.elapsed() > OWN_PATIENCE {
+                break;
+            }
+            tokio::time::sleep(delay).await;
+            delay *= 2;
+            answer = self.send(method.clone(), path, JSON, body.clone()).await;
+        }
+        answer
     }
 
     async fn send(
@@ -655,81 +722,9 @@ fn end_word(end: &PassEnd) -> &'static str {
     match end {
         PassEnd::Done => "done",
         PassEnd::Again(_) => "waiting",
-        PassEnd::Failed(_) => "failed",
+        PassEnd::Failed { .. } => "failed",
         PassEnd::DryRun => "dry-run",
     }
-}
-
-/// As the API writes times.
-fn time_text(time: Timestamp) -> String {
-    let time = jiff::Timestamp::from_millisecond(time.0).unwrap_or_default();
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-fn collection_path(served: &ServedResource, namespace: &str) -> String {
-    let (group, version, resource) = (&served.group, &served.version, &served.resource);
-    if group.is_empty() {
-        format!("/api/{version}/namespaces/{namespace}/{resource}")
-    } else {
-        format!("/apis/{group}/{version}/namespaces/{namespace}/{resource}")
-    }
-}
-
-fn delete_options(uid: Option<&str>) -> Value {
-    let mut options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"});
-    if let Some(uid) = uid {
-        options["preconditions"] = json!({ "uid": uid });
-    }
-    options
-}
-
-fn problem(path: &str, code: u16, body: &Value) -> String {
-    format!("{path} was answered with {code}: {}", body["message"].as_str().unwrap_or("(no message)"))
-}
-
-fn remaining(resource: String, items: &[Value], terminating_seconds: i64) -> Remaining {
-    let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();
-    let mut grace_seconds = 0;
-    for item in items {
-        let metadata = &item["metadata"];
-        for finalizer in metadata["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            *finalizers.entry(finalizer.to_owned()).or_default() += 1;
-        }
-        grace_seconds =
-            grace_seconds.max(metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or_default());
-    }
-    // Grace periods began with the namespace's deletion at the latest.
-    if grace_seconds <= terminating_seconds {
-        grace_seconds = 0;
-    }
-    Remaining { resource, objects: items.len(), finalizers, grace_seconds }
-}
-
-fn spec_finalizers(namespace: &Value) -> Vec<String> {
-    let list = namespace["spec"]["finalizers"].as_array();
-    list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-fn conditions(namespace: &Value) -> Vec<Condition> {
-    let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
-    let list = namespace["status"]["conditions"].as_array();
-    list.into_iter()
-        .flatten()
-        .map(|value| Condition {
-            kind: text(value, "type"),
-            status: text(value, "status"),
-            reason: text(value, "reason"),
-            message: text(value, "message"),
-            last_transition_time: text(value, "lastTransitionTime"),
-        })
-        .collect()
-}
-
-fn condition_value(condition: &Condition) -> Value {
-    json!({
-        "type": condition.kind, "status": condition.status, "reason": condition.reason,
-        "message": condition.message, "lastTransitionTime": condition.last_transition_time,
-    })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use http::Response;
+use serde_json::json;
 
 use super::*;
 
@@ -24,6 +25,14 @@ struct World {
     replaced: bool,
     finalizers: Vec<&'static str>,
     terminating: bool,
+    /// The UID of the namespace; `u` if this is empty.
+    uid: &'static str,
+    /// Collections of which only a first page can be read, with nothing on it.
+    broken_lists: BTreeSet<&'static str>,
+    /// So many of the next requests about the namespace itself are answered with 503.
+    outage: usize,
+    /// How often discovery was asked for.
+    discoveries: usize,
     log: Vec<String>,
 }
 
@@ -60,16 +69,26 @@ fn answer(world: &Shared, request: &Request<Full<Bytes>>) -> (u16, Value) {
         json!({"kind": "APIGroupDiscoveryList", "items": items})
     };
     match path.as_str() {
-        "/api" => return (200, discovery(true)),
+        "/api" => {
+            let document = discovery(true);
+            world.discoveries += 1;
+            return (200, document);
+        }
         "/apis" => return (200, discovery(false)),
         _ => {}
     }
     let short = path.trim_start_matches("/api/v1/namespaces/n").trim_start_matches('/').to_owned();
     world.log.push(format!("{method} {}", if short.is_empty() { "n" } else { &short }));
+    let is_own = short.is_empty() || method == Method::PUT;
+    if is_own && world.outage > 0 {
+        world.outage -= 1;
+        return (503, json!({"message": "not now"}));
+    }
     match (method, short.as_str()) {
         (Method::GET, "") => {
             let conflict_seen = world.log.iter().any(|line| line == "PUT status");
-            let uid = if world.replaced && conflict_seen { "another" } else { "u" };
+            let known = if world.uid.is_empty() { "u" } else { world.uid };
+            let uid = if world.replaced && conflict_seen { "another" } else { known };
             let deleted = world.terminating.then(|| jiff::Timestamp::now().to_string());
             (
                 200,
@@ -88,6 +107,13 @@ fn answer(world: &Shared, request: &Request<Full<Bytes>>) -> (u16, Value) {
             Some(code) => (*code, json!({"message": "refused"})),
             None => (200, json!({})),
         },
+        (_, collection) if world.broken_lists.contains(collection) => {
+            if request.uri().query().is_some_and(|query| query.contains("continue=")) {
+                (500, json!({"message": "broken off"}))
+            } else {
+                (200, json!({"metadata": {"continue": "more"}, "items": []}))
+            }
+        }
         (_, collection) => match (world.refusals.get(collection), world.stays.get(collection)) {
             (Some(404), _) => (404, json!({})),
             (_, Some((finalizer, grace))) => {
@@ -125,7 +151,7 @@ async fn pass(controller: &NamespaceController, world: &Shared) -> (String, Vec<
     let end = match controller.pass("n").await.unwrap() {
         PassEnd::Done => "done".to_owned(),
         PassEnd::Again(delay) => format!("again in {} s", delay.as_secs()),
-        PassEnd::Failed(_) => "failed".to_owned(),
+        PassEnd::Failed { .. } => "failed".to_owned(),
         PassEnd::DryRun => "dry run".to_owned(),
     };
     let log = std::mem::take(&mut world.lock().unwrap().log);
@@ -217,6 +243,94 @@ async fn the_scenarios_of_a_pass() {
         rest.dedup();
         assert_eq!((ended.as_str(), rest), (end, lines(requests)), "{scenario}");
         assert_eq!(writes.contains(&"PUT finalize".to_owned()), finalized, "{scenario}: {writes:?}");
+    }
+}
+
+/// What a pass that failed in part has found empty is not asked for again by the next, unless that was long ago, or another
+/// namespace has the name; what could not be listed to its end is.
+#[tokio::test]
+async fn a_pass_goes_on_where_the_last_one_failed() {
+    type Change = fn(&mut World);
+    let (apps, pods) = (["DELETE", "GET"].map(|verb| format!("{verb} {APPS}")), ["DELETE pods", "GET pods"]);
+    let secrets = ["DELETE secrets", "GET secrets"].map(str::to_owned);
+    let all: Vec<String> = [&apps[..], &pods.map(str::to_owned), &secrets].concat();
+    let refused: Change = |world| world.refusals.extend([(APPS.into(), 500)]);
+    let broken: Change = |world| world.broken_lists.extend([APPS]);
+    let unlisted: Change = |world| {
+        world.refusals.extend([(APPS.into(), 500), ("secrets".into(), 404)]);
+    };
+    let nothing: Change = |_| ();
+    for (scenario, at_first, then, seconds, mut expected, discoveries) in [
+        ("its deletion was refused", refused, nothing, 1, apps.to_vec(), 1),
+        ("its list broke off", broken, nothing, 1, apps.to_vec(), 1),
+        ("almost too long ago", refused, nothing, 60, apps.to_vec(), 1),
+        ("too long ago", refused, nothing, 61, all.clone(), 2),
+        ("a clock that was set back", refused, nothing, -1, all.clone(), 2),
+        ("made anew under its name", refused, |world| world.uid = "another", 1, all.clone(), 2),
+        ("what cannot be listed", unlisted, nothing, 1, [&apps[..], &secrets].concat(), 1),
+    ] {
+        let mut first = terminating(CORE);
+        at_first(&mut first);
+        let (controller, world) = controller(first);
+        let began = Timestamp(jiff::Timestamp::now().as_millisecond());
+        let now = Arc::new(Mutex::new(began));
+        let clock = Arc::clone(&now);
+        let controller = controller.with_clock(Arc::new(move || *clock.lock().unwrap()));
+        assert_eq!(pass(&controller, &world).await.0, "failed", "{scenario}");
+        {
+            let mut world = world.lock().unwrap();
+            (world.refusals, world.broken_lists) = Default::default();
+            then(&mut world);
+            *now.lock().unwrap() = began.after(seconds * 1000);
+        }
+        let (end, mut log) = pass(&controller, &world).await;
+        log.retain(|line| !line.starts_with("PUT"));
+        log.sort();
+        log.dedup();
+        expected.sort();
+        assert_eq!((end.as_str(), log), ("done", expected), "{scenario}");
+        assert_eq!(world.lock().unwrap().discoveries, discoveries, "{scenario}");
+    }
+}
+
+/// Where nothing has failed, and what is left takes its time, the next pass looks at everything again: what was created
+/// late is found.
+#[tokio::test]
+async fn a_pass_after_a_wait_looks_at_everything() {
+    let mut first = terminating(CORE);
+    first.stays.insert("secrets".into(), ("example.com/hold", 0));
+    let (controller, world) = controller(first);
+    let mut passes = Vec::new();
+    for _ in 0..2 {
+        let (end, mut asked) = pass(&controller, &world).await;
+        assert_eq!((end.as_str(), asked.len()), ("again in 8 s", 7), "{asked:?}");
+        asked.sort();
+        passes.push(asked);
+    }
+    assert_eq!(passes[0], passes[1]);
+    assert_eq!(world.lock().unwrap().discoveries, 2);
+}
+
+/// The delay grows only while passes learn nothing.
+#[tokio::test]
+async fn a_pass_that_comes_further_is_followed_soon() {
+    let mut stuck = terminating(CORE);
+    stuck.refusals.insert(APPS.into(), 500);
+    stuck.refusals.insert("secrets".into(), 500);
+    let (controller, world) = controller(stuck);
+    for (mended, expected) in [("", true), ("", false), ("secrets", true), ("", false)] {
+        world.lock().unwrap().refusals.remove(mended);
+        let PassEnd::Failed { further, .. } = controller.pass("n").await.unwrap() else { panic!("emptied") };
+        assert_eq!(further, expected, "after {mended:?} was mended");
+    }
+}
+
+/// A request about the namespace itself is sent a few times before the pass is given up.
+#[tokio::test]
+async fn a_moment_without_answers_does_not_cost_the_pass() {
+    for (outage, ends) in [(OWN_TRIES - 1, true), (OWN_TRIES, false)] {
+        let (controller, _world) = controller(World { outage, ..terminating(CORE) });
+        assert_eq!(controller.pass("n").await.is_ok(), ends, "{outage} failures");
     }
 }
 
@@ -326,7 +440,7 @@ async fn what_cannot_be_emptied_is_counted_and_told_once() {
     let (notes, _writer) =
         Notes::new(controller.client.clone(), controller.trace.table(), "namespace-controller");
     let name: Arc<str> = "n".into();
-    let PassEnd::Failed(why) = controller.pass(&name).await.unwrap() else { panic!("it was emptied") };
+    let PassEnd::Failed { why, .. } = controller.pass(&name).await.unwrap() else { panic!("it was emptied") };
     assert_eq!(why, "/api/v1/namespaces/n/pods was answered with 500: refused");
     let mut failing = Failing::begun();
     controller.tell(&notes, &name, &why, &mut failing);

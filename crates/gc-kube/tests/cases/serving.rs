@@ -204,4 +204,7 @@ async fn failing_discovery_is_shown_and_got_over() {
     .await;
     // One half is served and watched meanwhile.
     assert_eq!(told.recv().await.unwrap(), "served pods");
+    // The other is not waited for until the next round, half a minute later.
+    *healthy.lock().unwrap() = 2;
+    shows(&|status| status.failed_groups.is_empty()).await;
 }

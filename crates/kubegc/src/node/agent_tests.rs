@@ -1,6 +1,7 @@
 //! Whole passes of the agent over a fake runtime: what fails a pass, what is told, and what goes all the same.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gc_cri::Endpoint;
@@ -229,6 +230,53 @@ async fn pressure_takes_what_may_go() {
     world.ancient(&[1, 2]);
     world.pressure().await.unwrap_err();
     assert!(world.left().is_empty(), "T121: old enough");
+}
+
+/// However many may be under way at once: before the filesystem was measured for the first time after removals, eight go.
+#[tokio::test]
+async fn the_first_batch_of_images_is_small() {
+    let mut world = World::new(100, pressed()).await;
+    world.agent.config.parallel_removals = 32;
+    let measured = Arc::<Mutex<Vec<usize>>>::default();
+    let noted = Arc::clone(&measured);
+    world.fake.state().rule(move |state, method, _| {
+        if method == "ImageFsInfo" {
+            noted.lock().unwrap().push(state.called("RemoveImage").len());
+        }
+        None
+    });
+    world.pressure().await.unwrap_err();
+    let mut measured = measured.lock().unwrap().clone();
+    measured.dedup();
+    assert_eq!((measured[..2].to_vec(), measured.last()), (vec![0, 8], Some(&100)), "{measured:?}");
+    assert!(measured.windows(2).all(|two| two[1] - two[0] <= 64), "{measured:?}");
+}
+
+/// However many images may go at once: of containers, eight are under way, and none is begun after the wish to stop.
+#[tokio::test]
+async fn few_containers_go_at_once() {
+    let mut world = World::new(0, NodeFlags::default()).await;
+    world.agent.config.parallel_removals = 32;
+    let options = gc_cri::Options { request_timeout: Duration::from_millis(300), ..Default::default() };
+    let endpoint = Endpoint::parse(&world.fake.endpoint()).unwrap();
+    world.agent.client = CriClient::connect(endpoint, options).await.unwrap().0;
+    let (sender, stop) = Stop::new();
+    world.stop = stop;
+    {
+        let mut state = world.fake.state();
+        state.sandboxes = vec![sandbox("pod", 0)];
+        state.containers = (0..30).map(|n| container("pod", "c", n, 2, 1)).collect();
+        state.rule(move |state, method, _| {
+            let removal = method == "RemoveContainer";
+            if removal && state.called("RemoveContainer").len() == 8 {
+                sender.send(true).unwrap();
+            }
+            removal.then_some(Answer::Silence)
+        });
+    }
+    // Whether it was carried out says nothing: nobody has answered.
+    drop(world.agent.container_pass(false, &world.state, &world.stop).await);
+    assert_eq!(world.fake.state().called("RemoveContainer").len(), 8);
 }
 
 /// T125, T126 and T132: how the filesystems lie, by what containerd tells (no filesystem of containers) and CRI-O (always

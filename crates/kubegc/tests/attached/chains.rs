@@ -93,6 +93,55 @@ fn slices_go_with_their_service_although_they_are_being_written() {
     assert_eq!(left, COUNT, "X-T05: only the orphans are left");
 }
 
+/// EPS-T05: slices that mirror Endpoints go with them, whoever deletes each of them first. EPS-T06: Endpoints without a Service
+/// stay. NB-T06: the claim that a StatefulSet has given to a pod goes after the pod.
+#[test]
+fn what_its_controller_has_given_an_owner_goes_with_it() {
+    const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
+    const COUNT: usize = 20;
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let leader =
+        json!({"name": "elected", "annotations": {"control-plane.alpha.kubernetes.io/leader": "{}"}});
+    admin.create(ENDPOINTS, &json!({"metadata": leader}));
+    let mirrored = uid(&admin.create(ENDPOINTS, &json!({"metadata": {"name": "mirrored"}})));
+    for number in 0..COUNT {
+        let owner = json!({"apiVersion": "v1", "kind": "Endpoints", "name": "mirrored", "uid": mirrored, "controller": true,
+            "blockOwnerDeletion": true});
+        let labels = json!({"kubernetes.io/service-name": "mirrored",
+            "endpointslice.kubernetes.io/managed-by": "endpointslicemirroring-controller.k8s.io"});
+        let metadata =
+            json!({"name": format!("mirrored-{number}"), "labels": labels, "ownerReferences": [owner]});
+        admin.create(SLICES, &json!({"metadata": metadata, "addressType": "IPv4", "endpoints": []}));
+    }
+    let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data-web-2"}}]);
+    let spec = json!({"containers": [{"name": "c", "image": "i"}], "volumes": volumes});
+    let pod = uid(&admin.create(PODS, &json!({"metadata": {"name": "web-2"}, "spec": spec})));
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "web-2", "uid": pod});
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    let data = json!({"metadata": {"name": "data-web-2", "ownerReferences": [owner]}, "spec": spec});
+    admin.create(CLAIMS, &data);
+    let run = Run::with(&privileged_for_all(&server), &["--controllers=*"]);
+    until("all collectors know all", || run.is_ready() && run.is_synced() && run.is_idle());
+    admin.delete_at(&format!("{ENDPOINTS}/mirrored"), "Background");
+    for number in (0..COUNT).rev() {
+        let (code, answer) = admin.send(Method::DELETE, &format!("{SLICES}/mirrored-{number}"), &Value::Null);
+        assert!(code == 200 || code == 404, "EPS-T05: {code} {answer}");
+    }
+    until("EPS-T05", || admin.get(SLICES).1["items"].as_array().is_some_and(Vec::is_empty));
+    admin.delete_at(&format!("{PODS}/web-2"), "Background");
+    until("NB-T06", || admin.get(&format!("{CLAIMS}/data-web-2")).0 == 404);
+    until("all is done", || run.is_idle());
+    let page = run.page("/metrics");
+    let failed = |line: &&str| {
+        line.contains("effects_total{")
+            && (line.contains("\"failed\"") || line.contains("\"refused\""))
+            && !line.ends_with(" 0")
+    };
+    assert_eq!(page.lines().filter(failed).collect::<Vec<_>>(), [] as [&str; 0], "no 404 is an error");
+    assert_eq!(admin.get(&format!("{ENDPOINTS}/elected")).0, 200, "EPS-T06");
+}
+
 fn is_any(_: &Method, path: &str) -> bool {
     !path.contains("/leases/kubegc") && !path.contains("/selfsubject")
 }
@@ -157,9 +206,9 @@ fn all_collectors_survive_a_server_that_fails_every_tenth_request() {
     for path in &gone {
         until(&format!("the end of {path}"), || admin.get(path).0 == 404);
     }
-    assert!(proxy.heal()[0] > 10, "it has failed");
-    // A namespace is finalized after a pass in which everything answered.
+    // No pass is needed in which everything answers.
     until("the end of the namespace", || admin.get(&format!("{NAMESPACES}/shop")).0 == 404);
+    assert!(proxy.heal()[0] > 10, "it has failed");
     until("everything is well again", || run.is_ready() && run.is_synced() && run.is_idle());
     let after: Vec<String> = stays.iter().map(|path| uid(&admin.get(path).1)).collect();
     assert_eq!(after, before);
