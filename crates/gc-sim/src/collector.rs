@@ -14,6 +14,7 @@ use gc_types::{
     ResourceVersion, Timestamp, Uid, Verdict,
 };
 
+use crate::candidates::Candidate;
 use crate::defects::{Defect, Saboteur};
 use crate::kinds::{KINDS, ORDINARY_KINDS, index_of};
 use crate::metadata::observed;
@@ -80,6 +81,8 @@ pub struct Flight {
     pub absences: (u32, i64),
     /// Since when the node that it looks up had not been known.
     pub unknown_since: Option<i64>,
+    /// Whether it has left its sender.
+    pub handed: bool,
 }
 
 impl Flight {
@@ -125,6 +128,8 @@ pub struct Collector {
     pub clock_error: i64,
     /// It does not move for now.
     pub paused: bool,
+    /// It stands for election, if there is one.
+    pub candidate: Option<Candidate>,
     /// Events told.
     pub events: u64,
     /// Whether a restored store has not been listed completely yet.
@@ -160,6 +165,7 @@ impl Collector {
             clock: 0,
             clock_error: 0,
             paused: false,
+            candidate: None,
             events: 0,
             bewildered: false,
             next_own_effect: u64::MAX,
@@ -263,6 +269,7 @@ impl Collector {
             looks: looks.unwrap_or_default(),
             absences: absences.unwrap_or_default(),
             unknown_since,
+            handed: self.candidate.is_none(),
         });
     }
 
@@ -283,6 +290,9 @@ impl Collector {
 
     /// Asks for effects, at most so many. Returns how many there were.
     pub fn take_effects(&mut self, most: usize, server: &Server) -> usize {
+        if self.candidate.as_ref().is_some_and(Candidate::is_held) {
+            return 0;
+        }
         let mut taken = 0;
         while taken < most
             && let Some(mut effect) = self.engine.poll_effect()

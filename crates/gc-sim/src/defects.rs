@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use gc_retention::election::{Record, Reply};
 use gc_retention::objects::Facts;
 use gc_types::{
     Effect, Event, FinalizerName, Marks, ObjectKey, ObservedObject, Outcome, PropagationPolicy, Request,
     ResourceId, ResourceVersion, Scope, Uid,
 };
 
+use crate::candidates::NO_ANSWER;
 use crate::retention::Part;
 
 /// A defect.
@@ -60,10 +62,15 @@ pub enum Defect {
     OnePodTooMany,
     JobsHurried,
     RetentionAnswersLost,
+    ActsOn,
+    LeaseDurationUnawaited,
+    LeaseUnguarded,
+    RenewalAssumed,
+    GateUnasked,
 }
 
 /// Every defect, its name on the command line, and what it is.
-pub const DEFECTS: [(Defect, &str, &str); 45] = [
+pub const DEFECTS: [(Defect, &str, &str); 50] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
     (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
@@ -121,6 +128,15 @@ pub const DEFECTS: [(Defect, &str, &str); 45] = [
     (Defect::OnePodTooMany, "one-pod-too-many", "one finished pod fewer is kept"),
     (Defect::JobsHurried, "jobs-hurried", "Jobs are judged by a clock that is a minute ahead"),
     (Defect::RetentionAnswersLost, "retention-answers-lost", "every fifth answer to retention is never told"),
+    (Defect::ActsOn, "acts-on", "a leader acts on past the renew deadline"),
+    (
+        Defect::LeaseDurationUnawaited,
+        "lease-unawaited",
+        "a held Lease is taken without waiting for its duration",
+    ),
+    (Defect::LeaseUnguarded, "lease-unguarded", "the Lease is written without comparing its version"),
+    (Defect::RenewalAssumed, "renewal-assumed", "a renewal without an answer is taken for done"),
+    (Defect::GateUnasked, "gate-unasked", "what was decided under the Lease is sent without asking again"),
 ];
 
 /// The defect with a name.
@@ -351,6 +367,18 @@ impl Saboteur {
             _ => {}
         }
         false
+    }
+}
+
+/// What an election is told in place of a reply.
+#[must_use]
+pub fn lease_reply(defect: Option<Defect>, reply: Reply) -> Reply {
+    match (reply, defect) {
+        (Reply::Found(record), Some(Defect::LeaseDurationUnawaited)) => {
+            Reply::Found(Record { duration_seconds: 0, ..record })
+        }
+        (Reply::Failed(why), Some(Defect::RenewalAssumed)) if why == NO_ANSWER => Reply::Written,
+        (reply, _) => reply,
     }
 }
 

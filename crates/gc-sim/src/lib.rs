@@ -6,6 +6,7 @@
 //! happen, [`world::run`] makes it happen, [`oracle`] judges it from the store's own log, and [`runner::shrink`] makes
 //! the story of a failure short. What is proven by it, and what is not, is told in `docs/proof.md`.
 
+pub mod candidates;
 pub mod clients;
 pub mod collector;
 pub mod defects;
@@ -18,6 +19,7 @@ pub mod requests;
 pub mod retention;
 pub mod runner;
 pub mod server;
+pub mod show;
 pub mod small;
 pub mod story;
 pub mod tenants;

@@ -46,6 +46,10 @@ pub struct Exemptions {
     pub retold: u64,
     /// A store was put back to between the mark and the removal of an object, which the next change of it removed.
     pub going: u64,
+    /// A request arrived when another held the Lease; it had been sent under it.
+    pub late: u64,
+    /// A request was sent under a Lease that a restored store has forgotten.
+    pub forgotten: u64,
 }
 
 impl Exemptions {
@@ -58,6 +62,8 @@ impl Exemptions {
         self.hidden += other.hidden;
         self.retold += other.retold;
         self.going += other.going;
+        self.late += other.late;
+        self.forgotten += other.forgotten;
     }
 }
 

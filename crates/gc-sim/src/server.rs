@@ -330,6 +330,18 @@ impl Server {
         Some(result.and_then(object_of))
     }
 
+    /// PUT.
+    pub fn replace(
+        &self,
+        kind: &Kind,
+        (namespace, name): (&str, &str),
+        object: Value,
+    ) -> Option<Result<Arc<Object>, ApiError>> {
+        let body = RequestBody { value: object, duplicates: Vec::new() };
+        let result = self.request(kind, namespace, name, Operation::Update(body, WriteOptions::default()))?;
+        Some(result.and_then(object_of))
+    }
+
     /// PATCH with a merge patch; the object as answered.
     pub fn merge(
         &self,

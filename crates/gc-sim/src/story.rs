@@ -81,10 +81,12 @@ pub enum Step {
     Pause,
     /// The paused leader goes on where it was, unaware.
     Resume,
-    /// It notices that it leads no more.
+    /// It notices that it leads no more. Where there is an election: the leader ends, and gives its Lease back.
     Retire,
     /// The collector's clock jumps.
     ClockJump(u64),
+    /// Nothing passes between a collector and the server for a while (only where there is an election).
+    Partition(u64),
 }
 
 /// A fault and how often it comes, in a thousand steps (of requests, for those of requests) of a world in which things
@@ -116,6 +118,9 @@ pub const DISCOVERY_FAULTS: [(DiscoveryFault, u32); 3] =
 /// a change of leaders, a jump of the clock.
 pub const RARE_FAULTS: [(&str, u32); 5] =
     [("definition", 5), ("compact", 3), ("crash", 4), ("leader change", 6), ("clock jump", 3)];
+
+/// What comes on top in worlds with an election.
+pub const ELECTION_FAULTS: [(&str, u32); 2] = [("leader change", 40), ("partition", 20)];
 
 /// In a thousand worlds in which things go badly, so many have a store that is put back.
 pub const WORLDS_WITH_A_RESTORE: u32 = 200;
@@ -149,12 +154,17 @@ pub struct Story {
     pub slow: u64,
     /// Whether the retention collectors run as well, and clients give them work.
     pub retention: bool,
+    /// Whether there are several collectors, of which a Lease lets one act at a time. (Where there is retention time
+    /// passes in hours, in which no Lease is kept.)
+    pub election: bool,
     /// What happens.
     pub steps: Vec<Step>,
 }
 
 /// In a thousand worlds, so many have retention.
 pub const WORLDS_WITH_RETENTION: u32 = 400;
+/// In a thousand of the others, so many have an election.
+pub const WORLDS_WITH_AN_ELECTION: u32 = 400;
 
 impl Story {
     /// The story of a seed.
@@ -165,12 +175,13 @@ impl Story {
         let uid_only = random.chance(300);
         let effects_in_flight = random.pick(&[1, 2, 4, 16, 256]);
         let retention = random.chance(WORLDS_WITH_RETENTION);
+        let election = !retention && random.chance(WORLDS_WITH_AN_ELECTION);
         let length = LENGTH.0 + random.below(LENGTH.1);
         // How eager the network is differs between worlds: in some, watches are far behind.
         let deliver = random.pick(&[10, 30, 60]);
         let busy = random.pick(&[12, 25]);
         let slow = if random.chance(500) { random.next() & random.next() } else { 0 };
-        let weights = [busy, deliver, 18, 24, 20, 6, 3];
+        let weights = [busy, deliver, 18, 24, 20, if election { 16 } else { 6 }, 3];
         let mut steps = vec![Step::Discover(random.next(), None)];
         let restore = weather == Weather::Bad && random.chance(WORLDS_WITH_A_RESTORE);
         let restore_at = restore.then(|| length / 3 + random.below(length / 2));
@@ -178,7 +189,7 @@ impl Story {
             if restore_at == Some(index) {
                 steps.push(Step::Restore(random.next()));
             }
-            if let Some(fault) = rare(&mut random, weather) {
+            if let Some(fault) = rare(&mut random, weather, election) {
                 steps.push(fault);
                 continue;
             }
@@ -194,11 +205,13 @@ impl Story {
                 _ => Step::Housekeeping(salt),
             });
         }
-        Self { seed, weather, uid_only, effects_in_flight, slow, retention, steps }
+        Self { seed, weather, uid_only, effects_in_flight, slow, retention, election, steps }
     }
 }
 
-fn scaled(rate: u32, weather: Weather) -> u32 {
+/// A rate as it is in a weather.
+#[must_use]
+pub fn scaled(rate: u32, weather: Weather) -> u32 {
     match weather {
         Weather::Calm => 0,
         Weather::Changing => rate.div_ceil(3),
@@ -210,7 +223,7 @@ fn request_fault(random: &mut Random, weather: Weather) -> Option<RequestFault> 
     REQUEST_FAULTS.into_iter().find(|(_, rate)| random.chance(scaled(*rate, weather))).map(|(fault, _)| fault)
 }
 
-fn rare(random: &mut Random, weather: Weather) -> Option<Step> {
+fn rare(random: &mut Random, weather: Weather, election: bool) -> Option<Step> {
     for (fault, rate) in STREAM_FAULTS {
         if random.chance(scaled(rate, weather)) {
             return Some(Step::Break(random.next(), fault));
@@ -221,13 +234,14 @@ fn rare(random: &mut Random, weather: Weather) -> Option<Step> {
             return Some(Step::Discover(random.next(), Some(fault)));
         }
     }
-    for (fault, rate) in RARE_FAULTS {
+    for (fault, rate) in RARE_FAULTS.into_iter().chain(ELECTION_FAULTS.into_iter().filter(|_| election)) {
         if random.chance(scaled(rate, weather)) {
             return Some(match fault {
                 "definition" => Step::Definition(random.next()),
                 "compact" => Step::Compact,
                 "crash" => Step::Crash(random.next()),
                 "leader change" => [Step::Pause, Step::Resume, Step::Retire][random.weighted(&[3, 5, 2])],
+                "partition" => Step::Partition(random.next()),
                 _ => Step::ClockJump(random.next()),
             });
         }

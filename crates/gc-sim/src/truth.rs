@@ -8,6 +8,7 @@ use gc_types::{ObservedObject, OwnerReference, ResourceId, Scope, Uid};
 
 use serde_json::Value;
 
+use crate::candidates::is_lease;
 use crate::kinds::{KINDS, Kind, NAMESPACES};
 use crate::metadata::Metadata;
 use crate::server::Server;
@@ -282,7 +283,7 @@ impl Truth {
         let newest = server.revision();
         self.objects.clear();
         for (index, kind) in KINDS.iter().enumerate() {
-            for stored in server.stored(&kind.prefix()) {
+            for stored in server.stored(&kind.prefix()).into_iter().filter(|stored| !is_lease(&stored.key)) {
                 if let Some(object) = parse(index, &stored.value, stored.mod_revision.0) {
                     self.objects.insert(object.object.uid.clone(), object);
                 }

@@ -1,11 +1,13 @@
 //! The world: one thread in which a story happens to a server, its clients, and its collectors.
 
+mod election;
+
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use gc_ownership::Config;
 use gc_types::{Outcome, Request, Timestamp};
 
+use crate::candidates::{Candidate, CutOff, Network, Reign, is_lease};
 use crate::clients;
 use crate::collector::{Collector, Flight, Return};
 use crate::defects::{Defect, Saboteur};
@@ -16,9 +18,10 @@ use crate::random::Random;
 use crate::requests::{Performed, Performer};
 use crate::retention::{Part, Retention};
 use crate::server::{BEGINNING_MILLISECONDS, Server};
+use crate::show::{show_outcome, show_request};
 use crate::story::{RequestFault, Step, Story};
 use crate::tenants::Tenants;
-use crate::truth::{Actor, Truth, show};
+use crate::truth::{Actor, TrueChange, Truth};
 use crate::verdicts::{self, deletes};
 
 /// Time that passes in an ordinary step, at most, milliseconds.
@@ -83,6 +86,9 @@ pub struct World<'a> {
     adrift: Vec<Flight>,
     now: i64,
     provider: Provider,
+    network: Network,
+    cut_off: CutOff,
+    reign: Reign,
     report: Report,
 }
 
@@ -121,9 +127,17 @@ impl<'a> World<'a> {
             adrift: Vec::new(),
             now: BEGINNING_MILLISECONDS,
             provider: Provider::default(),
+            network: Network::new(story.seed, story.weather),
+            cut_off: CutOff::default(),
+            reign: Reign::default(),
             report: Report::default(),
         };
         world.begin_collector();
+        if story.election {
+            for _ in 1..election::candidates(story.seed) {
+                world.begin_collector();
+            }
+        }
         world
     }
 
@@ -149,6 +163,10 @@ impl<'a> World<'a> {
         };
         let saboteur = Saboteur::new(self.options.defect);
         let mut collector = Collector::new(self.born, config, self.story.retention, saboteur);
+        if self.story.election {
+            let candidate = Candidate::new(self.born, self.now, &mut self.network, self.options.defect);
+            collector.candidate = Some(candidate);
+        }
         self.born += 1;
         collector.tick(self.now);
         collector.discover(&self.server, None, 0);
@@ -160,6 +178,9 @@ impl<'a> World<'a> {
     }
 
     fn happen(&mut self) -> Result<(), Violation> {
+        if self.story.election {
+            self.begin_elections()?;
+        }
         for (index, step) in self.story.steps.iter().enumerate() {
             self.step(*step)?;
             if index.is_multiple_of(VERIFIED_EVERY) {
@@ -207,7 +228,7 @@ impl<'a> World<'a> {
                 self.absorb_others();
             }
             Step::Deliver(salt) => self.deliver(salt),
-            Step::Effects(salt) => self.take_effects(salt),
+            Step::Effects(salt) => return self.take_effects(salt),
             Step::Serve(salt, fault) => return self.serve_some(salt, fault),
             Step::Answer(salt) => self.answer_some(salt),
             Step::Tick(salt) => {
@@ -217,7 +238,9 @@ impl<'a> World<'a> {
                 let passed = i64::try_from(passed).unwrap_or(0);
                 // Retention counts in other times.
                 let longer = self.story.retention && random.chance(300);
-                self.pass(if longer { random.pick(&RETENTION_STEPS_MILLISECONDS) } else { passed });
+                let passed = if longer { random.pick(&RETENTION_STEPS_MILLISECONDS) } else { passed };
+                let electing = election::STEPS_MILLISECONDS;
+                return self.pass(if self.story.election { random.pick(&electing) } else { passed });
             }
             Step::Break(salt, fault) => {
                 let mut random = Random::new(salt);
@@ -251,6 +274,10 @@ impl<'a> World<'a> {
             }
             Step::Restore(salt) => self.restore(salt),
             Step::Crash(salt) => self.crash(salt),
+            Step::Pause if self.story.election => self.pause_leader(),
+            Step::Resume if self.story.election => self.wake_leaders(),
+            Step::Retire if self.story.election => self.abdicate(),
+            Step::Partition(salt) => self.partition(salt),
             Step::Pause => {
                 if self.collectors.len() == 1 {
                     self.collectors[0].paused = true;
@@ -273,7 +300,7 @@ impl<'a> World<'a> {
                     self.collectors[index].clock_error += jump;
                     self.happened("clock jumps");
                     self.note(|| format!("  the clock jumps by {jump} ms"));
-                    self.pass(0);
+                    return self.pass(0);
                 }
             }
         }
@@ -287,12 +314,17 @@ impl<'a> World<'a> {
         (!moving.is_empty()).then(|| moving[random.below(moving.len())])
     }
 
-    fn pass(&mut self, milliseconds: i64) {
-        self.now += milliseconds;
-        self.server.now += milliseconds;
+    fn pass(&mut self, milliseconds: i64) -> Result<(), Violation> {
+        if self.story.election {
+            self.pass_electing(milliseconds)?;
+        } else {
+            self.now += milliseconds;
+            self.server.now += milliseconds;
+        }
         for collector in self.collectors.iter_mut().filter(|collector| !collector.paused) {
             collector.tick(self.now);
         }
+        Ok(())
     }
 
     fn deliver(&mut self, salt: u64) {
@@ -303,6 +335,9 @@ impl<'a> World<'a> {
             let patience = random.chance(125);
             let collector = &mut self.collectors[index];
             let Some(id) = collector.resource_at(position) else { return };
+            if self.cut_off.is(collector.number, self.now) {
+                return;
+            }
             let kind = collector.kind_of(id).unwrap_or(0);
             if self.story.slow & (1 << kind) != 0 && !patience {
                 continue;
@@ -314,13 +349,20 @@ impl<'a> World<'a> {
         }
     }
 
-    fn take_effects(&mut self, salt: u64) {
+    fn take_effects(&mut self, salt: u64) -> Result<(), Violation> {
         let mut random = Random::new(salt);
-        let Some(index) = self.moving(&mut random) else { return };
+        let Some(index) = self.moving(&mut random) else { return Ok(()) };
         let most = 1 + random.below(4);
         let before = self.collectors[index].requests.len();
         self.collectors[index].take_effects(most, &self.server);
         self.note_decisions(index, before);
+        // Some wait for their turn before they are sent.
+        for position in (before..self.collectors[index].requests.len()).rev() {
+            if random.chance(700) {
+                self.hand_over(index, position)?;
+            }
+        }
+        Ok(())
     }
 
     fn note_decisions(&mut self, index: usize, before: usize) {
@@ -331,7 +373,7 @@ impl<'a> World<'a> {
         let new = collector.requests.iter().skip(before);
         let lines: Vec<String> = new
             .map(|flight| {
-                let what = show_kind(flight.kind.unwrap_or(0), &flight.effect.request);
+                let what = show_request(flight.kind.unwrap_or(0), &flight.effect.request);
                 let (number, part) = (collector.number, flight.part);
                 format!("  collector {number} ({part:?}) wants {what}: {}", flight.effect.reason)
             })
@@ -353,9 +395,14 @@ impl<'a> World<'a> {
             return Ok(());
         }
         let sender = senders[random.below(senders.len())];
-        let requests = &mut self.collectors[sender].requests;
-        let index = random.below(requests.len());
-        let flight = requests.swap_remove(index);
+        let index = random.below(self.collectors[sender].requests.len());
+        let waits = !self.collectors[sender].requests[index].handed;
+        if waits && (self.collectors[sender].paused || !self.hand_over(sender, index)?) {
+            return Ok(());
+        }
+        let flight = self.collectors[sender].requests.swap_remove(index);
+        let is_cut_off = self.cut_off.is(flight.collector, self.now);
+        let fault = if is_cut_off { Some(RequestFault::LostBefore) } else { fault };
         let performed = self.serve(Some(sender), &flight, fault)?;
         self.return_to(sender, flight, performed);
         Ok(())
@@ -405,6 +452,7 @@ impl<'a> World<'a> {
         let newest = self.server.restore(back);
         self.truth.restored(&self.server);
         self.oracle.restored();
+        self.reign.restored(&self.server, self.now);
         self.adrift.clear();
         let soon_heard = random.chance(500);
         let lost: usize = self.collectors.iter().map(|collector| collector.returns.len()).sum();
@@ -423,7 +471,7 @@ impl<'a> World<'a> {
     fn set_adrift(&mut self, collector: Collector, random: &mut Random) {
         self.report.events += collector.events;
         for flight in collector.requests {
-            if random.chance(500) {
+            if flight.handed && random.chance(500) {
                 self.adrift.push(flight);
             }
         }
@@ -449,10 +497,25 @@ impl<'a> World<'a> {
 
     // ---- requests ----
 
+    /// What has changed in the store. The Lease is nobody's object.
+    fn changes(&mut self) -> Vec<TrueChange> {
+        let mut objects = Vec::new();
+        for change in self.server.changes() {
+            if is_lease(&change.key) {
+                if let Some(holder) = self.reign.stored(&change) {
+                    self.happened("leases taken");
+                    self.note(|| format!("the lease is held by {holder:?}"));
+                }
+            } else {
+                objects.extend(Truth::read(&change));
+            }
+        }
+        objects
+    }
+
     /// Changes that no collector made.
     fn absorb_others(&mut self) {
-        for change in self.server.changes() {
-            let Some(change) = Truth::read(&change) else { continue };
+        for change in self.changes() {
             for side in [&change.before, &change.after].into_iter().flatten() {
                 self.oracle.excuse(&side.object.uid);
             }
@@ -470,11 +533,12 @@ impl<'a> World<'a> {
         if let Some(fault) = fault {
             self.happened("requests failed");
             if let Some(outcome) = self.fail(fault, kind, flight) {
-                self.note(|| format!("  {} fails: {fault:?}", show_kind(kind, &flight.effect.request)));
+                self.note(|| format!("  {} fails: {fault:?}", show_request(kind, &flight.effect.request)));
                 self.oracle.count(flight, &outcome, self.born)?;
                 return Ok(outcome.into());
             }
         }
+        self.note_late(flight);
         let honest = Saboteur::default();
         let performed = {
             let collector = sender.map(|sender| &self.collectors[sender]);
@@ -501,7 +565,7 @@ impl<'a> World<'a> {
         self.report.requests += 1;
         self.note(|| {
             let outcome = show_outcome(&performed.outcome);
-            format!("  {} -> {outcome}", show_kind(kind, &flight.effect.request))
+            format!("  {} -> {outcome}", show_request(kind, &flight.effect.request))
         });
         self.judge(flight)?;
         self.oracle.count(flight, &performed.outcome, self.born)?;
@@ -541,8 +605,7 @@ impl<'a> World<'a> {
     /// Judges what a request changed, from the store's log.
     fn judge(&mut self, flight: &Flight) -> Result<(), Violation> {
         let mut judged = false;
-        for change in self.server.changes() {
-            let Some(change) = Truth::read(&change) else { continue };
+        for change in self.changes() {
             let scene = Scene { truth: &self.truth, flight, uid_only: self.story.uid_only };
             // A pod without a node is marked and removed by one request: the first change is the decision.
             if !std::mem::replace(&mut judged, true) {
@@ -581,6 +644,9 @@ impl<'a> World<'a> {
         if let Some(collector) = self.collectors.first_mut() {
             collector.paused = false;
         }
+        if self.story.election {
+            self.end_elections()?;
+        }
         for kind in KINDS.iter().filter(|kind| kind.custom) {
             self.server.maintain();
             self.server.define(kind);
@@ -616,7 +682,7 @@ impl<'a> World<'a> {
             let retention = collector.retention.as_ref().and_then(Retention::next_wakeup).map(at);
             let next = ownership.into_iter().chain(retention.filter(|at| *at <= retention_end)).min();
             match next {
-                Some(at) => self.pass(at - self.now),
+                Some(at) => self.pass(at - self.now)?,
                 None => return Ok(()),
             }
         }
@@ -636,6 +702,9 @@ impl<'a> World<'a> {
         for answer in std::mem::take(&mut collector.returns) {
             collector.take_return(answer, &self.server);
             any = true;
+        }
+        for position in (0..self.collectors[0].requests.len()).rev() {
+            any |= !self.hand_over(0, position)?;
         }
         for flight in std::mem::take(&mut self.collectors[0].requests) {
             let performed = self.serve(Some(0), &flight, None)?;
@@ -673,47 +742,5 @@ fn key_of(request: &Request) -> Option<&gc_types::ObjectKey> {
         | Request::Guarded { key, .. }
         | Request::Outside { key, .. } => Some(key),
         Request::Barrier { .. } | Request::Note(_) => None,
-    }
-}
-
-fn show_kind(kind: usize, request: &Request) -> String {
-    let place = |key: &gc_types::ObjectKey| show(kind, &key.namespace, &key.name);
-    match request {
-        Request::Delete { key, resource_version, policy, .. } => match resource_version {
-            Some(version) => format!("delete {} {policy:?} at {version}", place(key)),
-            None => format!("delete {} {policy:?} by uid", place(key)),
-        },
-        Request::SetOwners { key, resource_version, remaining, .. } => {
-            let mut names = String::new();
-            for owner in remaining {
-                // Writing to a string cannot fail.
-                let _ = write!(names, " {}/{}", owner.coordinates.kind, owner.coordinates.name);
-            }
-            format!("owners of {} at {resource_version}:{names}", place(key))
-        }
-        Request::RemoveFinalizer { key, finalizer, .. } => format!("take {finalizer} off {}", place(key)),
-        Request::Read { key } => format!("read {}", place(key)),
-        Request::Barrier { at_least, namespace, .. } => {
-            let namespace = namespace.as_deref().unwrap_or("*");
-            format!("barrier {} {namespace} at {at_least}", KINDS[kind].resource)
-        }
-        Request::Note(note) => format!("note {} {}", place(&note.about), note.reason),
-        Request::Guarded { key, resource_version, change, .. } => {
-            format!("change {} at {resource_version}: {change:?}", place(key))
-        }
-        Request::Outside { key, .. } => format!("ask for the machine of {}", place(key)),
-    }
-}
-
-fn show_outcome(outcome: &Outcome) -> String {
-    match outcome {
-        Outcome::Applied(_) => "applied".to_owned(),
-        Outcome::Found(object) => format!("found {} at {}", object.uid, object.resource_version),
-        Outcome::Absent => "absent".to_owned(),
-        Outcome::Conflict => "conflict".to_owned(),
-        Outcome::NotServed => "not served".to_owned(),
-        Outcome::Refused { code, message } => format!("{code}: {message}"),
-        Outcome::Failed { message, .. } => format!("failed: {message}"),
-        Outcome::Held(by) => format!("held: {by:?}"),
     }
 }

@@ -75,8 +75,13 @@ fn every_fault_and_every_collector_really_happens() {
         "definitions changed",
         "discoveries failed",
         "leader changes",
+        "leases given back",
+        "leases lost",
+        "leases taken",
         "old leaders woken",
+        "partitions",
         "requests failed",
+        "requests held back at the gate",
         "stores restored",
         "streams broken",
     ] {

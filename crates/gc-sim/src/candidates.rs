@@ -1,0 +1,442 @@
+//! The Lease of the simulated cluster and the candidates for it: the real decisions of leader election, each by a clock
+//! of its own that runs too fast or too slow, over a network that delays and loses what they ask; and who held the
+//! Lease when, by the store's own log.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use gc_registry::api::Object;
+use gc_registry::storage::Change;
+use gc_retention::election::{After, Ask, Election, Record, Reply, Round};
+use gc_retention::leases::IDENTITY_NAMESPACE;
+use serde_json::{Value, json};
+
+use crate::defects::{Defect, lease_reply};
+use crate::kinds::{KINDS, Kind};
+use crate::oracle::{Violation, broken};
+use crate::random::Random;
+use crate::server::Server;
+use crate::story::{Weather, scaled};
+
+/// Name of the Lease, in [`IDENTITY_NAMESPACE`].
+pub const LEASE_NAME: &str = "kubegc";
+/// The times of Kubernetes' own controllers.
+const LEASE_DURATION: Duration = Duration::from_secs(15);
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
+/// A request is given up after so long.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Why a request that was given up has failed.
+pub const NO_ANSWER: &str = "no answer in time";
+/// How much faster clocks run than the world's, in a thousandth. (By the times above two never lead at once as long as
+/// the fastest runs at most one and a half times as fast as the slowest.)
+const RATES: [i64; 7] = [0, 0, 0, -30, 30, -150, 150];
+/// A request takes so long at most, one way, milliseconds; and one that takes long.
+const DELAY_MILLISECONDS: usize = 150;
+const LONG_DELAY_MILLISECONDS: (usize, usize) = (1_000, 19_000);
+/// In a thousand requests of bad weather: lost, their answer lost, slow, refused.
+const LOST: u32 = 80;
+const ANSWER_LOST: u32 = 80;
+const SLOW: u32 = 80;
+const REFUSED: u32 = 40;
+/// So long, milliseconds, may it take at rest until somebody leads: what a former leader had sent arrives late and renews
+/// the Lease once more, which then lasts its duration by the slowest clock, a retry, and a request that is given up.
+pub const LEADER_MILLISECONDS: i64 = 55_000;
+
+fn lease_kind() -> &'static Kind {
+    let found = KINDS.iter().find(|kind| kind.resource == "leases");
+    found.unwrap_or(&KINDS[0])
+}
+
+/// Whether a key of the store is that of the Lease.
+#[must_use]
+pub fn is_lease(key: &str) -> bool {
+    let in_namespace = key.strip_suffix(LEASE_NAME).and_then(|rest| rest.strip_suffix('/'));
+    let prefix = in_namespace.and_then(|rest| rest.strip_suffix(IDENTITY_NAMESPACE));
+    prefix.is_some_and(|prefix| prefix == lease_kind().prefix())
+}
+
+/// A request about the Lease, on its way or answered.
+#[derive(Clone, Debug)]
+struct Mail {
+    number: u64,
+    ask: Ask,
+    /// The version that guards a replacement.
+    version: Option<String>,
+    /// When it reaches the server; `None` if it has, or never will.
+    arrives: Option<i64>,
+    /// When the answer is back; `None` if it never is.
+    returns: Option<i64>,
+    refused: bool,
+    answer: Option<Answer>,
+}
+
+/// A reply, and the version of the Lease that it is about.
+type Answer = (Reply, Option<String>);
+
+/// What lies between the candidates and the server.
+#[derive(Clone, Debug)]
+pub struct Network {
+    random: Random,
+    weather: Weather,
+    mail: Vec<Mail>,
+    next: u64,
+}
+
+impl Network {
+    /// A network whose faults come from a seed.
+    #[must_use]
+    pub fn new(seed: u64, weather: Weather) -> Self {
+        Self { random: Random::new(seed ^ 0x1ea5_e000), weather, mail: Vec::new(), next: 0 }
+    }
+
+    /// Nothing is delayed for long or lost from now on.
+    pub fn calm(&mut self) {
+        self.weather = Weather::Calm;
+    }
+
+    fn fails(&mut self, rate: u32) -> bool {
+        self.random.chance(scaled(rate, self.weather))
+    }
+
+    fn delay(&mut self) -> i64 {
+        let long = if self.fails(SLOW) {
+            LONG_DELAY_MILLISECONDS.0 + self.random.below(LONG_DELAY_MILLISECONDS.1)
+        } else {
+            0
+        };
+        i64::try_from(self.random.below(DELAY_MILLISECONDS) + long).unwrap_or(0)
+    }
+
+    fn send(&mut self, ask: Ask, version: Option<String>, now: i64, is_cut_off: bool) -> u64 {
+        self.next += 1;
+        let arrives = now + self.delay();
+        let returns = arrives + self.delay();
+        let lost = self.fails(LOST) || is_cut_off;
+        let answer_lost = self.fails(ANSWER_LOST);
+        let refused = self.fails(REFUSED);
+        self.mail.push(Mail {
+            number: self.next,
+            ask,
+            version,
+            arrives: (!lost).then_some(arrives),
+            returns: (!lost && !answer_lost).then_some(returns),
+            refused,
+            answer: None,
+        });
+        self.next
+    }
+
+    /// What is due by now reaches the server. Returns whether anything did.
+    pub fn arrive(&mut self, server: &Server, now: i64, unguarded: bool) -> bool {
+        let mut any = false;
+        for mail in &mut self.mail {
+            if mail.arrives.is_some_and(|at| at <= now) {
+                mail.arrives = None;
+                any = true;
+                mail.answer = Some(if mail.refused {
+                    (Reply::Failed("500: internal error".to_owned()), None)
+                } else {
+                    perform(server, &mail.ask, mail.version.as_deref(), unguarded)
+                });
+            }
+        }
+        any
+    }
+
+    /// The answer to a request, if it is back by now.
+    fn take(&mut self, number: u64, now: i64) -> Option<Answer> {
+        let index = self.mail.iter().position(|mail| {
+            mail.number == number && mail.answer.is_some() && mail.returns.is_some_and(|at| at <= now)
+        })?;
+        self.mail.swap_remove(index).answer
+    }
+
+    /// Nobody waits for an answer any more; the request may still arrive.
+    fn forget(&mut self, number: u64) {
+        self.mail.retain(|mail| mail.number != number || mail.arrives.is_some());
+    }
+}
+
+fn perform(server: &Server, ask: &Ask, version: Option<&str>, unguarded: bool) -> Answer {
+    let kind = lease_kind();
+    let place = (IDENTITY_NAMESPACE, LEASE_NAME);
+    let current =
+        || server.get(kind, place.0, place.1).and_then(Result::ok).and_then(|lease| version_of(&lease));
+    let result = match ask {
+        Ask::Read => server.get(kind, place.0, place.1),
+        Ask::Create(record) => {
+            let metadata = json!({"name": LEASE_NAME});
+            server.create(kind, place.0, json!({"metadata": metadata, "spec": record.spec()}))
+        }
+        Ask::Replace(record) => {
+            let version = if unguarded { current() } else { version.map(str::to_owned) };
+            let metadata =
+                json!({"name": LEASE_NAME, "namespace": IDENTITY_NAMESPACE, "resourceVersion": version});
+            server.replace(kind, place, json!({"metadata": metadata, "spec": record.spec()}))
+        }
+    };
+    match (result, ask) {
+        (Some(Ok(lease)), Ask::Read) => {
+            (Reply::Found(Record::of_lease(&lease_value(&lease))), version_of(&lease))
+        }
+        (Some(Ok(lease)), _) => (Reply::Written, version_of(&lease)),
+        (Some(Err(error)), Ask::Read) if error.code == 404 => (Reply::Missing, None),
+        (Some(Err(error)), _) => (Reply::Failed(format!("{}: {}", error.code, error.message)), None),
+        (None, _) => (Reply::Failed("leases are not served".to_owned()), None),
+    }
+}
+
+fn lease_value(lease: &Object) -> Value {
+    let mut json = Vec::new();
+    match lease.write_json(&mut json, false) {
+        Ok(()) => serde_json::from_slice(&json).unwrap_or_default(),
+        Err(_) => Value::Null,
+    }
+}
+
+fn version_of(lease: &Object) -> Option<String> {
+    lease_value(lease)["metadata"]["resourceVersion"].as_str().map(str::to_owned)
+}
+
+/// What a candidate is about.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// The next round begins then, by its own clock.
+    Resting(Duration),
+    /// It waits for the answer to this request since then.
+    Asking(u64, Duration),
+}
+
+/// A collector as a candidate for the Lease.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    election: Election,
+    /// Who it is in the Lease.
+    pub identity: String,
+    version: Option<String>,
+    /// Where its clock began, in the world's time, and how much faster it runs, in a thousandth.
+    born: i64,
+    rate: i64,
+    stage: Stage,
+    /// When, in the world's time, the round was begun that is under way, and the one by which it leads.
+    round_begun: i64,
+    granted: i64,
+    defect: Option<Defect>,
+}
+
+/// The times by which a candidate goes, milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// The world's.
+    pub now: i64,
+    /// What its wall clock shows, which only goes into the text of the Lease.
+    pub wall: i64,
+    /// Nothing of it reaches the server now.
+    pub is_cut_off: bool,
+}
+
+impl Candidate {
+    /// Collector `number` begins to stand for election.
+    #[must_use]
+    pub fn new(number: usize, now: i64, network: &mut Network, defect: Option<Defect>) -> Self {
+        let identity = format!("collector-{number}");
+        Self {
+            election: Election::new(identity.clone(), LEASE_DURATION, RENEW_DEADLINE),
+            identity,
+            version: None,
+            born: now,
+            rate: network.random.pick(&RATES),
+            stage: Stage::Resting(Duration::ZERO),
+            round_begun: now,
+            granted: now,
+            defect,
+        }
+    }
+
+    /// Its own time.
+    fn clock(&self, now: i64) -> Duration {
+        let passed = (now - self.born) * (1_000 + self.rate) / 1_000;
+        Duration::from_millis(u64::try_from(passed).unwrap_or(0))
+    }
+
+    /// Whether it asks its engines for nothing, because it does not lead. That its time is over it may not have noticed.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.election.acts_until().is_none()
+    }
+
+    /// Whether its gate lets something out that changes anything.
+    #[must_use]
+    pub fn may_act(&self, now: i64) -> bool {
+        if self.defect == Some(Defect::ActsOn) {
+            return self.election.leads() && !self.is_held();
+        }
+        self.election.may_act(self.clock(now))
+    }
+
+    /// Goes on with the election. False if it has lost the Lease, and ends.
+    pub fn go_on(&mut self, times: Times, network: &mut Network) -> bool {
+        let clock = self.clock(times.now);
+        let wall = jiff::Timestamp::from_millisecond(times.wall).unwrap_or_default();
+        if let Stage::Asking(number, since) = self.stage {
+            let answer = network.take(number, times.now);
+            let reply = match answer {
+                Some((reply, version)) => {
+                    self.version = version.or(self.version.take());
+                    reply
+                }
+                None if clock >= since + PATIENCE => {
+                    network.forget(number);
+                    Reply::Failed(NO_ANSWER.to_owned())
+                }
+                None => return self.is_in_time(clock),
+            };
+            let led = !self.is_held();
+            match self.election.heard(lease_reply(self.defect, reply), clock, wall) {
+                After::Ask(ask) => self.ask(ask, times, network),
+                After::Over(round) => {
+                    match round {
+                        Round::Holds => self.granted = self.round_begun,
+                        Round::HeldByOther if led => return false,
+                        Round::HeldByOther | Round::Failed(_) => {}
+                    }
+                    // Those that wait do so for a little longer than those that lead, each for another time.
+                    let spread = if self.is_held() { network.random.below(200) } else { 0 };
+                    let pause = RETRY_PERIOD + RETRY_PERIOD * u32::try_from(spread).unwrap_or(0) / 1_000;
+                    self.stage = Stage::Resting(clock + pause);
+                }
+            }
+        }
+        if let Stage::Resting(until) = self.stage
+            && clock >= until
+        {
+            self.round_begun = times.now;
+            let ask = self.election.begin(clock, wall);
+            self.ask(ask, times, network);
+        }
+        self.is_in_time(clock)
+    }
+
+    fn is_in_time(&self, clock: Duration) -> bool {
+        self.defect == Some(Defect::ActsOn) || !self.election.is_overdue(clock)
+    }
+
+    fn ask(&mut self, ask: Ask, times: Times, network: &mut Network) {
+        let number = network.send(ask, self.version.clone(), times.now, times.is_cut_off);
+        self.stage = Stage::Asking(number, self.clock(times.now));
+    }
+
+    /// Ends its time, and gives the Lease back if it has it.
+    pub fn release(&mut self, times: Times, network: &mut Network) {
+        let wall = jiff::Timestamp::from_millisecond(times.wall).unwrap_or_default();
+        if let Some(record) = self.election.release(wall) {
+            network.send(Ask::Replace(record), self.version.clone(), times.now, times.is_cut_off);
+        }
+    }
+}
+
+/// Who holds the Lease, by the store's own log, and since when that log is what it is.
+#[derive(Clone, Debug, Default)]
+pub struct Reign {
+    holder: String,
+    restored: i64,
+}
+
+impl Reign {
+    /// Takes in a change of the Lease. Returns the holder, if it is another one.
+    pub fn stored(&mut self, change: &Change) -> Option<String> {
+        let lease: Value =
+            change.value.as_ref().and_then(|value| serde_json::from_slice(value).ok()).unwrap_or_default();
+        let holder = Record::of_lease(&lease).holder;
+        (std::mem::replace(&mut self.holder, holder.clone()) != holder).then_some(holder)
+    }
+
+    /// The store was put back: it says again what it said before, and nothing of what was granted since.
+    pub fn restored(&mut self, server: &Server, now: i64) {
+        self.restored = now;
+        let (reply, _) = perform(server, &Ask::Read, None, false);
+        self.holder = match reply {
+            Reply::Found(record) => record.holder,
+            _ => String::new(),
+        };
+    }
+
+    /// Whether this candidate's time rests on a renewal that the store has forgotten.
+    fn is_forgotten(&self, candidate: &Candidate) -> bool {
+        candidate.granted <= self.restored
+    }
+
+    /// Whether the Lease has passed on, since a request was sent, from who sent it.
+    #[must_use]
+    pub fn has_passed_on(&self, identity: &str) -> bool {
+        self.holder != identity
+    }
+
+    /// A candidate sends something that changes the cluster. True if that is not judged.
+    pub fn judge_sent(&self, candidate: &Candidate, what: &str) -> Result<bool, Violation> {
+        if self.is_forgotten(candidate) {
+            return Ok(true);
+        }
+        if self.has_passed_on(&candidate.identity) {
+            let (identity, holder) = (&candidate.identity, &self.holder);
+            return broken("lease", format!("{identity} sends {what}, and the lease is held by {holder:?}"));
+        }
+        Ok(false)
+    }
+
+    /// No two may act at once, whether they move or not.
+    pub fn judge_together<'c>(
+        &self,
+        candidates: impl Iterator<Item = &'c Candidate>,
+        now: i64,
+    ) -> Result<(), Violation> {
+        let acting: Vec<&str> = candidates
+            .filter(|candidate| candidate.may_act(now) && !self.is_forgotten(candidate))
+            .map(|candidate| &*candidate.identity)
+            .collect();
+        if acting.len() > 1 {
+            return broken("lease", format!("{} may act at once", acting.join(" and ")));
+        }
+        Ok(())
+    }
+}
+
+/// Until when whose requests do not reach the server.
+#[derive(Clone, Debug, Default)]
+pub struct CutOff(BTreeMap<usize, i64>);
+
+impl CutOff {
+    /// Collector `number` is cut off until then.
+    pub fn cut(&mut self, number: usize, until: i64) {
+        self.0.insert(number, until);
+    }
+
+    /// Whether it is.
+    #[must_use]
+    pub fn is(&self, number: usize, now: i64) -> bool {
+        self.0.get(&number).is_some_and(|until| now < *until)
+    }
+
+    /// Nobody is any more.
+    pub fn heal(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_the_lease_is_known() {
+        for (key, expected) in [
+            ("/coordination.k8s.io/leases/kube-system/kubegc", true),
+            ("/coordination.k8s.io/leases/kube-system/kubegc-2", false),
+            ("/coordination.k8s.io/leases/m/kubegc", false),
+            ("/core/configmaps/kube-system/kubegc", false),
+        ] {
+            assert_eq!(is_lease(key), expected, "{key}");
+        }
+    }
+}

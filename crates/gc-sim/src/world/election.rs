@@ -1,0 +1,189 @@
+//! Worlds with several collectors, of which a Lease lets one act at a time.
+
+use gc_types::Request;
+
+use super::{World, failed};
+use crate::candidates::{LEADER_MILLISECONDS, Times};
+use crate::collector::{Collector, Flight};
+use crate::defects::Defect;
+use crate::oracle::{Violation, broken};
+use crate::random::Random;
+use crate::show::show_request;
+
+/// Time that passes in a step, milliseconds.
+pub(super) const STEPS_MILLISECONDS: [i64; 8] = [100, 300, 1_000, 2_500, 4_000, 7_000, 12_000, 17_000];
+/// So finely does it pass, milliseconds; and where much of it passes.
+const SLICE_MILLISECONDS: (i64, i64) = (100, 1_000);
+/// Beyond this, much passes, milliseconds.
+const MUCH_TIME_MILLISECONDS: i64 = 20_000;
+/// So often is it looked at rest whether somebody leads, milliseconds.
+const LOOKED_EVERY_MILLISECONDS: i64 = 1_000;
+/// For so long nothing passes between a collector and the server, milliseconds.
+const PARTITION_MILLISECONDS: [i64; 4] = [3_000, 8_000, 12_000, 20_000];
+/// In most worlds somebody leads when the story begins, after so long.
+const BEGINNING_MILLISECONDS: i64 = 1_000;
+
+/// How many collectors stand for election in the world of a seed.
+pub(super) fn candidates(seed: u64) -> usize {
+    if seed.is_multiple_of(3) { 3 } else { 2 }
+}
+
+/// Whether a request is one that a gate has to let out.
+fn changes(request: &Request) -> bool {
+    !matches!(request, Request::Read { .. } | Request::Barrier { .. } | Request::Note(_))
+}
+
+impl World<'_> {
+    pub(super) fn begin_elections(&mut self) -> Result<(), Violation> {
+        self.pass(if self.story.seed.is_multiple_of(5) { 0 } else { BEGINNING_MILLISECONDS })
+    }
+
+    /// Faults have stopped: somebody leads before long.
+    pub(super) fn end_elections(&mut self) -> Result<(), Violation> {
+        self.network.calm();
+        self.cut_off.heal();
+        let end = self.now + LEADER_MILLISECONDS;
+        while self.leader().is_none() {
+            if self.now >= end {
+                return broken("lease", format!("nobody leads after {LEADER_MILLISECONDS} ms"));
+            }
+            self.pass(LOOKED_EVERY_MILLISECONDS)?;
+        }
+        Ok(())
+    }
+
+    /// Time passes, and the election goes on in it.
+    pub(super) fn pass_electing(&mut self, milliseconds: i64) -> Result<(), Violation> {
+        let (fine, rough) = SLICE_MILLISECONDS;
+        let slice = if milliseconds > MUCH_TIME_MILLISECONDS { rough } else { fine };
+        let end = self.now + milliseconds;
+        self.elect()?;
+        while self.now < end {
+            self.now = end.min(self.now + slice);
+            self.server.now = self.now;
+            self.elect()?;
+        }
+        Ok(())
+    }
+
+    /// What was sent about the Lease arrives, and every candidate that moves goes on with the election.
+    fn elect(&mut self) -> Result<(), Violation> {
+        let unguarded = self.options.defect == Some(Defect::LeaseUnguarded);
+        if self.network.arrive(&self.server, self.now, unguarded) {
+            self.absorb_others();
+        }
+        let mut index = 0;
+        while index < self.collectors.len() {
+            let times = self.times(index);
+            let collector = &mut self.collectors[index];
+            let keeps = match &mut collector.candidate {
+                Some(candidate) if !collector.paused => candidate.go_on(times, &mut self.network),
+                _ => true,
+            };
+            if keeps {
+                index += 1;
+            } else {
+                self.happened("leases lost");
+                self.end_collector(index, "has lost the lease and ends");
+            }
+        }
+        let candidates = self.collectors.iter().filter_map(|collector| collector.candidate.as_ref());
+        self.reign.judge_together(candidates, self.now)
+    }
+
+    /// A collector ends, and another begins.
+    fn end_collector(&mut self, index: usize, why: &str) {
+        let collector = self.collectors.remove(index);
+        self.note(|| format!("  collector {} {why}", collector.number));
+        self.set_adrift(collector, &mut Random::new(self.story.seed ^ self.now.unsigned_abs()));
+        self.begin_collector();
+    }
+
+    fn times(&self, index: usize) -> Times {
+        let collector = &self.collectors[index];
+        let is_cut_off = self.cut_off.is(collector.number, self.now);
+        Times { now: self.now, wall: self.now + collector.clock_error, is_cut_off }
+    }
+
+    /// Who acts, or would if it moved.
+    fn leader(&self) -> Option<usize> {
+        let acts = |collector: &Collector| {
+            collector.candidate.as_ref().is_some_and(|candidate| candidate.may_act(self.now))
+        };
+        self.collectors.iter().position(acts)
+    }
+
+    fn moving_leader(&self) -> Option<usize> {
+        self.leader().filter(|&index| !self.collectors[index].paused)
+    }
+
+    pub(super) fn pause_leader(&mut self) {
+        let moving = self.collectors.iter().filter(|collector| !collector.paused).count();
+        let Some(index) = self.moving_leader().filter(|_| moving > 1) else { return };
+        self.collectors[index].paused = true;
+        let number = self.collectors[index].number;
+        self.happened("leader changes");
+        self.note(|| format!("  collector {number}, which leads, stops moving"));
+    }
+
+    pub(super) fn wake_leaders(&mut self) {
+        for index in 0..self.collectors.len() {
+            if std::mem::take(&mut self.collectors[index].paused) {
+                let number = self.collectors[index].number;
+                self.happened("old leaders woken");
+                self.note(|| format!("  collector {number} goes on, unaware"));
+            }
+        }
+    }
+
+    /// The leader ends well, and another collector begins.
+    pub(super) fn abdicate(&mut self) {
+        let Some(index) = self.moving_leader() else { return };
+        let times = self.times(index);
+        if let Some(candidate) = &mut self.collectors[index].candidate {
+            candidate.release(times, &mut self.network);
+        }
+        self.happened("leases given back");
+        self.end_collector(index, "gives the lease back and ends");
+    }
+
+    /// Nothing passes between a collector and the server for a while.
+    pub(super) fn partition(&mut self, salt: u64) {
+        let mut random = Random::new(salt);
+        let Some(index) = self.moving(&mut random) else { return };
+        let (number, passed) = (self.collectors[index].number, random.pick(&PARTITION_MILLISECONDS));
+        self.cut_off.cut(number, self.now + passed);
+        self.happened("partitions");
+        self.note(|| format!("  collector {number} is cut off for {passed} ms"));
+    }
+
+    /// A request leaves its collector, if the gate lets it; otherwise the collector is told so at once. Returns whether
+    /// it has left.
+    pub(super) fn hand_over(&mut self, index: usize, position: usize) -> Result<bool, Violation> {
+        let collector = &self.collectors[index];
+        let flight = &collector.requests[position];
+        let Some(candidate) = collector.candidate.as_ref().filter(|_| !flight.handed) else {
+            return Ok(true);
+        };
+        if changes(&flight.effect.request) {
+            let unasked = self.options.defect == Some(Defect::GateUnasked);
+            if !unasked && !candidate.may_act(self.now) {
+                let flight = self.collectors[index].requests.swap_remove(position);
+                self.happened("requests held back at the gate");
+                self.return_to(index, flight, failed("not sent: this process does not lead", None).into());
+                return Ok(false);
+            }
+            let what = show_request(flight.kind.unwrap_or(0), &flight.effect.request);
+            self.oracle.exemptions.forgotten += u64::from(self.reign.judge_sent(candidate, &what)?);
+        }
+        self.collectors[index].requests[position].handed = true;
+        Ok(true)
+    }
+
+    /// A request that was sent under the Lease may arrive when another holds it: its preconditions guard it then.
+    pub(super) fn note_late(&mut self, flight: &Flight) {
+        let is_late =
+            self.story.election && self.reign.has_passed_on(&format!("collector-{}", flight.collector));
+        self.oracle.exemptions.late += u64::from(is_late && changes(&flight.effect.request));
+    }
+}
