@@ -305,6 +305,28 @@ fn what_went_while_history_was_in_doubt_is_not_waited_for() {
 }
 
 #[test]
+fn nothing_is_asked_again_about_an_object_that_a_list_lost_and_the_watch_brought_back() {
+    let mut bench = Bench::new();
+    bench.add("ConfigMap/x@n", &[]);
+    let behind = bench.model.clone();
+    bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+    let pod = bench.model.get(&key("Pod/p@n")).unwrap().clone();
+    bench.delete("Secret/a@n", Background);
+    let delete = bench.engine.poll_effect().unwrap();
+    assert_eq!(show_request(&delete.request), "delete Pod/p@n Background");
+    // On its way, the object is lost by a list that is behind, and comes back as it was.
+    sync_from(&mut bench, "Pod", &behind);
+    bench.tell(Event::Observed(pod));
+    bench.run_for(1_000);
+    assert_eq!(deletions(&mut bench), Vec::<String>::new());
+    // What became of the first request is that of the object: it is read, and deleted as it is now.
+    bench.tell(Event::Done(delete.id, Outcome::Conflict));
+    bench.run_for(1_000);
+    assert_eq!(deletions(&mut bench), ["delete Pod/p@n Background"]);
+    assert_eq!(bench.world(), ["ConfigMap/x@n"]);
+}
+
+#[test]
 fn a_place_that_one_left_holds_up_the_owner_of_the_next() {
     let mut bench = Bench::new();
     bench.add_held("Secret/b@n", &[]).drain();

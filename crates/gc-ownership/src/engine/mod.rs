@@ -110,6 +110,9 @@ pub struct Engine {
     next_look: u64,
     barrier_queue: VecDeque<BarrierKey>,
     in_flight: BTreeMap<EffectId, InFlight>,
+    /// Objects about which something was asked that is not answered yet. One that a list loses meanwhile, and that comes
+    /// back, is the same object: nothing else is asked about it until then.
+    asked: BTreeSet<Uid>,
     next_effect: u64,
     verifications: BTreeMap<Identity, Verification>,
     absent: AbsentOwners,
@@ -146,6 +149,7 @@ impl Engine {
             next_look: 0,
             barrier_queue: VecDeque::new(),
             in_flight: BTreeMap::new(),
+            asked: BTreeSet::new(),
             next_effect: 0,
             verifications: BTreeMap::new(),
             absent,
@@ -400,6 +404,11 @@ impl Engine {
                 Some(_) if should => {}
                 None if !should => {}
                 _ => broken.push(format!("node {node}: the table of waiting owners is wrong about it")),
+            }
+        }
+        for node in self.graph.slots().filter(|&node| self.graph.has(node, Flag::OBSERVED)) {
+            if self.graph.has(node, Flag::IN_FLIGHT) != self.asked.contains(&self.graph.uid(node)) {
+                broken.push(format!("node {node}: it is not so whether something was asked about it"));
             }
         }
         for node in self.held_back.iter().filter(|node| !self.retries.contains_key(node)) {

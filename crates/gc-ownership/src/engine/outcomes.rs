@@ -33,6 +33,7 @@ impl Engine {
     }
 
     fn item_done(&mut self, uid: &Uid, action: Action, asked_on: ResourceVersion, outcome: Outcome) {
+        self.asked.remove(uid);
         let Some(node) = self.graph.find(uid) else { return };
         self.graph.set(node, Flag::IN_FLIGHT, false);
         let dirty = self.graph.has(node, Flag::DIRTY);

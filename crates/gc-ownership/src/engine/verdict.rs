@@ -299,7 +299,9 @@ impl Engine {
 
     pub(super) fn want(&mut self, node: NodeId, request: Request, reason: Reason, action: Action) {
         self.graph.set(node, Flag::IN_FLIGHT, true);
-        let context = Context::Item(self.graph.uid(node), action, self.graph.version(node));
+        let uid = self.graph.uid(node);
+        self.asked.insert(uid.clone());
+        let context = Context::Item(uid, action, self.graph.version(node));
         let lanes: HeldLanes = self.lanes_of(node).collect();
         for &lane in &lanes {
             self.lanes.started(lane);
