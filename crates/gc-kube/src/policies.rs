@@ -146,7 +146,7 @@ struct Driver {
     pending: VecDeque<(String, u64, Effect)>,
     flying: HashMap<tokio::task::Id, Flying>,
     requests: JoinSet<Performed>,
-    statuses: JoinSet<(String, u64, bool, Option<Value>)>,
+    statuses: JoinSet<(String, u64, Option<Value>)>,
     discoveries: JoinSet<Result<Discovered, DiscoveryError>>,
     tasks: JoinSet<()>,
     clock: Clock,
@@ -326,10 +326,9 @@ impl Driver {
         let metadata = &object["metadata"];
         let name = metadata["name"].as_str().unwrap_or_default().to_owned();
         let uid = metadata["uid"].as_str().unwrap_or_default();
-        let generation = metadata["generation"].as_i64().unwrap_or_default();
         if let Some(active) = self.policies.get_mut(&name)
             && active.uid == uid
-            && active.engine.generation() == generation
+            && active.engine.is_of(object)
         {
             active.seen = true;
             active.stored = object["status"].clone();
@@ -572,9 +571,8 @@ impl Driver {
             }
             active.write_after = now + STATUS_PAUSE;
             let status = active.engine.status(&active.stored, self.now);
-            let shows = !status["due"].is_null();
             if says(&active.stored, &status) {
-                if shows {
+                if !status["due"].is_null() {
                     active.engine.shown();
                 }
                 continue;
@@ -583,8 +581,8 @@ impl Driver {
             let body = json!({"metadata": {"uid": active.uid}, "status": status});
             let (client, name, epoch) = (self.client.clone(), name.clone(), active.epoch);
             self.statuses.spawn(async move {
-                let stored = write_status(&client, &name, &body).await;
-                (name, epoch, shows, stored)
+                let written = write_status(&client, &name, &body).await;
+                (name, epoch, written)
             });
         }
     }
@@ -643,20 +641,15 @@ impl Driver {
         self.observer.finished(&effect, &outcome, u32::from(!self.dry_run), Duration::ZERO);
     }
 
-    fn take_written(&mut self, (name, epoch, shows, stored): (String, u64, bool, Option<Value>)) {
+    fn take_written(&mut self, (name, epoch, written): (String, u64, Option<Value>)) {
         let Some(active) = self.policies.get_mut(&name).filter(|active| active.epoch == epoch) else {
             return;
         };
         active.writing = false;
-        match stored {
-            Some(stored) => {
-                active.stored = stored;
-                if shows {
-                    active.engine.shown();
-                    active.engine.tick(self.now);
-                }
-            }
-            None => active.write_after = Instant::now() + STATUS_RETRY,
+        match written {
+            Some(mut object) if active.engine.written(&object) => active.stored = object["status"].take(),
+            // Not written, or under a policy that has changed.
+            _ => active.write_after = Instant::now() + STATUS_RETRY,
         }
     }
 
@@ -735,7 +728,7 @@ fn says(stored: &Value, patch: &Value) -> bool {
     }
 }
 
-/// The status as stored afterwards; `None` if it could not be written.
+/// The policy as stored afterwards; `None` if its status could not be written.
 async fn write_status(client: &ApiClient, name: &str, body: &Value) -> Option<Value> {
     let mut path = policy_route().collection("");
     path.push('/');
@@ -749,10 +742,7 @@ async fn write_status(client: &ApiClient, name: &str, body: &Value) -> Option<Va
         .body(Full::new(Bytes::from(body.to_string())))
         .ok()?;
     match client.call(request).await {
-        Ok(answer) if answer.head.status.is_success() => {
-            let mut object: Value = serde_json::from_slice(&answer.body).ok()?;
-            object.get_mut("status").map(Value::take)
-        }
+        Ok(answer) if answer.head.status.is_success() => serde_json::from_slice(&answer.body).ok(),
         Ok(answer) => {
             let body = String::from_utf8_lossy(&answer.body);
             let said: String = body.chars().take(200).collect();

@@ -489,6 +489,34 @@ fn a_pod_that_two_sweeps_want_is_deleted_once() {
     assert_eq!(shown.iter().filter(|line| *line == "delete a").count(), 1, "{shown:?}");
 }
 
+/// Answers everything as done without telling that anything has gone: removals come late.
+fn granted(engine: &mut Engine<PodCollector>) -> Vec<String> {
+    let mut shown = Vec::new();
+    while let Some(effect) = engine.poll_effect() {
+        shown.push(show(&effect));
+        let is_read = matches!(effect.request, Request::Read { .. });
+        engine.finish(effect.id, &if is_read { Outcome::Absent } else { Outcome::Applied(None) });
+    }
+    shown
+}
+
+#[test]
+fn a_granted_deletion_is_not_asked_for_again_before_the_pod_is_told_of() {
+    let mut engine = engine(0, &[], &[pod("a", 9, "Failed", "gone", none())]);
+    engine.tick(at(80));
+    assert_eq!(granted(&mut engine), ["read gone", "delete a"]);
+    // The proof is too old for the next pod of the node: the node is looked up anew, which judges all of them.
+    engine.tick(at(140));
+    observe(&mut engine, Kind::Pod, &pod("b", 1, "Failed", "gone", none()));
+    assert_eq!(granted(&mut engine), ["read gone", "delete b"]);
+    engine.tick(at(200));
+    assert_eq!(granted(&mut engine), [] as [&str; 0]);
+    // Another of its name is another pod.
+    let again = json!({"/metadata/uid": "u-a2", "/metadata/resourceVersion": "7"});
+    observe(&mut engine, Kind::Pod, &pod("a", 0, "Failed", "gone", again));
+    assert_eq!(granted(&mut engine), ["read gone", "delete a"]);
+}
+
 /// While a list is told again, what is gone still counts; nothing is decided before it is complete.
 #[test]
 fn a_list_that_begins_again_is_waited_for() {

@@ -1,56 +1,24 @@
 //! A collector of the world: the real engine, and an adapter between it and the server that keeps the promises which
 //! `gc_types::Event` asks of an adapter, as slowly and in as odd an order as the story wants.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::task::Poll;
 
 use gc_ownership::{Config, Engine};
-use gc_registry::api::{Object, WatchEvent};
-use gc_registry::watch::Watch;
 use gc_retention::engine::Observation;
 use gc_types::{
     Effect, EffectId, Event, Evidence, Gvr, ObjectKey, Outcome, Reason, Request, ResourceId, ResourceInfo,
-    ResourceVersion, Timestamp, Uid, Verdict,
+    Timestamp, Uid, Verdict,
 };
 
 use crate::candidates::Candidate;
 use crate::defects::{Defect, Saboteur};
 use crate::kinds::{KINDS, ORDINARY_KINDS, index_of};
-use crate::metadata::observed;
+use crate::policies::{Claim, Policies};
 use crate::retention::{LookUp, Part, Retention, kind_of_key};
-use crate::server::{Server, polled};
+use crate::server::Server;
 use crate::story::{DiscoveryFault, StreamFault};
-
-/// How many revisions the cache is behind that answers the list of [`StreamFault::StaleList`].
-const STALE_LIST_BEHIND: u64 = 9;
-
-/// What a watch tells, and the object that it tells of.
-type Told = (Event, Option<Arc<Object>>);
-
-/// Where the watch of a resource is.
-enum Stream {
-    Unlisted,
-    Listing { items: VecDeque<Told>, version: u64 },
-    Open(Box<Watch>),
-    Cut,
-}
-
-struct Watcher {
-    kind: usize,
-    stream: Stream,
-    /// The version up to which everything has been told.
-    delivered: u64,
-    ever_synced: bool,
-    announced_stale: bool,
-    relisted: bool,
-    /// The next list is answered by a cache that is so many revisions behind.
-    behind: u64,
-    /// How often part of a list, or a change from before, was told.
-    retold: u64,
-    /// The newest version that was ever told.
-    newest: u64,
-}
+use crate::watching::{Stream, Watcher};
 
 /// A request on its way to the server.
 #[derive(Clone, Debug)]
@@ -83,6 +51,8 @@ pub struct Flight {
     pub unknown_since: Option<i64>,
     /// Whether it has left its sender.
     pub handed: bool,
+    /// By which policy it was decided.
+    pub policy: Option<Claim>,
 }
 
 impl Flight {
@@ -114,6 +84,8 @@ pub struct Collector {
     pub engine: Engine,
     /// The retention collectors, if the story has them.
     pub retention: Option<Retention>,
+    /// The policies, if the story has retention.
+    pub policies: Option<Policies>,
     saboteur: Saboteur,
     watchers: BTreeMap<ResourceId, Watcher>,
     known: BTreeMap<usize, ResourceInfo>,
@@ -155,6 +127,7 @@ impl Collector {
             number,
             engine: Engine::new(config),
             retention: retention.then(|| Retention::new(&saboteur)),
+            policies: retention.then(|| Policies::new(saboteur.defect)),
             saboteur,
             watchers: BTreeMap::new(),
             known: BTreeMap::new(),
@@ -240,6 +213,7 @@ impl Collector {
             Request::Note(_) | Request::Guarded { .. } | Request::Outside { .. } => None,
         };
         let kind = match part {
+            Part::Policies => resource.and_then(|resource| usize::try_from(resource.0).ok()),
             Part::Ownership | Part::Marked => resource.and_then(|resource| self.kind_of(resource)),
             _ => resource
                 .or(guarded_key(&effect.request).map(|key| key.resource))
@@ -270,7 +244,18 @@ impl Collector {
             absences: absences.unwrap_or_default(),
             unknown_since,
             handed: self.candidate.is_none(),
+            policy: None,
         });
+    }
+
+    /// Sends what a policy wants.
+    fn send_by_policy(&mut self, claim: Claim, effect: Effect, policies: &Policies, revision: u64) {
+        self.send(Part::Policies, effect, revision);
+        let Some(flight) = self.requests.last_mut() else { return };
+        if let Some((kind, delivered)) = policies.delivered(&claim) {
+            flight.delivered[kind] = delivered;
+        }
+        flight.policy = Some(claim);
     }
 
     /// Tells the time; never an earlier one than before.
@@ -279,6 +264,9 @@ impl Collector {
         self.engine.handle(Event::Tick(Timestamp(self.clock)));
         if let Some(retention) = &mut self.retention {
             retention.tick(self.clock, &self.saboteur);
+        }
+        if let Some(policies) = &mut self.policies {
+            policies.tick(self.clock);
         }
     }
 
@@ -310,7 +298,23 @@ impl Collector {
             }
             self.send(Part::Ownership, effect, server.revision());
         }
-        taken + self.take_retention_effects(most - taken, server)
+        taken += self.take_retention_effects(most - taken, server);
+        taken + self.take_policy_effects(most - taken, server)
+    }
+
+    fn take_policy_effects(&mut self, most: usize, server: &Server) -> usize {
+        let Some(mut policies) = self.policies.take() else { return 0 };
+        let mut taken = 0;
+        while taken < most
+            && let Some((claim, mut effect)) = policies.poll()
+        {
+            taken += 1;
+            self.saboteur.retention_effect(Part::Policies, &mut effect);
+            self.send_by_policy(claim, effect, &policies, server.revision());
+        }
+        policies.write_statuses();
+        self.policies = Some(policies);
+        taken
     }
 
     fn take_retention_effects(&mut self, most: usize, server: &Server) -> usize {
@@ -338,6 +342,11 @@ impl Collector {
     /// Tells the engine an answer.
     pub fn take_return(&mut self, answer: Return, server: &Server) {
         let Return { found, observations, flight, outcome } = answer;
+        if let (Some(claim), Some(policies)) = (&flight.policy, &mut self.policies) {
+            self.events += 1;
+            policies.answered(claim, flight.effect.id, &outcome);
+            return;
+        }
         if flight.part != Part::Ownership {
             self.take_retention_return(&flight, observations, outcome);
             return;
@@ -449,19 +458,7 @@ impl Collector {
 
     /// Breaks the watch of a resource.
     pub fn break_stream(&mut self, id: ResourceId, fault: StreamFault, server: &Server) {
-        let Some(watcher) = self.watchers.get_mut(&id) else { return };
-        let open = matches!(watcher.stream, Stream::Open(_));
-        match fault {
-            StreamFault::Cut | StreamFault::Stale if open => watcher.stream = Stream::Cut,
-            StreamFault::Cut | StreamFault::Stale => {}
-            StreamFault::Expired => watcher.stream = Stream::Unlisted,
-            StreamFault::StaleList => {
-                watcher.stream = Stream::Unlisted;
-                watcher.behind = STALE_LIST_BEHIND;
-            }
-        }
-        if fault != StreamFault::Cut && watcher.ever_synced && !watcher.announced_stale {
-            watcher.announced_stale = true;
+        if self.watchers.get_mut(&id).is_some_and(|watcher| watcher.break_off(fault)) {
             self.tell(Event::Stale(id), server);
         }
     }
@@ -469,6 +466,9 @@ impl Collector {
     /// The server was replaced by one with an older store: every watch fails and lists anew, and what was on its way
     /// is lost.
     pub fn disconnect(&mut self, server: &Server) {
+        if let Some(policies) = &mut self.policies {
+            policies.disconnect();
+        }
         for id in self.watchers.keys().copied().collect::<Vec<_>>() {
             self.break_stream(id, StreamFault::Expired, server);
             if let Some(watcher) = self.watchers.get_mut(&id) {
@@ -499,140 +499,26 @@ impl Collector {
             }
             self.tell(event, server);
         }
-        if self.bewildered && self.watchers.values().all(|watcher| watcher.relisted) {
-            self.bewildered = false;
-        }
+        self.come_to_itself();
         any
     }
-}
 
-impl Watcher {
-    fn new(kind: usize) -> Self {
-        Self {
-            kind,
-            stream: Stream::Unlisted,
-            delivered: 0,
-            ever_synced: false,
-            announced_stale: false,
-            relisted: false,
-            behind: 0,
-            retold: 0,
-            newest: 0,
-        }
+    /// Lets one of the watches of the policies tell something. Returns whether anything was told.
+    pub fn deliver_to_policies(&mut self, position: usize, most: usize, server: &Server) -> bool {
+        let Some(policies) = &mut self.policies else { return false };
+        let told = policies.deliver(position, most, server);
+        self.events += told as u64;
+        self.come_to_itself();
+        told > 0
     }
 
-    fn read(&mut self, id: ResourceId, most: usize, server: &Server) -> Vec<Told> {
-        let mut events = Vec::new();
-        if let Stream::Unlisted = self.stream {
-            self.begin_list(id, server, &mut events);
-            return events;
-        }
-        if let Stream::Cut = self.stream {
-            self.open(server);
-            if let Stream::Open(_) = self.stream
-                && self.announced_stale
-            {
-                // Resumed: nothing has been missed.
-                self.announced_stale = false;
-                let resource_version = ResourceVersion(self.delivered);
-                events.push((Event::Synced { resource: id, resource_version }, None));
-            }
-        }
-        match &mut self.stream {
-            Stream::Listing { items, version } => {
-                let version = *version;
-                self.retold += 1;
-                let count = most.min(items.len());
-                events.extend(items.drain(..count));
-                if items.is_empty() {
-                    self.delivered = version;
-                    self.ever_synced = true;
-                    self.relisted = true;
-                    self.announced_stale = false;
-                    let resource_version = ResourceVersion(version);
-                    events.push((Event::Synced { resource: id, resource_version }, None));
-                    self.open(server);
-                }
-            }
-            Stream::Open(_) => self.read_watch(id, most, server, &mut events),
-            Stream::Unlisted | Stream::Cut => {}
-        }
-        events
-    }
-
-    fn begin_list(&mut self, id: ResourceId, server: &Server, events: &mut Vec<Told>) {
-        let kind = &KINDS[self.kind];
-        let behind = std::mem::take(&mut self.behind);
-        let stale = (behind > 0)
-            .then(|| server.list(kind, "", Some(server.revision().saturating_sub(behind))))
-            .flatten()
-            .and_then(Result::ok);
-        let list = match stale {
-            Some(list) => list,
-            None => match server.list(kind, "", None) {
-                Some(Ok(list)) => list,
-                _ => return,
-            },
-        };
-        let told = |item: &Arc<Object>| {
-            observed(item, id).map(|object| (Event::Observed(object), Some(Arc::clone(item))))
-        };
-        let items = list.items.iter().filter_map(told).collect();
-        self.stream = Stream::Listing { items, version: list.resource_version.parse().unwrap_or(0) };
-        events.push((Event::ListStarted(id), None));
-    }
-
-    fn open(&mut self, server: &Server) {
-        server.pump();
-        self.stream = match server.watch(&KINDS[self.kind], self.delivered) {
-            Some(Ok(watch)) => Stream::Open(Box::new(watch)),
-            Some(Err(error)) if error.code == 410 => Stream::Unlisted,
-            _ => Stream::Cut,
-        };
-    }
-
-    fn read_watch(&mut self, id: ResourceId, most: usize, server: &Server, events: &mut Vec<Told>) {
-        server.pump();
-        let Stream::Open(watch) = &mut self.stream else { return };
-        for _ in 0..most {
-            let object = match watch.poll_next(&mut polled()) {
-                Poll::Pending => {
-                    if let Some(WatchEvent::Bookmark { resource_version, .. }) = watch.bookmark() {
-                        let version = ResourceVersion::parse(&resource_version);
-                        if version.0 > self.delivered {
-                            self.delivered = version.0;
-                            events.push((Event::Progress { resource: id, resource_version: version }, None));
-                        }
-                    }
-                    return;
-                }
-                Poll::Ready(Some(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
-                    (object, false)
-                }
-                Poll::Ready(Some(WatchEvent::Deleted(object))) => (object, true),
-                Poll::Ready(Some(WatchEvent::Bookmark { .. })) => continue,
-                Poll::Ready(Some(WatchEvent::Error(_))) => {
-                    self.stream = Stream::Unlisted;
-                    return;
-                }
-                Poll::Ready(None) => {
-                    self.stream = Stream::Cut;
-                    return;
-                }
-            };
-            let (object, removed) = object;
-            let Some(observed) = observed(&object, id) else { continue };
-            let version = observed.resource_version.0;
-            self.retold += u64::from(version <= self.newest);
-            self.newest = self.newest.max(version);
-            self.delivered = self.delivered.max(version);
-            let event = if removed {
-                let (key, uid, resource_version) = (observed.key, observed.uid, observed.resource_version);
-                Event::Removed { key, uid, resource_version }
-            } else {
-                Event::Observed(observed)
-            };
-            events.push((event, Some(object)));
+    /// A restored store has been listed by everyone.
+    fn come_to_itself(&mut self) {
+        if self.bewildered
+            && self.watchers.values().all(|watcher| watcher.relisted)
+            && self.policies.as_ref().is_none_or(Policies::is_relisted)
+        {
+            self.bewildered = false;
         }
     }
 }

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 
 use gc_retention::election::{Record, Reply};
 use gc_retention::objects::Facts;
+use gc_retention::policies::MOST_DELETIONS_PER_RUN;
 use gc_types::{
     Effect, Event, FinalizerName, Marks, ObjectKey, ObservedObject, Outcome, PropagationPolicy, Request,
     ResourceId, ResourceVersion, Scope, Uid,
 };
+use serde_json::Value;
 
 use crate::candidates::NO_ANSWER;
 use crate::retention::Part;
@@ -67,10 +69,20 @@ pub enum Defect {
     LeaseUnguarded,
     RenewalAssumed,
     GateUnasked,
+    PolicyUnshown,
+    PolicyDryRunIgnored,
+    PolicyOneTooMany,
+    PolicySelectorUnseen,
+    PolicyRunUnbounded,
+    PolicyUnguarded,
+    PolicyListUnfinished,
+    PolicyNeverNew,
+    PolicySpecAssumed,
+    PolicyShownAssumed,
 }
 
 /// Every defect, its name on the command line, and what it is.
-pub const DEFECTS: [(Defect, &str, &str); 50] = [
+pub const DEFECTS: [(Defect, &str, &str); 60] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
     (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
@@ -137,6 +149,28 @@ pub const DEFECTS: [(Defect, &str, &str); 50] = [
     (Defect::LeaseUnguarded, "lease-unguarded", "the Lease is written without comparing its version"),
     (Defect::RenewalAssumed, "renewal-assumed", "a renewal without an answer is taken for done"),
     (Defect::GateUnasked, "gate-unasked", "what was decided under the Lease is sent without asking again"),
+    (Defect::PolicyUnshown, "policy-unshown", "a policy acts before its status has shown what would go"),
+    (Defect::PolicyDryRunIgnored, "policy-dry-run-ignored", "a policy that is not enforced is"),
+    (Defect::PolicyOneTooMany, "policy-one-too-many", "a policy keeps one fewer of the newest"),
+    (Defect::PolicySelectorUnseen, "policy-selector-unseen", "a policy does not see its selector"),
+    (Defect::PolicyRunUnbounded, "policy-run-unbounded", "a run of a policy deletes all that is due"),
+    (Defect::PolicyUnguarded, "policy-unguarded", "a policy deletes without the resourceVersion"),
+    (
+        Defect::PolicyListUnfinished,
+        "policy-list-unfinished",
+        "a policy acts while its objects are being listed",
+    ),
+    (Defect::PolicyNeverNew, "policy-never-new", "a policy that was changed goes on as it was"),
+    (
+        Defect::PolicySpecAssumed,
+        "policy-spec-assumed",
+        "the generation alone says whether a policy has changed",
+    ),
+    (
+        Defect::PolicyShownAssumed,
+        "policy-shown-assumed",
+        "a status that met a changed policy counts as shown",
+    ),
 ];
 
 /// The defect with a name.
@@ -264,9 +298,12 @@ impl Saboteur {
 
     /// Changes what retention sends.
     pub fn retention_effect(&self, part: Part, effect: &mut Effect) {
-        if let (Request::Delete { resource_version, .. }, Part::Jobs) = (&mut effect.request, part)
-            && self.is(Defect::JobUnguarded)
-        {
+        let unguarded = match part {
+            Part::Jobs => self.is(Defect::JobUnguarded),
+            Part::Policies => self.is(Defect::PolicyUnguarded),
+            _ => false,
+        };
+        if let (Request::Delete { resource_version, .. }, true) = (&mut effect.request, unguarded) {
             *resource_version = None;
         }
     }
@@ -379,6 +416,24 @@ pub fn lease_reply(defect: Option<Defect>, reply: Reply) -> Reply {
         }
         (Reply::Failed(why), Some(Defect::RenewalAssumed)) if why == NO_ANSWER => Reply::Written,
         (reply, _) => reply,
+    }
+}
+
+/// What a policy looks like in place of itself.
+pub fn policy(defect: Option<Defect>, object: &mut Value) {
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    match defect {
+        Some(Defect::PolicyDryRunIgnored) => drop(spec.insert("enforce".to_owned(), true.into())),
+        Some(Defect::PolicySelectorUnseen) => drop(spec.remove("selector")),
+        Some(Defect::PolicyRunUnbounded) => {
+            spec.insert("maxDeletionsPerRun".to_owned(), MOST_DELETIONS_PER_RUN.into());
+        }
+        Some(Defect::PolicyOneTooMany) => {
+            if let Some(count) = spec.get_mut("keepNewest").and_then(|newest| newest.get_mut("count")) {
+                *count = (count.as_i64().unwrap_or_default() - 1).max(0).into();
+            }
+        }
+        _ => {}
     }
 }
 

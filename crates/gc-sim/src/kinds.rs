@@ -1,6 +1,6 @@
 //! The kinds of a simulated cluster.
 
-use gc_retention::objects;
+use gc_retention::{objects, policies};
 use gc_types::Scope;
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ const fn custom(
 use Scope::{Cluster, Namespaced};
 
 /// Every kind of a simulated cluster.
-pub const KINDS: [Kind; 13] = [
+pub const KINDS: [Kind; 14] = [
     kind("", &["v1"], "configmaps", "ConfigMap", Namespaced),
     kind("", &["v1"], "secrets", "Secret", Namespaced),
     kind("", &["v1"], "pods", "Pod", Namespaced),
@@ -57,6 +57,14 @@ pub const KINDS: [Kind; 13] = [
     kind("", &["v1"], "persistentvolumeclaims", "PersistentVolumeClaim", Namespaced),
     kind("coordination.k8s.io", &["v1"], "leases", "Lease", Namespaced),
     kind("certificates.k8s.io", &["v1"], "certificatesigningrequests", "CertificateSigningRequest", Cluster),
+    Kind {
+        group: policies::GROUP,
+        versions: &[policies::VERSION],
+        resource: policies::RESOURCE,
+        kind: policies::KIND,
+        scope: Cluster,
+        custom: true,
+    },
 ];
 
 /// So many of [`KINDS`] are there in every world; the others only where retention is.
@@ -85,6 +93,12 @@ pub fn index_of(kind: objects::Kind) -> Option<usize> {
 #[must_use]
 pub fn facts_of(kind: usize) -> Option<objects::Kind> {
     RETAINED.into_iter().find(|facts| index_of(*facts) == Some(kind))
+}
+
+/// The index of a kind.
+#[must_use]
+pub fn kind_index(kind: &str) -> usize {
+    KINDS.iter().position(|row| row.kind == kind).unwrap_or(0)
 }
 
 /// The namespaces of a simulated cluster.
@@ -160,6 +174,9 @@ impl Kind {
     /// The definition that brings it, if it is custom.
     #[must_use]
     pub fn definition(&self) -> Value {
+        if self.resource == policies::RESOURCE {
+            return policies::definition::definition();
+        }
         let scope = if self.scope == Namespaced { "Namespaced" } else { "Cluster" };
         let versions: Vec<Value> = self
             .versions

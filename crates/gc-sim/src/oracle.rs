@@ -366,7 +366,8 @@ impl Oracle {
         else {
             return Ok(());
         };
-        if !deletes(&flight.effect.request) {
+        // Two policies may want the same, and what a run could not delete the next one may.
+        if !deletes(&flight.effect.request) || flight.part == Part::Policies {
             return Ok(());
         }
         let changed = self.changed.get(uid).copied().unwrap_or_default();

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use gc_registry::api::Object;
 use gc_retention::certificates::CertificateCollector;
-use gc_retention::engine::{Collecting, Engine, MachineState, Observation};
+use gc_retention::engine::{Collecting, Engine, MachineState, Observation, Standing};
 use gc_retention::expiry::{ExpiryEngine, FINISHING, FinishedExpiry};
 use gc_retention::jobs::JobCollector;
 use gc_retention::leases::LeaseCollector;
@@ -46,6 +46,8 @@ pub enum Part {
     Finished,
     /// The expiry of every other annotated object.
     Marked,
+    /// The policies.
+    Policies,
 }
 
 /// A live look at a node that was answered.
@@ -317,6 +319,11 @@ impl Retention {
             }
             collecting.finish(id, &outcome);
         }
+    }
+
+    /// How the queues of those stand that are about kinds of their own.
+    pub fn standings(&self) -> impl Iterator<Item = (Part, Standing)> {
+        self.collecting.iter().map(|(part, collecting)| (*part, collecting.standing()))
     }
 
     /// When one of them wants to be told the time again, if any does.

@@ -3,17 +3,18 @@
 
 use gc_registry::api::{DeleteOptions, PatchType};
 use gc_retention::leases::{IDENTITY_NAMESPACE, NODE_LEASE_NAMESPACE};
+use gc_retention::policies;
 use serde_json::{Value, json};
 
 use crate::clients::told;
 use crate::kinds::KINDS;
 use crate::provider::{Machine, Provider};
 use crate::random::Random;
-use crate::server::Server;
+use crate::server::{BEGINNING_MILLISECONDS, Server};
 use crate::truth::{TrueObject, Truth, show};
 
 /// Nodes are few, so that their names are used again.
-const NODES: [&str; 3] = ["node", "east", "west"];
+pub const NODES: [&str; 3] = ["node", "east", "west"];
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const SECOND: i64 = 1_000;
 const HOUR: i64 = 3_600 * SECOND;
@@ -40,6 +41,58 @@ fn kind(name: &str) -> usize {
     KINDS.iter().position(|kind| kind.kind == name).unwrap_or(0)
 }
 
+/// A certificate in PEM, in base64. It ends an hour and a half after the world begins.
+const CERTIFICATE: &str = include_str!("certificate.base64");
+/// When that is, milliseconds since the epoch.
+pub const CERTIFICATE_ENDS_MILLISECONDS: i64 = BEGINNING_MILLISECONDS + 90 * 60 * SECOND;
+
+/// The label that policies ask for, and its values.
+const TIER: &str = "tier";
+const TIERS: [&str; 2] = ["x", "y"];
+
+/// What a policy may say. The oracle reads it in its own way: see `policy_verdicts`.
+fn policy_spec(random: &mut Random) -> Value {
+    let kind = random.pick(&["ConfigMap", "ConfigMap", "Pod"]);
+    let mut spec = json!({"target": {"apiVersion": "v1", "kind": kind}, "enforce": random.chance(600),
+        "maxDeletionsPerRun": random.pick(&[1, 1, 2, 100])});
+    match random.below(4) {
+        0 => spec["namespaces"] = json!({"include": ["m"]}),
+        1 => spec["namespaces"] = json!({"exclude": ["n"]}),
+        _ => {}
+    }
+    if random.chance(300) {
+        spec["selector"] = json!({"matchLabels": {TIER: random.pick(&TIERS)}});
+    }
+    if random.chance(200) {
+        spec["condition"] = "object.metadata.name != 'a'".into();
+    }
+    if kind == "Pod" && random.chance(300) {
+        let ended = json!({"path": ".status.phase", "operator": "In", "values": ["Succeeded", "Failed"]});
+        spec["fields"] = json!([ended]);
+    }
+    let rule = random.below(4);
+    if rule < 2 {
+        let per = random.pick(&["Cluster", "Namespace", "Label"]);
+        spec["keepNewest"] = json!({"count": random.below(3), "per": per});
+        if per == "Label" {
+            spec["keepNewest"]["label"] = TIER.into();
+        }
+    }
+    if rule > 0 {
+        spec["maxAge"] = random.pick(&["5s", "2m", "1h"]).into();
+    }
+    if kind == "Pod" && random.chance(300) {
+        spec["ttlAfter"] = json!({"condition": "Finished", "duration": "30s"});
+    }
+    if random.chance(150) {
+        spec["schedule"] = "every 6h".into();
+    }
+    if random.chance(300) {
+        spec["propagationPolicy"] = random.pick(&["Background", "Foreground", "Orphan"]).into();
+    }
+    spec
+}
+
 /// A pod that uses a claim, or none.
 fn pod_on_node(random: &mut Random, name: &str, claim: Option<&str>) -> Value {
     let mut spec = json!({"containers": [{"name": "c", "image": "i"}], "nodeName": random.pick(&NODES)});
@@ -53,7 +106,7 @@ impl<'a> Tenants<'a> {
     /// Lets a client do one thing; says what.
     pub fn act(&mut self, salt: u64) -> String {
         let mut random = Random::new(salt);
-        match random.weighted(&[14, 14, 8, 20, 6, 6, 9, 10, 18]) {
+        match random.weighted(&[14, 14, 8, 20, 6, 6, 9, 10, 18, 12, 12]) {
             0 => self.create_pod(&mut random),
             1 => self.finish_pod(&mut random),
             2 => self.node(&mut random),
@@ -62,7 +115,9 @@ impl<'a> Tenants<'a> {
             5 => self.lease(&mut random),
             6 => self.claim(&mut random),
             7 => self.volume(&mut random),
-            _ => self.annotate(&mut random),
+            8 => self.annotate(&mut random),
+            9 => self.policy(&mut random),
+            _ => self.label(&mut random),
         }
     }
 
@@ -238,7 +293,11 @@ impl<'a> Tenants<'a> {
             let manifest = KINDS[kind("CertificateSigningRequest")].manifest(json!({"name": name}), false);
             return self.create("CertificateSigningRequest", ("", name), manifest);
         };
-        let word = random.pick(&["Approved", "Denied", "Failed"]);
+        let approved = || request.value()["status"]["conditions"].to_string().contains("Approved");
+        if random.chance(500) && approved() {
+            return self.status(request, "status", &json!({"certificate": CERTIFICATE.trim_end()}));
+        }
+        let word = random.pick(&["Approved", "Approved", "Denied", "Failed"]);
         let subresource = if word == "Failed" { "status" } else { "approval" };
         let ago = random.pick(&[0, 0, 30 * 60 * SECOND, 59 * 60 * SECOND, 23 * HOUR]);
         let condition = json!({"type": word, "status": "True", "reason": "x", "message": "",
@@ -300,6 +359,43 @@ impl<'a> Tenants<'a> {
             0 => self.remove(volume),
             1 => self.status(volume, "status", &json!({"phase": "Bound"})),
             _ => self.status(volume, "status", &json!({"phase": random.pick(&["Released", "Available"])})),
+        }
+    }
+
+    /// Makes, changes or takes back a policy.
+    fn policy(&self, random: &mut Random) -> String {
+        let policies = self.objects(policies::KIND);
+        let Some(policy) = Self::any(&policies, random).filter(|_| policies.len() > 1 || random.chance(600))
+        else {
+            let name = random.pick(&NAMES);
+            let manifest = json!({"metadata": {"name": name}, "spec": policy_spec(random)});
+            return self.create(policies::KIND, ("", name), manifest);
+        };
+        let mut value = policy.value();
+        match random.below(8) {
+            0 => return self.remove(policy),
+            1..4 => value["spec"]["enforce"] = (value["spec"]["enforce"] != true).into(),
+            _ => value["spec"] = policy_spec(random),
+        }
+        let spec = value["spec"].clone();
+        let place = ("", &*policy.object.key.name);
+        value["metadata"]["resourceVersion"] = policy.object.resource_version.to_string().into();
+        let result = self.server.replace(policy.kind(), place, value);
+        format!("{} says {spec}: {}", policy.show(), told(result.as_ref()))
+    }
+
+    /// Gives an object a label that policies ask for, or makes one with it.
+    fn label(&self, random: &mut Random) -> String {
+        let labels = json!({TIER: random.pick(&TIERS)});
+        let mut objects = self.objects("ConfigMap");
+        objects.extend(self.objects("Pod"));
+        match Self::any(&objects, random).filter(|_| objects.len() > 5 || random.chance(400)) {
+            Some(target) => self.merge(target, json!({"metadata": {"labels": labels}})),
+            None => {
+                let (namespace, name) = (Truth::namespace(random.below(2)), random.pick(&NAMES));
+                let metadata = json!({"name": name, "labels": labels});
+                self.create("ConfigMap", (namespace, name), json!({"metadata": metadata}))
+            }
         }
     }
 

@@ -99,7 +99,7 @@ pub struct Truth {
 }
 
 /// Of these kinds every version is remembered.
-const REMEMBERED: [&str; 3] = ["Pod", "Node", "PersistentVolumeClaim"];
+const REMEMBERED: [&str; 4] = ["Pod", "Node", "PersistentVolumeClaim", "ConfigMap"];
 
 /// One change of one object of the kinds of the world.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,10 +10,11 @@ use gc_types::{Change, Evidence, GoDuration, Request, Verdict};
 use serde_json::Value;
 
 use crate::collector::{Collector, Flight};
-use crate::kinds::KINDS;
+use crate::kinds::kind_index;
 use crate::oracle::{Scene, Violation, broken};
 use crate::provider::Provider;
-use crate::retention::{FINISHED_PODS_KEPT, Part};
+use crate::retention::{FINISHED_PODS_KEPT, Part, Retention};
+use crate::tenants::{CERTIFICATE_ENDS_MILLISECONDS, NODES};
 use crate::truth::{TrueChange, TrueObject, Truth};
 
 const SECOND: i64 = 1_000;
@@ -49,6 +50,7 @@ pub fn named(part: Part) -> &'static str {
         Part::Volumes => "changes by the protection of volumes",
         Part::Finished => "changes by the expiry of Jobs and Pods",
         Part::Marked => "changes by the expiry of others",
+        Part::Policies => "changes by policies",
     }
 }
 
@@ -89,7 +91,8 @@ pub fn judge(scene: &Scene<'_>, change: &TrueChange, provider: &Provider) -> Jud
         Part::Nodes => judge_node(before, change.after.as_ref(), flight, &value, provider),
         Part::Claims | Part::Volumes => judge_protection(scene, before, change.after.as_ref(), &value),
         Part::Finished | Part::Marked => due(before, flight, expires(before, &value)),
-        Part::Ownership => Ok(()),
+        // The policies have an oracle of their own.
+        Part::Ownership | Part::Policies => Ok(()),
     }
 }
 
@@ -103,15 +106,15 @@ fn due(target: &TrueObject, flight: &Flight, at: Option<i64>) -> Judged {
     }
 }
 
-fn text<'v>(value: &'v Value, path: &str) -> &'v str {
+pub(crate) fn text<'v>(value: &'v Value, path: &str) -> &'v str {
     value.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn list<'v>(value: &'v Value, path: &str) -> impl Iterator<Item = &'v Value> {
+pub(crate) fn list<'v>(value: &'v Value, path: &str) -> impl Iterator<Item = &'v Value> {
     value.pointer(path).and_then(Value::as_array).into_iter().flatten()
 }
 
-fn time(value: &Value) -> Option<i64> {
+pub(crate) fn time(value: &Value) -> Option<i64> {
     value.as_str()?.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond)
 }
 
@@ -119,7 +122,7 @@ fn annotation<'v>(value: &'v Value, name: &str) -> Option<&'v str> {
     value["metadata"]["annotations"][name].as_str()
 }
 
-fn keeps(value: &Value) -> bool {
+pub(crate) fn keeps(value: &Value) -> bool {
     annotation(value, "kubegc.io/keep").is_some_and(|keep| keep != "false")
 }
 
@@ -134,7 +137,7 @@ fn job_expires(value: &Value) -> Option<i64> {
     Some(job_finished(value)? + value.pointer("/spec/ttlSecondsAfterFinished")?.as_i64()? * SECOND)
 }
 
-fn pod_finished(value: &Value) -> Option<i64> {
+pub(crate) fn pod_finished(value: &Value) -> Option<i64> {
     if !matches!(text(value, "/status/phase"), "Succeeded" | "Failed") {
         return None;
     }
@@ -147,8 +150,13 @@ fn pod_finished(value: &Value) -> Option<i64> {
 /// The last moment of a signing request.
 fn request_ends(value: &Value) -> Option<i64> {
     let mut ends = Vec::new();
+    let is_issued = value.pointer("/status/certificate").is_some();
     for condition in list(value, "/status/conditions") {
         let stays = match text(condition, "/type") {
+            "Approved" if is_issued => {
+                ends.push(CERTIFICATE_ENDS_MILLISECONDS);
+                HOUR
+            }
             "Approved" => DAY,
             "Denied" | "Failed" => HOUR,
             _ => continue,
@@ -204,10 +212,6 @@ fn finished_pods<'t>(pods: impl Iterator<Item = &'t TrueObject>) -> Vec<&'t True
 
 fn excess(finished: &[&TrueObject]) -> usize {
     finished.len().saturating_sub(usize::try_from(FINISHED_PODS_KEPT).unwrap_or(0))
-}
-
-fn kind_index(kind: &str) -> usize {
-    KINDS.iter().position(|row| row.kind == kind).unwrap_or(0)
 }
 
 /// Whether an update, whatever it changes, ends the deletion of an object: it terminates, and waits for nothing.
@@ -393,6 +397,7 @@ fn uses(pod: &TrueObject, claim: &TrueObject) -> bool {
 /// Liveness: when everything has come to rest, nothing is left that was to go by the clock of the collector.
 pub fn judge_rest(truth: &Truth, collector: &Collector, provider: &Provider) -> Judged {
     let now = collector.clock();
+    judge_queues(truth, collector)?;
     let pods = || truth.objects().filter(|object| object.kind().kind == "Pod");
     let finished = finished_pods(pods());
     for pod in finished.iter().take(excess(&finished)) {
@@ -433,6 +438,21 @@ pub fn judge_rest(truth: &Truth, collector: &Collector, provider: &Provider) -> 
         };
         if unused {
             return broken("liveness", format!("{} is protected for nothing", target.show()));
+        }
+    }
+    Ok(())
+}
+
+/// Nothing waits that should have been judged, and no more waits for its time than there is, and names of nodes.
+fn judge_queues(truth: &Truth, collector: &Collector) -> Judged {
+    let standings = collector.retention.iter().flat_map(Retention::standings);
+    for (part, standing) in standings {
+        let most = truth.objects().count() + NODES.len();
+        let (waiting, overdue) = (standing.waiting, standing.overdue_milliseconds);
+        if !standing.synced || overdue > 0 || waiting > most {
+            let message =
+                format!("{part:?} rests with {waiting} waiting of {most}, overdue for {overdue} ms");
+            return broken("bounds", message);
         }
     }
     Ok(())

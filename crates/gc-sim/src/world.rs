@@ -1,6 +1,7 @@
 //! The world: one thread in which a story happens to a server, its clients, and its collectors.
 
 mod election;
+mod policies;
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,10 @@ use crate::candidates::{Candidate, CutOff, Network, Reign, is_lease};
 use crate::clients;
 use crate::collector::{Collector, Flight, Return};
 use crate::defects::{Defect, Saboteur};
-use crate::kinds::{KINDS, facts_of};
+use crate::kinds::{KINDS, ORDINARY_KINDS, facts_of};
 use crate::oracle::{self, Exemptions, Oracle, Scene, Violation};
+use crate::policies::Policies;
+use crate::policy_verdicts::PolicyBook;
 use crate::provider::{Asked, Provider, ask_outside};
 use crate::random::Random;
 use crate::requests::{Performed, Performer};
@@ -89,6 +92,7 @@ pub struct World<'a> {
     network: Network,
     cut_off: CutOff,
     reign: Reign,
+    book: PolicyBook,
     report: Report,
 }
 
@@ -130,6 +134,7 @@ impl<'a> World<'a> {
             network: Network::new(story.seed, story.weather),
             cut_off: CutOff::default(),
             reign: Reign::default(),
+            book: PolicyBook::default(),
             report: Report::default(),
         };
         world.begin_collector();
@@ -208,6 +213,7 @@ impl<'a> World<'a> {
         oracle::judge_rest(&self.truth, collector)?;
         if self.story.retention {
             verdicts::judge_rest(&self.truth, collector, &self.provider)?;
+            PolicyBook::judge_rest(&self.truth, collector)?;
         }
         Ok(())
     }
@@ -246,7 +252,10 @@ impl<'a> World<'a> {
                 let mut random = Random::new(salt);
                 if let Some(index) = self.moving(&mut random) {
                     let collector = &mut self.collectors[index];
-                    if let Some(id) = collector.resource_at(random.below(64)) {
+                    if let Some(policies) = collector.policies.as_mut().filter(|_| random.chance(300)) {
+                        policies.break_stream(random.below(64), fault);
+                        self.note(|| format!("  a watch of the policies: {fault:?}"));
+                    } else if let Some(id) = collector.resource_at(random.below(64)) {
                         collector.break_stream(id, fault, &self.server);
                         let kind = collector.kind_of(id).unwrap_or(0);
                         self.happened("streams broken");
@@ -338,6 +347,13 @@ impl<'a> World<'a> {
             if self.cut_off.is(collector.number, self.now) {
                 return;
             }
+            if self.story.retention && random.chance(300) {
+                if collector.deliver_to_policies(position, most, &self.server) {
+                    self.note(|| "  told policies".to_owned());
+                    return;
+                }
+                continue;
+            }
             let kind = collector.kind_of(id).unwrap_or(0);
             if self.story.slow & (1 << kind) != 0 && !patience {
                 continue;
@@ -356,6 +372,7 @@ impl<'a> World<'a> {
         let before = self.collectors[index].requests.len();
         self.collectors[index].take_effects(most, &self.server);
         self.note_decisions(index, before);
+        self.judge_decisions(index, before)?;
         // Some wait for their turn before they are sent.
         for position in (before..self.collectors[index].requests.len()).rev() {
             if random.chance(700) {
@@ -363,6 +380,11 @@ impl<'a> World<'a> {
             }
         }
         Ok(())
+    }
+
+    fn judge_decisions(&self, index: usize, before: usize) -> Result<(), Violation> {
+        let new = self.collectors[index].requests.iter().skip(before);
+        new.filter(|flight| flight.policy.is_some()).try_for_each(|flight| self.book.judge_decision(flight))
     }
 
     fn note_decisions(&mut self, index: usize, before: usize) {
@@ -387,6 +409,9 @@ impl<'a> World<'a> {
             let index = random.below(self.adrift.len());
             let flight = self.adrift.swap_remove(index);
             return self.serve(None, &flight, fault).map(|_| ());
+        }
+        if self.story.retention && random.chance(250) && self.serve_status(&mut random, fault)? {
+            return Ok(());
         }
         // A request that is on its way arrives also while its sender stands still.
         let senders: Vec<usize> =
@@ -432,7 +457,8 @@ impl<'a> World<'a> {
     }
 
     fn define(&mut self, salt: u64) {
-        let custom: Vec<usize> = (0..KINDS.len()).filter(|&index| KINDS[index].custom).collect();
+        let there = if self.story.retention { KINDS.len() } else { ORDINARY_KINDS };
+        let custom: Vec<usize> = (0..there).filter(|&index| KINDS[index].custom).collect();
         let mut random = Random::new(salt);
         let kind = &KINDS[custom[random.below(custom.len())]];
         if self.server.serves(kind) {
@@ -451,6 +477,9 @@ impl<'a> World<'a> {
         let back = 1 + random.below(RESTORED_BACK);
         let newest = self.server.restore(back);
         self.truth.restored(&self.server);
+        for object in self.truth.objects() {
+            self.book.note(object);
+        }
         self.oracle.restored();
         self.reign.restored(&self.server, self.now);
         self.adrift.clear();
@@ -513,13 +542,21 @@ impl<'a> World<'a> {
         objects
     }
 
+    /// A change becomes the truth.
+    fn apply(&mut self, change: &TrueChange, actor: Actor) {
+        self.truth.apply(change, actor);
+        if let Some(after) = &change.after {
+            self.book.note(after);
+        }
+    }
+
     /// Changes that no collector made.
     fn absorb_others(&mut self) {
         for change in self.changes() {
             for side in [&change.before, &change.after].into_iter().flatten() {
                 self.oracle.excuse(&side.object.uid);
             }
-            self.truth.apply(&change, Actor::Others);
+            self.apply(&change, Actor::Others);
         }
     }
 
@@ -615,6 +652,9 @@ impl<'a> World<'a> {
                     self.oracle.exemptions.restored += 1;
                 } else {
                     verdicts::judge(&scene, &change, &self.provider)?;
+                    if flight.part == Part::Policies {
+                        self.book.judge(&scene, &change)?;
+                    }
                 }
                 *self.report.happened.entry(verdicts::named(flight.part)).or_default() += 1;
             }
@@ -626,7 +666,7 @@ impl<'a> World<'a> {
                 Part::Ownership => Actor::Collector(flight.collector),
                 _ => Actor::Others,
             };
-            self.truth.apply(&change, actor);
+            self.apply(&change, actor);
         }
         Ok(())
     }
@@ -679,7 +719,9 @@ impl<'a> World<'a> {
             let clock = self.now + collector.clock_error;
             let at = |due: Timestamp| self.now + (due.0 - clock).max(0);
             let ownership = collector.engine.next_wakeup().map(at).filter(|at| *at <= end);
-            let retention = collector.retention.as_ref().and_then(Retention::next_wakeup).map(at);
+            let policies = collector.policies.as_ref().and_then(Policies::next_wakeup);
+            let retention = collector.retention.as_ref().and_then(Retention::next_wakeup);
+            let retention = retention.into_iter().chain(policies).min().map(at);
             let next = ownership.into_iter().chain(retention.filter(|at| *at <= retention_end)).min();
             match next {
                 Some(at) => self.pass(at - self.now)?,
@@ -711,9 +753,12 @@ impl<'a> World<'a> {
             self.return_to(0, flight, performed);
             any = true;
         }
+        any |= self.round_of_policies()?;
         let before = self.collectors[0].requests.len();
         any |= self.collectors[0].take_effects(usize::MAX, &self.server) > 0;
         self.note_decisions(0, before);
+        self.judge_decisions(0, before)?;
+        any |= self.collectors[0].policies.as_ref().is_some_and(|policies| !policies.statuses.is_empty());
         Ok(any)
     }
 }
@@ -725,6 +770,11 @@ fn hear_all(collector: &mut Collector, server: &Server) {
             if let Some(id) = collector.resource_at(position) {
                 collector.deliver(id, 64, server);
             }
+        }
+    }
+    for position in 0..collector.policies.as_ref().map_or(0, Policies::watched) {
+        for _ in 0..3 {
+            collector.deliver_to_policies(position, 64, server);
         }
     }
 }

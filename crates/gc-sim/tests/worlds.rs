@@ -61,6 +61,7 @@ fn every_fault_and_every_collector_really_happens() {
     for what in [
         "answers lost by restores",
         "changes by ownership",
+        "changes by policies",
         "changes by that of Jobs",
         "changes by that of leases",
         "changes by that of nodes",
@@ -82,6 +83,7 @@ fn every_fault_and_every_collector_really_happens() {
         "partitions",
         "requests failed",
         "requests held back at the gate",
+        "statuses of policies",
         "stores restored",
         "streams broken",
     ] {

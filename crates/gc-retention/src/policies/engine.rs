@@ -314,6 +314,8 @@ pub(super) fn named(key: &ObjectKey) -> String {
 pub struct PolicyEngine {
     pub(super) policy: Result<Arc<Policy>, Vec<Problem>>,
     pub(super) generation: i64,
+    /// What it was made of.
+    spec: Value,
     pub(super) engine: Engine<PolicyJudge>,
     resource: ResourceId,
     /// Why its objects are not watched, while they are not.
@@ -349,6 +351,7 @@ impl PolicyEngine {
         Self {
             policy,
             generation,
+            spec: object["spec"].clone(),
             engine: Engine::new(judge),
             resource,
             unwatched: Some("its objects have not been listed yet".to_owned()),
@@ -372,6 +375,14 @@ impl PolicyEngine {
     #[must_use]
     pub fn resource(&self) -> ResourceId {
         self.resource
+    }
+
+    /// Whether it is the engine of the policy as it is stored now. The generation alone does not tell: a store that was
+    /// put back to an earlier state counts the same generations anew, for other specifications.
+    #[must_use]
+    pub fn is_of(&self, object: &Value) -> bool {
+        object["metadata"]["generation"].as_i64().unwrap_or_default() == self.generation
+            && object["spec"] == self.spec
     }
 
     /// Which generation of the policy this is.
@@ -422,6 +433,19 @@ impl PolicyEngine {
     /// A status that shows what is due has been written for this generation: from now on it may be enforced.
     pub fn shown(&mut self) {
         self.shown = true;
+    }
+
+    /// Takes in the policy as the server stored it with a status of this engine. False if it says something else by now,
+    /// which the watch is about to tell: nobody was shown what that would do.
+    pub fn written(&mut self, object: &Value) -> bool {
+        if !self.is_of(object) {
+            return false;
+        }
+        if !object["status"]["due"].is_null() {
+            self.shown();
+            self.tick(self.now);
+        }
+        true
     }
 
     /// Whether runs delete now.

@@ -398,8 +398,14 @@ fn nothing_is_deleted_before_it_was_shown() {
     first.synced();
     first.tick(at(1));
     assert_eq!((goes(&mut first), reason(&first)), (vec![], ("FirstLook".into(), Some(1))));
-    first.shown();
+    // A status that could not say yet what is due shows nothing, nor does one that met another policy.
+    let stored = |generation: i64, spec: &Value, due: Value| json!({"metadata": {"generation": generation}, "spec": spec, "status": {"due": due}});
+    assert!(!first.written(&stored(4, &spec(json!({})), json!(1))));
+    assert!(!first.written(&stored(3, &spec(json!({"enforce": false})), json!(1))));
+    assert!(first.written(&stored(3, &spec(json!({})), Value::Null)));
     first.tick(at(2));
+    assert_eq!((goes(&mut first), reason(&first)), (vec![], ("FirstLook".into(), Some(1))));
+    assert!(first.written(&stored(3, &spec(json!({})), json!(1))));
     assert_eq!((goes(&mut first), reason(&first)), (vec!["a".into()], ("Enforced".into(), Some(0))));
 
     // Another process has shown this generation already; an older generation does not count.

@@ -1,0 +1,246 @@
+//! What policies must never do, and what they must get done: judged from the true policies and objects, in the words of
+//! their specification and not by the engine's code.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gc_retention::policies::KIND;
+use gc_types::{GoDuration, PropagationPolicy, Request, Uid};
+use serde_json::Value;
+
+use crate::collector::{Collector, Flight};
+use crate::oracle::{Scene, Violation, broken};
+use crate::truth::{TrueChange, TrueObject, Truth};
+use crate::verdicts::{keeps, list, pod_finished, text, time};
+
+type Judged = Result<(), Violation>;
+
+/// Runs of one policy begin at least so long after each other, milliseconds.
+const BETWEEN_RUNS: i64 = 10_000;
+
+/// What the store's log says of policies.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyBook {
+    /// What each generation of each policy says.
+    specs: BTreeMap<(Uid, i64), Value>,
+    /// What somebody could read in a status: which generation, with which specification. A restored store takes back
+    /// nothing that was seen.
+    shown: BTreeSet<(Uid, i64, String)>,
+    /// When the deletions were decided that each engine was granted, by its collector's clock.
+    granted: BTreeMap<(usize, u64), Vec<i64>>,
+}
+
+impl PolicyBook {
+    /// Takes in an object as it is now.
+    pub fn note(&mut self, object: &TrueObject) {
+        if object.kind().kind != KIND {
+            return;
+        }
+        let value = object.value();
+        let generation = value["metadata"]["generation"].as_i64().unwrap_or_default();
+        let (uid, status) = (object.object.uid.clone(), &value["status"]);
+        if status["observedGeneration"].as_i64() == Some(generation) && status["due"].is_number() {
+            self.shown.insert((uid.clone(), generation, value["spec"].to_string()));
+        }
+        self.specs.insert((uid, generation), value["spec"].clone());
+    }
+
+    fn spec(&self, flight: &Flight) -> Option<(&Value, (Uid, i64))> {
+        let claim = flight.policy.as_ref()?;
+        let key = (Uid::new(&claim.uid), claim.generation);
+        Some((self.specs.get(&key)?, key))
+    }
+
+    /// A policy has decided something, just now.
+    pub fn judge_decision(&self, flight: &Flight) -> Judged {
+        if flight.bewildered {
+            return Ok(());
+        }
+        let Some((spec, (uid, generation))) = self.spec(flight) else {
+            return broken("policy", format!("a policy that never was wants {:?}", flight.effect.request));
+        };
+        if spec["enforce"] != true {
+            return broken(
+                "policy",
+                format!("generation {generation} of a policy is not enforced, and acts"),
+            );
+        }
+        if !self.shown.contains(&(uid, generation, spec.to_string())) {
+            return broken("policy", format!("generation {generation} of a policy acts and showed nothing"));
+        }
+        Ok(())
+    }
+
+    /// Judges the change that a policy's request made.
+    pub fn judge(&mut self, scene: &Scene<'_>, change: &TrueChange) -> Judged {
+        let flight = scene.flight;
+        let (Some((spec, _)), Some(target)) = (self.spec(flight), &change.before) else {
+            return broken("policy", "a policy that never was has changed something".to_owned());
+        };
+        let Request::Delete { policy, .. } = &flight.effect.request else {
+            return broken("scope", format!("a policy changed {}", target.show()));
+        };
+        let propagation = match *policy {
+            PropagationPolicy::Background => "Background",
+            PropagationPolicy::Foreground => "Foreground",
+            PropagationPolicy::Orphan => "Orphan",
+        };
+        if spec["propagationPolicy"].as_str().unwrap_or("Background") != propagation {
+            return broken("policy", format!("{} goes with {propagation}", target.show()));
+        }
+        let value = target.value();
+        if !selects(spec, target, &value) {
+            return broken("policy", format!("{} goes, and no policy is about it", target.show()));
+        }
+        let at = flight.delivered[target.kind];
+        let told = scene.truth.at_revision(target.kind().kind, at);
+        if !expired(spec, &value, flight.clock)
+            && !surplus(spec, told.into_iter()).contains(&target.object.uid)
+        {
+            return broken("threshold", format!("{} goes by a policy and is not due", target.show()));
+        }
+        let most = spec["maxDeletionsPerRun"].as_u64().unwrap_or(100);
+        let Some(claim) = &flight.policy else { return Ok(()) };
+        let granted = self.granted.entry((flight.collector, claim.epoch)).or_default();
+        granted.push(flight.clock);
+        let recent = granted.iter().filter(|at| flight.clock - **at < BETWEEN_RUNS && **at <= flight.clock);
+        // Within that time one run ends and one begins, at most.
+        if recent.count() as u64 > 2 * most {
+            return broken("bounds", format!("{} goes, and {most} deletions are a run", target.show()));
+        }
+        Ok(())
+    }
+
+    /// Liveness: when everything has come to rest, what is due by an enforced policy is gone, and each status says how
+    /// things are.
+    pub fn judge_rest(truth: &Truth, collector: &Collector) -> Judged {
+        let now = collector.clock();
+        for policy in truth.objects().filter(|object| object.kind().kind == KIND) {
+            let value = policy.value();
+            let (spec, status) = (&value["spec"], &value["status"]);
+            let selected = || truth.objects().filter(move |object| is_selected(spec, object));
+            let surplus = surplus(spec, truth.objects());
+            let is_due = |object: &&TrueObject| {
+                surplus.contains(&object.object.uid) || expired(spec, &object.value(), now)
+            };
+            let due: Vec<&TrueObject> = selected().filter(is_due).collect();
+            let is_scheduled = spec["schedule"].is_string();
+            if let (true, false, Some(first)) = (spec["enforce"] == true, is_scheduled, due.first()) {
+                return broken("liveness", format!("{} is due by {} and stays", first.show(), policy.show()));
+            }
+            let says = |name: &str| status[name].as_u64();
+            let wanted = (
+                value["metadata"]["generation"].as_u64(),
+                Some(selected().count() as u64),
+                Some(due.len() as u64),
+            );
+            let said = (says("observedGeneration"), says("selected"), says("due"));
+            if said != wanted {
+                return broken("liveness", format!("{} says {said:?}, and it is {wanted:?}", policy.show()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a collector may write into the status of a policy: nothing else.
+pub fn judge_status(change: &TrueChange) -> Judged {
+    let (Some(before), Some(after)) = (&change.before, &change.after) else {
+        return broken("scope", "a status made or removed a policy".to_owned());
+    };
+    let rest = |object: &TrueObject| {
+        let mut value = object.value();
+        value["status"] = Value::Null;
+        if let Some(metadata) = value["metadata"].as_object_mut() {
+            metadata.remove("managedFields");
+        }
+        value
+    };
+    if before.object.uid != after.object.uid || rest(before) != rest(after) {
+        return broken("scope", format!("a status changed more of {}", before.show()));
+    }
+    Ok(())
+}
+
+fn strings<'v>(value: &'v Value, path: &str) -> Vec<&'v str> {
+    list(value, path).filter_map(Value::as_str).collect()
+}
+
+fn label<'v>(value: &'v Value, name: &str) -> Option<&'v str> {
+    value["metadata"]["labels"][name].as_str()
+}
+
+/// Whether a policy is about an object, whatever becomes of it.
+fn selects(spec: &Value, object: &TrueObject, value: &Value) -> bool {
+    let kind = object.kind();
+    let of_kind =
+        text(spec, "/target/kind") == kind.kind && kind.is_served_as(text(spec, "/target/apiVersion"));
+    let namespace = &*object.object.key.namespace;
+    let included = strings(spec, "/namespaces/include");
+    let there = included.is_empty() || included.contains(&namespace);
+    let labels = spec["selector"]["matchLabels"].as_object();
+    let labelled = labels.into_iter().flatten().all(|(name, wanted)| label(value, name) == wanted.as_str());
+    // The only field, and the only condition, that clients of the simulated cluster ask for.
+    let phase_fits = list(spec, "/fields").all(|field| {
+        text(field, "/path") == ".status.phase"
+            && strings(field, "/values").contains(&text(value, "/status/phase"))
+    });
+    let named = spec["condition"].is_null() || &*object.object.key.name != "a";
+    of_kind
+        && there
+        && !strings(spec, "/namespaces/exclude").contains(&namespace)
+        && labelled
+        && phase_fits
+        && named
+}
+
+/// Whether an object counts for a policy now.
+fn is_selected(spec: &Value, object: &TrueObject) -> bool {
+    let value = object.value();
+    !object.object.deletion.deleting && !keeps(&value) && selects(spec, object, &value)
+}
+
+fn milliseconds(value: &Value) -> Option<i64> {
+    let duration: GoDuration = value.as_str()?.parse().ok()?;
+    Some(duration.0 / 1_000_000)
+}
+
+fn created(value: &Value) -> i64 {
+    time(&value["metadata"]["creationTimestamp"]).unwrap_or_default()
+}
+
+fn expired(spec: &Value, value: &Value, now: i64) -> bool {
+    let by_age = milliseconds(&spec["maxAge"]).map(|age| created(value) + age);
+    let by_finish = milliseconds(&spec["ttlAfter"]["duration"]).zip(pod_finished(value));
+    let at = by_age.into_iter().chain(by_finish.map(|(after, finished)| finished + after));
+    at.min().is_some_and(|at| at <= now)
+}
+
+/// What is beyond the newest of its group.
+fn surplus<'t>(spec: &Value, objects: impl Iterator<Item = &'t TrueObject>) -> BTreeSet<Uid> {
+    let newest = &spec["keepNewest"];
+    let Some(count) = newest["count"].as_u64().and_then(|count| usize::try_from(count).ok()) else {
+        return BTreeSet::new();
+    };
+    let mut groups: BTreeMap<(String, String), BTreeMap<(i64, String, String), Uid>> = BTreeMap::new();
+    for object in objects.filter(|object| is_selected(spec, object)) {
+        let value = object.value();
+        let (namespace, name) = (object.object.key.namespace.to_string(), object.object.key.name.to_string());
+        let group = match text(newest, "/per") {
+            "Namespace" => (namespace.clone(), String::new()),
+            "Label" => match label(&value, text(newest, "/label")) {
+                Some(value) => (namespace.clone(), value.to_owned()),
+                None => continue,
+            },
+            _ => (String::new(), String::new()),
+        };
+        groups
+            .entry(group)
+            .or_default()
+            .insert((created(&value), namespace, name), object.object.uid.clone());
+    }
+    let beyond = groups.into_values().flat_map(|group| {
+        let going = group.len().saturating_sub(count);
+        group.into_values().take(going).collect::<Vec<_>>()
+    });
+    beyond.collect()
+}
