@@ -295,6 +295,36 @@ mod tests {
         assert!(engine.poll_effect().is_some());
     }
 
+    /// What was seen of one request says nothing of another one under its name, and its approval may come last.
+    #[test]
+    fn what_was_seen_counts_for_one_request() {
+        let valid = x509::tests::certificate(0x17, VALID, true);
+        let approved = |issued: bool, uid: &str| {
+            let mut request = request(120, &[("Approved", Some(120))], issued.then_some(valid.as_slice()));
+            request.meta.uid = Uid::new(uid);
+            Observation::Observed(Facts::SigningRequest(request))
+        };
+        // Replaced before it was issued, and after: with the removal told, and without.
+        for (before, told) in [(vec![false], false), (vec![false, true], false), (vec![false, true], true)] {
+            let mut engine = Engine::new(CertificateCollector::default());
+            engine.tick(at(0));
+            engine.observe(Observation::ListStarted(Kind::SigningRequest));
+            engine.observe(Observation::Synced(Kind::SigningRequest));
+            for issued in before {
+                engine.observe(approved(issued, "u"));
+            }
+            if told {
+                let key = Kind::SigningRequest.key(&"".into(), &"csr".into());
+                engine.observe(Observation::Removed(key));
+                assert!(engine.judge().issued_seen.is_empty());
+            }
+            engine.observe(approved(true, "another"));
+            assert!(engine.poll_effect().is_some(), "told: {told}");
+        }
+        let late = request(60, &[("Approved", Some(30))], Some(&valid));
+        assert_eq!(verdict(&late, Some(at(-7200)), at(0)), Judgement::Later(at(1800).after(1)));
+    }
+
     /// CSR-T18
     #[test]
     fn what_is_overdue_goes_as_soon_as_the_list_is_complete() {

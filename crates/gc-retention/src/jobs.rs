@@ -184,7 +184,7 @@ mod tests {
     #![allow(clippy::needless_pass_by_value, reason = "tables of literals read better without references")]
 
     use super::*;
-    use crate::engine::Engine;
+    use crate::engine::{Collecting, Engine};
     use gc_types::{Outcome, ResourceVersion, Uid};
     use proptest::prelude::*;
 
@@ -278,6 +278,17 @@ mod tests {
             [(Some(-5), Some(-60), 5), (None, Some(-4), 6), (None, None, 0), (Some(-50), None, 0)]
         {
             assert_eq!(remaining(&job(7, Some(10), &[], times(completion, start))), Some(expected));
+        }
+    }
+
+    /// A condition that says that it does not hold ends nothing.
+    #[test]
+    fn a_condition_that_does_not_hold_is_no_end() {
+        for status in ["False", "Unknown"] {
+            let conditions = serde_json::json!({"/status": {"conditions": [
+                {"type": "Complete", "status": status, "lastTransitionTime": time_text(at(-60))},
+            ]}});
+            assert_eq!(remaining(&job(7, Some(10), &[], conditions)), None, "{status}");
         }
     }
 
@@ -377,6 +388,24 @@ mod tests {
         engine.tick(at(11));
         assert_eq!(engine.poll_effect(), None);
         assert_eq!(engine.next_wakeup(), None);
+    }
+
+    /// The metric counts from the expiry to the answer; what was not sent is not remembered.
+    #[test]
+    fn a_deletion_is_as_late_as_its_answer() {
+        for (seconds, late) in [(0, 0.0), (7, 7.0)] {
+            let mut engine = engine(plain(Some(0), &[("Complete", Some(0))]));
+            let effect = engine.poll_effect().unwrap();
+            engine.tick(at(seconds));
+            engine.finish(effect.id, &Outcome::Applied(None));
+            let measured = Collecting::take_measurement(&mut engine).unwrap();
+            assert_eq!(measured.metric.name, JOB_DELETION_LATENESS.name);
+            assert!((measured.value - late).abs() < f64::EPSILON, "{measured:?}");
+        }
+        let mut engine = engine(plain(Some(0), &[("Complete", Some(0))]));
+        let effect = engine.poll_effect().unwrap();
+        engine.skip(effect.id);
+        assert!(engine.judge().expired.is_empty());
     }
 
     proptest! {

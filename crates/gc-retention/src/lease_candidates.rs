@@ -170,6 +170,23 @@ mod tests {
         }
     }
 
+    /// A candidate that was made anew begins anew, even with the `renewTime` of the former.
+    #[test]
+    fn a_successor_begins_anew() {
+        let mut engine = Engine::new(LeaseCandidateCollector::default());
+        engine.tick(at(0));
+        engine.observe(Observation::ListStarted(Kind::LeaseCandidate));
+        engine.observe(Observation::Observed(Facts::LeaseCandidate(candidate(Some(-7200)))));
+        engine.observe(Observation::Synced(Kind::LeaseCandidate));
+        engine.tick(at(60));
+        let mut successor = candidate(Some(-7200));
+        successor.meta.uid = Uid::new("another");
+        engine.observe(Observation::Observed(Facts::LeaseCandidate(successor)));
+        engine.tick(at(HALF_HOUR + 1));
+        assert_eq!(engine.poll_effect(), None);
+        assert_eq!(engine.next_wakeup(), Some(at(HALF_HOUR + 60).after(1)));
+    }
+
     #[test]
     fn a_renewal_counts_from_when_it_was_seen() {
         let mut engine = Engine::new(LeaseCandidateCollector::default());

@@ -410,6 +410,47 @@ mod tests {
         assert_eq!(engine.poll_effect(), None);
     }
 
+    /// A lease that was made anew begins anew, even with the `renewTime` of the former.
+    #[test]
+    fn a_successor_of_an_identity_lease_begins_anew() {
+        let mut engine = engine(false, vec![identity(Some(-60), Some(10))], &[]);
+        assert_eq!(engine.poll_effect(), None);
+        engine.tick(at(8));
+        let mut successor = identity(Some(-60), Some(10));
+        successor.meta.uid = Uid::new("another");
+        engine.observe(Observation::Observed(Facts::Lease(successor)));
+        engine.tick(at(11));
+        assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, Some(at(18).after(1))));
+    }
+
+    /// A proof counts for 20 s, and for the lease for which it was sought. A lease that never was renewed counts from when it was made.
+    #[test]
+    fn a_proof_that_a_node_is_gone_grows_old() {
+        let stale = node_lease(-25 * 3600, &Value::Null);
+        let reads = |engine: &mut Engine<LeaseCollector>| {
+            matches!(engine.poll_effect().unwrap().request, Request::Read { .. })
+        };
+        for (seconds, expected) in [(20, false), (21, true)] {
+            let mut engine = engine(true, vec![stale.clone()], &[]);
+            let read = engine.poll_effect().unwrap();
+            engine.finish(read.id, &Outcome::Absent);
+            engine.tick(at(seconds));
+            assert_eq!(reads(&mut engine), expected, "after {seconds} s");
+        }
+        let mut engine = engine(true, vec![stale.clone()], &[]);
+        let read = engine.poll_effect().unwrap();
+        engine.finish(read.id, &Outcome::Absent);
+        engine.observe(Observation::Removed(Kind::Lease.key(&"kube-node-lease".into(), &"n".into())));
+        engine.observe(Observation::Observed(Facts::Lease(stale)));
+        assert!(reads(&mut engine));
+        let made = |hours: i64, renewed: Option<i64>| {
+            let mut lease = lease("kube-node-lease", "n", None, renewed, Some(40), &Value::Null);
+            lease.meta.created = Some(at(-3600 * hours));
+            ownerless_due(&lease)
+        };
+        assert_eq!([made(48, Some(-60)), made(25, None)], [Some(at(86_400 - 60)), Some(at(-3600))]);
+    }
+
     fn node_lease(renewed: i64, owner: &Value) -> Lease {
         lease("kube-node-lease", "n", None, Some(renewed), Some(40), owner)
     }
@@ -447,9 +488,12 @@ mod tests {
     #[test]
     fn leases_of_leader_elections_are_stale_a_day_after_their_end() {
         let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "x"}]);
+        let mut deleted = elected(Some(0), "a");
+        deleted.meta.deleting = true;
         for (case, lease, expected) in [
             ("held", elected(Some(0), "a"), Some(at(15 + 86_400))),
             ("given up", elected(Some(0), ""), None),
+            ("being deleted", deleted, None),
             ("never renewed", elected(None, "a"), None),
             ("of a node", node_lease(0, &owner), None),
             ("of an API server", identity(Some(0), Some(10)), None),

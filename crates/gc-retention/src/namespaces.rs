@@ -395,6 +395,7 @@ mod tests {
             // D96: a scheduled pod with 30 s of grace is looked at after 16 s, a finalizer after 8 s.
             ("NS-T14", pass(vec![left("pods.", 1, &[], 30)]), 2, Next::Wait { seconds: 16 }),
             ("NS-T15", pass(vec![left("configmaps.", 1, &[("a/b", 1)], 0)]), 0, Next::Wait { seconds: 8 }),
+            ("grace is just over", pass(vec![left("pods.", 1, &[], 30)]), 30, Next::Retry),
             ("grace is over", pass(vec![left("pods.", 1, &[], 30)]), 31, Next::Retry),
             ("NS-T16", pass(vec![left("configmaps.", 1, &[], 0)]), 0, Next::Retry),
             ("NS-T18", failed, 0, Next::Retry),

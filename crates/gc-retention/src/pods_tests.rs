@@ -3,7 +3,7 @@
 #![allow(clippy::default_trait_access, reason = "what is not looked at needs no names")]
 
 use super::*;
-use crate::engine::Engine;
+use crate::engine::{Collecting, Engine};
 use gc_types::{Effect, ObservedObject, ResourceVersion, Uid};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -174,8 +174,11 @@ fn what_a_list_has_told_of_is_judged_at_its_end() {
 /// PGC-T09
 #[test]
 fn of_two_of_one_age_the_lexically_first_goes() {
-    let pods = [pod("y", 1, "Failed", "n", none()), pod("x", 1, "Failed", "n", none())];
-    assert_eq!(decided(1, &[node("n", Some("True"), false)], &pods), ["delete x"]);
+    let made = |time: &str| json!({"/metadata/creationTimestamp": format!("2026-01-01T00:00:00{time}Z")});
+    for (first, second) in [("", ""), (".1", ".9"), (".9", ".1")] {
+        let pods = [pod("y", 1, "Failed", "n", made(first)), pod("x", 1, "Failed", "n", made(second))];
+        assert_eq!(decided(1, &[node("n", Some("True"), false)], &pods), ["delete x"], "ages are whole seconds");
+    }
 }
 
 /// PGC-T35: what is stuck keeps its place in the arithmetic, and is not deleted again.
@@ -477,6 +480,37 @@ fn a_patch_that_is_refused_deletes_nothing() {
     engine.finish(again.id, &Outcome::Absent);
     assert_eq!(engine.poll_effect(), None);
     assert_eq!((engine.counts().conflicts, engine.counts().errors), (1, 0));
+}
+
+/// Each attempt counts once: the deletion, or the patch before it that failed.
+#[test]
+fn attempts_and_failures_are_counted() {
+    let refused = || Outcome::Refused { code: 403, message: String::new() };
+    let failed = || Outcome::Failed { message: String::new(), retry_after_milliseconds: None };
+    let (both, one) =
+        (&["force_delete_pods", "force_delete_pod_errors"][..], &["force_delete_pods"][..]);
+    for (phase, outcome, expected) in [
+        ("Failed", Outcome::Applied(None), one),
+        ("Failed", Outcome::Absent, one),
+        ("Failed", Outcome::Conflict, one),
+        ("Failed", failed(), both),
+        ("Failed", refused(), both),
+        ("Failed", Outcome::NotServed, both),
+        ("Running", Outcome::Applied(None), &[]),
+        ("Running", Outcome::Conflict, &[]),
+        ("Running", refused(), both),
+    ] {
+        let mut engine = engine(0, &[], &[pod("a", 1, phase, "", deleting(30))]);
+        let effect = engine.poll_effect().unwrap();
+        engine.finish(effect.id, &outcome);
+        let counted: Vec<_> = std::iter::from_fn(|| engine.take_measurement()).collect();
+        let names: Vec<_> = counted
+            .iter()
+            .map(|measured| measured.metric.name.trim_start_matches("pod_gc_collector_"))
+            .collect();
+        assert_eq!(names, expected, "{phase} {outcome:?}");
+        assert!(counted.iter().all(|measured| measured.labels == ["shop".into(), "unscheduled".into()]));
+    }
 }
 
 /// PGC-T37
