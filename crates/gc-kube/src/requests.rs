@@ -24,7 +24,9 @@ const OBJECT_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjec
      application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
-/// The pauses before the second, third and fourth try to remove a finalizer (spec section 8).
+/// The pauses before the second, third and fourth try to remove a finalizer (spec section 8), after a conflict and after
+/// a failure of the moment: it takes two requests, after a third that led to it, and would hardly come about otherwise
+/// where many fail.
 const FINALIZER_PAUSES: [Duration; 3] =
     [Duration::from_millis(10), Duration::from_millis(50), Duration::from_millis(250)];
 
@@ -255,9 +257,10 @@ impl Performer {
             let mut performed = self.try_remove_finalizer(route, key, uid, finalizer).await;
             round_trips += performed.round_trips;
             performed.round_trips = round_trips;
-            match (&performed.outcome, pauses.next()) {
-                (Outcome::Conflict, Some(pause)) => tokio::time::sleep(*pause).await,
-                _ => return performed,
+            let again = performed.outcome == Outcome::Conflict || is_momentary(&performed);
+            match pauses.next().filter(|_| again) {
+                Some(pause) => tokio::time::sleep(*pause).await,
+                None => return performed,
             }
         }
     }
@@ -363,6 +366,18 @@ fn unguardable() -> Performed {
 
 fn failed(message: &str) -> Outcome {
     Outcome::Failed { message: message.to_owned(), retry_after_milliseconds: None }
+}
+
+/// Whether it failed at a server that answers, is not busy, and asks for no pause.
+fn is_momentary(performed: &Performed) -> bool {
+    matches!(
+        performed,
+        Performed {
+            outcome: Outcome::Failed { retry_after_milliseconds: None, .. },
+            signal: Signal::Answered,
+            ..
+        }
+    )
 }
 
 fn no_answer(error: &RequestError) -> Performed {

@@ -233,6 +233,26 @@ async fn one_finalizer_is_taken_off() {
     }
 }
 
+/// A failure of the moment is tried again as a conflict is; a server that is busy is left alone.
+#[tokio::test]
+async fn a_failure_of_the_moment_does_not_cost_the_removal_of_a_finalizer() {
+    let found = || json_answer(200, &object(UID, &["foregroundDeletion"]));
+    let removed = || json_answer(200, &object(UID, &[]));
+    let fails = |code| status(code, "InternalError", &Value::Null);
+    for (case, answers, done, requests) in [
+        ("the patch", vec![found(), fails(500), found(), removed()], true, 4),
+        ("the read", vec![fails(500), found(), removed()], true, 3),
+        ("each", vec![fails(500), fails(500), fails(500), fails(500)], false, 4),
+        ("busy", vec![found(), fails(503)], false, 2),
+        ("forbidden", vec![fails(403)], false, 1),
+    ] {
+        let fixture = fixture(answers);
+        let performed = fixture.performer.perform(&remove_foreground()).await;
+        assert_eq!(matches!(performed.outcome, Outcome::Applied(_)), done, "{case}: {performed:?}");
+        assert_eq!((performed.round_trips as usize, fixture.sent().len()), (requests, requests), "{case}");
+    }
+}
+
 /// G116, G117, G114.
 #[tokio::test]
 async fn conflicts_repeat_it_at_most_four_times_and_a_recreated_object_is_left_alone() {

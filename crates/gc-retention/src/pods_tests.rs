@@ -177,7 +177,11 @@ fn of_two_of_one_age_the_lexically_first_goes() {
     let made = |time: &str| json!({"/metadata/creationTimestamp": format!("2026-01-01T00:00:00{time}Z")});
     for (first, second) in [("", ""), (".1", ".9"), (".9", ".1")] {
         let pods = [pod("y", 1, "Failed", "n", made(first)), pod("x", 1, "Failed", "n", made(second))];
-        assert_eq!(decided(1, &[node("n", Some("True"), false)], &pods), ["delete x"], "ages are whole seconds");
+        assert_eq!(
+            decided(1, &[node("n", Some("True"), false)], &pods),
+            ["delete x"],
+            "ages are whole seconds"
+        );
     }
 }
 
@@ -487,8 +491,7 @@ fn a_patch_that_is_refused_deletes_nothing() {
 fn attempts_and_failures_are_counted() {
     let refused = || Outcome::Refused { code: 403, message: String::new() };
     let failed = || Outcome::Failed { message: String::new(), retry_after_milliseconds: None };
-    let (both, one) =
-        (&["force_delete_pods", "force_delete_pod_errors"][..], &["force_delete_pods"][..]);
+    let (both, one) = (&["force_delete_pods", "force_delete_pod_errors"][..], &["force_delete_pods"][..]);
     for (phase, outcome, expected) in [
         ("Failed", Outcome::Applied(None), one),
         ("Failed", Outcome::Absent, one),

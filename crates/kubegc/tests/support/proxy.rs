@@ -63,6 +63,8 @@ struct Rule {
     fault: Fault,
     /// Only each n-th request that matches.
     every: usize,
+    /// One of so many on average, in no rhythm, and not each n-th.
+    uneven: bool,
     matched: usize,
     hits: usize,
 }
@@ -161,7 +163,17 @@ impl Proxy {
 
     /// The same for each n-th request that matches.
     pub fn inject_every(&self, every: usize, matches: Matches, fault: Fault) {
-        self.shared.rules.lock().unwrap().push(Rule { matches, fault, every, matched: 0, hits: 0 });
+        self.add(Rule { matches, fault, every, uneven: false, matched: 0, hits: 0 });
+    }
+
+    /// The same for one of so many requests that match, in no rhythm: what takes several requests, and is tried again as a
+    /// whole, would otherwise fail at the same one each time.
+    pub fn inject_one_of(&self, number: usize, matches: Matches, fault: Fault) {
+        self.add(Rule { matches, fault, every: number, uneven: true, matched: 0, hits: 0 });
+    }
+
+    fn add(&self, rule: Rule) {
+        self.shared.rules.lock().unwrap().push(rule);
     }
 
     /// Whether every rule has been applied at least once.
@@ -265,7 +277,12 @@ fn choose(shared: &Shared, method: &Method, path: &str) -> Option<Fault> {
     let mut rules = shared.rules.lock().unwrap();
     for rule in rules.iter_mut().filter(|rule| (rule.matches)(method, path)) {
         rule.matched += 1;
-        if rule.matched.is_multiple_of(rule.every) {
+        let hit = if rule.uneven {
+            spread(rule.matched) * f64::from(u32::try_from(rule.every).unwrap()) < 1.0
+        } else {
+            rule.matched.is_multiple_of(rule.every)
+        };
+        if hit {
             rule.hits += 1;
             return Some(rule.fault.clone());
         }
