@@ -284,6 +284,28 @@ fn jobs_and_pods_live_on_after_they_finished() {
     }
 }
 
+/// A Pod whose annotations are taken off in time stays.
+#[test]
+fn a_pod_whose_annotations_are_taken_off_stays() {
+    let finished = json!({"phase": "Succeeded", "containerStatuses": [
+        {"state": {"terminated": {"finishedAt": time_text(at(0))}}},
+    ]});
+    let ttl = json!({"kubegc.io/ttl": "60s"});
+    for (annotations, goes) in [(&ttl, true), (&Value::Null, false)] {
+        let mut engine = Engine::new(FinishedExpiry::default());
+        engine.tick(at(0));
+        for kind in [Kind::Pod, Kind::Job] {
+            engine.observe(Observation::ListStarted(kind));
+            engine.observe(Observation::Synced(kind));
+        }
+        engine.observe(Observation::Observed(read(Kind::Pod, &ttl, &finished)));
+        assert_eq!(engine.poll_effect(), None);
+        engine.observe(Observation::Observed(read(Kind::Pod, annotations, &finished)));
+        engine.tick(at(60));
+        assert_eq!(engine.poll_effect().is_some(), goes, "{annotations}");
+    }
+}
+
 /// A bad annotation of a Job or a Pod is told of as well.
 #[test]
 fn a_bad_annotation_of_a_job_is_told_of() {

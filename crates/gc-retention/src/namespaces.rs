@@ -579,6 +579,7 @@ mod tests {
             (list(&["kubernetes"]), Some(list(&[]))),
             (list(&["kubernetes", "other"]), Some(list(&["other"]))),
             (list(&["z", "kubernetes", "a"]), Some(list(&["a", "z"]))),
+            (list(&["z", "a", "kubernetes", "z"]), Some(list(&["a", "z"]))),
             (list(&["other"]), None),
             (list(&[]), None),
         ] {
