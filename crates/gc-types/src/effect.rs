@@ -67,7 +67,7 @@ pub enum Request {
     },
     /// Takes one finalizer off (spec section 8): the adapter reads the object, compares the UID (another one is
     /// [`Outcome::Absent`]; a finalizer that is not there is success), and patches the remaining list with that
-    /// UID and version, at most four times while the answer is a conflict.
+    /// UID and version, at most four times while the answer is a conflict or an error of the moment.
     RemoveFinalizer {
         /// Whose.
         key: ObjectKey,
