@@ -17,8 +17,8 @@ Simulated worlds that try to make the collector delete the wrong thing.
                               runs many worlds; a failure names the command that repeats it
   kubegc-sim --seed N [--mutation NAME] [--whole]
                               repeats one and tells what happens; of a failure, the short story (--whole: all of it)
-  kubegc-sim --mutations [--tries N] [--limit SEEDS]
-                              plants each known defect and counts the seeds until it is noticed
+  kubegc-sim --mutations [--tries N] [--limit SEEDS] [--mutation NAME]
+                              plants each known defect, or one, and counts the seeds until it is noticed
   kubegc-sim --small OBJECTS [--depth TURNS] [--stride N] [--from SHAPE]
                               visits every graph over so many objects (at most 4), every policy and finalizer, and
                               every order of so many turns; with --stride only every Nth graph";
@@ -201,7 +201,8 @@ fn table(arguments: &Arguments) -> bool {
     let (tries, limit) = (arguments.tries.unwrap_or(5), arguments.limit.unwrap_or(2_000));
     println!("{:<22} {:>6} {:>7}  {:<24} what", "mutation", "found", "median", "oracle");
     let mut all = true;
-    for (defect, name, what) in DEFECTS {
+    let is_asked = |defect: Defect| arguments.mutation.is_none_or(|only| only == defect);
+    for (defect, name, what) in DEFECTS.into_iter().filter(|(defect, ..)| is_asked(*defect)) {
         let finding = hunt(defect, tries, limit);
         let median = finding.median().map_or_else(|| "-".to_owned(), |median| median.to_string());
         let mut oracles = finding.oracles.clone();

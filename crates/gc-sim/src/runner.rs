@@ -159,12 +159,12 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// The median number of seeds needed, if every try found it.
+    /// The median number of seeds needed, if most tries found it: the others needed more than they had.
     #[must_use]
     pub fn median(&self) -> Option<u64> {
         let mut needed = self.needed.clone();
         needed.sort_unstable();
-        (needed.len() as u64 == self.tries).then(|| needed.get(needed.len() / 2).copied()).flatten()
+        needed.get(usize::try_from(self.tries / 2).ok()?).copied()
     }
 }
 
