@@ -54,7 +54,7 @@ const TIERS: [&str; 2] = ["x", "y"];
 fn policy_spec(random: &mut Random) -> Value {
     let kind = random.pick(&["ConfigMap", "ConfigMap", "Pod"]);
     let mut spec = json!({"target": {"apiVersion": "v1", "kind": kind}, "enforce": random.chance(600),
-        "maxDeletionsPerRun": random.pick(&[1, 1, 2, 100])});
+        "maxDeletionsPerRun": random.pick(&[1, 1, 1, 2, 100])});
     match random.below(4) {
         0 => spec["namespaces"] = json!({"include": ["m"]}),
         1 => spec["namespaces"] = json!({"exclude": ["n"]}),
@@ -384,7 +384,7 @@ impl<'a> Tenants<'a> {
         format!("{} says {spec}: {}", policy.show(), told(result.as_ref()))
     }
 
-    /// Gives an object a label that policies ask for, or makes one with it.
+    /// Gives an object a label that policies ask for, or makes several with it at once: more than one run may delete.
     fn label(&self, random: &mut Random) -> String {
         let labels = json!({TIER: random.pick(&TIERS)});
         let mut objects = self.objects("ConfigMap");
@@ -392,9 +392,12 @@ impl<'a> Tenants<'a> {
         match Self::any(&objects, random).filter(|_| objects.len() > 5 || random.chance(400)) {
             Some(target) => self.merge(target, json!({"metadata": {"labels": labels}})),
             None => {
-                let (namespace, name) = (Truth::namespace(random.below(2)), random.pick(&NAMES));
-                let metadata = json!({"name": name, "labels": labels});
-                self.create("ConfigMap", (namespace, name), json!({"metadata": metadata}))
+                let namespace = Truth::namespace(random.below(2));
+                let create = |name: &&str| {
+                    let metadata = json!({"name": name, "labels": labels});
+                    self.create("ConfigMap", (namespace, name), json!({"metadata": metadata}))
+                };
+                NAMES.iter().skip(random.below(2)).map(create).collect::<Vec<_>>().join("; ")
             }
         }
     }
