@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::candidates::NO_ANSWER;
 use crate::retention::Part;
+use crate::story::Story;
 
 /// A defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +80,21 @@ pub enum Defect {
     PolicyNeverNew,
     PolicySpecAssumed,
     PolicyShownAssumed,
+}
+
+impl Defect {
+    /// Whether it can be noticed in such a world at all. (They stand in groups: of ownership, of retention, of elections, of
+    /// policies.)
+    #[must_use]
+    pub fn can_show_in(self, story: &Story) -> bool {
+        if self < Self::RaisedTtlIgnored {
+            true
+        } else if (Self::ActsOn..Self::PolicyUnshown).contains(&self) {
+            story.election
+        } else {
+            story.retention
+        }
+    }
 }
 
 /// Every defect, its name on the command line, and what it is.

@@ -198,7 +198,7 @@ fn print_summary(summary: &Summary, seconds: f64) {
 }
 
 fn table(arguments: &Arguments) -> bool {
-    let (tries, limit) = (arguments.tries.unwrap_or(5), arguments.limit.unwrap_or(2_000));
+    let (tries, limit) = (arguments.tries.unwrap_or(5), arguments.limit.unwrap_or(6_000));
     println!("{:<22} {:>6} {:>7}  {:<24} what", "mutation", "found", "median", "oracle");
     let mut all = true;
     let is_asked = |defect: Defect| arguments.mutation.is_none_or(|only| only == defect);

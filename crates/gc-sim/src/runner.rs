@@ -169,7 +169,7 @@ impl Finding {
 }
 
 /// Plants a defect, and counts the seeds until it is noticed: so many tries, each from other seeds, each with at most so
-/// many of them.
+/// many of them. Worlds in which it cannot show are counted and not run.
 #[must_use]
 pub fn hunt(defect: Defect, tries: u64, seeds: u64) -> Finding {
     let options = Options { defect: Some(defect), trace: false };
@@ -177,7 +177,11 @@ pub fn hunt(defect: Defect, tries: u64, seeds: u64) -> Finding {
     for attempt in 0..tries {
         let from = 1_000_000 * (attempt + 1);
         for needed in 1..=seeds {
-            if let Some(violation) = run_seed(from + needed, options).violation {
+            let story = Story::new(from + needed);
+            if !defect.can_show_in(&story) {
+                continue;
+            }
+            if let Some(violation) = run_story(&story, options).violation {
                 finding.needed.push(needed);
                 finding.oracles.push(violation.oracle);
                 break;
