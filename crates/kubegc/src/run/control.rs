@@ -140,12 +140,20 @@ impl Control {
         self.orders.subscribe()
     }
 
-    /// Takes in a Lease, as read or as an answer to a write.
+    /// Takes in a Lease, as the watch tells it or as an answer to a write.
     pub(super) fn saw(&self, lease: &Value) {
+        self.saw_since(lease, 0);
+    }
+
+    /// The same, of a Lease that was read after this version of it had been seen. An older one is what a restored backup
+    /// holds: it is obeyed, and what the breaker stopped has to be noted in it again before it can resume anything.
+    fn saw_since(&self, lease: &Value, known: u64) {
         let version = lease["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse::<u64>().ok());
         let mut seen = self.lock();
         if let Some(version) = version {
-            if version < seen.version {
+            if version < known {
+                seen.announced.clear();
+            } else if version < seen.version {
                 return;
             }
             seen.version = version;
@@ -216,8 +224,9 @@ impl Control {
 
     /// Reads the Lease; answers its version, if there is one.
     pub(super) async fn look(&self, client: &ApiClient, lease: &LeaseName) -> anyhow::Result<Option<String>> {
+        let known = self.lock().version;
         let Some(value) = read(client, lease).await? else { return Ok(None) };
-        self.saw(&value);
+        self.saw_since(&value, known);
         Ok(value["metadata"]["resourceVersion"].as_str().map(str::to_owned))
     }
 
@@ -257,13 +266,18 @@ impl Control {
 
     /// Writes every new trip into the Lease, with an Event about it, until the task is aborted.
     pub(super) async fn announce(self, client: ApiClient, lease: LeaseName) {
-        let mut changes = self.breaker.changes();
+        let (mut changes, mut orders) = (self.breaker.changes(), self.orders());
         let mut told: BTreeSet<Arc<str>> = BTreeSet::new();
         loop {
             let trips = self.unannounced();
             told.retain(|resource| trips.iter().any(|trip| trip.resource == *resource));
             if trips.is_empty() {
-                if changes.changed().await.is_err() {
+                // A restored backup may hold a Lease without them.
+                let changed = tokio::select! {
+                    changed = changes.changed() => changed,
+                    changed = orders.changed() => changed,
+                };
+                if changed.is_err() {
                     return;
                 }
                 continue;
@@ -479,6 +493,28 @@ mod tests {
         assert_eq!(stopped(&breaker), ["secrets"]);
         control.saw(&lease(8, &tripped(&[])));
         assert_eq!(stopped(&breaker), [""; 0]);
+    }
+
+    #[test]
+    fn the_lease_of_a_restored_backup_is_obeyed_and_resumes_nothing() {
+        let (control, breaker, leadership) = control();
+        let shown =
+            Orders { tripped: Some(BTreeMap::from([("pods".into(), trip("pods"))])), ..Orders::default() };
+        control.saw(&lease(9, &shown.annotations()));
+        assert_eq!((stopped(&breaker).len(), control.unannounced().len()), (1, 0));
+        // Read after that, and older: history went back.
+        control.saw_since(&lease(4, &json!({PAUSED: "maintenance"})), 9);
+        assert!(!leadership.leads());
+        assert_eq!((stopped(&breaker).len(), control.unannounced().len()), (1, 1));
+        // What comes after it counts, although its version was seen before.
+        control.saw(&lease(5, &shown.annotations()));
+        assert!(leadership.leads());
+        control.saw(&lease(6, &json!({})));
+        assert_eq!(stopped(&breaker), [""; 0]);
+        // An answer that was overtaken on its way is only late.
+        control.saw(&lease(8, &json!({PAUSED: "maintenance"})));
+        control.saw_since(&lease(7, &json!({})), 6);
+        assert!(!leadership.leads());
     }
 
     #[test]
