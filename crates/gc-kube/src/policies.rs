@@ -570,13 +570,7 @@ impl Driver {
                 continue;
             }
             active.write_after = now + STATUS_PAUSE;
-            let status = active.engine.status(&active.stored, self.now);
-            if says(&active.stored, &status) {
-                if !status["due"].is_null() {
-                    active.engine.shown();
-                }
-                continue;
-            }
+            let Some(status) = active.engine.status_to_write(&active.stored, self.now) else { continue };
             active.writing = true;
             let body = json!({"metadata": {"uid": active.uid}, "status": status});
             let (client, name, epoch) = (self.client.clone(), name.clone(), active.epoch);
@@ -717,17 +711,6 @@ fn find(served: &Discovered, api_version: &str, kind: &str, id: ResourceId) -> R
     })
 }
 
-/// Whether a stored value says all that a merge patch would make it say.
-fn says(stored: &Value, patch: &Value) -> bool {
-    match (stored, patch) {
-        (stored, Value::Object(patch)) => patch.iter().all(|(name, wanted)| match stored.get(name) {
-            None => wanted.is_null(),
-            Some(found) => says(found, wanted),
-        }),
-        (stored, patch) => stored == patch,
-    }
-}
-
 /// The policy as stored afterwards; `None` if its status could not be written.
 async fn write_status(client: &ApiClient, name: &str, body: &Value) -> Option<Value> {
     let mut path = policy_route().collection("");
@@ -753,28 +736,5 @@ async fn write_status(client: &ApiClient, name: &str, body: &Value) -> Option<Va
             tracing::warn!(policy = name, %error, "no status written");
             None
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_status_is_written_only_if_it_says_something_new() {
-        let stored = json!({"due": 1, "lastRun": {"failed": 0}, "conditions": [{"type": "Valid"}]});
-        for (patch, expected) in [
-            (json!({"due": 1, "selected": null, "lastRun": {"failed": 0, "error": null}}), true),
-            (json!({"due": 1, "conditions": [{"type": "Valid"}]}), true),
-            (json!({"due": 2}), false),
-            (json!({"due": null}), false),
-            (json!({"selected": 1}), false),
-            (json!({"lastRun": null}), false),
-            (json!({"lastRun": {"error": "x"}}), false),
-            (json!({"conditions": []}), false),
-        ] {
-            assert_eq!(says(&stored, &patch), expected, "{patch}");
-        }
-        assert!(!says(&Value::Null, &json!({"due": 0})));
     }
 }

@@ -300,13 +300,9 @@ impl Policies {
                 continue;
             }
             active.write_after = self.now + STATUS_PAUSE;
-            let status = active.engine.status(&active.stored, Timestamp(self.now));
-            if says(&active.stored, &status) {
-                if !status["due"].is_null() {
-                    active.engine.shown();
-                }
+            let Some(status) = active.engine.status_to_write(&active.stored, Timestamp(self.now)) else {
                 continue;
-            }
+            };
             active.writing = true;
             let body = json!({"metadata": {"uid": active.uid}, "status": status});
             self.statuses.push(StatusWrite { name: name.clone(), body, epoch: active.epoch });
@@ -336,8 +332,8 @@ impl Policies {
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let engines = self.active.values().filter_map(|active| active.engine.next_wakeup());
         let statuses = self.active.values().filter(|active| {
-            let status = || active.engine.status(&active.stored, Timestamp(self.now));
-            !active.writing && active.write_after > self.now && !says(&active.stored, &status())
+            let is_said = || active.engine.is_said_by(&active.stored, Timestamp(self.now));
+            !active.writing && active.write_after > self.now && !is_said()
         });
         engines.chain(statuses.map(|active| Timestamp(active.write_after))).min()
     }
@@ -377,15 +373,4 @@ fn target_of(policy: &Value) -> Option<usize> {
     let target = &policy["spec"]["target"];
     let text = |name: &str| target[name].as_str().unwrap_or_default();
     KINDS.iter().position(|row| row.kind == text("kind") && row.is_served_as(text("apiVersion")))
-}
-
-/// Whether a stored value says all that a merge patch would make it say.
-fn says(stored: &Value, patch: &Value) -> bool {
-    match patch {
-        Value::Object(patch) => patch.iter().all(|(name, wanted)| match stored.get(name) {
-            None => wanted.is_null(),
-            Some(found) => says(found, wanted),
-        }),
-        patch => stored == patch,
-    }
 }

@@ -15,7 +15,36 @@ fn told(problems: &[Problem]) -> String {
     problems.join("; ")
 }
 
+/// Whether a stored value says all that a merge patch would make it say.
+fn says(stored: &Value, patch: &Value) -> bool {
+    match (stored, patch) {
+        (stored, Value::Object(patch)) => patch.iter().all(|(name, wanted)| match stored.get(name) {
+            None => wanted.is_null(),
+            Some(found) => says(found, wanted),
+        }),
+        (stored, patch) => stored == patch,
+    }
+}
+
 impl PolicyEngine {
+    /// Whether a stored status says all that it should.
+    #[must_use]
+    pub fn is_said_by(&self, stored: &Value, now: Timestamp) -> bool {
+        says(stored, &self.status(stored, now))
+    }
+
+    /// What should be merged into a stored status, if that does not say all of it; if it does, what is due has been shown.
+    pub fn status_to_write(&mut self, stored: &Value, now: Timestamp) -> Option<Value> {
+        let status = self.status(stored, now);
+        if !says(stored, &status) {
+            return Some(status);
+        }
+        if !status["due"].is_null() {
+            self.shown();
+        }
+        None
+    }
+
     /// How the policy is doing, in one word of the metric [`crate::measures::POLICIES`].
     #[must_use]
     pub fn state(&self) -> &'static str {
@@ -137,5 +166,28 @@ impl PolicyEngine {
             })
             .into_iter()
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_written_only_if_it_says_something_new() {
+        let stored = json!({"due": 1, "lastRun": {"failed": 0}, "conditions": [{"type": "Valid"}]});
+        for (patch, expected) in [
+            (json!({"due": 1, "selected": null, "lastRun": {"failed": 0, "error": null}}), true),
+            (json!({"due": 1, "conditions": [{"type": "Valid"}]}), true),
+            (json!({"due": 2}), false),
+            (json!({"due": null}), false),
+            (json!({"selected": 1}), false),
+            (json!({"lastRun": null}), false),
+            (json!({"lastRun": {"error": "x"}}), false),
+            (json!({"conditions": []}), false),
+        ] {
+            assert_eq!(says(&stored, &patch), expected, "{patch}");
+        }
+        assert!(!says(&Value::Null, &json!({"due": 0})));
     }
 }
