@@ -306,8 +306,7 @@ impl<J: Judge> Engine<J> {
                     self.listed = self.now;
                 }
                 let resource = kind.resource();
-                // A list may tell of a server that was put back to an earlier state.
-                self.done.retain(|key, _| key.resource != resource);
+                self.forget_done(resource);
                 let (gone, unseen) =
                     std::mem::take(&mut self.unseen).into_iter().partition(|key| key.resource == resource);
                 self.unseen = unseen;
@@ -325,6 +324,16 @@ impl<J: Judge> Engine<J> {
         let mut dirty = Vec::new();
         self.judge.observe(observation, self.now, &mut dirty);
         self.schedule_all(dirty);
+    }
+
+    /// A list of a resource is complete. It may tell of a server that was put back to an earlier state, in which nothing has
+    /// been done: what is still there is judged anew.
+    pub fn forget_done(&mut self, resource: ResourceId) {
+        let done: Vec<_> = self.done.keys().filter(|key| key.resource == resource).cloned().collect();
+        for key in done {
+            self.done.remove(&key);
+            self.schedule(key, self.now);
+        }
     }
 
     fn forget_skipped(&mut self, keys: BTreeSet<ObjectKey>) {

@@ -251,9 +251,13 @@ impl ExpiryEngine {
                 self.engine.tell(|judge, _, _| judge.shelf.list_started(resource));
             }
             Event::Synced { resource, .. } => {
+                let was_listed = self.engine.judge().shelf.unseen.contains_key(&resource);
                 let gone = self.engine.tell(|judge, _, _| judge.shelf.list_ended(resource));
                 for key in &gone {
                     self.engine.forget(key);
+                }
+                if was_listed {
+                    self.engine.forget_done(resource);
                 }
             }
             Event::ResourceGone(resource) => {

@@ -157,6 +157,26 @@ fn an_object_goes_when_its_time_has_come_and_only_as_it_was_judged() {
     assert_eq!(engine.next_wakeup(), Some(at(7200)));
 }
 
+/// A server that was put back to an earlier state has again what was deleted, in the same version.
+#[test]
+fn what_a_list_still_has_after_its_deletion_was_granted_is_deleted_again() {
+    let mut engine = engine();
+    let expired = |engine: &mut ExpiryEngine| tell(engine, "a", 1, Some(marks(Some("0"), None, None)));
+    expired(&mut engine);
+    let first = engine.poll_effect().unwrap();
+    engine.handle(Event::Done(first.id, Outcome::Applied(None)));
+    assert_eq!(engine.poll_effect(), None);
+    // A watch that goes on says nothing new.
+    let synced = Event::Synced { resource: CONFIG_MAPS, resource_version: ResourceVersion(4) };
+    engine.handle(synced.clone());
+    assert_eq!(engine.poll_effect(), None);
+    engine.handle(Event::ListStarted(CONFIG_MAPS));
+    expired(&mut engine);
+    assert_eq!(engine.poll_effect(), None);
+    engine.handle(synced);
+    assert_eq!(engine.poll_effect().map(|effect| effect.request), Some(first.request));
+}
+
 #[test]
 fn what_loses_its_annotation_or_is_gone_stays_untouched() {
     let expired = || Some(marks(Some("0"), None, None));
