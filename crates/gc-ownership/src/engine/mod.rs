@@ -387,6 +387,9 @@ impl Engine {
     pub fn verify(&self) -> Vec<String> {
         let mut broken = self.graph.verify();
         for node in self.graph.slots().filter(|&node| self.graph.has(node, Flag::OBSERVED)) {
+            if self.graph.has(node, Flag::IN_FLIGHT) != self.asked.contains(&self.graph.uid(node)) {
+                broken.push(format!("node {node}: it is not so whether something was asked about it"));
+            }
             let deletion = self.graph.deletion(node);
             let should = deletion.deleting && (deletion.foreground || deletion.orphan);
             let counted = self
@@ -404,11 +407,6 @@ impl Engine {
                 Some(_) if should => {}
                 None if !should => {}
                 _ => broken.push(format!("node {node}: the table of waiting owners is wrong about it")),
-            }
-        }
-        for node in self.graph.slots().filter(|&node| self.graph.has(node, Flag::OBSERVED)) {
-            if self.graph.has(node, Flag::IN_FLIGHT) != self.asked.contains(&self.graph.uid(node)) {
-                broken.push(format!("node {node}: it is not so whether something was asked about it"));
             }
         }
         for node in self.held_back.iter().filter(|node| !self.retries.contains_key(node)) {
