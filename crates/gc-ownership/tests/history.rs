@@ -326,6 +326,32 @@ fn nothing_is_asked_again_about_an_object_that_a_list_lost_and_the_watch_brought
     assert_eq!(bench.world(), ["ConfigMap/x@n"]);
 }
 
+/// A turn that notes a wrong reference as well: the note was sent first, and what was decided in the same turn whenever
+/// there was room, by then perhaps against what had been told since.
+#[test]
+fn what_a_turn_decides_is_sent_at_once_or_never() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("Secret/b@m", &[]).drain();
+    bench.lag("Pod");
+    bench.add("Pod/p@n", &["Secret/a", "Secret/b"]);
+    let backup = bench.model.clone();
+    bench.delete("Secret/a@n", Orphan).catch_up("Pod");
+    let first = bench.engine.poll_effect().map(|effect| show_request(&effect.request));
+    assert_eq!(first.as_deref(), Some("owners Pod/p@n [b]"));
+    // The backup knows nothing of the deletion.
+    bench.lagging.clear();
+    bench.model = backup;
+    bench.sync("Secret");
+    bench.sync("Pod");
+    let later = std::iter::from_fn(|| bench.engine.poll_effect());
+    let later: Vec<String> = later.map(|effect| show_request(&effect.request)).collect();
+    assert!(
+        later.iter().all(|request| request.starts_with("note") || request.starts_with("read")),
+        "{later:?}"
+    );
+    assert!(later.iter().any(|request| request.starts_with("note")), "{later:?}");
+}
+
 #[test]
 fn a_place_that_one_left_holds_up_the_owner_of_the_next() {
     let mut bench = Bench::new();

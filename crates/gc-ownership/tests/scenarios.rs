@@ -198,9 +198,9 @@ const SCENARIOS: &[Scenario] = &[
             bench.add("Secret/a@n", &[]).add("ConfigMap/d@n", &["Secret/wrong=a", "Secret/a"]).run_for(LONG);
         },
         log: &[
-            "read Secret/wrong@n", "note ConfigMap/d@n OwnerRefInvalidCoordinates: ownerRef [v1/Secret, namespace: n, \
+            "read Secret/wrong@n", "owners ConfigMap/d@n [a]",
+            "note ConfigMap/d@n OwnerRefInvalidCoordinates: ownerRef [v1/Secret, namespace: n, \
              name: wrong, uid: a] does not lead to the object with that uid, which is v1/Secret, namespace: n, name: a",
-            "owners ConfigMap/d@n [a]",
         ],
         world: &["ConfigMap/d@n[a]", "Secret/a@n"],
     },
@@ -245,9 +245,9 @@ const SCENARIOS: &[Scenario] = &[
             bench.add("Deployment/d@n", &[]).run_for(LONG);
         },
         log: &[
-            "read Secret/d@n", "note Pod/bad@n OwnerRefInvalidCoordinates: ownerRef [v1/Secret, namespace: n, name: d, \
+            "read Secret/d@n", "delete Pod/bad@n Background",
+            "note Pod/bad@n OwnerRefInvalidCoordinates: ownerRef [v1/Secret, namespace: n, name: d, \
              uid: d] does not lead to the object with that uid, which is apps/v1/Deployment, namespace: n, name: d",
-            "delete Pod/bad@n Background",
         ],
         world: &["Pod/good@n[d]", "Deployment/d@n"],
     },
@@ -277,9 +277,9 @@ const SCENARIOS: &[Scenario] = &[
             bench.set_owners("ConfigMap/d@n", &["ConfigMap/a"]).run_for(LONG);
         },
         log: &[
-            "read ConfigMap/a@n", "note ConfigMap/d@n OwnerRefInvalidCoordinates: ownerRef [v1/ConfigMap, namespace: n, \
+            "read ConfigMap/a@n", "delete ConfigMap/d@n Background",
+            "note ConfigMap/d@n OwnerRefInvalidCoordinates: ownerRef [v1/ConfigMap, namespace: n, \
              name: a, uid: a] does not lead to the object with that uid, which is v1/Secret, namespace: n, name: a",
-            "delete ConfigMap/d@n Background",
         ],
         world: &["Secret/a@n"],
     },

@@ -236,9 +236,9 @@ const SCENARIOS: &[Scenario] = &[
             bench.run_for(LONG);
         },
         log: &[
-            "read Secret/d@n", "note Pod/bad@n OwnerRefInvalidCoordinates: ownerRef [v1/Secret, namespace: n, name: d, \
+            "read Secret/d@n", "delete Pod/bad@n Background",
+            "note Pod/bad@n OwnerRefInvalidCoordinates: ownerRef [v1/Secret, namespace: n, name: d, \
              uid: d] does not lead to the object with that uid, which is apps/v1/Deployment, namespace: n, name: d",
-            "delete Pod/bad@n Background",
         ],
         world: &["Pod/good@n[d]", "Deployment/d@n"],
     },

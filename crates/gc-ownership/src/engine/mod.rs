@@ -103,8 +103,10 @@ pub struct Engine {
     lanes: Lanes,
     /// Which kind of work comes next.
     rotation: u8,
-    /// What the last turn wanted.
-    ready: VecDeque<Wanted>,
+    /// What the last turn has decided, until it is launched in the same call.
+    decided: Option<Wanted>,
+    /// What is to be written down; that stays true.
+    notes: VecDeque<Wanted>,
     /// Claims to be looked at, by their place.
     look_queue: BTreeMap<u64, Identity>,
     next_look: u64,
@@ -144,7 +146,8 @@ impl Engine {
             graph: Graph::new(),
             lanes: Lanes::default(),
             rotation: 0,
-            ready: VecDeque::new(),
+            decided: None,
+            notes: VecDeque::new(),
             look_queue: BTreeMap::new(),
             next_look: 0,
             barrier_queue: VecDeque::new(),
@@ -229,7 +232,8 @@ impl Engine {
             return None;
         }
         while self.in_flight.len() < self.config.effects_in_flight {
-            if let Some(wanted) = self.ready.pop_front() {
+            // What a turn has decided is wanted now or not at all: by the next call it may not be true any more.
+            if let Some(wanted) = self.decided.take().or_else(|| self.notes.pop_front()) {
                 return Some(self.launch(wanted));
             }
             if !self.take_turn() {
@@ -416,6 +420,9 @@ impl Engine {
             if !self.graph.has(*node, Flag::OBSERVED) {
                 broken.push(format!("node {node} is in a table and not there"));
             }
+        }
+        if self.decided.is_some() {
+            broken.push("a decision was kept for later".to_owned());
         }
         let queued = self.graph.slots().filter(|&node| self.graph.has(node, Flag::QUEUED)).count();
         if queued != self.lanes.queued() || self.lanes.has_many_vacancies() {

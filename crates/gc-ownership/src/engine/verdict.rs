@@ -306,7 +306,7 @@ impl Engine {
         for &lane in &lanes {
             self.lanes.started(lane);
         }
-        self.ready.push_back(Wanted { request, reason, context, lanes });
+        self.decided = Some(Wanted { request, reason, context, lanes });
     }
 
     /// One Kubernetes Event per wrong reference (10.2, R-13), once the owner was seen elsewhere.
@@ -324,7 +324,7 @@ impl Engine {
             self.graph.set_edge(edge, EdgeFlag::NOTED, true);
             let (about, uid) = (self.graph.key(node), self.graph.uid(node));
             let complaint = EventNote { about, uid, severity: Severity::Warning, reason, message };
-            self.ready.push_back(Wanted {
+            self.notes.push_back(Wanted {
                 request: Request::Note(complaint),
                 reason: Reason {
                     verdict,

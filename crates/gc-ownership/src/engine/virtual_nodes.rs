@@ -151,7 +151,7 @@ impl Engine {
             .dependents_of(identity.owner)
             .find(|&edge| self.makes_claim(edge, &identity))
             .map(|edge| self.graph.coordinates(edge));
-        self.ready.push_back(Wanted {
+        self.decided = Some(Wanted {
             request: Request::Read { key },
             reason: Reason {
                 verdict: Verdict::OwnerUnknown,

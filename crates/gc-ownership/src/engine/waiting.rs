@@ -336,12 +336,8 @@ impl Engine {
         let request =
             Request::Barrier { resource: self.graph.resource_id(key.0), namespace: key.1.clone(), at_least };
         let reason = Reason { verdict: Verdict::CatchUp, owners: Vec::new(), evidence: Vec::new() };
-        self.ready.push_back(Wanted {
-            request,
-            reason,
-            context: Context::Barrier(key),
-            lanes: HeldLanes::new(),
-        });
+        self.decided =
+            Some(Wanted { request, reason, context: Context::Barrier(key), lanes: HeldLanes::new() });
     }
 
     /// History went backwards: barriers made until now prove nothing about it, and whoever waits asks again.
