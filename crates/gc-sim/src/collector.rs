@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use gc_ownership::{Config, Engine};
 use gc_retention::engine::Observation;
+use gc_retention::policies::roster::Member;
 use gc_types::{
     Effect, EffectId, Event, Evidence, Gvr, ObjectKey, Outcome, Reason, Request, ResourceId, ResourceInfo,
     Timestamp, Uid, Verdict,
@@ -14,7 +15,7 @@ use gc_types::{
 use crate::candidates::Candidate;
 use crate::defects::{Defect, Saboteur};
 use crate::kinds::{KINDS, ORDINARY_KINDS, index_of};
-use crate::policies::{Claim, Policies};
+use crate::policies::Policies;
 use crate::retention::{LookUp, Part, Retention, kind_of_key};
 use crate::server::Server;
 use crate::story::{DiscoveryFault, StreamFault};
@@ -52,7 +53,7 @@ pub struct Flight {
     /// Whether it has left its sender.
     pub handed: bool,
     /// By which policy it was decided.
-    pub policy: Option<Claim>,
+    pub policy: Option<Member>,
 }
 
 impl Flight {
@@ -249,13 +250,13 @@ impl Collector {
     }
 
     /// Sends what a policy wants.
-    fn send_by_policy(&mut self, claim: Claim, effect: Effect, policies: &Policies, revision: u64) {
+    fn send_by_policy(&mut self, member: Member, effect: Effect, policies: &Policies, revision: u64) {
         self.send(Part::Policies, effect, revision);
         let Some(flight) = self.requests.last_mut() else { return };
-        if let Some((kind, delivered)) = policies.delivered(&claim) {
+        if let Some((kind, delivered)) = policies.delivered(&member) {
             flight.delivered[kind] = delivered;
         }
-        flight.policy = Some(claim);
+        flight.policy = Some(member);
     }
 
     /// Tells the time; never an earlier one than before.
@@ -306,11 +307,11 @@ impl Collector {
         let Some(mut policies) = self.policies.take() else { return 0 };
         let mut taken = 0;
         while taken < most
-            && let Some((claim, mut effect)) = policies.poll()
+            && let Some((member, mut effect)) = policies.poll()
         {
             taken += 1;
             self.saboteur.retention_effect(Part::Policies, &mut effect);
-            self.send_by_policy(claim, effect, &policies, server.revision());
+            self.send_by_policy(member, effect, &policies, server.revision());
         }
         policies.write_statuses();
         self.policies = Some(policies);
@@ -342,9 +343,9 @@ impl Collector {
     /// Tells the engine an answer.
     pub fn take_return(&mut self, answer: Return, server: &Server) {
         let Return { found, observations, flight, outcome } = answer;
-        if let (Some(claim), Some(policies)) = (&flight.policy, &mut self.policies) {
+        if let (Some(member), Some(policies)) = (&flight.policy, &mut self.policies) {
             self.events += 1;
-            policies.answered(claim, flight.effect.id, &outcome);
+            policies.answered(member, flight.effect.id, &outcome);
             return;
         }
         if flight.part != Part::Ownership {

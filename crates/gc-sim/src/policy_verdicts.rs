@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gc_retention::policies::KIND;
+use gc_retention::policies::engine::digest;
 use gc_types::{GoDuration, PropagationPolicy, Request, Uid};
 use serde_json::Value;
 
@@ -38,7 +39,11 @@ impl PolicyBook {
         let value = object.value();
         let generation = value["metadata"]["generation"].as_i64().unwrap_or_default();
         let (uid, status) = (object.object.uid.clone(), &value["status"]);
-        if status["observedGeneration"].as_i64() == Some(generation) && status["due"].is_number() {
+        let is_about_it = status["observedSpec"] == *digest(&value["spec"]);
+        if status["observedGeneration"].as_i64() == Some(generation)
+            && is_about_it
+            && status["due"].is_number()
+        {
             self.shown.insert((uid.clone(), generation, value["spec"].to_string()));
         }
         self.specs.insert((uid, generation), value["spec"].clone());
@@ -134,6 +139,9 @@ impl PolicyBook {
                 Some(due.len() as u64),
             );
             let said = (says("observedGeneration"), says("selected"), says("due"));
+            if status["observedSpec"] != *digest(spec) {
+                return broken("liveness", format!("{} is said to be something else", policy.show()));
+            }
             if said != wanted {
                 return broken("liveness", format!("{} says {said:?}, and it is {wanted:?}", policy.show()));
             }
@@ -176,7 +184,8 @@ fn selects(spec: &Value, object: &TrueObject, value: &Value) -> bool {
         text(spec, "/target/kind") == kind.kind && kind.is_served_as(text(spec, "/target/apiVersion"));
     let namespace = &*object.object.key.namespace;
     let included = strings(spec, "/namespaces/include");
-    let there = included.is_empty() || included.contains(&namespace);
+    let of_the_system = ["kube-node-lease", "kube-public", "kube-system"].contains(&namespace);
+    let there = (included.is_empty() && !of_the_system) || included.contains(&namespace);
     let labels = spec["selector"]["matchLabels"].as_object();
     let labelled = labels.into_iter().flatten().all(|(name, wanted)| label(value, name) == wanted.as_str());
     // The only field, and the only condition, that clients of the simulated cluster ask for.

@@ -1,13 +1,11 @@
 //! What is read of policies, and of the objects that they are about.
 
-use std::sync::Arc;
-
 use gc_retention::objects::FactsError;
-use gc_retention::policies::Policy;
+use gc_retention::policies::roster::{Told, Watch};
 use serde_json::Value;
 
-use super::{News, Told};
-use crate::facts::{Accept, FactsWatchError, NewsLine, NewsPage, Reader, WHOLE};
+use super::News;
+use crate::facts::{Accept, FactsWatchError, METADATA, NewsLine, NewsPage, Reader, WHOLE};
 use crate::raw::{RawPage, raw_line, raw_page, told};
 use crate::resources::Route;
 
@@ -58,20 +56,19 @@ impl Reader for PolicyReader {
 
 /// Reads the objects that some policies are about; of an object, only what they make of it is handed on.
 pub(super) struct ObjectReader {
-    pub(super) watch: u64,
+    pub(super) number: u64,
     pub(super) route: Route,
-    pub(super) accept: Accept,
-    pub(super) policies: Vec<Arc<Policy>>,
+    pub(super) watch: Watch,
 }
 
 impl ObjectReader {
     fn news(&self, told: Told) -> News {
-        News::Objects { watch: self.watch, told }
+        News::Objects { watch: self.number, told }
     }
 
     fn observed(&self, object: &Value) -> News {
         let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
-        let looks = self.policies.iter().map(|policy| policy.look(object)).collect();
+        let looks = self.watch.looks(object);
         self.news(Told::Observed { namespace: text("namespace"), name: text("name"), looks })
     }
 }
@@ -84,11 +81,11 @@ impl Reader for ObjectReader {
     }
 
     fn accept(&self) -> Accept {
-        self.accept
+        if self.watch.target.whole { WHOLE } else { METADATA }
     }
 
     fn started(&self) -> News {
-        self.news(Told::Started)
+        self.news(Told::ListStarted)
     }
 
     fn synced(&self) -> News {

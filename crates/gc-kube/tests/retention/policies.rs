@@ -78,10 +78,11 @@ async fn a_dry_run_of_a_policy_tells_each_object_once() {
     let spec = json!({"target": {"apiVersion": "v1", "kind": "ConfigMap"}, "maxAge": "1ns", "enforce": true,
         "selector": {"matchLabels": {"is": "old"}}});
     world
-        .create(POLICIES, json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy", "metadata": {"name": "p"}, "spec": spec}))
+        .create(POLICIES, json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy", "metadata": {"name": "p"}, "spec": spec.clone()}))
         .await;
     // What a collector that acts has shown already.
-    let shown = json!({"status": {"observedGeneration": 1, "due": 1, "selected": 1}});
+    let digest = gc_retention::policies::engine::digest(&spec);
+    let shown = json!({"status": {"observedGeneration": 1, "observedSpec": digest, "due": 1, "selected": 1}});
     world.patch(&format!("{POLICIES}/p/status"), shown).await;
     let collector =
         PolicyCollector::new(world.admin.clone(), PacingOptions::default(), true).with_clock(world.clock());

@@ -151,6 +151,7 @@ fn status() -> Value {
         "type": "object",
         "properties": {
             "observedGeneration": count("The generation that this status is about."),
+            "observedSpec": text("The specification that this status is about: the beginning of its SHA-256."),
             "conditions": {
                 "type": "array",
                 "x-kubernetes-list-type": "map",

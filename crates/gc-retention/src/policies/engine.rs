@@ -5,12 +5,14 @@
 //! version. No run deletes before a status of the present generation has shown what would go.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use gc_types::{
     Effect, EffectId, HeldBy, ObjectKey, Outcome, Request, ResourceId, ResourceVersion, Timestamp,
 };
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use super::cron::Schedule;
 use super::look::{Group, Item, Look};
@@ -23,6 +25,8 @@ use crate::objects::{Kind, parse_time};
 pub const CONTINUOUS_PAUSE_MILLISECONDS: i64 = 10_000;
 /// An object whose deletion fails so often in a row is left to the next run.
 pub const TRIES_PER_RUN: u32 = 3;
+/// So much of a SHA-256 names a specification.
+const DIGEST_BYTES: usize = 16;
 
 /// Place of an object in its group: its time, then its name.
 type Turn = (Timestamp, ObjectKey);
@@ -179,8 +183,9 @@ impl PolicyJudge {
         self.told.remove(key);
     }
 
-    /// Time has passed: what has come of age.
-    fn ripen(&mut self, now: Timestamp) {
+    /// Time has passed: what has come of age. Answers whether anything has.
+    fn ripen(&mut self, now: Timestamp) -> bool {
+        let before = self.expiring.len();
         while let Some((at, _)) = self.expiring.first()
             && *at <= now
             && let Some((_, key)) = self.expiring.pop_first()
@@ -190,6 +195,7 @@ impl PolicyJudge {
             }
             self.expired.insert(key);
         }
+        self.expiring.len() != before
     }
 
     /// Why an object is due.
@@ -309,13 +315,27 @@ pub(super) fn named(key: &ObjectKey) -> String {
     if key.namespace.is_empty() { key.name.to_string() } else { format!("{}/{}", key.namespace, key.name) }
 }
 
+/// A short name of a specification: two that differ have different ones. What a status shows is about the specification
+/// that it names: a store that was put back to an earlier state counts the same generations anew, for other ones, and a
+/// status that was on its way meets those.
+#[must_use]
+pub fn digest(spec: &Value) -> String {
+    let digest = Sha256::digest(spec.to_string().as_bytes());
+    digest.iter().take(DIGEST_BYTES).fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
 /// One policy at work. Driven like the other engines, and told what its objects look like.
 #[derive(Debug)]
 pub struct PolicyEngine {
     pub(super) policy: Result<Arc<Policy>, Vec<Problem>>,
     pub(super) generation: i64,
-    /// What it was made of.
+    /// What it was made of, and a short name of that.
     spec: Value,
+    pub(super) spec_digest: String,
     pub(super) engine: Engine<PolicyJudge>,
     resource: ResourceId,
     /// Why its objects are not watched, while they are not.
@@ -340,6 +360,10 @@ impl PolicyEngine {
         let policy = Policy::compile(&object["spec"]).map(Arc::new);
         let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
         let status = &object["status"];
+        let spec_digest = digest(&object["spec"]);
+        let is_shown = status["observedGeneration"].as_i64() == Some(generation)
+            && status["observedSpec"] == *spec_digest
+            && !status["due"].is_null();
         let stand_in = || Arc::new(Policy::none());
         let judge = PolicyJudge::new(policy.as_ref().map_or_else(|_| stand_in(), Arc::clone));
         let last_run = parse_time(status["lastRun"]["time"].as_str()).map(|begun| Run {
@@ -352,12 +376,13 @@ impl PolicyEngine {
             policy,
             generation,
             spec: object["spec"].clone(),
+            spec_digest,
             engine: Engine::new(judge),
             resource,
             unwatched: Some("its objects have not been listed yet".to_owned()),
             was_refused: false,
             synced: false,
-            shown: status["observedGeneration"].as_i64() == Some(generation) && !status["due"].is_null(),
+            shown: is_shown,
             last_run,
             next_run: None,
             deleted: status["deleted"].as_u64().unwrap_or_default(),
@@ -453,20 +478,19 @@ impl PolicyEngine {
         self.shown && self.synced && self.policy().is_some_and(|policy| policy.enforce)
     }
 
-    /// Time passes; it never goes backwards here.
-    pub fn tick(&mut self, now: Timestamp) {
+    /// Time passes; it never goes backwards here. Answers whether the status may say something else now.
+    pub fn tick(&mut self, now: Timestamp) -> bool {
         self.now = self.now.max(now);
         self.engine.tick(now);
-        let ended = self.engine.tell(|judge, now, _| {
-            judge.ripen(now);
-            judge.take_ended()
-        });
+        let (ripe, ended) = self.engine.tell(|judge, now, _| (judge.ripen(now), judge.take_ended()));
+        let mut changed = ripe || ended.is_some();
         if let Some(run) = ended {
             self.deleted += run.deleted;
             self.last_run = Some(run);
             self.next_run = None;
         }
-        let Some(policy) = self.policy().cloned() else { return };
+        let Some(policy) = self.policy().cloned() else { return changed };
+        changed |= self.next_run.is_none();
         let last = self.last_run.as_ref().map(|run| run.begun);
         let next = *self
             .next_run
@@ -477,6 +501,7 @@ impl PolicyEngine {
         if self.enforces() && !running && wanted && self.now >= next {
             self.engine.tell(PolicyJudge::begin);
         }
+        changed
     }
 
     /// The next thing to do, or `None` if there is nothing to do now.

@@ -2,7 +2,7 @@
 //! kind go when.
 //!
 //! [`Policy::compile`] validates a `spec`, [`Policy::look`] reads what a policy needs of an object,
-//! [`engine::PolicyEngine`] decides, and [`definition`] is the CustomResourceDefinition. A policy that cannot be
+//! [`engine::PolicyEngine`] decides, [`roster::Roster`] keeps those of a collector together, and [`definition`] is the CustomResourceDefinition. A policy that cannot be
 //! understood, an object that its condition cannot be evaluated on, and an object that carries `kubegc.io/keep`
 //! delete nothing.
 
@@ -18,6 +18,7 @@ pub mod cron;
 pub mod definition;
 pub mod engine;
 mod look;
+pub mod roster;
 mod status;
 
 use cron::Schedule;
@@ -513,5 +514,7 @@ impl WireTtl {
 /// The condition of Pods and Jobs that stands for their end, whatever it was.
 const FINISHED: &str = "Finished";
 
+#[cfg(test)]
+mod roster_tests;
 #[cfg(test)]
 mod tests;

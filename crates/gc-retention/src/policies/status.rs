@@ -27,12 +27,6 @@ fn says(stored: &Value, patch: &Value) -> bool {
 }
 
 impl PolicyEngine {
-    /// Whether a stored status says all that it should.
-    #[must_use]
-    pub fn is_said_by(&self, stored: &Value, now: Timestamp) -> bool {
-        says(stored, &self.status(stored, now))
-    }
-
     /// What should be merged into a stored status, if that does not say all of it; if it does, what is due has been shown.
     pub fn status_to_write(&mut self, stored: &Value, now: Timestamp) -> Option<Value> {
         let status = self.status(stored, now);
@@ -85,6 +79,7 @@ impl PolicyEngine {
         let judge = self.engine.judge();
         let mut status = json!({
             "observedGeneration": self.generation,
+            "observedSpec": self.spec_digest,
             "conditions": self.conditions(&before["conditions"], now),
             "deleted": self.deleted,
             // A merge patch takes off what is null.

@@ -410,7 +410,9 @@ fn nothing_is_deleted_before_it_was_shown() {
 
     // Another process has shown this generation already; an older generation does not count.
     for (generation, shown) in [(3, true), (2, false)] {
-        let mut engine = engine_of(&spec(json!({})), &json!({"observedGeneration": generation, "due": 1}));
+        let status = json!({"observedGeneration": generation,
+            "observedSpec": super::engine::digest(&spec(json!({}))), "due": 1});
+        let mut engine = engine_of(&spec(json!({})), &status);
         engine.list_started();
         observe(&mut engine, &old()[0]);
         engine.synced();
@@ -469,8 +471,10 @@ fn a_run_is_bounded_and_the_next_one_waits() {
 
     // A schedule that was missed while nobody looked runs at once, and one that was not does not run twice.
     for (last, runs) in [("2027-01-15T07:29:00Z", true), ("2027-01-15T07:30:00Z", false)] {
-        let status = json!({"observedGeneration": 3, "due": 5, "lastRun": {"time": last}});
-        let mut engine = engine_of(&spec(json!({"schedule": "30 * * * *"})), &status);
+        let spec = spec(json!({"schedule": "30 * * * *"}));
+        let status = json!({"observedGeneration": 3, "observedSpec": super::engine::digest(&spec), "due": 5,
+            "lastRun": {"time": last}});
+        let mut engine = engine_of(&spec, &status);
         engine.list_started();
         for object in &objects {
             observe(&mut engine, object);

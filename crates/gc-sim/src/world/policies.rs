@@ -2,12 +2,13 @@
 
 use gc_registry::api::PatchType;
 use gc_retention::policies::KIND;
+use gc_retention::policies::roster::StatusWrite;
 use serde_json::Value;
 
 use super::World;
 use crate::kinds::{KINDS, kind_index};
 use crate::oracle::Violation;
-use crate::policies::{Policies, StatusWrite};
+use crate::policies::Policies;
 use crate::policy_verdicts::judge_status;
 use crate::random::Random;
 use crate::story::RequestFault;
@@ -46,11 +47,11 @@ impl World<'_> {
     }
 
     fn write_status(&mut self, write: &StatusWrite) -> Result<Option<Value>, Violation> {
-        let place = ("", &*write.name, "status");
+        let place = ("", &*write.member.name, "status");
         let kind = &KINDS[kind_index(KIND)];
-        let answer = self.server.patch(kind, place, PatchType::Merge, write.body.clone());
+        let answer = self.server.patch(kind, place, PatchType::Merge, write.patch.clone());
         self.report.requests += 1;
-        self.note(|| format!("  status of policy {}: {}", write.name, write.body["status"]));
+        self.note(|| format!("  status of policy {}: {}", write.member.name, write.patch["status"]));
         for change in self.changes() {
             judge_status(&change)?;
             self.happened("statuses of policies");

@@ -1,0 +1,430 @@
+//! The policies of a collector, all together: which are at work, which watches they need, whose turn it is to delete, and
+//! when their statuses are written. Pure: whoever drives it has the watches, sends what it is given, and tells the time.
+//!
+//! Policies about one kind share a watch. A change of the set of policies that share it begins it anew; from then on until
+//! its list is complete, none of them deletes anything.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gc_types::{Effect, EffectId, Outcome, ResourceId, Timestamp};
+use serde_json::{Value, json};
+
+use super::engine::PolicyEngine;
+use super::{Look, Policy};
+
+/// A status is written at most so often, milliseconds.
+pub const STATUS_PAUSE_MILLISECONDS: i64 = 1_000;
+/// After a status could not be written, it is tried again so much later, milliseconds.
+pub const STATUS_RETRY_MILLISECONDS: i64 = 5_000;
+/// A policy that has just come gets so long for its first list before its status says that there is none, milliseconds.
+pub const FIRST_LIST_MILLISECONDS: i64 = 500;
+/// So many policies are at work at most.
+pub const MOST_POLICIES: usize = 1_000;
+
+/// One making of the engine of a policy: what another making of it wanted or wrote is not its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Name of the policy.
+    pub name: Arc<str>,
+    /// Its UID.
+    pub uid: Arc<str>,
+    /// Its generation.
+    pub generation: i64,
+    /// Which making it is.
+    pub epoch: u64,
+}
+
+/// What a watch is of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    /// `apiVersion` of the objects.
+    pub api_version: Arc<str>,
+    /// Their kind.
+    pub kind: Arc<str>,
+    /// Whether they are read whole, and not their metadata alone.
+    pub whole: bool,
+}
+
+/// A watch that is wanted.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    /// What it is of.
+    pub target: Target,
+    /// The number that effects have for its resource.
+    pub resource: ResourceId,
+    /// Who shares it.
+    pub members: Vec<Member>,
+    /// Their policies, in the same order.
+    pub policies: Vec<Arc<Policy>>,
+    listing: bool,
+}
+
+impl Watch {
+    /// What each of its policies makes of an object.
+    #[must_use]
+    pub fn looks(&self, object: &Value) -> Vec<Look> {
+        self.policies.iter().map(|policy| policy.look(object)).collect()
+    }
+}
+
+/// What a watch tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// A list begins: what is not told until it is complete is gone.
+    ListStarted,
+    /// It is complete; from here on every change is told.
+    Synced,
+    /// The objects cannot be watched, for this reason.
+    Failed(String),
+    /// An object as it is now.
+    Observed {
+        /// Its namespace; empty for what has none.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// What each of the policies makes of it; see [`Watch::looks`].
+        looks: Vec<Look>,
+    },
+    /// An object is gone.
+    Removed {
+        /// Its namespace; empty for what has none.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// A status on its way to the server.
+#[derive(Clone, Debug)]
+pub struct StatusWrite {
+    /// Whose it is.
+    pub member: Member,
+    /// The merge patch of the subresource `status`.
+    pub patch: Value,
+}
+
+/// There are [`MOST_POLICIES`] at work already; the policy is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{MOST_POLICIES} policies are at work, and no more are taken in")]
+pub struct TooManyPolicies;
+
+#[derive(Debug)]
+struct Active {
+    member: Member,
+    engine: PolicyEngine,
+    /// The status as it is stored.
+    stored: Value,
+    /// What was asked to be stored last, and what was stored then. A server whose definition of the kind is an older one
+    /// keeps less than it was asked to.
+    granted: Option<(Value, Value)>,
+    seen: bool,
+    /// Its status may say something else than it should.
+    unsaid: bool,
+    writing: bool,
+    write_after: Timestamp,
+    /// The trouble that was told last.
+    told: Option<String>,
+}
+
+/// The policies of a collector.
+#[derive(Debug, Default)]
+pub struct Roster {
+    active: BTreeMap<Arc<str>, Active>,
+    listing: bool,
+    known: bool,
+    watches: BTreeMap<u64, Watch>,
+    last_number: u64,
+    /// Whose turn it is.
+    turn: Arc<str>,
+    now: Timestamp,
+    steady: Timestamp,
+}
+
+impl Roster {
+    /// Tells the time by which objects age, and that of a clock that nobody sets, by which statuses wait. Neither goes
+    /// backwards here.
+    pub fn tick(&mut self, now: Timestamp, steady: Timestamp) {
+        (self.now, self.steady) = (self.now.max(now), self.steady.max(steady));
+        for active in self.active.values_mut() {
+            active.unsaid |= active.engine.tick(self.now);
+        }
+    }
+
+    // ---- the policies ----
+
+    /// A list of the policies begins: what is not told until it is complete is gone.
+    pub fn list_started(&mut self) {
+        (self.listing, self.known) = (true, false);
+        for active in self.active.values_mut() {
+            active.seen = false;
+        }
+    }
+
+    /// It is complete; from here on every change is told.
+    pub fn synced(&mut self) {
+        if std::mem::take(&mut self.listing) {
+            self.known = true;
+            self.active.retain(|_, active| active.seen);
+            self.rewatch();
+        }
+    }
+
+    /// Whether the policies have been listed.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.known
+    }
+
+    /// A policy as it is stored now. `number` tells the number of the resource of an `apiVersion` and kind.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many.
+    pub fn observed(
+        &mut self,
+        object: &Value,
+        number: impl FnOnce(&str, &str) -> ResourceId,
+    ) -> Result<(), TooManyPolicies> {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let (name, uid) = (text("/metadata/name"), text("/metadata/uid"));
+        if let Some(active) = self.active.get_mut(name)
+            && *active.member.uid == *uid
+            && active.engine.is_of(object)
+        {
+            (active.seen, active.unsaid) = (true, true);
+            active.stored = object["status"].clone();
+            return Ok(());
+        }
+        if self.active.len() >= MOST_POLICIES && !self.active.contains_key(name) {
+            return Err(TooManyPolicies);
+        }
+        let resource = number(text("/spec/target/apiVersion"), text("/spec/target/kind"));
+        let mut engine = PolicyEngine::new(object, resource);
+        engine.tick(self.now);
+        self.last_number += 1;
+        let generation = engine.generation();
+        let member = Member { name: name.into(), uid: uid.into(), generation, epoch: self.last_number };
+        let active = Active {
+            member,
+            engine,
+            stored: object["status"].clone(),
+            granted: None,
+            seen: true,
+            unsaid: true,
+            writing: false,
+            write_after: self.steady.after(FIRST_LIST_MILLISECONDS),
+            told: None,
+        };
+        self.active.insert(name.into(), active);
+        self.rewatch();
+        Ok(())
+    }
+
+    /// A policy is gone.
+    pub fn removed(&mut self, name: &str) {
+        self.active.remove(name);
+        self.rewatch();
+    }
+
+    /// The engine that a member is, if it still is.
+    fn current(&mut self, member: &Member) -> Option<&mut Active> {
+        self.active.get_mut(&member.name).filter(|active| active.member == *member)
+    }
+
+    /// Whether a policy is still what it was when it wanted something.
+    #[must_use]
+    pub fn is_current(&self, member: &Member) -> bool {
+        self.active.get(&member.name).is_some_and(|active| active.member == *member)
+    }
+
+    // ---- their watches ----
+
+    /// The watches that are wanted, by their numbers, which are never used again.
+    #[must_use]
+    pub fn watches(&self) -> &BTreeMap<u64, Watch> {
+        &self.watches
+    }
+
+    /// Brings the watches in line with the policies, once those are known.
+    fn rewatch(&mut self) {
+        if !self.known {
+            return;
+        }
+        let mut wanted: BTreeMap<Target, Watch> = BTreeMap::new();
+        for active in self.active.values() {
+            let Some(policy) = active.engine.policy() else { continue };
+            let (api_version, kind) = (Arc::clone(&policy.api_version), Arc::clone(&policy.kind));
+            let target = Target { api_version, kind, whole: policy.needs_content() };
+            let watch = wanted.entry(target.clone()).or_insert_with(|| Watch {
+                target,
+                resource: active.engine.resource(),
+                members: Vec::new(),
+                policies: Vec::new(),
+                listing: false,
+            });
+            watch.members.push(active.member.clone());
+            watch.policies.push(Arc::clone(policy));
+        }
+        self.watches.retain(|_, watch| {
+            let stays = wanted.get(&watch.target).is_some_and(|wanted| wanted.members == watch.members);
+            if stays {
+                wanted.remove(&watch.target);
+            }
+            stays
+        });
+        for watch in wanted.into_values() {
+            // What the former watch told is not told on.
+            for member in &watch.members {
+                if let Some(active) = self.current(member) {
+                    active.engine.list_started();
+                    active.unsaid = true;
+                }
+            }
+            self.last_number += 1;
+            self.watches.insert(self.last_number, watch);
+        }
+    }
+
+    /// Hears what a watch tells. What an earlier watch tells is outdated, and goes by.
+    pub fn told(&mut self, number: u64, mut told: Told) {
+        let Some(watch) = self.watches.get_mut(&number) else { return };
+        let mut looks = Vec::new();
+        match &mut told {
+            Told::ListStarted => watch.listing = true,
+            // One that goes on where it was has nothing to end.
+            Told::Synced if !std::mem::take(&mut watch.listing) => return,
+            Told::Observed { looks: observed, .. } => looks = std::mem::take(observed),
+            _ => {}
+        }
+        let mut looks = looks.into_iter();
+        for member in &watch.members {
+            let look = looks.next();
+            let Some(active) = self.active.get_mut(&member.name) else { continue };
+            active.unsaid = true;
+            match &told {
+                Told::ListStarted => active.engine.list_started(),
+                Told::Synced => {
+                    active.engine.synced();
+                    active.write_after = active.write_after.min(self.steady);
+                }
+                Told::Failed(why) => active.engine.unwatched(why),
+                Told::Removed { namespace, name } => active.engine.removed(namespace, name),
+                Told::Observed { namespace, name, .. } => {
+                    active.engine.observed(namespace, name, look.unwrap_or(Look::Aside));
+                }
+            }
+        }
+    }
+
+    // ---- what they want ----
+
+    /// The next thing to do, by a policy about whose resource something may be done now.
+    pub fn poll_effect(&mut self, may_act: impl Fn(ResourceId) -> bool) -> Option<(Member, Effect)> {
+        let poll = |active: &mut Active| {
+            let effect = if may_act(active.engine.resource()) { active.engine.poll_effect() } else { None };
+            effect.map(|effect| (active.member.clone(), effect))
+        };
+        let turn = Arc::clone(&self.turn);
+        let (before, from) = (..Arc::clone(&turn), turn..);
+        let found = self.active.range_mut(from).find_map(|(_, active)| poll(active));
+        let found = found.or_else(|| self.active.range_mut(before).find_map(|(_, active)| poll(active)))?;
+        // It stays with one until that wants nothing more.
+        self.turn = Arc::clone(&found.0.name);
+        Some(found)
+    }
+
+    /// Hears what became of an effect.
+    pub fn finish(&mut self, member: &Member, id: EffectId, outcome: &Outcome) {
+        if let Some(active) = self.current(member) {
+            active.engine.finish(id, outcome);
+            active.unsaid = true;
+        }
+    }
+
+    /// When it wants to be told the time again: by the clock that objects age by, and by the steady one.
+    #[must_use]
+    pub fn next_wakeup(
+        &self,
+        may_act: impl Fn(ResourceId) -> bool,
+    ) -> (Option<Timestamp>, Option<Timestamp>) {
+        let acting = self.active.values().filter(|active| may_act(active.engine.resource()));
+        let unsaid = self.active.values().filter(|active| self.known && active.unsaid && !active.writing);
+        (
+            acting.filter_map(|active| active.engine.next_wakeup()).min(),
+            unsaid.map(|active| active.write_after.max(self.steady)).min(),
+        )
+    }
+
+    // ---- their statuses ----
+
+    /// The statuses that are to be written now: of each policy one at a time, and not too often.
+    pub fn statuses(&mut self) -> Vec<StatusWrite> {
+        if !self.known {
+            return Vec::new();
+        }
+        let (now, steady) = (self.now, self.steady);
+        let may_write =
+            |active: &&mut Active| active.unsaid && !active.writing && active.write_after <= steady;
+        self.active
+            .values_mut()
+            .filter(may_write)
+            .filter_map(|active| active.status_to_write(now, steady))
+            .collect()
+    }
+
+    /// A status was written, and this is the policy as it is stored now; or it was not, as far as is known.
+    pub fn written(&mut self, write: &StatusWrite, stored: Option<&Value>) {
+        let retry = self.steady.after(STATUS_RETRY_MILLISECONDS);
+        let Some(active) = self.current(&write.member) else { return };
+        (active.writing, active.unsaid) = (false, true);
+        match stored {
+            Some(object) if active.engine.written(object) => {
+                active.stored = object["status"].clone();
+                active.granted = Some((write.patch["status"].clone(), active.stored.clone()));
+            }
+            // Not written, or under a policy that has changed.
+            _ => active.write_after = retry,
+        }
+    }
+
+    // ---- for those who look after it ----
+
+    /// The engines, and whose they are.
+    pub fn engines(&self) -> impl Iterator<Item = (&Member, &PolicyEngine)> {
+        self.active.values().map(|active| (&active.member, &active.engine))
+    }
+
+    /// What somebody has to do something about and has not been told of: reason and message of an Event.
+    pub fn new_troubles(&mut self) -> Vec<(Member, &'static str, String)> {
+        let mut troubles = Vec::new();
+        for active in self.active.values_mut() {
+            let trouble = active.engine.trouble();
+            let message = trouble.as_ref().map(|(_, message)| message);
+            if message != active.told.as_ref() {
+                active.told = message.cloned();
+                troubles.extend(trouble.map(|(reason, message)| (active.member.clone(), reason, message)));
+            }
+        }
+        troubles
+    }
+}
+
+impl Active {
+    fn status_to_write(&mut self, now: Timestamp, steady: Timestamp) -> Option<StatusWrite> {
+        self.write_after = steady.after(STATUS_PAUSE_MILLISECONDS);
+        let was_shown = self.engine.shown;
+        let status = self.engine.status_to_write(&self.stored, now);
+        let is_granted = |status: &Value| {
+            self.granted.as_ref().is_some_and(|(asked, kept)| asked == status && *kept == self.stored)
+        };
+        let Some(status) = status.filter(|status| !is_granted(status)) else {
+            // One that has just been seen to be shown says so next.
+            self.unsaid = was_shown != self.engine.shown;
+            return None;
+        };
+        self.writing = true;
+        let patch = json!({"metadata": {"uid": &*self.member.uid}, "status": status});
+        Some(StatusWrite { member: self.member.clone(), patch })
+    }
+}

@@ -1,0 +1,363 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use gc_types::{Effect, Outcome, Request, ResourceId, Timestamp};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::engine::digest;
+use super::roster::*;
+use crate::objects::time_text;
+
+const NOW: i64 = 1_800_000_000_000;
+
+fn at(milliseconds: i64) -> Timestamp {
+    Timestamp(NOW + milliseconds)
+}
+
+fn number(_: &str, kind: &str) -> ResourceId {
+    ResourceId(if kind == "Job" { 1 } else { 2 })
+}
+
+/// An enforced policy about all objects of a kind that are older than an hour.
+fn policy(name: &str, kind: &str, generation: i64) -> Value {
+    let api_version = if kind == "Job" { "batch/v1" } else { "v1" };
+    json!({"metadata": {"name": name, "uid": format!("{name}-uid"), "generation": generation},
+        "spec": {"target": {"apiVersion": api_version, "kind": kind}, "maxAge": "1h", "enforce": true}})
+}
+
+/// The policy with the status by which another process has shown what it would do.
+fn shown(mut policy: Value) -> Value {
+    policy["status"] = json!({"observedGeneration": policy["metadata"]["generation"],
+        "observedSpec": digest(&policy["spec"]), "due": 1});
+    policy
+}
+
+fn roster(policies: &[Value]) -> Roster {
+    let mut roster = Roster::default();
+    tick(&mut roster, 0);
+    roster.list_started();
+    for policy in policies {
+        roster.observed(policy, number).unwrap();
+    }
+    roster.synced();
+    roster
+}
+
+fn tick(roster: &mut Roster, milliseconds: i64) {
+    roster.tick(at(milliseconds), at(milliseconds));
+}
+
+/// The number of the watch of a kind.
+fn watch_of(roster: &Roster, kind: &str) -> u64 {
+    let mut found = roster.watches().iter().filter(|(_, watch)| *watch.target.kind == *kind);
+    let number = *found.next().unwrap().0;
+    assert!(found.next().is_none(), "a kind has one watch");
+    number
+}
+
+fn list(roster: &mut Roster, number: u64, names: &[&str]) {
+    roster.told(number, Told::ListStarted);
+    for name in names {
+        tell(roster, number, name);
+    }
+    roster.told(number, Told::Synced);
+}
+
+/// Tells of an object that is two hours old.
+fn tell(roster: &mut Roster, number: u64, name: &str) {
+    let object = json!({"metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "5",
+        "creationTimestamp": time_text(at(-7_200_000))}});
+    let Some(watch) = roster.watches().get(&number) else { return };
+    let looks = watch.looks(&object);
+    roster.told(number, Told::Observed { namespace: "shop".into(), name: name.into(), looks });
+}
+
+/// What is wanted now, by which policies.
+fn wanted(roster: &mut Roster) -> Vec<(Member, Effect)> {
+    std::iter::from_fn(|| roster.poll_effect(|_| true)).collect()
+}
+
+/// Policy and object of each deletion.
+fn names(wanted: &[(Member, Effect)]) -> Vec<String> {
+    let name = |(member, effect): &(Member, Effect)| match &effect.request {
+        Request::Delete { key, .. } => format!("{} {}", member.name, key.name),
+        other => panic!("{other:?}"),
+    };
+    wanted.iter().map(name).collect()
+}
+
+/// The object of a policy as a server stores it with a status.
+fn stored(policy: &Value, write: &StatusWrite) -> Value {
+    let mut stored = policy.clone();
+    stored["status"] = write.patch["status"].clone();
+    stored
+}
+
+/// Statuses are written and answered until nothing is left to say.
+fn say_all(roster: &mut Roster, policies: &[Value], from: i64) -> usize {
+    let mut written = 0;
+    for second in 0..20 {
+        tick(roster, from + second * 1_000);
+        for write in roster.statuses() {
+            let policy = policies.iter().find(|policy| policy["metadata"]["name"] == *write.member.name);
+            let answer = stored(policy.unwrap(), &write);
+            roster.written(&write, Some(&answer));
+            written += 1;
+        }
+    }
+    written
+}
+
+/// Found by the simulator (seed 45871): while the watch that it shares began anew for another policy, a policy went on
+/// deleting by what the former watch had told.
+#[test]
+fn nothing_is_deleted_while_a_shared_watch_begins_anew() {
+    let first = shown(policy("first", "Job", 1));
+    let mut roster = roster(&[first]);
+    let before = watch_of(&roster, "Job");
+    list(&mut roster, before, &["a"]);
+    tick(&mut roster, 1);
+
+    roster.observed(&shown(policy("second", "Job", 1)), number).unwrap();
+    tick(&mut roster, 2);
+    let after = watch_of(&roster, "Job");
+    assert_ne!(before, after);
+    assert_eq!(wanted(&mut roster), []);
+    // What the former watch says does not count any more.
+    list(&mut roster, before, &["b"]);
+    tick(&mut roster, 3);
+    assert_eq!(wanted(&mut roster), []);
+    roster.told(after, Told::ListStarted);
+    tell(&mut roster, after, "c");
+    assert_eq!(wanted(&mut roster), []);
+    roster.told(after, Told::Synced);
+    // The first has begun its run before, and the next one comes after a pause.
+    tick(&mut roster, 15_000);
+    assert_eq!(names(&wanted(&mut roster)), ["first c", "second c"]);
+
+    // It is gone again: anew once more, and for the one that is left alone.
+    roster.removed("second");
+    tick(&mut roster, 40_000);
+    assert_eq!(wanted(&mut roster), []);
+    assert_eq!(roster.watches()[&watch_of(&roster, "Job")].members.len(), 1);
+}
+
+/// Watches change with the set of those who share them, and with nothing else.
+#[test]
+fn a_watch_stays_while_those_who_share_it_stay() {
+    let mut roster = roster(&[policy("a", "Job", 1), policy("b", "ConfigMap", 1)]);
+    let (jobs, maps) = (watch_of(&roster, "Job"), watch_of(&roster, "ConfigMap"));
+    roster.observed(&shown(policy("a", "Job", 1)), number).unwrap();
+    roster.list_started();
+    roster.observed(&policy("b", "ConfigMap", 1), number).unwrap();
+    roster.observed(&policy("a", "Job", 1), number).unwrap();
+    roster.synced();
+    assert_eq!((watch_of(&roster, "Job"), watch_of(&roster, "ConfigMap")), (jobs, maps), "listed again");
+    roster.observed(&policy("c", "Job", 1), number).unwrap();
+    assert_eq!(watch_of(&roster, "ConfigMap"), maps, "another kind");
+    assert_ne!(watch_of(&roster, "Job"), jobs);
+    // Nothing is watched on behalf of a policy that cannot be understood.
+    roster.observed(&json!({"metadata": {"name": "b", "uid": "b-uid", "generation": 2}}), number).unwrap();
+    assert!(roster.watches().values().all(|watch| *watch.target.kind == *"Job"));
+    // Of those that a list does not tell, nothing stays.
+    roster.list_started();
+    roster.synced();
+    assert!(roster.watches().is_empty());
+    assert_eq!(roster.next_wakeup(|_| true), (None, None));
+}
+
+/// A status is about the specification that it names, however the generations are counted.
+#[test]
+fn only_a_status_of_this_very_specification_shows_it() {
+    let now = policy("p", "Job", 3);
+    let mut other = now.clone();
+    other["spec"]["maxAge"] = "2h".into();
+    for (status, acts) in [
+        (shown(now.clone())["status"].clone(), true),
+        (shown(other)["status"].clone(), false),
+        (shown(policy("p", "Job", 2))["status"].clone(), false),
+        (json!({"observedGeneration": 3, "due": 1}), false),
+        (json!({"observedGeneration": 3, "observedSpec": digest(&now["spec"])}), false),
+        (Value::Null, false),
+    ] {
+        let mut with_status = now.clone();
+        with_status["status"] = status.clone();
+        let mut roster = roster(&[with_status]);
+        let watch = watch_of(&roster, "Job");
+        list(&mut roster, watch, &["a"]);
+        tick(&mut roster, 1);
+        assert_eq!(!wanted(&mut roster).is_empty(), acts, "{status}");
+        // It is shown then, and acts.
+        say_all(&mut roster, std::slice::from_ref(&now), 1_000);
+        assert_eq!(!wanted(&mut roster).is_empty(), !acts, "{status}");
+    }
+}
+
+#[test]
+fn a_status_is_written_once_and_then_when_something_changes() {
+    let policies = [policy("p", "Job", 1)];
+    let mut roster = roster(&policies);
+    // It gets a moment for its first list.
+    assert_eq!(roster.statuses().len(), 0);
+    assert_eq!(roster.next_wakeup(|_| true).1, Some(at(FIRST_LIST_MILLISECONDS)));
+    let watch = watch_of(&roster, "Job");
+    list(&mut roster, watch, &[]);
+    let first = roster.statuses();
+    assert_eq!(first.len(), 1);
+    // One at a time.
+    tick(&mut roster, 60_000);
+    assert_eq!(roster.statuses().len(), 0);
+    assert_eq!(roster.next_wakeup(|_| true), (None, None));
+    // It could not be written: again, later.
+    roster.written(&first[0], None);
+    assert_eq!(roster.statuses().len(), 0);
+    assert_eq!(roster.next_wakeup(|_| true).1, Some(at(60_000 + STATUS_RETRY_MILLISECONDS)));
+    // The first that is written shows what would go, the second says that it was shown.
+    assert_eq!(say_all(&mut roster, &policies, 66_000), 2);
+    assert_eq!(roster.next_wakeup(|_| true), (None, None), "nobody looks at it while nothing changes");
+    assert_eq!(say_all(&mut roster, &policies, 100_000), 0);
+    tell(&mut roster, watch, "a");
+    assert_eq!(roster.statuses().len(), 1);
+}
+
+/// A server with an older definition of the kind prunes what that does not have. It is not asked again and again.
+#[test]
+fn what_a_server_does_not_keep_is_written_once() {
+    let original = policy("p", "Job", 1);
+    let mut roster = roster(std::slice::from_ref(&original));
+    let watch = watch_of(&roster, "Job");
+    list(&mut roster, watch, &[]);
+    let mut written = 0;
+    for second in 0..60 {
+        tick(&mut roster, second * 1_000);
+        for write in roster.statuses() {
+            let mut answer = stored(&original, &write);
+            answer["status"].as_object_mut().unwrap().remove("observedSpec");
+            roster.written(&write, Some(&answer));
+            roster.observed(&answer, number).unwrap();
+            written += 1;
+        }
+    }
+    assert_eq!(written, 2);
+    tell(&mut roster, watch, "a");
+    tick(&mut roster, 61_000);
+    assert_eq!(names(&wanted(&mut roster)), ["p a"], "this process knows that it was shown");
+}
+
+#[test]
+fn what_a_former_engine_wanted_is_nobodys() {
+    let before = shown(policy("p", "Job", 1));
+    let mut roster = roster(&[before]);
+    let watch = watch_of(&roster, "Job");
+    list(&mut roster, watch, &["a"]);
+    tick(&mut roster, 1_000);
+    let wanted_before = wanted(&mut roster);
+    let (member, effect) = &wanted_before[0];
+    let write = roster.statuses().remove(0);
+    roster.observed(&policy("p", "Job", 2), number).unwrap();
+    assert!(!roster.is_current(member));
+    roster.finish(member, effect.id, &Outcome::Applied(None));
+    let answer = stored(&policy("p", "Job", 2), &write);
+    roster.written(&write, Some(&answer));
+    let watch = watch_of(&roster, "Job");
+    list(&mut roster, watch, &["a"]);
+    tick(&mut roster, 2_000);
+    assert_eq!(wanted(&mut roster), [], "the new one has shown nothing");
+    let deleted = |(_, engine): (&Member, &super::engine::PolicyEngine)| {
+        engine.status(&Value::Null, at(0))["deleted"].clone()
+    };
+    assert_eq!(roster.engines().map(deleted).collect::<Vec<_>>(), [json!(0)]);
+}
+
+/// A policy about a resource that is stopped waits, and holds up nobody.
+#[test]
+fn each_has_its_turn_and_what_is_stopped_waits() {
+    let mut roster = roster(&[shown(policy("a", "Job", 1)), shown(policy("b", "ConfigMap", 1))]);
+    for kind in ["Job", "ConfigMap"] {
+        let watch = watch_of(&roster, kind);
+        list(&mut roster, watch, &["x", "y"]);
+    }
+    tick(&mut roster, 1);
+    let only = |resource| move |asked| asked == ResourceId(resource);
+    let (member, _) = roster.poll_effect(only(2)).unwrap();
+    assert_eq!(&*member.name, "b");
+    assert_eq!(roster.poll_effect(|_| false), None);
+    assert_eq!(names(&wanted(&mut roster)), ["b y", "a x", "a y"]);
+}
+
+#[test]
+fn too_many_are_left_alone() {
+    let mut roster = Roster::default();
+    for index in 0..MOST_POLICIES {
+        roster.observed(&policy(&format!("p{index}"), "Job", 1), number).unwrap();
+    }
+    assert_eq!(roster.observed(&policy("more", "Job", 1), number), Err(TooManyPolicies));
+    // One that is there may still change.
+    assert_eq!(roster.observed(&policy("p7", "Job", 2), number), Ok(()));
+    roster.removed("p7");
+    assert_eq!(roster.observed(&policy("more", "Job", 1), number), Ok(()));
+}
+
+#[test]
+fn trouble_is_told_once() {
+    let mut roster = roster(&[policy("p", "Job", 1)]);
+    let watch = watch_of(&roster, "Job");
+    let told = |roster: &mut Roster| -> Vec<String> {
+        roster.new_troubles().into_iter().map(|(_, reason, message)| format!("{reason}: {message}")).collect()
+    };
+    assert_eq!(told(&mut roster), [] as [&str; 0]);
+    roster.told(watch, Told::Failed("jobs are not served".into()));
+    assert_eq!(told(&mut roster), ["PolicyNotObserving: jobs are not served"]);
+    assert_eq!(told(&mut roster), [] as [&str; 0]);
+    list(&mut roster, watch, &[]);
+    assert_eq!(told(&mut roster), [] as [&str; 0]);
+    roster.told(watch, Told::Failed("jobs are not served".into()));
+    assert_eq!(told(&mut roster).len(), 1, "it has come back");
+}
+
+proptest! {
+    /// However policies come, change, go and are listed: each that is understood shares one watch, of its kind, and
+    /// nobody acts who has not heard its present watch out.
+    #[test]
+    fn each_policy_has_one_watch_and_hears_it_out_before_it_acts(
+        steps in prop::collection::vec((0_u8..6, 0_usize..4, 0_usize..2, 1_i64..4), 0..60),
+    ) {
+        let mut roster = roster(&[]);
+        let mut heard: std::collections::BTreeSet<u64> = std::collections::BTreeSet::new();
+        for (index, (step, name, kind, generation)) in steps.into_iter().enumerate() {
+            let (name, kind) = (["a", "b", "c", "d"][name], ["Job", "ConfigMap"][kind]);
+            let numbers: Vec<u64> = roster.watches().keys().copied().collect();
+            match step {
+                0 | 1 => roster.observed(&shown(policy(name, kind, generation)), number).unwrap(),
+                2 => roster.removed(name),
+                3 => {
+                    roster.list_started();
+                    roster.observed(&shown(policy(name, kind, generation)), number).unwrap();
+                    roster.synced();
+                }
+                4 => if let Some(number) = numbers.first() {
+                    list(&mut roster, *number, &["x"]);
+                    heard.insert(*number);
+                },
+                _ => if let Some(number) = numbers.last() {
+                    roster.told(*number, Told::ListStarted);
+                    heard.remove(number);
+                },
+            }
+            tick(&mut roster, i64::try_from(index).unwrap() * 20_000);
+            for (member, engine) in roster.engines() {
+                let shared = roster.watches().values().filter(|watch| watch.members.contains(member));
+                let kinds: Vec<&str> = shared.map(|watch| &*watch.target.kind).collect();
+                prop_assert_eq!(kinds, [&*engine.policy().unwrap().kind]);
+            }
+            let known: usize = roster.watches().values().map(|watch| watch.members.len()).sum();
+            prop_assert_eq!(known, roster.engines().count());
+            while let Some((member, effect)) = roster.poll_effect(|_| true) {
+                let mut watches = roster.watches().iter();
+                let (number, _) = watches.find(|(_, watch)| watch.members.contains(&member)).unwrap();
+                prop_assert!(heard.contains(number), "{member:?} has not heard {number} out");
+                roster.finish(&member, effect.id, &Outcome::Conflict);
+            }
+        }
+    }
+}
