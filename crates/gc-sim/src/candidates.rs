@@ -61,8 +61,9 @@ pub fn is_lease(key: &str) -> bool {
 struct Mail {
     number: u64,
     ask: Ask,
-    /// The version that guards a replacement.
-    version: Option<String>,
+    sent: i64,
+    /// The Lease that a replacement is of.
+    seen: Option<Seen>,
     /// When it reaches the server; `None` if it has, or never will.
     arrives: Option<i64>,
     /// When the answer is back; `None` if it never is.
@@ -71,8 +72,17 @@ struct Mail {
     answer: Option<Answer>,
 }
 
-/// A reply, and the version of the Lease that it is about.
-type Answer = (Reply, Option<String>);
+/// The Lease as somebody saw it: its UID and version, which guard what replaces it.
+#[derive(Clone, Debug)]
+struct Seen {
+    uid: Value,
+    version: Value,
+    /// When the server told it.
+    at: i64,
+}
+
+/// A reply, and the Lease that it is about.
+type Answer = (Reply, Option<Seen>);
 
 /// What lies between the candidates and the server.
 #[derive(Clone, Debug)]
@@ -108,7 +118,7 @@ impl Network {
         i64::try_from(self.random.below(DELAY_MILLISECONDS) + long).unwrap_or(0)
     }
 
-    fn send(&mut self, ask: Ask, version: Option<String>, now: i64, is_cut_off: bool) -> u64 {
+    fn send(&mut self, ask: Ask, seen: Option<Seen>, now: i64, is_cut_off: bool) -> u64 {
         self.next += 1;
         let arrives = now + self.delay();
         let returns = arrives + self.delay();
@@ -118,7 +128,8 @@ impl Network {
         self.mail.push(Mail {
             number: self.next,
             ask,
-            version,
+            sent: now,
+            seen,
             arrives: (!lost).then_some(arrives),
             returns: (!lost && !answer_lost).then_some(returns),
             refused,
@@ -127,21 +138,25 @@ impl Network {
         self.next
     }
 
-    /// What is due by now reaches the server. Returns whether anything did.
-    pub fn arrive(&mut self, server: &Server, now: i64, unguarded: bool) -> bool {
-        let mut any = false;
+    /// What is due by now reaches the server. Returns since when that has been going on, by what its sender had seen of the
+    /// Lease, which wrote something; `None` if nothing reached it.
+    pub fn arrive(&mut self, server: &Server, now: i64, unguarded: bool) -> Option<i64> {
+        let mut first = None;
         for mail in &mut self.mail {
             if mail.arrives.is_some_and(|at| at <= now) {
                 mail.arrives = None;
-                any = true;
-                mail.answer = Some(if mail.refused {
+                let answer = if mail.refused {
                     (Reply::Failed("500: internal error".to_owned()), None)
                 } else {
-                    perform(server, &mail.ask, mail.version.as_deref(), unguarded)
-                });
+                    perform(server, &mail.ask, mail.seen.as_ref(), unguarded)
+                };
+                let since = mail.seen.as_ref().map_or(mail.sent, |seen| seen.at);
+                let since = if matches!(answer.0, Reply::Written) { since } else { now };
+                first = Some(first.map_or(since, |first: i64| first.min(since)));
+                mail.answer = Some(answer);
             }
         }
-        any
+        first
     }
 
     /// The answer to a request, if it is back by now.
@@ -158,11 +173,11 @@ impl Network {
     }
 }
 
-fn perform(server: &Server, ask: &Ask, version: Option<&str>, unguarded: bool) -> Answer {
+fn perform(server: &Server, ask: &Ask, seen: Option<&Seen>, unguarded: bool) -> Answer {
     let kind = lease_kind();
     let place = (IDENTITY_NAMESPACE, LEASE_NAME);
     let current =
-        || server.get(kind, place.0, place.1).and_then(Result::ok).and_then(|lease| version_of(&lease));
+        || server.get(kind, place.0, place.1).and_then(Result::ok).map(|lease| seen_in(&lease, server));
     let result = match ask {
         Ask::Read => server.get(kind, place.0, place.1),
         Ask::Create(record) => {
@@ -170,17 +185,18 @@ fn perform(server: &Server, ask: &Ask, version: Option<&str>, unguarded: bool) -
             server.create(kind, place.0, json!({"metadata": metadata, "spec": record.spec()}))
         }
         Ask::Replace(record) => {
-            let version = if unguarded { current() } else { version.map(str::to_owned) };
-            let metadata =
-                json!({"name": LEASE_NAME, "namespace": IDENTITY_NAMESPACE, "resourceVersion": version});
+            let seen = if unguarded { current() } else { seen.cloned() };
+            let (uid, version) = seen.map_or((Value::Null, Value::Null), |seen| (seen.uid, seen.version));
+            let metadata = json!({"name": LEASE_NAME, "namespace": IDENTITY_NAMESPACE,
+                "uid": uid, "resourceVersion": version});
             server.replace(kind, place, json!({"metadata": metadata, "spec": record.spec()}))
         }
     };
     match (result, ask) {
         (Some(Ok(lease)), Ask::Read) => {
-            (Reply::Found(Record::of_lease(&lease_value(&lease))), version_of(&lease))
+            (Reply::Found(Record::of_lease(&lease_value(&lease))), Some(seen_in(&lease, server)))
         }
-        (Some(Ok(lease)), _) => (Reply::Written, version_of(&lease)),
+        (Some(Ok(lease)), _) => (Reply::Written, Some(seen_in(&lease, server))),
         (Some(Err(error)), Ask::Read) if error.code == 404 => (Reply::Missing, None),
         (Some(Err(error)), _) => (Reply::Failed(format!("{}: {}", error.code, error.message)), None),
         (None, _) => (Reply::Failed("leases are not served".to_owned()), None),
@@ -195,8 +211,9 @@ fn lease_value(lease: &Object) -> Value {
     }
 }
 
-fn version_of(lease: &Object) -> Option<String> {
-    lease_value(lease)["metadata"]["resourceVersion"].as_str().map(str::to_owned)
+fn seen_in(lease: &Object, server: &Server) -> Seen {
+    let metadata = &lease_value(lease)["metadata"];
+    Seen { uid: metadata["uid"].clone(), version: metadata["resourceVersion"].clone(), at: server.now }
 }
 
 /// What a candidate is about.
@@ -214,7 +231,7 @@ pub struct Candidate {
     election: Election,
     /// Who it is in the Lease.
     pub identity: String,
-    version: Option<String>,
+    seen: Option<Seen>,
     /// Where its clock began, in the world's time, and how much faster it runs, in a thousandth.
     born: i64,
     rate: i64,
@@ -244,7 +261,7 @@ impl Candidate {
         Self {
             election: Election::new(identity.clone(), LEASE_DURATION, RENEW_DEADLINE),
             identity,
-            version: None,
+            seen: None,
             born: now,
             rate: network.random.pick(&RATES),
             stage: Stage::Resting(Duration::ZERO),
@@ -282,8 +299,8 @@ impl Candidate {
         if let Stage::Asking(number, since) = self.stage {
             let answer = network.take(number, times.now);
             let reply = match answer {
-                Some((reply, version)) => {
-                    self.version = version.or(self.version.take());
+                Some((reply, seen)) => {
+                    self.seen = seen.or(self.seen.take());
                     reply
                 }
                 None if clock >= since + PATIENCE => {
@@ -323,7 +340,7 @@ impl Candidate {
     }
 
     fn ask(&mut self, ask: Ask, times: Times, network: &mut Network) {
-        let number = network.send(ask, self.version.clone(), times.now, times.is_cut_off);
+        let number = network.send(ask, self.seen.clone(), times.now, times.is_cut_off);
         self.stage = Stage::Asking(number, self.clock(times.now));
     }
 
@@ -331,7 +348,7 @@ impl Candidate {
     pub fn release(&mut self, times: Times, network: &mut Network) {
         let wall = jiff::Timestamp::from_millisecond(times.wall).unwrap_or_default();
         if let Some(record) = self.election.release(wall) {
-            network.send(Ask::Replace(record), self.version.clone(), times.now, times.is_cut_off);
+            network.send(Ask::Replace(record), self.seen.clone(), times.now, times.is_cut_off);
         }
     }
 }
@@ -360,6 +377,14 @@ impl Reign {
             Reply::Found(record) => record.holder,
             _ => String::new(),
         };
+    }
+
+    /// A request by somebody who had seen the Lease so long ago has changed it. Versions repeat after a restore: what had
+    /// been seen before was another one, and it is taken from whoever had been granted it since.
+    pub fn landed(&mut self, since: i64, now: i64) {
+        if since <= self.restored && self.restored > 0 {
+            self.restored = now;
+        }
     }
 
     /// Whether this candidate's time rests on a renewal that the store has forgotten.

@@ -82,8 +82,8 @@ pub struct Oracle {
     costs: BTreeMap<(Part, Uid), Cost>,
     /// How often others changed an object.
     changed: BTreeMap<Uid, u64>,
-    /// Owners whose finalizer went although something was known to be missing.
-    gaps: BTreeSet<Uid>,
+    /// Owners whose finalizer went although something was known to be missing, and at which revision.
+    gaps: BTreeMap<Uid, u64>,
     /// What was not judged.
     pub exemptions: Exemptions,
 }
@@ -105,11 +105,11 @@ impl Oracle {
         *self.changed.entry(uid.clone()).or_default() += 1;
     }
 
-    /// The store was put back: what was counted is history.
-    pub fn restored(&mut self) {
+    /// The store was put back to a revision: what was counted is history.
+    pub fn restored(&mut self, revision: u64) {
         self.costs.clear();
         self.changed.clear();
-        self.gaps.clear();
+        self.gaps.retain(|_, at| *at <= revision);
     }
 
     /// Judges one change that a request made.
@@ -120,7 +120,7 @@ impl Oracle {
         if scene.flight.bewildered {
             self.exemptions.restored += 1;
             if let Request::RemoveFinalizer { uid, .. } = &scene.flight.effect.request {
-                self.gaps.insert(uid.clone());
+                self.gaps.insert(uid.clone(), change.revision);
             }
             return Ok(());
         }
@@ -135,7 +135,7 @@ impl Oracle {
             }
             Request::RemoveFinalizer { uid, finalizer, .. } => {
                 same_object(before, uid)?;
-                self.judge_finalizer(scene, before, change.after.as_ref(), *finalizer)
+                self.judge_finalizer(scene, (before, change), *finalizer)
             }
             Request::Read { .. }
             | Request::Barrier { .. }
@@ -209,7 +209,7 @@ impl Oracle {
         if !past.object.deletion.orphan || !before_mark || !Truth::leads_to(object, owner, past) {
             return Ok(());
         }
-        if self.gaps.contains(uid) {
+        if self.gaps.contains_key(uid) {
             self.exemptions.gaps += 1;
             return Ok(());
         }
@@ -289,8 +289,7 @@ impl Oracle {
     fn judge_finalizer(
         &mut self,
         scene: &Scene<'_>,
-        before: &TrueObject,
-        after: Option<&TrueObject>,
+        (before, change): (&TrueObject, &TrueChange),
         finalizer: FinalizerName,
     ) -> Result<(), Violation> {
         let mut expected = before.object.deletion;
@@ -299,7 +298,7 @@ impl Oracle {
             FinalizerName::ForegroundDeletion => expected.foreground = false,
         }
         let held = expected.foreground || expected.orphan || expected.foreign_finalizers;
-        let as_expected = match after {
+        let as_expected = match &change.after {
             Some(after) => after.object.deletion == expected && after.object.owners == before.object.owners,
             None => !held,
         };
@@ -308,7 +307,7 @@ impl Oracle {
         }
         let uid = &before.object.uid;
         if scene.flight.gave_up_on_a_gap() {
-            self.gaps.insert(uid.clone());
+            self.gaps.insert(uid.clone(), change.revision);
             self.exemptions.gaps += 1;
             return Ok(());
         }
@@ -325,7 +324,7 @@ impl Oracle {
             }
             if !scene.flight.known[dependent.kind] {
                 self.exemptions.hidden += 1;
-                self.gaps.insert(uid.clone());
+                self.gaps.insert(uid.clone(), change.revision);
                 continue;
             }
             if scene.truth.mind_changed(uid) {

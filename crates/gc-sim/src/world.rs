@@ -480,7 +480,7 @@ impl<'a> World<'a> {
         for object in self.truth.objects() {
             self.book.note(object);
         }
-        self.oracle.restored();
+        self.oracle.restored(newest);
         self.reign.restored(&self.server, self.now);
         self.adrift.clear();
         let soon_heard = random.chance(500);

@@ -69,7 +69,8 @@ impl World<'_> {
     /// What was sent about the Lease arrives, and every candidate that moves goes on with the election.
     fn elect(&mut self) -> Result<(), Violation> {
         let unguarded = self.options.defect == Some(Defect::LeaseUnguarded);
-        if self.network.arrive(&self.server, self.now, unguarded) {
+        if let Some(since) = self.network.arrive(&self.server, self.now, unguarded) {
+            self.reign.landed(since, self.now);
             self.absorb_others();
         }
         let mut index = 0;
