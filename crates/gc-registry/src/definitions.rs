@@ -19,6 +19,7 @@ struct Definition {
     group: String,
     plural: String,
     terminating: bool,
+    established: bool,
     served: Vec<Arc<ResourceDefinition>>,
 }
 
@@ -45,6 +46,13 @@ impl Definitions {
         self.0.values().flat_map(|definition| definition.served.iter().cloned()).collect()
     }
 
+    /// Whether there is nothing to do about a definition as it was stored at a revision.
+    pub(crate) fn is_settled(&self, key: &str, revision: Revision) -> bool {
+        self.0
+            .get(key)
+            .is_some_and(|known| known.revision == revision && known.established && !known.terminating)
+    }
+
     pub(crate) fn is_terminating(&self, group: &str, plural: &str) -> bool {
         self.0.values().any(|known| known.terminating && known.group == group && known.plural == plural)
     }
@@ -54,13 +62,14 @@ impl Definitions {
 fn compile(stored: &[u8], revision: Revision) -> Definition {
     let value: Value = serde_json::from_slice(stored).unwrap_or_default();
     let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let served =
-        if crd::is_established(&value) { crd::definitions(&value).unwrap_or_default() } else { Vec::new() };
+    let established = crd::is_established(&value);
+    let served = if established { crd::definitions(&value).unwrap_or_default() } else { Vec::new() };
     Definition {
         revision,
         group: text("/spec/group"),
         plural: text("/spec/names/plural"),
         terminating: meta::is_deleting(&value),
+        established,
         served: served.into_iter().map(Arc::new).collect(),
     }
 }

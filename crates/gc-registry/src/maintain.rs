@@ -37,7 +37,12 @@ impl Registry {
         let Some(row) = catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions") else {
             return Ok(());
         };
-        for stored in answer.items {
+        let unsettled: Vec<_> = {
+            let known = self.definitions.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_settled = |stored: &KeyValue| known.is_settled(&stored.key, stored.mod_revision);
+            answer.items.into_iter().filter(|stored| !is_settled(stored)).collect()
+        };
+        for stored in unsettled {
             let definition = persist::decode(row, &stored)?;
             let target = RequestTarget {
                 resource: Arc::clone(row),

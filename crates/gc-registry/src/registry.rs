@@ -47,7 +47,7 @@ pub struct Registry {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) config: Config,
     hub: Arc<Hub>,
-    definitions: Mutex<Definitions>,
+    pub(crate) definitions: Mutex<Definitions>,
     catalog: RwLock<Arc<Catalog>>,
     maintenance: AtomicBool,
     maintenance_waker: Mutex<Option<Waker>>,
