@@ -85,6 +85,29 @@ pub enum RequestError {
     Gated,
 }
 
+impl RequestError {
+    /// Whether the server may be carrying it out still, or be about to: it was sent, as far as is known, and nothing has
+    /// come back.
+    #[must_use]
+    pub fn may_be_at_work(&self) -> bool {
+        match self {
+            Self::Timeout(_) => true,
+            Self::Connection(error) => !was_never_connected(&**error),
+            // The head of an answer has come, or nothing was sent.
+            Self::Body(_) | Self::TooLarge | Self::Gated => false,
+        }
+    }
+}
+
+fn was_never_connected(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|cause| {
+        cause
+            .downcast_ref::<hyper_util::client::legacy::Error>()
+            .is_some_and(hyper_util::client::legacy::Error::is_connect)
+    })
+}
+
 /// An answer whose body was read whole.
 #[derive(Debug)]
 pub struct Answer {
@@ -384,4 +407,60 @@ where
 
 fn credentials_error(error: kube::Error) -> ConnectError {
     ConnectError::Credentials(Box::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// What a server does with a request.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Manner {
+        NotThere,
+        Hangs,
+        ClosesAfterIt,
+        BreaksOffTheAnswer,
+    }
+
+    #[tokio::test]
+    async fn only_what_was_sent_and_not_answered_may_be_at_work() {
+        for (manner, at_work) in [
+            (Manner::NotThere, false),
+            (Manner::Hangs, true),
+            (Manner::ClosesAfterIt, true),
+            (Manner::BreaksOffTheAnswer, false),
+        ] {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let server = tokio::spawn(async move {
+                if manner == Manner::NotThere {
+                    return;
+                }
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    request.push(stream.read_u8().await.unwrap());
+                }
+                match manner {
+                    Manner::Hangs => std::future::pending().await,
+                    Manner::BreaksOffTheAnswer => {
+                        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{").await.unwrap();
+                    }
+                    Manner::NotThere | Manner::ClosesAfterIt => {}
+                }
+            });
+            if manner == Manner::NotThere {
+                server.await.unwrap();
+            }
+            let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+            let client = ApiClient::new(&config).unwrap().with_request_timeout(Duration::from_millis(500));
+            let request = Request::builder().method("DELETE").uri("/api/v1/namespaces/n/pods");
+            let error = client.call(request.body(Full::default()).unwrap()).await.unwrap_err();
+            assert_eq!(error.may_be_at_work(), at_work, "{manner:?}: {error:?}");
+        }
+    }
 }

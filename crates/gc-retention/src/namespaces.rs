@@ -154,6 +154,46 @@ impl Learnt {
     }
 }
 
+/// A server ends a request after so long (`--request-timeout` of kube-apiserver), milliseconds, whether anybody waits for its
+/// answer or not.
+pub const AT_WORK_MILLISECONDS: i64 = 60_000;
+
+/// Deletions of collections that were sent and not answered. They carry no precondition, and delete by name: one that is
+/// still at work when the namespace is there again, made anew, takes what is in that one. So the namespace stays until
+/// they are over.
+#[derive(Debug, Default)]
+pub struct Unanswered {
+    /// When the last one was sent, by the UID of the namespace.
+    sent: BTreeMap<String, Timestamp>,
+    /// The same for all namespaces beyond [`REMEMBERED_NAMESPACES`].
+    beyond: Option<Timestamp>,
+}
+
+impl Unanswered {
+    /// One that was sent at that time was not answered.
+    pub fn note(&mut self, namespace: &str, sent: Timestamp) {
+        if self.sent.len() < REMEMBERED_NAMESPACES || self.sent.contains_key(namespace) {
+            let last = self.sent.entry(namespace.to_owned()).or_insert(sent);
+            *last = sent.max(*last);
+        } else {
+            self.beyond = self.beyond.max(Some(sent));
+        }
+    }
+
+    /// For how long the namespace has to stay, milliseconds; 0 if nothing can be at work in it any more.
+    #[must_use]
+    pub fn wait_milliseconds(&self, namespace: &str, now: Timestamp) -> i64 {
+        let last = self.sent.get(namespace).copied().max(self.beyond);
+        // A clock that was set back tells nothing: it is waited for as long as ever.
+        last.map_or(0, |last| (AT_WORK_MILLISECONDS - now.since(last).max(0)).max(0))
+    }
+
+    /// The namespace is gone.
+    pub fn forget(&mut self, namespace: &str) {
+        self.sent.remove(namespace);
+    }
+}
+
 /// What to do after a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -382,6 +422,27 @@ mod tests {
 
     fn pass(remaining: Vec<Remaining>) -> Pass {
         Pass { remaining, ..Pass::default() }
+    }
+
+    #[test]
+    fn a_namespace_stays_while_an_unanswered_deletion_may_be_at_work() {
+        let at = Timestamp;
+        let mut unanswered = Unanswered::default();
+        assert_eq!(unanswered.wait_milliseconds("a", at(0)), 0);
+        unanswered.note("a", at(5_000));
+        unanswered.note("a", at(1_000));
+        for (now, expected) in [(5_000, 60_000), (64_999, 1), (65_000, 0), (90_000, 0), (0, 60_000)] {
+            assert_eq!(unanswered.wait_milliseconds("a", at(now)), expected, "{now}");
+        }
+        assert_eq!(unanswered.wait_milliseconds("b", at(6_000)), 0, "another one");
+        unanswered.forget("a");
+        assert_eq!(unanswered.wait_milliseconds("a", at(6_000)), 0);
+        // Beyond the bound nobody is remembered, and everybody waits.
+        for number in 0..=REMEMBERED_NAMESPACES {
+            unanswered.note(&number.to_string(), at(7_000));
+        }
+        assert_eq!(unanswered.sent.len(), REMEMBERED_NAMESPACES);
+        assert_eq!(unanswered.wait_milliseconds("b", at(8_000)), 59_000);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use gc_kube::notes::Notes;
 use gc_kube::{ApiClient, Clock, NoObserver, Observer, system_clock};
 use gc_retention::engine::{Counts, Standing};
 use gc_retention::measures::{Measurement, Metric, NAMESPACE_DURATION, NAMESPACE_PASSES, NAMESPACE_REQUESTS};
-use gc_retention::namespaces::{Groups, Learnt, Next, Pass, finalizers_after};
+use gc_retention::namespaces::{Groups, Learnt, Next, Pass, Unanswered, finalizers_after};
 use gc_retention::permissions::Controller;
 use gc_types::{Event, EventNote, Outcome, Scope, Severity, Timestamp, Uid};
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -138,12 +138,26 @@ pub(crate) struct NamespaceController {
     groups: Arc<Mutex<Groups>>,
     /// What passes that failed in part have found empty.
     learnt: Arc<Mutex<Learnt>>,
+    /// Deletions of collections that may be at work although nobody waits for their answer.
+    unanswered: Arc<Mutex<Unanswered>>,
     /// The last discovery that failed nowhere, and when it was asked for.
     discovered: Arc<Mutex<Option<(Timestamp, Arc<Discovered>)>>>,
     /// UIDs of namespaces that cannot be emptied.
     failing: Arc<Mutex<BTreeMap<Arc<str>, Uid>>>,
     /// What a dry run has said of namespaces, by their UID.
     said: Arc<Mutex<BTreeMap<String, Contents>>>,
+}
+
+/// Why a request was not answered, and whether it may be carried out all the same.
+struct NoAnswer {
+    why: String,
+    may_be_at_work: bool,
+}
+
+impl From<NoAnswer> for String {
+    fn from(error: NoAnswer) -> Self {
+        error.why
+    }
 }
 
 /// How many objects of which resource are in a namespace, and what could not be seen of it.
@@ -164,6 +178,7 @@ impl NamespaceController {
             dry_run: false,
             groups: Arc::default(),
             learnt: Arc::default(),
+            unanswered: Arc::default(),
             discovered: Arc::default(),
             failing: Arc::default(),
             said: Arc::default(),
@@ -355,9 +370,21 @@ impl NamespaceController {
                 Ok(PassEnd::Failed { why: pass.problems(), further: self.learnt().number(&uid) > known })
             }
             Next::Finalize => {
+                let left = self.unanswered().wait_milliseconds(&uid, (self.clock)());
+                if left > 0 {
+                    tracing::info!(
+                        namespace = name,
+                        milliseconds = left,
+                        "a deletion of a collection was not answered: the namespace stays until it must be over"
+                    );
+                    return Ok(PassEnd::Again(Duration::from_millis(
+                        u64::try_from(left).unwrap_or_default(),
+                    )));
+                }
                 self.finalize(&path, terminating).await?;
                 self.groups().forget(&uid);
                 self.learnt().forget(&uid);
+                self.unanswered().forget(&uid);
                 #[allow(clippy::cast_precision_loss)] // for 285 million years
                 let seconds = terminating_seconds.max(0) as f64;
                 self.count(&NAMESPACE_DURATION, Vec::new(), seconds);
@@ -377,6 +404,10 @@ impl NamespaceController {
 
     fn learnt(&self) -> MutexGuard<'_, Learnt> {
         self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unanswered(&self) -> MutexGuard<'_, Unanswered> {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is served; not asked for again where a pass before this one has seen all of it.
@@ -540,8 +571,12 @@ impl NamespaceController {
         namespace: Terminating<'_>,
         path: &str,
     ) -> Result<bool, String> {
-        let begun = Instant::now();
-        match self.send(Method::DELETE, path, LIST_ACCEPT, Some(delete_options(None))).await? {
+        let (begun, sent) = (Instant::now(), (self.clock)());
+        let answer = self.send(Method::DELETE, path, LIST_ACCEPT, Some(delete_options(None))).await;
+        if answer.as_ref().is_err_and(|error| error.may_be_at_work) {
+            self.unanswered().note(namespace.uid, sent);
+        }
+        match answer? {
             (200..=299, body) => {
                 // What was there; a server that does not say has deleted it all the same.
                 let items = body["items"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -681,7 +716,7 @@ impl NamespaceController {
             delay *= 2;
             answer = self.send(method.clone(), path, JSON, body.clone()).await;
         }
-        answer
+        Ok(answer?)
     }
 
     async fn send(
@@ -690,7 +725,7 @@ impl NamespaceController {
         path: &str,
         accept: &'static str,
         body: Option<Value>,
-    ) -> Result<(u16, Value), String> {
+    ) -> Result<(u16, Value), NoAnswer> {
         let list = method == Method::GET && path.contains("?limit=");
         let verb = if list { "list" } else { verb_of(&method) };
         let mut request = Request::builder().method(method).uri(path).header(ACCEPT, accept);
@@ -699,12 +734,16 @@ impl NamespaceController {
             request = request.header(CONTENT_TYPE, JSON);
             bytes = body.to_string().into();
         }
-        let request = request.body(Full::new(bytes)).map_err(|error| error.to_string())?;
+        let unsent = |error: http::Error| NoAnswer { why: error.to_string(), may_be_at_work: false };
+        let request = request.body(Full::new(bytes)).map_err(unsent)?;
         let answer = self.client.call(request).await;
         let code =
             answer.as_ref().map_or_else(|_| "none".into(), |answer| answer.head.status.as_str().into());
         self.count(&NAMESPACE_REQUESTS, vec![verb.into(), code], 1.0);
-        let answer = answer.map_err(|error| format!("{path}: {error}"))?;
+        let answer = answer.map_err(|error| NoAnswer {
+            why: format!("{path}: {error}"),
+            may_be_at_work: error.may_be_at_work(),
+        })?;
         let value = serde_json::from_slice(&answer.body).unwrap_or_default();
         Ok((answer.head.status.as_u16(), value))
     }
