@@ -7,6 +7,7 @@
 mod readers;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,6 +92,8 @@ struct Driver {
     resources: BTreeMap<(Arc<str>, Arc<str>), ResourceId>,
     /// The watches that are at work, of those that the roster wants.
     watches: HashMap<u64, AbortHandle>,
+    /// The newest of those that were begun, or could not be for now.
+    newest_watch: u64,
     /// What is served, and when that was asked.
     served: Option<(Discovered, Instant)>,
     discover_at: Option<Instant>,
@@ -171,6 +174,7 @@ impl PolicyCollector {
             roster: Roster::default(),
             resources: BTreeMap::new(),
             watches: HashMap::new(),
+            newest_watch: 0,
             served: None,
             discover_at: None,
             discovering: false,
@@ -255,7 +259,8 @@ impl Driver {
             News::Policy(object) => self.take_policy(&object),
             News::PolicyGone(name) => self.roster.removed(&name),
         }
-        self.rewatch();
+        // What could not be begun before waits for the next discovery: statuses come here as well, all the time.
+        self.rewatch(self.newest_watch);
     }
 
     fn take_policy(&mut self, object: &Value) {
@@ -269,8 +274,8 @@ impl Driver {
         }
     }
 
-    /// Brings the watches in line with those that the roster wants.
-    fn rewatch(&mut self) {
+    /// Ends the watches that the roster does not want any more, and begins those that it wants since.
+    fn rewatch(&mut self, since: u64) {
         let wanted = self.roster.watches();
         self.watches.retain(|number, task| {
             let stays = wanted.contains_key(number);
@@ -280,9 +285,11 @@ impl Driver {
             stays
         });
         while self.tasks.try_join_next().is_some() {}
-        let missing = wanted.iter().filter(|(number, _)| !self.watches.contains_key(number));
+        let newer = wanted.range((Bound::Excluded(since), Bound::Unbounded));
+        let missing = newer.filter(|(number, _)| !self.watches.contains_key(number));
         let missing: Vec<(u64, Watch)> = missing.map(|(number, watch)| (*number, watch.clone())).collect();
         for (number, watch) in missing {
+            self.newest_watch = self.newest_watch.max(number);
             self.watch(number, watch);
         }
     }
@@ -314,7 +321,7 @@ impl Driver {
         match discovered {
             Ok(discovered) => {
                 self.served = Some((discovered, Instant::now()));
-                self.rewatch();
+                self.rewatch(0);
             }
             Err(error) => {
                 tracing::warn!(%error, "discovery failed; policies about kinds that are not known wait");

@@ -113,6 +113,43 @@ async fn a_dry_run_of_a_policy_tells_each_object_once() {
     assert_eq!(world.get(&format!("{CONFIG_MAPS}/first")).await.0, 200);
 }
 
+/// A kind that is not served is looked for again when discovery says something new, and not with every change of any policy:
+/// their own statuses are changes, too.
+#[tokio::test]
+async fn what_is_not_served_is_not_looked_for_at_every_change() {
+    let world = World::start().await;
+    world.create(DEFINITIONS, definition()).await;
+    world.until("the kind", POLICIES, |code, _| code == 200).await;
+    let target = json!({"apiVersion": "example.com/v1", "kind": "Nothing"});
+    let policy = json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy", "metadata": {"name": "p"},
+        "spec": {"target": target, "maxAge": "24h"}});
+    world.create(POLICIES, policy).await;
+    let (discoveries, way) = (Arc::new(AtomicI64::new(0)), world.server.in_process("admin"));
+    let counted = Arc::clone(&discoveries);
+    let client = ApiClient::in_process(move |request: Request<Full<Bytes>>| {
+        counted.fetch_add(i64::from(request.uri().path() == "/api"), Ordering::Relaxed);
+        way.call(request)
+    });
+    let collector = PolicyCollector::new(client, PacingOptions::default(), false).with_clock(world.clock());
+    let observer: Arc<dyn Observer> = Arc::<Recorder>::default();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let work = tokio::spawn(async move { collector.run(observer, async { drop(stopped.await) }).await });
+    let path = format!("{POLICIES}/p");
+    let is_told = |policy: &Value| {
+        let observing = &policy["status"]["conditions"][1];
+        observing["message"] == "the server serves no Nothing in example.com/v1"
+    };
+    world.until("the reason", &path, |_, policy| is_told(policy)).await;
+    // For longer than what discovery has said counts as fresh, several times over.
+    for change in 0..35 {
+        world.patch(&path, json!({"metadata": {"annotations": {"change": change.to_string()}}})).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(discoveries.load(Ordering::Relaxed) <= 2, "{discoveries:?} discoveries");
+    stop.send(()).unwrap();
+    work.await.unwrap();
+}
+
 #[tokio::test]
 async fn annotations_need_the_rules_that_they_have_and_go_by_the_clock() {
     let world = World::start().await;
