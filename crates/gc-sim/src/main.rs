@@ -59,6 +59,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--depth" => parsed.depth = number()?,
             "--stride" => parsed.stride = number()?,
             "--mutations" => parsed.mutations = true,
+            "--help" | "-h" => return Ok(Arguments::default()),
             "--whole" => parsed.whole = true,
             "--mutation" => {
                 let text = arguments.next().unwrap_or_default();
@@ -163,7 +164,14 @@ fn many(count: u64, arguments: &Arguments) -> bool {
     let mut from = arguments.from;
     while from < end {
         let slice = SLICE.min(end - from);
-        summary.merge(run_seeds(from, slice, threads(arguments), options));
+        let found = run_seeds(from, slice, threads(arguments), options);
+        // At once: a night that is broken off keeps what it has found.
+        for (seed, violation) in &found.failures {
+            let mutation = DEFECTS.iter().find(|row| Some(row.0) == arguments.mutation);
+            let mutation = mutation.map(|row| format!(" --mutation {}", row.1)).unwrap_or_default();
+            println!("{violation}\n  repeat with: kubegc-sim --seed {seed}{mutation}\n");
+        }
+        summary.merge(found);
         from += slice;
         if from < end {
             let rate = summary.seeds as f64 / begun.elapsed().as_secs_f64();
@@ -171,11 +179,6 @@ fn many(count: u64, arguments: &Arguments) -> bool {
         }
     }
     print_summary(&summary, begun.elapsed().as_secs_f64());
-    for (seed, violation) in &summary.failures {
-        let mutation = DEFECTS.iter().find(|row| Some(row.0) == arguments.mutation);
-        let mutation = mutation.map(|row| format!(" --mutation {}", row.1)).unwrap_or_default();
-        println!("\n{violation}\n  repeat with: kubegc-sim --seed {seed}{mutation}");
-    }
     summary.failures.is_empty()
 }
 
