@@ -3,7 +3,7 @@
 //! One task owns the engine. It takes events, asks for effects, and has requests sent by other tasks, as many
 //! at a time as the pacing allows; what becomes of them comes back as events. Nothing here decides anything.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::clock::{Clock, SteadyClock};
 use crate::connection::ApiClient;
 use crate::notes::{EVENT_SOURCE, Notes};
 use crate::observer::Observer;
-use crate::pacing::{Pacer, PacingOptions, PacingState, Signal};
+use crate::pacing::{Pacer, PacingOptions, PacingState, Rest, Signal};
 use crate::requests::{Performed, Performer};
 use crate::resources::ResourceTable;
 use crate::restraints::{Deletion, Guard, Restraints, changed, deleted};
@@ -211,7 +211,6 @@ impl Collector {
             restraints: self.restraints,
             notes,
             rediscover,
-            pending: VecDeque::new(),
             flying: HashMap::new(),
             requests: JoinSet::new(),
             lists: JoinSet::new(),
@@ -249,7 +248,6 @@ struct Driver<E> {
     notes: Notes,
     rediscover: Arc<Notify>,
     /// Effects that wait for a place. The engine bounds how many it has in flight.
-    pending: VecDeque<Effect>,
     flying: HashMap<tokio::task::Id, Flying>,
     requests: JoinSet<Performed>,
     lists: JoinSet<(Place, Result<(), String>)>,
@@ -271,8 +269,8 @@ impl<E: Engine> Driver<E> {
     ) {
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
-            let paused_until = self.act();
-            let wake = self.next_wake(paused_until);
+            let rest = self.act();
+            let wake = self.next_wake(rest);
             tokio::select! {
                 biased;
                 () = &mut shutdown => return,
@@ -413,35 +411,30 @@ impl<E: Engine> Driver<E> {
         self.engine.handle(Event::Done(id, outcome));
     }
 
-    /// Asks for effects and sends what may go. Answers until when nothing may go, if the pacing says so.
-    fn act(&mut self) -> Option<std::time::Instant> {
+    /// Asks for effects, one by one while they may go, and sends them.
+    fn act(&mut self) -> Rest {
         if self.restraints.is_held() {
-            return None;
+            return Rest::Idle;
         }
-        while let Some(effect) = self.engine.poll_effect() {
+        let rest = loop {
+            let now = std::time::Instant::now();
+            if let Err(until) = self.pacer.check(now) {
+                break Rest::Full(until);
+            }
+            let Some(effect) = self.engine.poll_effect() else { break Rest::Idle };
             self.observer.decided(&effect);
-            self.accept(effect);
-        }
+            self.accept(effect, now);
+        };
         for id in self.barriers.take_reached() {
             self.finish_barrier(id, Outcome::Applied(None));
         }
         for place in self.barriers.take_lists(Instant::now()) {
             self.start_list(place);
         }
-        while let Some(effect) = self.pending.pop_front() {
-            let now = std::time::Instant::now();
-            if let Err(until) = self.pacer.begin(now) {
-                self.pending.push_front(effect);
-                return until;
-            }
-            let (performer, request) = (self.performer.clone(), effect.request.clone());
-            let task = self.requests.spawn(async move { performer.perform(&request).await });
-            self.flying.insert(task.id(), Flying { effect, begun: now });
-        }
-        None
+        rest
     }
 
-    fn accept(&mut self, effect: Effect) {
+    fn accept(&mut self, effect: Effect, now: std::time::Instant) {
         let is_write = !matches!(effect.request, Request::Read { .. } | Request::Barrier { .. });
         let holding = *self.holding.borrow();
         if let Some(by) = holding.filter(|_| is_write).or_else(|| self.stopped_by_breaker(&effect)) {
@@ -456,9 +449,14 @@ impl<E: Engine> Driver<E> {
             Request::Barrier { resource, namespace, at_least } => {
                 let place = (*resource, namespace.clone());
                 self.barriers.ask(effect.id, place, *at_least, Instant::now());
-                self.asked.insert(effect.id, Flying { effect, begun: std::time::Instant::now() });
+                self.asked.insert(effect.id, Flying { effect, begun: now });
             }
-            _ => self.pending.push_back(effect),
+            _ => {
+                self.pacer.begin();
+                let (performer, request) = (self.performer.clone(), effect.request.clone());
+                let task = self.requests.spawn(async move { performer.perform(&request).await });
+                self.flying.insert(task.id(), Flying { effect, begun: now });
+            }
         }
     }
 
@@ -490,16 +488,18 @@ impl<E: Engine> Driver<E> {
         });
     }
 
-    fn next_wake(&self, paused_until: Option<std::time::Instant>) -> Instant {
+    fn next_wake(&self, rest: Rest) -> Instant {
         let now = Instant::now();
         let mut wake = now + LONGEST_SLEEP;
-        // While it is held, what is due stays due.
-        if let Some(at) = self.engine.next_wakeup().filter(|_| !self.restraints.is_held()) {
-            let milliseconds = u64::try_from(at.0.saturating_sub(self.now.0)).unwrap_or_default();
-            wake = wake.min(now + Duration::from_millis(milliseconds));
-        }
-        if let Some(until) = paused_until {
-            wake = wake.min(until.into());
+        match rest {
+            // While it is held, what is due stays due.
+            Rest::Idle => {
+                if let Some(at) = self.engine.next_wakeup().filter(|_| !self.restraints.is_held()) {
+                    let milliseconds = u64::try_from(at.0.saturating_sub(self.now.0)).unwrap_or_default();
+                    wake = wake.min(now + Duration::from_millis(milliseconds));
+                }
+            }
+            Rest::Full(until) => wake = until.map_or(wake, |until| wake.min(until.into())),
         }
         if let Some(due) = self.barriers.next_due() {
             wake = wake.min(due);

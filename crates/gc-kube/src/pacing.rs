@@ -100,8 +100,13 @@ impl Pacer {
         self.clamp();
     }
 
-    /// Takes a place for a request; `Err` says when to ask again (`None`: when a request is done).
-    pub fn begin(&mut self, now: Instant) -> Result<(), Option<Instant>> {
+    /// Whether a request may go now; `Err` says when to ask again (`None`: when a request is done). Asked before anything is
+    /// decided, so that what is decided goes at once, and never by what was so a while ago.
+    ///
+    /// # Errors
+    ///
+    /// If none may go.
+    pub fn check(&mut self, now: Instant) -> Result<(), Option<Instant>> {
         if let Some(until) = self.paused_until {
             if now < until {
                 return Err(Some(until));
@@ -119,10 +124,16 @@ impl Pacer {
             if self.tokens < 1.0 {
                 return Err(Some(now + Duration::from_secs_f64((1.0 - self.tokens) / rate)));
             }
+        }
+        Ok(())
+    }
+
+    /// A request goes.
+    pub fn begin(&mut self) {
+        if self.options.queries_per_second.is_some_and(|rate| rate > 0.0) {
             self.tokens -= 1.0;
         }
         self.in_flight += 1;
-        Ok(())
     }
 
     /// Gives the place back, with what was learned.
@@ -191,16 +202,29 @@ fn count(number: usize) -> f64 {
     f64::from(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
+/// Why nothing is sent now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Nothing is wanted.
+    Idle,
+    /// The pacing lets nothing go until then, or until a request is done. What is wanted is not decided before.
+    Full(Option<Instant>),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const FAST: Duration = Duration::from_millis(10);
 
+    fn begin(pacer: &mut Pacer, now: Instant) -> Result<(), Option<Instant>> {
+        pacer.check(now).map(|()| pacer.begin())
+    }
+
     fn run(pacer: &mut Pacer, now: &mut Instant, rounds: usize, latency: Duration, signal: Signal) {
         for _ in 0..rounds {
             let mut begun = 0;
-            while pacer.begin(*now).is_ok() {
+            while begin(pacer, *now).is_ok() {
                 begun += 1;
             }
             let start = *now;
@@ -246,11 +270,11 @@ mod tests {
     fn retry_after_pauses_everything() {
         let now = Instant::now();
         let mut pacer = Pacer::new(PacingOptions::default());
-        assert_eq!(pacer.begin(now), Ok(()));
+        assert_eq!(begin(&mut pacer, now), Ok(()));
         pacer.finish(now, now, Signal::Busy(Some(Duration::from_secs(2))));
         let until = now + Duration::from_secs(2);
-        assert_eq!(pacer.begin(now + Duration::from_secs(1)), Err(Some(until)));
-        assert_eq!(pacer.begin(until), Ok(()));
+        assert_eq!(begin(&mut pacer, now + Duration::from_secs(1)), Err(Some(until)));
+        assert_eq!(begin(&mut pacer, until), Ok(()));
     }
 
     #[test]
@@ -258,9 +282,9 @@ mod tests {
         let now = Instant::now();
         let options = PacingOptions { queries_per_second: Some(10.0), burst: 2, ..PacingOptions::default() };
         let mut pacer = Pacer::new(options);
-        let answers: Vec<_> = (0..3).map(|_| pacer.begin(now)).collect();
+        let answers: Vec<_> = (0..3).map(|_| begin(&mut pacer, now)).collect();
         assert_eq!(answers, [Ok(()), Ok(()), Err(Some(now + Duration::from_millis(100)))]);
-        assert_eq!(pacer.begin(now + Duration::from_millis(100)), Ok(()));
+        assert_eq!(begin(&mut pacer, now + Duration::from_millis(100)), Ok(()));
     }
 
     #[test]
@@ -268,12 +292,15 @@ mod tests {
         let now = Instant::now();
         let mut pacer = Pacer::new(PacingOptions::default());
         pacer.set_options(PacingOptions { largest: 2, ..PacingOptions::default() });
-        assert_eq!([pacer.begin(now), pacer.begin(now), pacer.begin(now)], [Ok(()), Ok(()), Err(None)]);
+        assert_eq!(
+            [begin(&mut pacer, now), begin(&mut pacer, now), begin(&mut pacer, now)],
+            [Ok(()), Ok(()), Err(None)]
+        );
         let slow = PacingOptions { queries_per_second: Some(1.0), burst: 1, ..PacingOptions::default() };
         pacer.set_options(slow);
         pacer.finish(now, now, Signal::Answered);
-        assert_eq!(pacer.begin(now), Ok(()));
+        assert_eq!(begin(&mut pacer, now), Ok(()));
         pacer.finish(now, now, Signal::Answered);
-        assert_eq!(pacer.begin(now), Err(Some(now + Duration::from_secs(1))));
+        assert_eq!(begin(&mut pacer, now), Err(Some(now + Duration::from_secs(1))));
     }
 }

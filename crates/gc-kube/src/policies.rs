@@ -6,7 +6,7 @@
 
 mod readers;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ use crate::discovery::{Discovered, DiscoveryError, discover};
 use crate::facts::FactsWatcher;
 use crate::notes::{EVENT_SOURCE, Notes};
 use crate::observer::Observer;
-use crate::pacing::{Pacer, PacingOptions, Signal};
+use crate::pacing::{Pacer, PacingOptions, Rest, Signal};
 use crate::requests::{Performed, Performer};
 use crate::resources::{ResourceTable, Route};
 use crate::restraints::{Deletion, Guard, Restraints, changed, deleted};
@@ -99,7 +99,6 @@ struct Driver {
     discover_at: Option<Instant>,
     discovering: bool,
     notes_made: u64,
-    pending: VecDeque<(Member, Effect)>,
     flying: HashMap<tokio::task::Id, Flying>,
     requests: JoinSet<Performed>,
     statuses: JoinSet<(StatusWrite, Option<Value>)>,
@@ -179,7 +178,6 @@ impl PolicyCollector {
             discover_at: None,
             discovering: false,
             notes_made: 0,
-            pending: VecDeque::new(),
             flying: HashMap::new(),
             requests: JoinSet::new(),
             statuses: JoinSet::new(),
@@ -215,10 +213,10 @@ impl Driver {
         let mut shutdown = std::pin::pin!(shutdown);
         self.tick();
         loop {
-            let paused_until = self.act();
+            let rest = self.act();
             self.write_statuses();
             self.tell();
-            let wake = self.next_wake(paused_until);
+            let wake = self.next_wake(rest);
             tokio::select! {
                 biased;
                 () = &mut shutdown => return,
@@ -336,13 +334,19 @@ impl Driver {
         }
     }
 
-    /// Asks for effects and sends what may go. Answers until when nothing may go, if the pacing says so.
-    fn act(&mut self) -> Option<std::time::Instant> {
+    /// Asks for effects, one by one while they may go, and sends them.
+    fn act(&mut self) -> Rest {
         if self.restraints.is_held() {
-            return None;
+            return Rest::Idle;
         }
-        // A run rests where its resource is stopped, and goes on from there.
-        while let Some((member, effect)) = self.roster.poll_effect(may_act(&self.table, &self.guard)) {
+        loop {
+            let now = std::time::Instant::now();
+            if let Err(until) = self.pacer.check(now) {
+                return Rest::Full(until);
+            }
+            // A run rests where its resource is stopped, and goes on from there.
+            let polled = self.roster.poll_effect(may_act(&self.table, &self.guard));
+            let Some((member, effect)) = polled else { return Rest::Idle };
             self.observer.decided(&effect);
             let route = deleted(&effect).and_then(|key| self.table.get(key.resource));
             let held = match route {
@@ -357,28 +361,13 @@ impl Driver {
                 let outcome = Outcome::Held(by);
                 self.observer.finished(&effect, &outcome, 0, Duration::ZERO);
                 self.roster.finish(&member, effect.id, &outcome);
-            } else {
-                self.pending.push_back((member, effect));
-            }
-        }
-        while let Some((member, effect)) = self.pending.pop_front() {
-            // It has been changed or taken back meanwhile: what it wanted before does not count.
-            if !self.roster.is_current(&member) {
-                if let Some(route) = deleted(&effect).and_then(|key| self.table.get(key.resource)) {
-                    self.guard.refund(&route.name, false);
-                }
                 continue;
             }
-            let now = std::time::Instant::now();
-            if let Err(until) = self.pacer.begin(now) {
-                self.pending.push_front((member, effect));
-                return until;
-            }
+            self.pacer.begin();
             let (performer, request) = (self.performer.clone(), effect.request.clone());
             let task = self.requests.spawn(async move { performer.perform(&request).await });
             self.flying.insert(task.id(), Flying { member, effect, begun: now });
         }
-        None
     }
 
     fn take_done(&mut self, done: Result<(tokio::task::Id, Performed), tokio::task::JoinError>) {
@@ -476,31 +465,27 @@ impl Driver {
         self.tick();
     }
 
-    fn next_wake(&self, paused_until: Option<std::time::Instant>) -> Instant {
+    fn next_wake(&self, rest: Rest) -> Instant {
         let now = Instant::now();
-        let mut wake = now + LONGEST_SLEEP;
         let (at, written_at) = self.roster.next_wakeup(may_act(&self.table, &self.guard));
         let after = |at: Timestamp, from: Timestamp| {
             let milliseconds = u64::try_from(at.0.saturating_sub(from.0)).unwrap_or_default();
             now + Duration::from_millis(milliseconds.max(1))
         };
-        if let Some(at) = at.filter(|_| !self.restraints.is_held()) {
-            wake = wake.min(after(at, self.now));
-        }
-        if let Some(at) = written_at.filter(|_| self.may_write()) {
-            wake = wake.min(after(at, self.steady.at(now)));
-        }
-        let wake = self.discover_at.filter(|_| !self.discovering).map_or(wake, |at| wake.min(at));
-        match paused_until {
-            Some(until) => wake.min(until.into()),
-            None => wake,
-        }
+        let acted = match rest {
+            // While it is held, what is due stays due.
+            Rest::Idle => at.filter(|_| !self.restraints.is_held()).map(|at| after(at, self.now)),
+            Rest::Full(until) => until.map(Instant::from),
+        };
+        let written = written_at.filter(|_| self.may_write()).map(|at| after(at, self.steady.at(now)));
+        let discovered = self.discover_at.filter(|_| !self.discovering);
+        let wakes = acted.into_iter().chain(written).chain(discovered);
+        wakes.fold(now + LONGEST_SLEEP, Instant::min)
     }
 
     /// Sends nothing further, and waits a little for what is in flight.
     async fn land(&mut self) {
         let deadline = Instant::now() + SHUTDOWN_GRACE;
-        self.pending.clear();
         while let Ok(Some(done)) = tokio::time::timeout_at(deadline, self.requests.join_next_with_id()).await
         {
             self.take_done(done);

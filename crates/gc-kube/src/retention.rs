@@ -1,6 +1,6 @@
 //! The loop that feeds a retention collector from watches and performs what it decides.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::connection::ApiClient;
 use crate::facts::{FactsReader, FactsWatcher, list_live};
 use crate::notes::{EVENT_SOURCE, Notes};
 use crate::observer::Observer;
-use crate::pacing::{Pacer, PacingOptions, Signal};
+use crate::pacing::{Pacer, PacingOptions, Rest, Signal};
 use crate::requests::{Performed, Performer};
 use crate::resources::ResourceTable;
 use crate::restraints::{Deletion, Guard, Restraints, changed, deleted, emptied};
@@ -121,7 +121,6 @@ struct Driver<C> {
     clock: Clock,
     told_standing: Option<Instant>,
     /// Effects that wait for a place; the collector bounds how many it has in flight.
-    pending: VecDeque<Effect>,
     flying: HashMap<tokio::task::Id, Flying>,
     requests: JoinSet<Done>,
     now: Timestamp,
@@ -194,7 +193,6 @@ impl<C: Collecting> RetentionCollector<C> {
             dry_run: self.dry_run,
             clock: self.clock,
             told_standing: None,
-            pending: VecDeque::new(),
             flying: HashMap::new(),
             requests: JoinSet::new(),
             now: Timestamp::default(),
@@ -215,9 +213,9 @@ impl<C: Collecting> Driver<C> {
         let mut shutdown = std::pin::pin!(shutdown);
         self.tick();
         loop {
-            let paused_until = self.act();
+            let rest = self.act();
             self.tell();
-            let wake = self.next_wake(paused_until);
+            let wake = self.next_wake(rest);
             tokio::select! {
                 biased;
                 () = &mut shutdown => return,
@@ -270,12 +268,17 @@ impl<C: Collecting> Driver<C> {
         self.guard.admit(deletion, self.now, &*self.observer)
     }
 
-    /// Asks for effects and sends what may go. Answers until when nothing may go, if the pacing says so.
-    fn act(&mut self) -> Option<std::time::Instant> {
+    /// Asks for effects, one by one while they may go, and sends them.
+    fn act(&mut self) -> Rest {
         if self.restraints.is_held() {
-            return None;
+            return Rest::Idle;
         }
-        while let Some(effect) = self.collecting.poll_effect() {
+        loop {
+            let now = std::time::Instant::now();
+            if let Err(until) = self.pacer.check(now) {
+                return Rest::Full(until);
+            }
+            let Some(effect) = self.collecting.poll_effect() else { return Rest::Idle };
             self.observer.decided(&effect);
             if let Some(by) = self.holds(&effect) {
                 self.observer.finished(&effect, &Outcome::Held(by), 0, Duration::ZERO);
@@ -288,21 +291,13 @@ impl<C: Collecting> Driver<C> {
                 self.collecting.finish(effect.id, &Outcome::Applied(None));
                 continue;
             }
-            self.pending.push_back(effect);
-        }
-        while let Some(effect) = self.pending.pop_front() {
-            let now = std::time::Instant::now();
-            if let Err(until) = self.pacer.begin(now) {
-                self.pending.push_front(effect);
-                return until;
-            }
+            self.pacer.begin();
             let (client, performer) = (self.client.clone(), self.performer.clone());
             let (request, outside) = (effect.request.clone(), Arc::clone(&self.outside));
             let task =
                 self.requests.spawn(async move { perform(&client, &performer, &*outside, &request).await });
             self.flying.insert(task.id(), Flying { effect, begun: now });
         }
-        None
     }
 
     fn take_done(&mut self, done: Result<(tokio::task::Id, Done), tokio::task::JoinError>) {
@@ -341,18 +336,20 @@ impl<C: Collecting> Driver<C> {
         }
     }
 
-    fn next_wake(&self, paused_until: Option<std::time::Instant>) -> Instant {
+    fn next_wake(&self, rest: Rest) -> Instant {
         let now = Instant::now();
         let mut wake = now + LONGEST_SLEEP;
-        // While it is held, what is due stays due.
-        if let Some(at) = self.collecting.next_wakeup().filter(|_| !self.restraints.is_held()) {
-            let milliseconds = u64::try_from(at.0.saturating_sub(self.now.0)).unwrap_or_default();
-            wake = wake.min(now + Duration::from_millis(milliseconds));
+        match rest {
+            // While it is held, what is due stays due.
+            Rest::Idle => {
+                if let Some(at) = self.collecting.next_wakeup().filter(|_| !self.restraints.is_held()) {
+                    let milliseconds = u64::try_from(at.0.saturating_sub(self.now.0)).unwrap_or_default();
+                    wake = wake.min(now + Duration::from_millis(milliseconds));
+                }
+            }
+            Rest::Full(until) => wake = until.map_or(wake, |until| wake.min(until.into())),
         }
-        match paused_until {
-            Some(until) => wake.min(until.into()),
-            None => wake,
-        }
+        wake
     }
 
     /// Sends nothing further, and waits a little for what is in flight.

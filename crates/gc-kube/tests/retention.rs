@@ -29,7 +29,7 @@ use gc_retention::volumes_reclaim::{Deleters, VolumeReclaim};
 use gc_store::MemoryStorage;
 use gc_types::{Effect, ObjectKey, Outcome, OutsideCall, Timestamp};
 use http::{Method, Request};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
 #[path = "retention/policies.rs"]
@@ -411,20 +411,73 @@ async fn pods() {
     running.end(&["get pods"], &[&of("terminated"), &of("orphaned")]).await;
 }
 
-#[tokio::test]
-async fn jobs() {
-    let world = World::start().await;
-    const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+
+/// A Job that has finished long ago, and goes two hours after it has.
+async fn finished_job(world: &World, name: &str) {
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     world
-        .create(JOBS, json!({"metadata": {"name": "j"}, "spec": {"ttlSecondsAfterFinished": 7200, "template": template}}))
+        .create(JOBS, json!({"metadata": {"name": name}, "spec": {"ttlSecondsAfterFinished": 7200, "template": template}}))
         .await;
     let now = json!("2026-01-01T00:00:00Z");
     let condition =
         |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now, "lastProbeTime": now});
     let finished = json!({"status": {"startTime": now, "completionTime": now,
         "conditions": [condition("SuccessCriteriaMet"), condition("Complete")]}});
-    world.patch(&format!("{JOBS}/j/status"), finished).await;
+    world.patch(&format!("{JOBS}/{name}/status"), finished).await;
+}
+
+/// While the server asks for patience nothing is decided: what has changed by then is not asked for any more.
+#[tokio::test]
+async fn nothing_is_decided_before_it_can_be_sent() {
+    let world = World::start().await;
+    for name in ["a", "b"] {
+        finished_job(&world, name).await;
+    }
+    let (deletions, way) = (Arc::<Mutex<Vec<String>>>::default(), world.server.in_process("admin"));
+    let log = Arc::clone(&deletions);
+    let client = ApiClient::in_process(move |request: Request<Full<Bytes>>| {
+        let is_deletion = request.method() == Method::DELETE;
+        if is_deletion {
+            log.lock().unwrap().push(request.uri().path().to_owned());
+        }
+        let is_first = is_deletion && log.lock().unwrap().len() == 1;
+        let answer = way.call(request);
+        async move {
+            if !is_first {
+                return answer.await.map(BodyExt::boxed_unsync);
+            }
+            let busy = http::Response::builder().status(429).header("retry-after", "2");
+            busy.body(Full::new(Bytes::from("{}")).map_err(|never| match never {}).boxed_unsync()).unwrap()
+        }
+    });
+    let one = PacingOptions { initial: 1, smallest: 1, largest: 1, ..PacingOptions::default() };
+    let collector = RetentionCollector::new(client, Engine::new(JobCollector::default()), one, false)
+        .with_clock(world.clock());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let observer: Arc<dyn Observer> = Arc::<Recorder>::default();
+    let work = tokio::spawn(async move { collector.run(observer, async { drop(stopped.await) }).await });
+    let deadline = Instant::now() + PATIENCE;
+    while deletions.lock().unwrap().is_empty() {
+        assert!(Instant::now() < deadline, "nothing is deleted");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let first = deletions.lock().unwrap()[0].clone();
+    let other = if first.ends_with("/a") { format!("{JOBS}/b") } else { format!("{JOBS}/a") };
+    world.patch(&other, json!({"spec": {"ttlSecondsAfterFinished": 2_000_000_000}})).await;
+    let is_going = |code: u16, job: &Value| code == 404 || !job["metadata"]["deletionTimestamp"].is_null();
+    world.until("the deletion", &first, is_going).await;
+    assert_eq!(*deletions.lock().unwrap(), [first.clone(), first]);
+    let (code, job) = world.get(&other).await;
+    assert!(!is_going(code, &job), "{job}");
+    stop.send(()).unwrap();
+    work.await.unwrap();
+}
+
+#[tokio::test]
+async fn jobs() {
+    let world = World::start().await;
+    finished_job(&world, "j").await;
     let running = world.collect(Controller::TtlAfterFinished, JobCollector::default(), NothingOutside).await;
     world
         .until("the deletion", &format!("{JOBS}/j"), |code, job| {
