@@ -186,7 +186,7 @@ impl Policies {
             let status = &mut write.patch["status"];
             if let Some(known) = self.known.get(&*write.member.name)
                 && status["observedSpec"] == *digest(&known.spec)
-                && !self.is(Defect::PolicyNeverNew)
+                && !self.mistakes_changes()
             {
                 status["observedSpec"] = known.digest.as_str().into();
             }
@@ -269,6 +269,12 @@ impl Policies {
         object
     }
 
+    /// Whether it takes a changed policy for the same: then its statuses are about another one. (All other defects leave it
+    /// in the belief that it sees the policy as it is.)
+    fn mistakes_changes(&self) -> bool {
+        self.is(Defect::PolicyNeverNew) || self.is(Defect::PolicySpecAssumed)
+    }
+
     /// What a collector with a defect takes a policy for.
     fn mistaken(&self, mut object: Value) -> Value {
         let real = digest(&object["spec"]);
@@ -277,12 +283,12 @@ impl Policies {
         let same = self.known.get(name).filter(|known| known.uid == object["metadata"]["uid"]);
         if let Some(known) = same {
             let same_generation = known.generation == object["metadata"]["generation"];
-            if self.is(Defect::PolicyNeverNew) || self.is(Defect::PolicySpecAssumed) && same_generation {
+            if self.is(Defect::PolicyNeverNew) || self.mistakes_changes() && same_generation {
                 object["metadata"]["generation"] = known.generation.clone();
                 object["spec"] = known.spec.clone();
             }
         }
-        if self.defect.is_some() && object["status"]["observedSpec"] == *real {
+        if self.defect.is_some() && !self.mistakes_changes() && object["status"]["observedSpec"] == *real {
             object["status"]["observedSpec"] = digest(&object["spec"]).into();
         }
         object

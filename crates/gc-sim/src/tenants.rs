@@ -377,6 +377,17 @@ impl<'a> Tenants<'a> {
             1..4 => value["spec"]["enforce"] = (value["spec"]["enforce"] != true).into(),
             _ => value["spec"] = policy_spec(random),
         }
+        self.say(policy, value)
+    }
+
+    /// Says something else in a policy. After a restored backup, what is said anew need not be what had been said.
+    pub fn say_otherwise(&self, policy: &TrueObject, random: &mut Random) -> String {
+        let mut value = policy.value();
+        value["spec"] = policy_spec(random);
+        self.say(policy, value)
+    }
+
+    fn say(&self, policy: &TrueObject, mut value: Value) -> String {
         let spec = value["spec"].clone();
         let place = ("", &*policy.object.key.name);
         value["metadata"]["resourceVersion"] = policy.object.resource_version.to_string().into();

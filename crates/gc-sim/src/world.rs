@@ -475,6 +475,10 @@ impl<'a> World<'a> {
     fn restore(&mut self, salt: u64) {
         let mut random = Random::new(salt);
         let back = 1 + random.below(RESTORED_BACK);
+        if self.story.retention && random.chance(500) {
+            self.say_in_vain(&mut random);
+        }
+        let generations = self.generations();
         let newest = self.server.restore(back);
         self.truth.restored(&self.server);
         for object in self.truth.objects() {
@@ -483,6 +487,10 @@ impl<'a> World<'a> {
         self.oracle.restored(newest);
         self.reign.restored(&self.server, self.now);
         self.adrift.clear();
+        self.note(|| format!("the store is put back to revision {newest}"));
+        if self.story.retention && random.chance(700) {
+            self.say_anew(&generations, &mut random);
+        }
         let soon_heard = random.chance(500);
         let lost: usize = self.collectors.iter().map(|collector| collector.returns.len()).sum();
         *self.report.happened.entry("answers lost by restores").or_default() += lost as u64;
@@ -493,7 +501,6 @@ impl<'a> World<'a> {
             }
         }
         self.happened("stores restored");
-        self.note(|| format!("the store is put back to revision {newest}"));
     }
 
     /// What a collector that is no more had sent may still arrive.

@@ -1,8 +1,11 @@
 //! What a world does with the policies of its collectors beyond their effects, which are requests like all others.
 
+use std::collections::BTreeMap;
+
 use gc_registry::api::PatchType;
 use gc_retention::policies::KIND;
 use gc_retention::policies::roster::StatusWrite;
+use gc_types::Uid;
 use serde_json::Value;
 
 use super::World;
@@ -12,7 +15,8 @@ use crate::policies::Policies;
 use crate::policy_verdicts::judge_status;
 use crate::random::Random;
 use crate::story::RequestFault;
-use crate::truth::Actor;
+use crate::tenants::Tenants;
+use crate::truth::{Actor, TrueObject};
 
 impl World<'_> {
     /// One of the statuses that are on their way reaches the server. Returns whether there was one.
@@ -64,6 +68,50 @@ impl World<'_> {
         let mut json = Vec::new();
         let written = object.is_some_and(|object| object.write_json(&mut json, false).is_ok());
         Ok(written.then(|| serde_json::from_slice(&json).unwrap_or_default()))
+    }
+
+    /// Which generation of each policy there is.
+    pub(super) fn generations(&self) -> BTreeMap<Uid, i64> {
+        let policies = self.truth.objects().filter(|object| object.kind().kind == KIND);
+        let generation = |policy: &TrueObject| policy.value()["metadata"]["generation"].as_i64();
+        policies.map(|policy| (policy.object.uid.clone(), generation(policy).unwrap_or_default())).collect()
+    }
+
+    /// Policies change just before the store is put back, and collectors hear of it or not.
+    pub(super) fn say_in_vain(&mut self, random: &mut Random) {
+        let (server, truth, provider) = (&self.server, &self.truth, &mut self.provider);
+        let tenants = Tenants { server, truth, provider };
+        let policies = truth.objects().filter(|object| object.kind().kind == KIND);
+        let said: Vec<String> = policies.map(|policy| tenants.say_otherwise(policy, random)).collect();
+        for text in said {
+            self.note(|| text);
+        }
+        self.absorb_others();
+        for collector in self.collectors.iter_mut().filter(|collector| !collector.paused) {
+            // Lists, and then what has changed since.
+            for _ in 0..random.below(4) {
+                collector.deliver_to_policies(0, 64, &self.server);
+            }
+        }
+    }
+
+    /// The store was put back. Somebody notices that what a policy said is lost, and says something anew, before any
+    /// collector hears of anything: the same generation means something else then.
+    pub(super) fn say_anew(&mut self, before: &BTreeMap<Uid, i64>, random: &mut Random) {
+        let now = self.generations();
+        let (server, truth, provider) = (&self.server, &self.truth, &mut self.provider);
+        let tenants = Tenants { server, truth, provider };
+        let lost = |policy: &&TrueObject| {
+            let uid = &policy.object.uid;
+            now.get(uid).zip(before.get(uid)).is_some_and(|(now, before)| now < before)
+        };
+        let said: Vec<String> =
+            truth.objects().filter(lost).map(|policy| tenants.say_otherwise(policy, random)).collect();
+        for text in said {
+            self.happened("policies said anew after a restore");
+            self.note(|| text);
+        }
+        self.absorb_others();
     }
 
     /// Everything about policies that is on its way arrives. Returns whether anything was.
