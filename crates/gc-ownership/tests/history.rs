@@ -13,7 +13,7 @@ use gc_types::{
     ResourceVersion, Timestamp, Uid,
 };
 use proptest::prelude::*;
-use support::{Bench, KINDS, LONG, info, key, object, owner, resource, show_request};
+use support::{Bench, KINDS, LONG, failed, info, key, object, owner, resource, show_request};
 
 /// Lists a kind from another state of the server than the present one.
 fn sync_from(bench: &mut Bench, kind: &str, state: &Model) {
@@ -324,6 +324,23 @@ fn nothing_is_asked_again_about_an_object_that_a_list_lost_and_the_watch_brought
     bench.run_for(1_000);
     assert_eq!(deletions(&mut bench), ["delete Pod/p@n Background"]);
     assert_eq!(bench.world(), ["ConfigMap/x@n"]);
+}
+
+/// Whether a finalizer went is not known, the read that should tell fails, and meanwhile the owner changes and gets another
+/// dependent that blocks it: that one waited for the read, and nobody read again.
+#[test]
+fn a_read_of_an_owner_that_may_have_ended_is_repeated_until_it_tells() {
+    let mut bench = Bench::new();
+    bench.script("unfinalize Pod/c@n foregroundDeletion", &[Outcome::NotServed]);
+    bench.script("read Pod/c@n", &[failed()]);
+    let late: support::Meanwhile = Box::new(|model| {
+        let dependent = model.put(object("Secret/e@n", &["Pod/c!"]));
+        let owner = model.get(&key("Pod/c@n")).unwrap().clone();
+        vec![dependent, model.put(owner)]
+    });
+    bench.before.entry("read Pod/c@n".to_owned()).or_default().push_back(late);
+    bench.add("Pod/c@n", &[]).delete("Pod/c@n", Foreground).run_for(LONG);
+    assert_eq!(bench.world(), Vec::<String>::new(), "{:?}", bench.take_log());
 }
 
 /// A turn that notes a wrong reference as well: the note was sent first, and what was decided in the same turn whenever

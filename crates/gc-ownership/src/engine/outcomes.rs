@@ -48,8 +48,10 @@ impl Engine {
             }
             return;
         }
-        if action == Action::Finalizer && !matches!(outcome, Outcome::Applied(_)) {
-            // It may be off all the same.
+        if (action == Action::Finalizer || self.finishing.contains(&node))
+            && !matches!(outcome, Outcome::Applied(_))
+        {
+            // It may be off all the same, and a read that failed has not told.
             self.graph.set(node, Flag::UNCLEAR, true);
         }
         match outcome {
