@@ -19,6 +19,9 @@ use crate::objects::{Facts, Kind};
 pub const IN_FLIGHT: usize = 64;
 /// The delay after a first failure, milliseconds; it doubles with each further one (spec 1.5).
 pub const FIRST_RETRY_MILLISECONDS: i64 = 5;
+/// The least delay after a second conflict in a row, milliseconds: the watch is about to tell what has changed, and brings the
+/// object back at once.
+pub const CONFLICT_RETRY_MILLISECONDS: i64 = 250;
 /// The longest delay, milliseconds.
 pub const LONGEST_RETRY_MILLISECONDS: i64 = 1_000_000;
 
@@ -519,7 +522,8 @@ impl<J: Judge> Engine<J> {
             }
             Outcome::Conflict => {
                 self.counts.conflicts += 1;
-                Some(0)
+                let again = self.failures.contains_key(&key);
+                Some(if again { CONFLICT_RETRY_MILLISECONDS.unsigned_abs() } else { 0 })
             }
             Outcome::Failed { retry_after_milliseconds, .. } => {
                 self.counts.errors += 1;

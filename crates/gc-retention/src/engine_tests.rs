@@ -152,6 +152,26 @@ fn a_404_is_success_and_a_409_is_no_error() {
     }
 }
 
+/// What conflicts again is not asked for over and over before the watch has told of the change; that brings it back at once.
+#[test]
+fn a_second_conflict_waits_for_the_watch() {
+    let mut engine = Engine::new(Scripted(vec![delete(5); 5]));
+    engine.tick(Timestamp(1_000));
+    list(&mut engine, &[job()]);
+    let mut asked = Vec::new();
+    for now in 1_000..2_000 {
+        engine.tick(Timestamp(now));
+        if now == 1_300 {
+            engine.observe(Observation::Observed(job()));
+        }
+        while let Some(effect) = engine.poll_effect() {
+            asked.push(now);
+            engine.finish(effect.id, &Outcome::Conflict);
+        }
+    }
+    assert_eq!(asked, [1_000, 1_005, 1_255, 1_300, 1_550]);
+}
+
 /// So many requests are in flight at a time, and not one more.
 #[test]
 fn requests_in_flight_are_bounded() {
