@@ -732,6 +732,8 @@ impl<'a> World<'a> {
             let next = ownership.into_iter().chain(retention.filter(|at| *at <= retention_end)).min();
             match next {
                 Some(at) => self.pass(at - self.now)?,
+                // A request about the Lease that was long on its way has cost its leader the Lease: another one comes.
+                None if self.story.election && self.leader().is_none() => self.end_elections()?,
                 None => return Ok(()),
             }
         }

@@ -107,7 +107,7 @@ impl World<'_> {
     }
 
     /// Who acts, or would if it moved.
-    fn leader(&self) -> Option<usize> {
+    pub(super) fn leader(&self) -> Option<usize> {
         let acts = |collector: &Collector| {
             collector.candidate.as_ref().is_some_and(|candidate| candidate.may_act(self.now))
         };
