@@ -1,7 +1,7 @@
 //! Time, as the collectors are told it.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gc_types::Timestamp;
 use tokio::time::Instant;
@@ -16,6 +16,11 @@ pub fn system_clock() -> Clock {
         let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp(i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX))
     })
+}
+
+/// How long it is until then; nothing if it is past.
+pub(crate) fn until(then: Timestamp, now: Timestamp) -> Duration {
+    Duration::from_millis(u64::try_from(then.0.saturating_sub(now.0)).unwrap_or_default())
 }
 
 /// The time of engines: the wall clock as it was at the start, carried on by a clock that nobody sets. A wall clock
@@ -39,8 +44,6 @@ impl SteadyClock {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// Timers follow a clock that only runs forward, whatever is done to the wall clock after the start.

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::barrier::{self, Barriers, Place};
 use crate::breaker::is_inferred;
-use crate::clock::{Clock, SteadyClock};
+use crate::clock::{Clock, SteadyClock, until};
 use crate::connection::ApiClient;
 use crate::notes::{EVENT_SOURCE, Notes};
 use crate::observer::Observer;
@@ -247,7 +247,7 @@ struct Driver<E> {
     guard: Guard,
     notes: Notes,
     rediscover: Arc<Notify>,
-    /// Effects that wait for a place. The engine bounds how many it has in flight.
+    /// Requests on their way. The engine bounds how many, and the pacing.
     flying: HashMap<tokio::task::Id, Flying>,
     requests: JoinSet<Performed>,
     lists: JoinSet<(Place, Result<(), String>)>,
@@ -490,21 +490,10 @@ impl<E: Engine> Driver<E> {
 
     fn next_wake(&self, rest: Rest) -> Instant {
         let now = Instant::now();
-        let mut wake = now + LONGEST_SLEEP;
-        match rest {
-            // While it is held, what is due stays due.
-            Rest::Idle => {
-                if let Some(at) = self.engine.next_wakeup().filter(|_| !self.restraints.is_held()) {
-                    let milliseconds = u64::try_from(at.0.saturating_sub(self.now.0)).unwrap_or_default();
-                    wake = wake.min(now + Duration::from_millis(milliseconds));
-                }
-            }
-            Rest::Full(until) => wake = until.map_or(wake, |until| wake.min(until.into())),
-        }
-        if let Some(due) = self.barriers.next_due() {
-            wake = wake.min(due);
-        }
-        wake
+        // While it is held, what is due stays due.
+        let due = self.engine.next_wakeup().filter(|_| !self.restraints.is_held());
+        let acted = rest.ends(due.map(|at| now + until(at, self.now)));
+        acted.into_iter().chain(self.barriers.next_due()).fold(now + LONGEST_SLEEP, Instant::min)
     }
 
     /// Sends nothing further, and waits a little for what is in flight.

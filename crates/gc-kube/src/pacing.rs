@@ -211,6 +211,16 @@ pub(crate) enum Rest {
     Full(Option<Instant>),
 }
 
+impl Rest {
+    /// When it ends by itself, if something is `due` next: what is due is no reason to look while nothing may go.
+    pub(crate) fn ends(self, due: Option<tokio::time::Instant>) -> Option<tokio::time::Instant> {
+        match self {
+            Self::Idle => due,
+            Self::Full(until) => until.map(Into::into),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

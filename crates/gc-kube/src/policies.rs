@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::clock::{Clock, SteadyClock, system_clock};
+use crate::clock::{Clock, SteadyClock, system_clock, until};
 use crate::collector::{QUEUED_BATCHES, SHUTDOWN_GRACE};
 use crate::connection::ApiClient;
 use crate::discovery::{Discovered, DiscoveryError, discover};
@@ -468,15 +468,10 @@ impl Driver {
     fn next_wake(&self, rest: Rest) -> Instant {
         let now = Instant::now();
         let (at, written_at) = self.roster.next_wakeup(may_act(&self.table, &self.guard));
-        let after = |at: Timestamp, from: Timestamp| {
-            let milliseconds = u64::try_from(at.0.saturating_sub(from.0)).unwrap_or_default();
-            now + Duration::from_millis(milliseconds.max(1))
-        };
-        let acted = match rest {
-            // While it is held, what is due stays due.
-            Rest::Idle => at.filter(|_| !self.restraints.is_held()).map(|at| after(at, self.now)),
-            Rest::Full(until) => until.map(Instant::from),
-        };
+        let after = |at, from| now + until(at, from).max(Duration::from_millis(1));
+        // While it is held, what is due stays due.
+        let due = at.filter(|_| !self.restraints.is_held());
+        let acted = rest.ends(due.map(|at| after(at, self.now)));
         let written = written_at.filter(|_| self.may_write()).map(|at| after(at, self.steady.at(now)));
         let discovered = self.discover_at.filter(|_| !self.discovering);
         let wakes = acted.into_iter().chain(written).chain(discovered);

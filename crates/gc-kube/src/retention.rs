@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::clock::{Clock, system_clock};
+use crate::clock::{Clock, system_clock, until};
 use crate::collector::{QUEUED_BATCHES, SHUTDOWN_GRACE};
 use crate::connection::ApiClient;
 use crate::facts::{FactsReader, FactsWatcher, list_live};
@@ -338,18 +338,10 @@ impl<C: Collecting> Driver<C> {
 
     fn next_wake(&self, rest: Rest) -> Instant {
         let now = Instant::now();
-        let mut wake = now + LONGEST_SLEEP;
-        match rest {
-            // While it is held, what is due stays due.
-            Rest::Idle => {
-                if let Some(at) = self.collecting.next_wakeup().filter(|_| !self.restraints.is_held()) {
-                    let milliseconds = u64::try_from(at.0.saturating_sub(self.now.0)).unwrap_or_default();
-                    wake = wake.min(now + Duration::from_millis(milliseconds));
-                }
-            }
-            Rest::Full(until) => wake = until.map_or(wake, |until| wake.min(until.into())),
-        }
-        wake
+        // While it is held, what is due stays due.
+        let due = self.collecting.next_wakeup().filter(|_| !self.restraints.is_held());
+        let acted = rest.ends(due.map(|at| now + until(at, self.now)));
+        acted.map_or(now + LONGEST_SLEEP, |at| at.min(now + LONGEST_SLEEP))
     }
 
     /// Sends nothing further, and waits a little for what is in flight.

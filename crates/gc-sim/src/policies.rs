@@ -283,7 +283,7 @@ impl Policies {
         let same = self.known.get(name).filter(|known| known.uid == object["metadata"]["uid"]);
         if let Some(known) = same {
             let same_generation = known.generation == object["metadata"]["generation"];
-            if self.is(Defect::PolicyNeverNew) || self.mistakes_changes() && same_generation {
+            if self.is(Defect::PolicyNeverNew) || self.is(Defect::PolicySpecAssumed) && same_generation {
                 object["metadata"]["generation"] = known.generation.clone();
                 object["spec"] = known.spec.clone();
             }

@@ -232,12 +232,6 @@ impl Roster {
         self.active.get_mut(&member.name).filter(|active| active.member == *member)
     }
 
-    /// Whether a policy is still what it was when it wanted something.
-    #[must_use]
-    pub fn is_current(&self, member: &Member) -> bool {
-        self.active.get(&member.name).is_some_and(|active| active.member == *member)
-    }
-
     // ---- their watches ----
 
     /// The watches that are wanted, by their numbers, which are never used again.
