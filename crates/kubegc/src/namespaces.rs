@@ -263,6 +263,7 @@ impl NamespaceController {
                             failures.remove(&name);
                             if let Some(uid) = self.failing().remove(&name) {
                                 self.learnt().forget(&uid.to_string());
+                                self.unanswered().forget(&uid.to_string());
                             }
                             continue;
                         }
