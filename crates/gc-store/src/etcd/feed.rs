@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use etcd_client::{Client, Error, WatchOptions, WatchResponse, WatchStream};
+use etcd_client::{Client, Error, GetOptions, WatchOptions, WatchResponse, WatchStream};
 use gc_registry::storage::{Change, Revision, StorageError};
 
 use super::Names;
@@ -146,17 +146,17 @@ impl Feed {
     /// Ends all watches, and begins again at the present.
     async fn restart(&self, client: &Client, error: &StorageError) {
         self.hub.end_all(error).wake();
-        match mark(client, &self.names).await {
-            Ok(mark) => {
+        match newest(client, &self.names).await {
+            Ok(newest) => {
                 let mut window = lock(&self.window);
-                *window = Window { log: VecDeque::new(), bytes: 0, from: mark, until: mark };
+                *window = Window { log: VecDeque::new(), bytes: 0, from: newest, until: newest };
                 // Whoever joined meanwhile missed what was compacted.
                 let wakers = self.hub.end_all(error);
-                self.hub.publish(&[], mark).wake();
+                self.hub.publish(&[], newest).wake();
                 drop(window);
                 wakers.wake();
             }
-            Err(error) => tracing::warn!(error = describe(&error), "etcd cannot be written"),
+            Err(error) => tracing::warn!(error = describe(&error), "etcd cannot be read"),
         }
     }
 
@@ -255,6 +255,13 @@ async fn open(client: &Client, names: &Names, after: Revision) -> Result<WatchSt
 /// Writes something under the watched prefix; answers with the revision of that.
 pub(super) async fn mark(client: &Client, names: &Names) -> Result<Revision, Error> {
     let answer = client.kv_client().put(names.mark.as_str(), "", None).await?;
+    Ok(answer.header().map_or(Revision(0), |header| convert::revision(header.revision())))
+}
+
+/// The newest revision, read: an etcd that is full answers that, too.
+async fn newest(client: &Client, names: &Names) -> Result<Revision, Error> {
+    let options = GetOptions::new().with_count_only();
+    let answer = client.kv_client().get(names.mark.as_str(), Some(options)).await?;
     Ok(answer.header().map_or(Revision(0), |header| convert::revision(header.revision())))
 }
 
