@@ -150,6 +150,31 @@ fn a_barrier_does_not_bring_back_what_the_watch_saw_go() {
     assert_eq!(bench.world(), Vec::<String>::new());
 }
 
+/// The answer to a barrier was long on its way: the object had gone, and the list under way was made after that. It counted
+/// as seen by that list, and nothing ever told again that it was gone.
+#[test]
+fn a_list_under_way_proves_gone_what_only_a_late_answer_showed() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("Pod/q@n", &["Secret/a!"]).drain();
+    bench.lag("Pod");
+    bench.add("Pod/p@n", &["Secret/a!"]);
+    let found = bench.model.get(&key("Pod/p@n")).unwrap().clone();
+    bench.delete("Secret/a@n", Foreground).delete("Pod/p@n", Background);
+    bench.lagging.clear();
+    let pod = resource("Pod");
+    bench.tell(Event::ListStarted(pod));
+    bench.tell(Event::Found(found));
+    assert_eq!(bench.engine.stats().objects, 3);
+    let listed: Vec<_> = bench.model.list(pod, None).collect();
+    for object in listed {
+        bench.tell(Event::Observed(object));
+    }
+    bench.tell(Event::Synced { resource: pod, resource_version: bench.model.version() });
+    assert_eq!(bench.engine.stats().objects, 2);
+    bench.run_for(LONG);
+    assert_eq!(bench.world(), Vec::<String>::new());
+}
+
 #[test]
 fn the_same_version_with_other_content_is_believed_of_a_list() {
     let mut bench = Bench::new();

@@ -271,6 +271,12 @@ impl Collector {
         }
     }
 
+    /// For how long it repeats the last time, because its clock was set back.
+    #[must_use]
+    pub fn set_back_milliseconds(&self, now: i64) -> i64 {
+        (self.clock - (now + self.clock_error)).max(0)
+    }
+
     /// Its own time.
     #[must_use]
     pub fn clock(&self) -> i64 {

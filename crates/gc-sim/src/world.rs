@@ -703,8 +703,9 @@ impl<'a> World<'a> {
             Tenants { server, truth, provider }.repair();
         }
         self.keep_house();
-        let end = self.now + REST_MILLISECONDS;
-        let retention_end = self.now + RETENTION_REST_MILLISECONDS;
+        // A clock that was set back has that to catch up with first.
+        let begin = self.now + self.collectors[0].set_back_milliseconds(self.now);
+        let (end, retention_end) = (begin + REST_MILLISECONDS, begin + RETENTION_REST_MILLISECONDS);
         for _ in 0..REST_ROUNDS {
             if self.round()? {
                 continue;

@@ -211,7 +211,9 @@ impl Engine {
                 return;
             }
         }
-        self.absorb(object, resource, known.filter(|_| other_view), parity, source);
+        // What only an answer of ours has shown, the list under way has yet to show, or to prove gone.
+        let seen = parity != (listing && source == Source::Answer);
+        self.absorb(object, resource, known.filter(|_| other_view), seen, source);
         if source == Source::Watch && comparable && synced && !other_view {
             self.progressed(resource, version);
         }
@@ -222,7 +224,7 @@ impl Engine {
         object: &ObservedObject,
         resource: ResourceIndex,
         other_view: Option<NodeId>,
-        parity: bool,
+        seen: bool,
         source: Source,
     ) {
         let (node, placed) = match other_view {
@@ -230,7 +232,7 @@ impl Engine {
             None => self.graph.place(&object.uid, &object.key, resource),
         };
         if placed {
-            self.graph.set(node, Flag::PARITY, parity);
+            self.graph.set(node, Flag::PARITY, seen);
             self.graph.set(node, Flag::IN_FLIGHT, self.asked.contains(&object.uid));
         }
         let former = self.graph.deletion(node);
