@@ -368,6 +368,43 @@ fn a_read_of_an_owner_that_may_have_ended_is_repeated_until_it_tells() {
     assert_eq!(bench.world(), Vec::<String>::new(), "{:?}", bench.take_log());
 }
 
+/// After a restored backup, the version whose owner was to be taken off was another one, in which nothing was to change and which
+/// orphans its dependents. The answer counted as granted, and the news of that was waited for, which never come.
+#[test]
+fn a_change_that_was_not_needed_is_followed_by_a_look() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("ConfigMap/j@n", &["Secret/a"]).drain();
+    bench.delete("Secret/a@n", Orphan);
+    let change = bench.engine.poll_effect().unwrap();
+    assert_eq!(show_request(&change.request), "owners ConfigMap/j@n []");
+    let mut another = bench.model.get(&key("ConfigMap/j@n")).unwrap().clone();
+    another.owners.clear();
+    another.deletion = DeletionState { deleting: true, orphan: true, ..DeletionState::default() };
+    let (id, version) = (resource("ConfigMap"), another.resource_version);
+    bench.engine.handle(Event::ListStarted(id));
+    bench.engine.handle(Event::Observed(another.clone()));
+    bench.engine.handle(Event::Synced { resource: id, resource_version: version });
+    bench.engine.handle(Event::Done(change.id, Outcome::Applied(Some(another.clone()))));
+    let mut asked = Vec::new();
+    for second in 0..60 {
+        bench.engine.handle(Event::Tick(Timestamp(bench.now + 1_000 * second)));
+        while let Some(effect) = bench.engine.poll_effect() {
+            let outcome = match &effect.request {
+                Request::Read { key } if *key == another.key => Outcome::Found(another.clone()),
+                Request::Barrier { .. } => Outcome::Applied(None),
+                _ => support::refused(),
+            };
+            if !matches!(effect.request, Request::Barrier { .. }) {
+                asked.push(show_request(&effect.request));
+            }
+            bench.engine.handle(Event::Done(effect.id, outcome));
+        }
+    }
+    asked.retain(|request| request.contains("ConfigMap/j@n"));
+    asked.truncate(2);
+    assert_eq!(asked, ["read ConfigMap/j@n", "unfinalize ConfigMap/j@n orphan"]);
+}
+
 /// A turn that notes a wrong reference as well: the note was sent first, and what was decided in the same turn whenever
 /// there was room, by then perhaps against what had been told since.
 #[test]

@@ -1,6 +1,6 @@
 //! What became of the effects.
 
-use gc_types::{EffectId, Outcome, ResourceId, ResourceVersion, Timestamp, Uid};
+use gc_types::{EffectId, ObservedObject, Outcome, ResourceId, ResourceVersion, Timestamp, Uid};
 
 use super::observe::Source;
 use super::retry::backoff;
@@ -54,7 +54,16 @@ impl Engine {
             // It may be off all the same, and a read that failed has not told.
             self.graph.set(node, Flag::UNCLEAR, true);
         }
+        let had_nothing_to_change = |answer: &ObservedObject| {
+            answer.uid == *uid && asked_on != ResourceVersion::UNKNOWN && answer.resource_version == asked_on
+        };
         match outcome {
+            // The very version that was to be changed needs no change: it is another one, of a restored backup. The watch
+            // will tell nothing more of it, and only a read tells what it is.
+            Outcome::Applied(Some(answer)) if action != Action::Delete && had_nothing_to_change(&answer) => {
+                self.graph.set(node, Flag::UNCLEAR, true);
+                self.retry(node, "there was nothing to change", None);
+            }
             Outcome::Applied(answer) => {
                 if action == Action::Delete {
                     self.counters.deletions += 1;
