@@ -18,8 +18,16 @@ pub fn system_clock() -> Clock {
     })
 }
 
+/// The clock of this machine as it was when this was called, carried on by one that nobody sets: for timers.
+#[must_use]
+pub fn steady_clock() -> Clock {
+    let clock = SteadyClock::started();
+    Arc::new(move || clock.at(Instant::now()))
+}
+
 /// How long it is until then; nothing if it is past.
-pub(crate) fn until(then: Timestamp, now: Timestamp) -> Duration {
+#[must_use]
+pub fn until(then: Timestamp, now: Timestamp) -> Duration {
     Duration::from_millis(u64::try_from(then.0.saturating_sub(now.0)).unwrap_or_default())
 }
 

@@ -38,7 +38,7 @@ mod watcher;
 pub mod wire;
 
 pub use barrier::{BARRIER_LISTS, BARRIER_PATIENCE};
-pub use clock::{Clock, system_clock};
+pub use clock::{Clock, steady_clock, system_clock, until};
 pub use collector::{Collector, CollectorOptions, Engine, QUEUED_BATCHES, SHUTDOWN_GRACE};
 pub use connection::ApiClient;
 pub use definitions::{KEEP_OBJECTS, follow_definitions};

@@ -1,11 +1,15 @@
 //! What becomes of a terminating namespace (spec `api-deletion.md`, 12.5 and 12.6).
 //!
 //! A pass over the contents is reported here, and the answer is what to write into the namespace's status and
-//! what to do next. How contents are found and deleted is an adapter's work.
+//! what to do next. [`emptying`] makes the pass, [`queue`] says which namespace gets the next one, and [`memory`] is
+//! what passes leave to those after them. Asking and being answered is an adapter's work.
 
-use std::collections::{BTreeMap, BTreeSet};
+pub mod documents;
+pub mod emptying;
+pub mod memory;
+pub mod queue;
 
-use gc_types::Timestamp;
+use std::collections::BTreeMap;
 
 /// The token in `spec.finalizers` that stands for the removal of the contents.
 pub const KUBERNETES_FINALIZER: &str = "kubernetes";
@@ -30,7 +34,7 @@ pub struct Remaining {
 pub struct Pass {
     /// Groups that discovery could not reach, each with the reason.
     pub undiscovered: Vec<String>,
-    /// Groups that discovery could not reach either, but that have nothing in the namespace ([`Groups::excuse`]).
+    /// Groups that discovery could not reach either, but that have nothing in the namespace ([`memory::Groups::excuse`]).
     pub excused: Vec<String>,
     /// Group versions that could not be understood.
     pub unparsed: Vec<String>,
@@ -38,160 +42,6 @@ pub struct Pass {
     pub failures: Vec<String>,
     /// What is left.
     pub remaining: Vec<Remaining>,
-}
-
-/// So many namespaces are remembered as empty of some group; beyond that, nothing is.
-pub const REMEMBERED_NAMESPACES: usize = 10_000;
-
-/// What is known of API groups from when they could be reached (BEAT-NS-3): which of them cannot have left anything in
-/// a namespace, so that their being dead now holds up nobody.
-#[derive(Debug, Default)]
-pub struct Groups {
-    /// Those that were seen whole, and whether they had anything in namespaces that can be deleted.
-    deletable: BTreeMap<String, bool>,
-    /// Those that were found empty in a namespace, by its UID, while it was terminating. Nothing can be created there
-    /// any more.
-    emptied: BTreeMap<String, BTreeSet<String>>,
-}
-
-impl Groups {
-    /// Discovery has seen a group whole.
-    pub fn discovered(&mut self, group: &str, deletable: bool) {
-        self.deletable.insert(group.to_owned(), deletable);
-    }
-
-    /// Everything that a group has in this terminating namespace was listed, and there was nothing.
-    pub fn emptied(&mut self, namespace: &str, group: &str) {
-        if self.emptied.len() < REMEMBERED_NAMESPACES || self.emptied.contains_key(namespace) {
-            self.emptied.entry(namespace.to_owned()).or_default().insert(group.to_owned());
-        }
-    }
-
-    /// The namespace is gone.
-    pub fn forget(&mut self, namespace: &str) {
-        self.emptied.remove(namespace);
-    }
-
-    /// Why a group that cannot be reached has nothing in the namespace, if that is known.
-    #[must_use]
-    pub fn excuse(&self, namespace: &str, group: &str) -> Option<&'static str> {
-        if self.deletable.get(group) == Some(&false) {
-            return Some("it has nothing that could be deleted");
-        }
-        let emptied = self.emptied.get(namespace).is_some_and(|groups| groups.contains(group));
-        emptied.then_some("it has nothing in the namespace")
-    }
-}
-
-/// So many empty resources are remembered, of all namespaces together; beyond that, nothing is.
-pub const REMEMBERED_LISTS: usize = 100_000;
-/// What was seen once is believed for so long, milliseconds.
-pub const BELIEVED_MILLISECONDS: i64 = 60_000;
-
-/// What the passes over terminating namespaces have learnt, so that one that fails in part need not begin anew: the next
-/// asks for the rest. Nothing can be created in such a namespace any more; what was seen before it was known to be
-/// terminating counts for nothing, and neither does what is old.
-#[derive(Debug, Default)]
-pub struct Learnt {
-    /// By UID.
-    namespaces: BTreeMap<String, Lists>,
-    lists: usize,
-}
-
-/// Since when a namespace is known to be terminating, and when each resource of it that was empty was asked for.
-#[derive(Debug)]
-struct Lists {
-    since: Timestamp,
-    empty: BTreeMap<String, Timestamp>,
-}
-
-impl Learnt {
-    /// A pass begins over a namespace that is terminating.
-    pub fn begin(&mut self, namespace: &str, now: Timestamp) {
-        if self.namespaces.len() < REMEMBERED_NAMESPACES {
-            let begun = || Lists { since: now, empty: BTreeMap::new() };
-            self.namespaces.entry(namespace.to_owned()).or_insert_with(begun);
-        }
-    }
-
-    /// A resource was asked for at that time, and the complete answer has shown nothing in the namespace.
-    pub fn emptied(&mut self, namespace: &str, resource: &str, asked: Timestamp) {
-        let Some(lists) = self.namespaces.get_mut(namespace).filter(|lists| lists.since <= asked) else {
-            return;
-        };
-        let is_known = lists.empty.contains_key(resource);
-        if is_known || self.lists < REMEMBERED_LISTS {
-            self.lists += usize::from(!is_known);
-            lists.empty.insert(resource.to_owned(), asked);
-        }
-    }
-
-    /// Whether what was asked for at that time says how the namespace is now.
-    #[must_use]
-    pub fn believes(&self, namespace: &str, asked: Timestamp, now: Timestamp) -> bool {
-        let since = self.namespaces.get(namespace).map(|lists| lists.since);
-        since.is_some_and(|since| since <= asked) && (0..=BELIEVED_MILLISECONDS).contains(&now.since(asked))
-    }
-
-    /// Whether a resource is known to have nothing in the namespace.
-    #[must_use]
-    pub fn is_empty(&self, namespace: &str, resource: &str, now: Timestamp) -> bool {
-        let asked = self.namespaces.get(namespace).and_then(|lists| lists.empty.get(resource));
-        asked.is_some_and(|asked| self.believes(namespace, *asked, now))
-    }
-
-    /// How many resources have been found empty there.
-    #[must_use]
-    pub fn number(&self, namespace: &str) -> usize {
-        self.namespaces.get(namespace).map_or(0, |lists| lists.empty.len())
-    }
-
-    /// The next pass begins anew, or none follows.
-    pub fn forget(&mut self, namespace: &str) {
-        if let Some(lists) = self.namespaces.remove(namespace) {
-            self.lists -= lists.empty.len();
-        }
-    }
-}
-
-/// A server ends a request after so long (`--request-timeout` of kube-apiserver), milliseconds, whether anybody waits for its
-/// answer or not.
-pub const AT_WORK_MILLISECONDS: i64 = 60_000;
-
-/// Deletions of collections that were sent and not answered. They carry no precondition, and delete by name: one that is
-/// still at work when the namespace is there again, made anew, takes what is in that one. So the namespace stays until
-/// they are over.
-#[derive(Debug, Default)]
-pub struct Unanswered {
-    /// When the last one was sent, by the UID of the namespace.
-    sent: BTreeMap<String, Timestamp>,
-    /// The same for all namespaces beyond [`REMEMBERED_NAMESPACES`].
-    beyond: Option<Timestamp>,
-}
-
-impl Unanswered {
-    /// One that was sent at that time was not answered.
-    pub fn note(&mut self, namespace: &str, sent: Timestamp) {
-        if self.sent.len() < REMEMBERED_NAMESPACES || self.sent.contains_key(namespace) {
-            let last = self.sent.entry(namespace.to_owned()).or_insert(sent);
-            *last = sent.max(*last);
-        } else {
-            self.beyond = self.beyond.max(Some(sent));
-        }
-    }
-
-    /// For how long the namespace has to stay, milliseconds; 0 if nothing can be at work in it any more.
-    #[must_use]
-    pub fn wait_milliseconds(&self, namespace: &str, now: Timestamp) -> i64 {
-        let last = self.sent.get(namespace).copied().max(self.beyond);
-        // A clock that was set back tells nothing: it is waited for as long as ever.
-        last.map_or(0, |last| (AT_WORK_MILLISECONDS - now.since(last).max(0)).max(0))
-    }
-
-    /// The namespace is gone.
-    pub fn forget(&mut self, namespace: &str) {
-        self.sent.remove(namespace);
-    }
 }
 
 /// What to do after a pass.
@@ -413,6 +263,7 @@ pub fn finalizers_after(spec_finalizers: &[String]) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use super::memory::Groups;
     use super::*;
 
     fn left(resource: &str, objects: usize, finalizers: &[(&str, usize)], grace_seconds: i64) -> Remaining {
@@ -422,27 +273,6 @@ mod tests {
 
     fn pass(remaining: Vec<Remaining>) -> Pass {
         Pass { remaining, ..Pass::default() }
-    }
-
-    #[test]
-    fn a_namespace_stays_while_an_unanswered_deletion_may_be_at_work() {
-        let at = Timestamp;
-        let mut unanswered = Unanswered::default();
-        assert_eq!(unanswered.wait_milliseconds("a", at(0)), 0);
-        unanswered.note("a", at(5_000));
-        unanswered.note("a", at(1_000));
-        for (now, expected) in [(5_000, 60_000), (64_999, 1), (65_000, 0), (90_000, 0), (0, 60_000)] {
-            assert_eq!(unanswered.wait_milliseconds("a", at(now)), expected, "{now}");
-        }
-        assert_eq!(unanswered.wait_milliseconds("b", at(6_000)), 0, "another one");
-        unanswered.forget("a");
-        assert_eq!(unanswered.wait_milliseconds("a", at(6_000)), 0);
-        // Beyond the bound nobody is remembered, and everybody waits.
-        for number in 0..=REMEMBERED_NAMESPACES {
-            unanswered.note(&number.to_string(), at(7_000));
-        }
-        assert_eq!(unanswered.sent.len(), REMEMBERED_NAMESPACES);
-        assert_eq!(unanswered.wait_milliseconds("b", at(8_000)), 59_000);
     }
 
     #[test]
@@ -484,65 +314,6 @@ mod tests {
         {
             assert_eq!(pass.problems(), expected);
         }
-    }
-
-    /// Only what was asked for since the namespace was known to be terminating counts, and only for a while.
-    #[test]
-    fn what_was_learnt_counts_for_a_while() {
-        let at = |milliseconds| Timestamp(1_000_000 + milliseconds);
-        let mut learnt = Learnt::default();
-        learnt.emptied("u", "secrets.", at(0));
-        assert_eq!(learnt.number("u"), 0, "nobody knows that it is terminating");
-        learnt.begin("u", at(0));
-        learnt.begin("u", at(5_000));
-        learnt.emptied("u", "pods.", at(-1));
-        learnt.emptied("u", "secrets.", at(0));
-        learnt.emptied("u", "jobs.batch", at(10_000));
-        learnt.emptied("u", "jobs.batch", at(20_000));
-        for (namespace, resource, now, expected) in [
-            ("u", "pods.", 0, false),
-            ("u", "secrets.", 0, true),
-            ("u", "secrets.", BELIEVED_MILLISECONDS, true),
-            ("u", "secrets.", BELIEVED_MILLISECONDS + 1, false),
-            ("u", "jobs.batch", BELIEVED_MILLISECONDS + 20_000, true),
-            ("u", "jobs.batch", BELIEVED_MILLISECONDS + 20_001, false),
-            ("u", "jobs.batch", 19_999, false),
-            ("u", "deployments.apps", 0, false),
-            ("another", "secrets.", 0, false),
-        ] {
-            assert_eq!(
-                learnt.is_empty(namespace, resource, at(now)),
-                expected,
-                "{namespace} {resource} {now}"
-            );
-        }
-        assert_eq!((learnt.number("u"), learnt.lists), (2, 2));
-        for (asked, expected) in [(-1, false), (0, true), (1, true), (3, false)] {
-            assert_eq!(learnt.believes("u", at(asked), at(2)), expected, "asked at {asked}");
-        }
-        learnt.forget("u");
-        learnt.begin("u", at(30_000));
-        assert!(!learnt.is_empty("u", "jobs.batch", at(30_000)));
-        assert_eq!((learnt.number("u"), learnt.lists), (0, 0));
-    }
-
-    /// There is an end to what is remembered.
-    #[test]
-    fn what_is_learnt_is_bounded() {
-        let mut learnt = Learnt::default();
-        for number in 0..=REMEMBERED_NAMESPACES {
-            let uid = number.to_string();
-            learnt.begin(&uid, Timestamp(0));
-            for resource in 0..11 {
-                learnt.emptied(&uid, &resource.to_string(), Timestamp(0));
-            }
-        }
-        assert_eq!((learnt.namespaces.len(), learnt.lists), (REMEMBERED_NAMESPACES, REMEMBERED_LISTS));
-        learnt.forget("0");
-        assert_eq!(
-            (learnt.namespaces.len(), learnt.lists),
-            (REMEMBERED_NAMESPACES - 1, REMEMBERED_LISTS - 11)
-        );
     }
 
     fn texts(conditions: &[Condition]) -> Vec<String> {

@@ -80,15 +80,25 @@ pub enum Defect {
     PolicyNeverNew,
     PolicySpecAssumed,
     PolicyShownAssumed,
+    NamespaceUidUnchecked,
+    NamespaceDiscoveryAssumed,
+    NamespaceListSkipped,
+    NamespacePodsUnawaited,
+    NamespaceUnansweredForgotten,
+    NamespaceInheritanceRefused,
+    NamespaceFailureIsSuccess,
+    NamespaceAnswersLost,
 }
 
 impl Defect {
     /// Whether it can be noticed in such a world at all. (They stand in groups: of ownership, of retention, of elections, of
-    /// policies.)
+    /// policies, of namespaces.)
     #[must_use]
     pub fn can_show_in(self, story: &Story) -> bool {
-        if self < Self::RaisedTtlIgnored {
-            true
+        if self >= Self::NamespaceUidUnchecked {
+            story.namespaces
+        } else if self < Self::RaisedTtlIgnored {
+            !story.namespaces
         } else if (Self::ActsOn..Self::PolicyUnshown).contains(&self) {
             story.election
         } else {
@@ -98,7 +108,7 @@ impl Defect {
 }
 
 /// Every defect, its name on the command line, and what it is.
-pub const DEFECTS: [(Defect, &str, &str); 60] = [
+pub const DEFECTS: [(Defect, &str, &str); 68] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
     (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
@@ -187,6 +197,42 @@ pub const DEFECTS: [(Defect, &str, &str); 60] = [
         "policy-shown-assumed",
         "a status that met a changed policy counts as shown",
     ),
+    (
+        Defect::NamespaceUidUnchecked,
+        "namespace-uid-unchecked",
+        "a namespace is finalized without comparing UID and version",
+    ),
+    (
+        Defect::NamespaceDiscoveryAssumed,
+        "namespace-discovery-assumed",
+        "groups that cannot be discovered count as having nothing (D91)",
+    ),
+    (
+        Defect::NamespaceListSkipped,
+        "namespace-list-skipped",
+        "what was asked to go from a namespace counts as gone",
+    ),
+    (
+        Defect::NamespacePodsUnawaited,
+        "namespace-pods-unawaited",
+        "pods of a namespace that were asked to go count as gone (S15)",
+    ),
+    (
+        Defect::NamespaceUnansweredForgotten,
+        "namespace-unanswered",
+        "a deletion of a collection that was not answered counts as never made",
+    ),
+    (
+        Defect::NamespaceInheritanceRefused,
+        "namespace-inheritance",
+        "what a controller that is no more may have sent is not waited for",
+    ),
+    (
+        Defect::NamespaceFailureIsSuccess,
+        "namespace-failure-is-success",
+        "a refusal, or no answer, is taken for done",
+    ),
+    (Defect::NamespaceAnswersLost, "namespace-answers-lost", "every fifth answer to a pass is never told"),
 ];
 
 /// The defect with a name.

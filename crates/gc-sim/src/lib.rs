@@ -12,6 +12,7 @@ pub mod collector;
 pub mod defects;
 pub mod kinds;
 pub mod metadata;
+pub mod namespaces;
 pub mod oracle;
 pub mod policies;
 pub mod policy_verdicts;

@@ -107,7 +107,11 @@ fn one(seed: u64, arguments: &Arguments) -> bool {
         report = run_story(&story, options);
         println!("seed {seed}: {} of {whole} steps are enough\n", story.steps.len());
     }
-    println!("{:?} weather, {} effects in flight", story.weather, story.effects_in_flight);
+    if story.namespaces {
+        println!("{:?} weather over namespaces", story.weather);
+    } else {
+        println!("{:?} weather, {} effects in flight", story.weather, story.effects_in_flight);
+    }
     for line in &report.trace {
         println!("{line}");
     }

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::defects::Defect;
+use crate::namespaces;
 use crate::oracle::{Exemptions, Violation};
 use crate::story::{Step, Story};
 use crate::world::{self, Options, Report};
@@ -13,7 +14,8 @@ pub const SHRINK_RUNS: usize = 600;
 /// Runs a story; a panic is a broken rule like any other.
 #[must_use]
 pub fn run_story(story: &Story, options: Options) -> Report {
-    let attempt = catch_unwind(AssertUnwindSafe(|| world::run(story, options)));
+    let happen = if story.namespaces { namespaces::run } else { world::run };
+    let attempt = catch_unwind(AssertUnwindSafe(|| happen(story, options)));
     attempt.unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()

@@ -265,20 +265,29 @@ impl Server {
         Some(self.with_context(|context| self.registry.handle(&target, operation, context)))
     }
 
+    /// The same about a subresource, or about the object where that is empty.
+    pub fn request_part(
+        &self,
+        kind: &Kind,
+        (namespace, name, subresource): (&str, &str, &str),
+        operation: Operation,
+    ) -> Option<Result<Response, ApiError>> {
+        let mut target = self.target((kind.group, kind.versions[0], kind.resource), namespace, name)?;
+        subresource.clone_into(&mut target.subresource);
+        Some(self.with_context(|context| self.registry.handle(&target, operation, context)))
+    }
+
     /// PATCH of a subresource, or of the object where that is empty.
     pub fn patch(
         &self,
         kind: &Kind,
-        (namespace, name, subresource): (&str, &str, &str),
+        place: (&str, &str, &str),
         patch_type: PatchType,
         patch: Value,
     ) -> Option<Result<Arc<Object>, ApiError>> {
-        let mut target = self.target((kind.group, kind.versions[0], kind.resource), namespace, name)?;
-        subresource.clone_into(&mut target.subresource);
         let body = RequestBody { value: patch, duplicates: Vec::new() };
         let operation = Operation::Patch(patch_type, body, WriteOptions::default());
-        let result = self.with_context(|context| self.registry.handle(&target, operation, context));
-        Some(result.and_then(object_of))
+        Some(self.request_part(kind, place, operation)?.and_then(object_of))
     }
 
     fn create_in(&mut self, group: &str, version: &str, resource: &str, namespace: &str, object: Value) {

@@ -157,11 +157,15 @@ pub struct Story {
     /// Whether there are several collectors, of which a Lease lets one act at a time. (Where there is retention time
     /// passes in hours, in which no Lease is kept.)
     pub election: bool,
+    /// Whether it is a world of namespaces, with nothing else.
+    pub namespaces: bool,
     /// What happens.
     pub steps: Vec<Step>,
 }
 
-/// In a thousand worlds, so many have retention.
+/// In a thousand worlds, so many are worlds of namespaces.
+pub const WORLDS_OF_NAMESPACES: u32 = 120;
+/// In a thousand others, so many have retention.
 pub const WORLDS_WITH_RETENTION: u32 = 400;
 /// In a thousand of the others, so many have an election.
 pub const WORLDS_WITH_AN_ELECTION: u32 = 400;
@@ -174,8 +178,9 @@ impl Story {
         let weather = [Weather::Calm, Weather::Changing, Weather::Bad][random.weighted(&[2, 3, 5])];
         let uid_only = random.chance(300);
         let effects_in_flight = random.pick(&[1, 2, 4, 16, 256]);
-        let retention = random.chance(WORLDS_WITH_RETENTION);
-        let election = !retention && random.chance(WORLDS_WITH_AN_ELECTION);
+        let namespaces = Random::new(seed ^ 0x006e_616d_6573).chance(WORLDS_OF_NAMESPACES);
+        let retention = random.chance(WORLDS_WITH_RETENTION) && !namespaces;
+        let election = !retention && !namespaces && random.chance(WORLDS_WITH_AN_ELECTION);
         let length = LENGTH.0 + random.below(LENGTH.1);
         // How eager the network is differs between worlds: in some, watches are far behind.
         let deliver = random.pick(&[10, 30, 60]);
@@ -205,7 +210,7 @@ impl Story {
                 _ => Step::Housekeeping(salt),
             });
         }
-        Self { seed, weather, uid_only, effects_in_flight, slow, retention, election, steps }
+        Self { seed, weather, uid_only, effects_in_flight, slow, retention, election, namespaces, steps }
     }
 }
 

@@ -163,6 +163,8 @@ impl Surroundings {
 pub(crate) struct NamespaceOptions {
     /// How long a terminating namespace is left alone first.
     pub(crate) settle: Duration,
+    /// The server has only just begun: nobody can have sent anything before that is still at work.
+    pub(crate) is_first: bool,
     /// Their names, if the owner-reference collector that tells them runs elsewhere.
     pub(crate) heard: Option<NamespaceNames>,
 }
@@ -280,6 +282,7 @@ impl RunningCollectors {
                 .held_while(surroundings.restraints.held.clone())
                 .traced_by(trace)
                 .with_clock(Arc::clone(&surroundings.clock))
+                .first(namespaces.is_first)
                 .dry_run(options.dry_run);
             running.namespaces = Some(tokio::spawn(controller.run(terminating, until(stopped))));
         }

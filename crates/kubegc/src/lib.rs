@@ -16,6 +16,7 @@ mod demo;
 pub mod fuzz;
 mod logging;
 mod namespace_documents;
+mod namespace_requests;
 mod namespace_trace;
 mod namespaces;
 mod node;

@@ -1,20 +1,14 @@
-//! What the namespace controller reads and writes, as documents.
+//! What the namespace controller asks for, and what discovery answers, in the words of `gc_retention::namespaces`.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use gc_kube::discovery::ServedResource;
-use gc_retention::namespaces::{Condition, Remaining};
-use gc_types::Timestamp;
+use gc_kube::discovery::{Discovered, ServedResource};
+use gc_retention::namespaces::emptying::{Contained, Served, Unclear};
+use gc_types::{Gvr, Scope};
 use serde_json::{Value, json};
 
-/// As the API writes times.
-pub(crate) fn time_text(time: Timestamp) -> String {
-    let time = jiff::Timestamp::from_millisecond(time.0).unwrap_or_default();
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-pub(crate) fn collection_path(served: &ServedResource, namespace: &str) -> String {
-    let (group, version, resource) = (&served.group, &served.version, &served.resource);
+pub(crate) fn collection_path(resource: &Contained, namespace: &str) -> String {
+    let Gvr { group, version, resource } = &resource.gvr;
     if group.is_empty() {
         format!("/api/{version}/namespaces/{namespace}/{resource}")
     } else {
@@ -34,47 +28,34 @@ pub(crate) fn problem(path: &str, code: u16, body: &Value) -> String {
     format!("{path} was answered with {code}: {}", body["message"].as_str().unwrap_or("(no message)"))
 }
 
-pub(crate) fn remaining(resource: String, items: &[Value], terminating_seconds: i64) -> Remaining {
-    let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();
-    let mut grace_seconds = 0;
-    for item in items {
-        let metadata = &item["metadata"];
-        for finalizer in metadata["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            *finalizers.entry(finalizer.to_owned()).or_default() += 1;
+/// What discovery says, as far as it can be in namespaces.
+pub(crate) fn served(discovered: &Discovered) -> Served {
+    let deletable =
+        |found: &ServedResource| found.scope == Scope::Namespaced && found.verbs.contains("delete");
+    let mut served = Served::default();
+    for ((group, _), found) in &discovered.resources {
+        if !discovered.is_unclear(group) {
+            *served.groups.entry(group.to_string()).or_default() |= deletable(found);
         }
-        grace_seconds =
-            grace_seconds.max(metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or_default());
+        if deletable(found) {
+            let gvr = Gvr {
+                group: Arc::clone(&found.group),
+                version: Arc::clone(&found.version),
+                resource: Arc::clone(&found.resource),
+            };
+            let together = found.verbs.contains("deletecollection");
+            let contained = Contained { gvr, kind: Arc::clone(&found.kind), together };
+            served.resources.push(Arc::new(contained));
+        }
     }
-    // Grace periods began with the namespace's deletion at the latest.
-    if grace_seconds <= terminating_seconds {
-        grace_seconds = 0;
-    }
-    Remaining { resource, objects: items.len(), finalizers, grace_seconds }
-}
-
-pub(crate) fn spec_finalizers(namespace: &Value) -> Vec<String> {
-    let list = namespace["spec"]["finalizers"].as_array();
-    list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-pub(crate) fn conditions(namespace: &Value) -> Vec<Condition> {
-    let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
-    let list = namespace["status"]["conditions"].as_array();
-    list.into_iter()
-        .flatten()
-        .map(|value| Condition {
-            kind: text(value, "type"),
-            status: text(value, "status"),
-            reason: text(value, "reason"),
-            message: text(value, "message"),
-            last_transition_time: text(value, "lastTransitionTime"),
+    served.failed = discovered
+        .failed
+        .iter()
+        .map(|failed| Unclear {
+            group: failed.group.clone(),
+            version: failed.version.clone(),
+            message: failed.message.clone(),
         })
-        .collect()
-}
-
-pub(crate) fn condition_value(condition: &Condition) -> Value {
-    json!({
-        "type": condition.kind, "status": condition.status, "reason": condition.reason,
-        "message": condition.message, "lastTransitionTime": condition.last_transition_time,
-    })
+        .collect();
+    served
 }

@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gc_kube::discovery::ServedResource;
 use gc_kube::{Observer, ResourceTable, Route};
+use gc_retention::namespaces::emptying::{Contained, Item, View};
 use gc_types::{
     Change, Effect, EffectId, Evidence, Gvr, ObjectKey, Outcome, PropagationPolicy, Reason, Request,
     ResourceId, ResourceInfo, ResourceVersion, Scope, Uid, Verdict,
 };
-use serde_json::Value;
 
 /// So many objects of one answer are told in one go …
 const TOLD_AT_ONCE: usize = 1_000;
@@ -21,12 +20,25 @@ const TOLD_PAUSE: Duration = Duration::from_millis(5);
 const NAMESPACES: ResourceId = ResourceId(0);
 
 /// A namespace that is being emptied.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terminating<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) uid: &'a str,
+#[derive(Clone, Debug)]
+pub(crate) struct Terminating {
+    pub(crate) name: Arc<str>,
+    uid: Arc<str>,
     /// `metadata.deletionTimestamp`.
-    pub(crate) since: &'a str,
+    since: Arc<str>,
+    version: ResourceVersion,
+}
+
+impl Terminating {
+    /// The namespace of that name, as it was read last.
+    pub(crate) fn new(name: &Arc<str>, view: &View) -> Self {
+        Self {
+            name: Arc::clone(name),
+            uid: view.uid.as_str().into(),
+            since: view.deleted_at.as_deref().unwrap_or_default().into(),
+            version: ResourceVersion::parse(&view.resource_version),
+        }
+    }
 }
 
 /// The key of a namespace.
@@ -70,13 +82,26 @@ impl Trace {
     }
 
     /// The number of a resource, which stays the same.
-    fn number(&self, served: &ServedResource) -> ResourceId {
+    fn number(&self, contained: &Contained) -> ResourceId {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         let next = ResourceId(u32::try_from(numbers.len() + 1).unwrap_or(u32::MAX));
-        let name = (Arc::clone(&served.group), Arc::clone(&served.resource));
+        let gvr = &contained.gvr;
+        let name = (Arc::clone(&gvr.group), Arc::clone(&gvr.resource));
         let number = *numbers.entry(name).or_insert(next);
         if self.table.get(number).is_none() {
-            self.table.insert(Arc::new(Route::new(served.info(number, false))));
+            let api_version = match &*gvr.group {
+                "" => Arc::clone(&gvr.version),
+                group => format!("{group}/{}", gvr.version).into(),
+            };
+            self.table.insert(Arc::new(Route::new(ResourceInfo {
+                id: number,
+                gvr: gvr.clone(),
+                kind: Arc::clone(&contained.kind),
+                scope: Scope::Namespaced,
+                served_api_versions: vec![api_version],
+                watched: false,
+                comparable_versions: true,
+            })));
         }
         number
     }
@@ -89,51 +114,49 @@ impl Trace {
         Effect { id, request, reason: Reason { verdict, owners: Vec::new(), evidence } }
     }
 
-    fn deletion(&self, resource: ResourceId, namespace: Terminating<'_>, item: &Value, how: &str) -> Effect {
-        let metadata = &item["metadata"];
-        let text = |field: &str| metadata[field].as_str().unwrap_or_default();
-        let key = ObjectKey { resource, namespace: namespace.name.into(), name: text("name").into() };
+    fn deletion(&self, resource: ResourceId, namespace: &Terminating, item: &Item, how: &str) -> Effect {
+        let Terminating { name, uid, since, .. } = namespace;
+        let key = ObjectKey { resource, namespace: Arc::clone(name), name: item.name.as_str().into() };
         let request = Request::Delete {
             key,
-            uid: Uid::new(text("uid")),
+            uid: Uid::new(item.uid.as_deref().unwrap_or_default()),
             // The verdict is the namespace's: no version of the object would change it.
             resource_version: None,
             policy: PropagationPolicy::Background,
         };
-        let Terminating { name, uid, since } = namespace;
         let why = format!("namespace {name} ({uid}) has been terminating since {since}");
-        self.effect(request, ResourceVersion::parse(text("resourceVersion")), vec![why, how.to_owned()])
+        self.effect(request, ResourceVersion::parse(&item.resource_version), vec![why, how.to_owned()])
     }
 
     /// One object was asked to go.
     pub(crate) fn deleted(
         &self,
-        served: &ServedResource,
-        namespace: Terminating<'_>,
-        item: &Value,
+        contained: &Contained,
+        namespace: &Terminating,
+        item: &Item,
         outcome: &Outcome,
         took: Duration,
     ) {
-        let effect = self.deletion(self.number(served), namespace, item, "by a request of its own");
+        let effect = self.deletion(self.number(contained), namespace, item, "by a request of its own");
         self.observer.finished(&effect, outcome, 1, took);
     }
 
     /// All of a collection were asked to go, and these were there. Those that were going already are not told again.
     pub(crate) async fn deleted_together(
         &self,
-        served: &ServedResource,
-        namespace: Terminating<'_>,
-        items: &[Value],
+        contained: &Contained,
+        namespace: &Terminating,
+        items: &[Item],
         took: Duration,
     ) {
-        let resource = self.number(served);
+        let resource = self.number(contained);
         // One request, whatever it took along.
         let mut requests = 1;
         for (index, item) in items.iter().enumerate() {
             if index % TOLD_AT_ONCE == TOLD_AT_ONCE - 1 {
                 tokio::time::sleep(TOLD_PAUSE).await;
             }
-            if item["metadata"]["deletionTimestamp"].is_null() {
+            if !item.deleting {
                 let effect = self.deletion(resource, namespace, item, "with the whole collection");
                 self.observer.finished(&effect, &Outcome::Applied(None), requests, took);
                 requests = 0;
@@ -142,24 +165,16 @@ impl Trace {
     }
 
     /// The namespace itself was given up to these finalizers.
-    pub(crate) fn finalized(
-        &self,
-        namespace: Terminating<'_>,
-        version: &str,
-        left: &[String],
-        took: Duration,
-    ) {
-        let key = namespace_key(namespace.name);
-        let version = ResourceVersion::parse(version);
+    pub(crate) fn finalized(&self, namespace: &Terminating, left: &[String], took: Duration) {
         let request = Request::Guarded {
-            key,
-            uid: Uid::new(namespace.uid),
-            resource_version: version,
+            key: namespace_key(&namespace.name),
+            uid: Uid::new(&namespace.uid),
+            resource_version: namespace.version,
             change: Change::Finalizers(left.iter().map(|finalizer| finalizer.as_str().into()).collect()),
         };
         let facts =
             vec![format!("it is empty; terminating since {}", namespace.since), "spec.finalizers".into()];
-        let effect = self.effect(request, version, facts);
+        let effect = self.effect(request, namespace.version, facts);
         self.observer.finished(&effect, &Outcome::Applied(None), 1, took);
     }
 }

@@ -3,8 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use http::Response;
-use serde_json::json;
+use bytes::Bytes;
+use gc_retention::namespaces::emptying::{CONFLICT_TRIES, OWN_TRIES};
+use http::header::CONTENT_TYPE;
+use http::{Method, Request, Response};
+use http_body_util::Full;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -148,6 +152,12 @@ fn controller(world: World) -> (NamespaceController, Shared) {
     (NamespaceController::new(client, Duration::ZERO), world)
 }
 
+/// Two passes never begin at the same time.
+fn ticking() -> Clock {
+    let now = std::sync::atomic::AtomicI64::new(0);
+    Arc::new(move || Timestamp(now.fetch_add(1, Ordering::Relaxed)))
+}
+
 /// A world with a terminating namespace.
 fn terminating(served: &[(&'static str, &'static str)]) -> World {
     World { served: served.to_vec(), finalizers: vec!["kubernetes"], terminating: true, ..World::default() }
@@ -158,11 +168,11 @@ const CORE: &[(&str, &str)] = &[("", "pods"), ("", "secrets"), ("apps", "deploym
 
 /// One pass: how it ended, and the requests without the GETs of the namespace itself.
 async fn pass(controller: &NamespaceController, world: &Shared) -> (String, Vec<String>) {
-    let end = match controller.pass("n").await.unwrap() {
-        PassEnd::Done => "done".to_owned(),
-        PassEnd::Again(delay) => format!("again in {} s", delay.as_secs()),
-        PassEnd::Failed { .. } => "failed".to_owned(),
-        PassEnd::DryRun => "dry run".to_owned(),
+    let end = match controller.pass(&"n".into()).await.end {
+        End::Done { .. } => "done".to_owned(),
+        End::Again { milliseconds, .. } => format!("again in {} s", milliseconds / 1_000),
+        End::Failed { .. } => "failed".to_owned(),
+        End::DryRun(_) => "dry run".to_owned(),
     };
     let log = std::mem::take(&mut world.lock().unwrap().log);
     // Discovery asks which groups have a store of their own.
@@ -285,7 +295,7 @@ async fn a_pass_goes_on_where_the_last_one_failed() {
         let began = Timestamp(jiff::Timestamp::now().as_millisecond());
         let now = Arc::new(Mutex::new(began));
         let clock = Arc::clone(&now);
-        let controller = controller.with_clock(Arc::new(move || *clock.lock().unwrap()));
+        let controller = NamespaceController { time: Arc::new(move || *clock.lock().unwrap()), ..controller };
         assert_eq!(pass(&controller, &world).await.0, "failed", "{scenario}");
         {
             let mut world = world.lock().unwrap();
@@ -318,7 +328,7 @@ async fn a_namespace_stays_while_a_deletion_without_an_answer_may_be_at_work() {
         let began = Timestamp(jiff::Timestamp::now().as_millisecond());
         let now = Arc::new(Mutex::new(began));
         let clock = Arc::clone(&now);
-        let controller = controller.with_clock(Arc::new(move || *clock.lock().unwrap()));
+        let controller = NamespaceController { time: Arc::new(move || *clock.lock().unwrap()), ..controller };
         assert_eq!(pass(&controller, &world).await.0, "failed");
         world.lock().unwrap().silent.clear();
         world.lock().unwrap().refusals.clear();
@@ -339,9 +349,7 @@ async fn a_pass_after_a_wait_looks_at_everything() {
     let mut first = terminating(CORE);
     first.stays.insert("secrets".into(), ("example.com/hold", 0));
     let (controller, world) = controller(first);
-    // Two passes never begin at the same time.
-    let now = std::sync::atomic::AtomicI64::new(jiff::Timestamp::now().as_millisecond());
-    let controller = controller.with_clock(Arc::new(move || Timestamp(now.fetch_add(1, Ordering::Relaxed))));
+    let controller = NamespaceController { time: ticking(), ..controller };
     let mut passes = Vec::new();
     for _ in 0..2 {
         let (end, mut asked) = pass(&controller, &world).await;
@@ -362,7 +370,7 @@ async fn a_pass_that_comes_further_is_followed_soon() {
     let (controller, world) = controller(stuck);
     for (mended, expected) in [("", true), ("", false), ("secrets", true), ("", false)] {
         world.lock().unwrap().refusals.remove(mended);
-        let PassEnd::Failed { further, .. } = controller.pass("n").await.unwrap() else { panic!("emptied") };
+        let End::Failed { further, .. } = controller.pass(&"n".into()).await.end else { panic!("emptied") };
         assert_eq!(further, expected, "after {mended:?} was mended");
     }
 }
@@ -370,9 +378,10 @@ async fn a_pass_that_comes_further_is_followed_soon() {
 /// A request about the namespace itself is sent a few times before the pass is given up.
 #[tokio::test]
 async fn a_moment_without_answers_does_not_cost_the_pass() {
-    for (outage, ends) in [(OWN_TRIES - 1, true), (OWN_TRIES, false)] {
-        let (controller, _world) = controller(World { outage, ..terminating(CORE) });
-        assert_eq!(controller.pass("n").await.is_ok(), ends, "{outage} failures");
+    let tries = usize::try_from(OWN_TRIES).unwrap();
+    for (outage, end) in [(tries - 1, "done"), (tries, "failed")] {
+        let (controller, world) = controller(World { outage, ..terminating(CORE) });
+        assert_eq!(pass(&controller, &world).await.0, end, "{outage} failures");
     }
 }
 
@@ -411,7 +420,7 @@ async fn what_is_left_is_listed_in_pages() {
         async move { Response::new(Full::new(Bytes::from(page.to_string()))) }
     });
     let controller = NamespaceController::new(client, Duration::ZERO);
-    let items = controller.list("/api/v1/namespaces/n/pods").await.unwrap().unwrap();
+    let items = controller.requests.list("/api/v1/namespaces/n/pods").await.unwrap();
     assert_eq!(items.len(), 2);
     assert_eq!(*asked.lock().unwrap(), ["limit=500", "limit=500&continue=%62"]);
 }
@@ -419,11 +428,11 @@ async fn what_is_left_is_listed_in_pages() {
 /// NS-T07, and the bound that upstream's loop lacks.
 #[tokio::test]
 async fn a_conflict_is_retried_a_few_times() {
-    for (conflicts, writes, succeeds) in [(1, 2, true), (100, CONFLICT_TRIES, false)] {
+    let tries = usize::try_from(CONFLICT_TRIES).unwrap();
+    for (conflicts, writes, expected) in [(1, 2, "done"), (100, tries, "failed")] {
         let (controller, world) = controller(World { conflicts, ..terminating(&[]) });
-        let passed = controller.pass("n").await;
-        assert_eq!(passed.is_ok(), succeeds);
-        let log = std::mem::take(&mut world.lock().unwrap().log);
+        let (end, log) = pass(&controller, &world).await;
+        assert_eq!(end, expected);
         assert_eq!(log.iter().filter(|line| *line == "PUT status").count(), writes);
     }
 }
@@ -432,7 +441,7 @@ async fn a_conflict_is_retried_a_few_times() {
 #[tokio::test]
 async fn a_namespace_that_was_made_anew_meanwhile_is_not_touched() {
     let (controller, world) = controller(World { conflicts: 1, replaced: true, ..terminating(&[]) });
-    let Err(why) = controller.pass("n").await else { panic!("the pass succeeded") };
+    let End::Failed { why, .. } = controller.pass(&"n".into()).await.end else { panic!("it succeeded") };
     assert!(why.contains("made anew"), "{why}");
     let log = std::mem::take(&mut world.lock().unwrap().log);
     assert!(log.iter().all(|line| !line.contains("finalize")), "{log:?}");
@@ -479,16 +488,18 @@ async fn what_cannot_be_emptied_is_counted_and_told_once() {
     let (controller, _world) = controller(stuck);
     let recorder = Arc::new(Recorder::default());
     let controller = controller.traced_by(told_to(&recorder));
-    let (notes, _writer) =
-        Notes::new(controller.client.clone(), controller.trace.table(), "namespace-controller");
+    let Requests { client, trace, .. } = controller.requests.clone();
+    let (notes, _writer) = Notes::new(client, trace.table(), "namespace-controller");
     let name: Arc<str> = "n".into();
-    let PassEnd::Failed { why, .. } = controller.pass(&name).await.unwrap() else { panic!("it was emptied") };
+    let Passed { end: End::Failed { why, .. }, uid: Some(uid) } = controller.pass(&name).await else {
+        panic!("it was emptied")
+    };
     assert_eq!(why, "/api/v1/namespaces/n/pods was answered with 500: refused");
     let mut failing = Failing::begun();
-    controller.tell(&notes, &name, &why, &mut failing);
+    tell(&notes, &name, uid.clone(), &why, &mut failing);
     assert_eq!(failing.told, "", "it may be over in a moment");
     failing.since = failing.since.checked_sub(PATIENCE).unwrap();
-    controller.tell(&notes, &name, &why, &mut failing);
+    tell(&notes, &name, uid, &why, &mut failing);
     assert_eq!(failing.told, why);
     assert_eq!(recorder.0.lock().unwrap().get("kubegc_namespace_requests{delete,500}"), Some(&1.0));
 }
@@ -504,6 +515,7 @@ async fn a_dead_group_that_had_nothing_here_is_not_waited_for() {
             first.stays.insert(things.into(), ("example.com/hold", 0));
         }
         let (controller, world) = controller(first);
+        let controller = NamespaceController { time: ticking(), ..controller };
         assert_eq!(pass(&controller, &world).await.0, "again in 8 s");
         {
             let mut world = world.lock().unwrap();

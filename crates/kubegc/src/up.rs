@@ -74,7 +74,7 @@ impl Up {
             &enabled,
             settings,
             &CollectorOptions::default(),
-            NamespaceOptions { settle: NAMESPACE_SETTLE, heard: None },
+            NamespaceOptions { settle: NAMESPACE_SETTLE, is_first: true, heard: None },
             observer,
             surroundings,
         );

@@ -373,7 +373,7 @@ fn start_others(
             &enabled,
             &retention,
             &options,
-            NamespaceOptions { settle: NAMESPACE_SETTLE, heard: Some(heard) },
+            NamespaceOptions { settle: NAMESPACE_SETTLE, is_first: false, heard: Some(heard) },
             None,
             &surroundings,
         );

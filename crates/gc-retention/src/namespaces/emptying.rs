@@ -1,0 +1,642 @@
+//! One pass over a terminating namespace: reads it, deletes what is in it, says in its status what is left, and takes the
+//! `kubernetes` token off when nothing is.
+//!
+//! A pure state machine: [`Emptying::ask`] says what to ask the server next, [`Emptying::heard`] takes the answers, in
+//! whatever order they come, and [`Emptying::end`] says what it came to. Several requests are on their way at a time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gc_types::{Gvr, Timestamp};
+
+use super::memory::Memory;
+use super::{Condition, Next, Pass, Remaining, finalizers_after};
+
+/// Resources of one namespace that are emptied at a time.
+pub const CONCURRENT_RESOURCES: usize = 8;
+/// Tries to write a status or the finalizers over conflicts.
+pub const CONFLICT_TRIES: u32 = 5;
+/// Tries of a request about the namespace itself that fails for the moment; without it, the whole pass is lost.
+pub const OWN_TRIES: u32 = 5;
+/// After so long, it is not tried again in the same pass, milliseconds.
+pub const OWN_PATIENCE_MILLISECONDS: i64 = 2_000;
+/// The first pause between such tries, milliseconds; the next ones are twice as long each.
+const FIRST_PAUSE_MILLISECONDS: i64 = 5;
+
+/// A namespaced resource whose objects can be deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contained {
+    /// Group, version and plural name.
+    pub gvr: Gvr,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Whether its collections can be deleted by one request.
+    pub together: bool,
+}
+
+impl Contained {
+    /// `resource.group`; with an empty group, `resource.`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}.{}", self.gvr.resource, self.gvr.group)
+    }
+
+    fn is_pods(&self) -> bool {
+        self.gvr.group.is_empty() && *self.gvr.resource == *"pods"
+    }
+}
+
+/// A group, or a version of it, of which discovery could not tell what it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unclear {
+    /// The group; empty for core.
+    pub group: String,
+    /// The version, if only that one failed.
+    pub version: Option<String>,
+    /// Why.
+    pub message: String,
+}
+
+/// What is served, as far as it can be in namespaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// What may have to be deleted.
+    pub resources: Vec<Arc<Contained>>,
+    /// The groups that were seen whole, and whether they have any of those.
+    pub groups: BTreeMap<String, bool>,
+    /// What could not be discovered.
+    pub failed: Vec<Unclear>,
+}
+
+/// A namespace as it was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// `metadata.uid`
+    pub uid: String,
+    /// `metadata.resourceVersion`
+    pub resource_version: String,
+    /// `metadata.deletionTimestamp`, as written.
+    pub deleted_at: Option<String>,
+    /// For how long it has been terminating when it was read, seconds.
+    pub terminating_seconds: i64,
+    /// `spec.finalizers`
+    pub finalizers: Vec<String>,
+    /// Whether `status.phase` says so.
+    pub says_terminating: bool,
+    /// `status.conditions`
+    pub conditions: Vec<Condition>,
+    /// When it was read, as the API writes times.
+    pub read_at: String,
+}
+
+/// An object of a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Item {
+    /// Name.
+    pub name: String,
+    /// UID, where the server tells one.
+    pub uid: Option<String>,
+    /// `metadata.resourceVersion`
+    pub resource_version: String,
+    /// Whether it is marked for deletion already.
+    pub deleting: bool,
+    /// Its finalizers.
+    pub finalizers: Vec<String>,
+    /// `deletionGracePeriodSeconds`, 0 if absent.
+    pub grace_seconds: i64,
+}
+
+/// Numbers the requests of one pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AskId(pub u32);
+
+/// What the server is to be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// The namespace itself.
+    Read,
+    /// What is served.
+    Discover,
+    /// To delete everything of a resource in the namespace, by one request.
+    DeleteAll(Arc<Contained>),
+    /// To delete one object, under its UID.
+    Delete(Arc<Contained>, Box<Item>),
+    /// The complete list of a resource in the namespace.
+    List(Arc<Contained>),
+    /// To write these conditions, and the phase `Terminating`, into the status of the namespace that was read last, in
+    /// that version.
+    WriteStatus(Vec<Condition>),
+    /// To leave these of `spec.finalizers` of the namespace that was read last, in that version.
+    Finalize(Vec<String>),
+}
+
+/// What it said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// To [`Ask::Read`].
+    Namespace(Box<View>),
+    /// To [`Ask::Discover`].
+    Served(Arc<Served>),
+    /// To [`Ask::List`].
+    Items(Vec<Item>),
+    /// Done, to all others.
+    Done,
+    /// Another answer.
+    Refused {
+        /// The status code of HTTP.
+        code: u16,
+        /// What was asked, and what the server said.
+        why: String,
+    },
+    /// None, or none that can be understood.
+    Failed {
+        /// What happened.
+        why: String,
+        /// Whether the server may be carrying it out all the same.
+        may_be_at_work: bool,
+    },
+}
+
+impl Reply {
+    fn why(self) -> String {
+        match self {
+            Self::Refused { why, .. } | Self::Failed { why, .. } => why,
+            other => format!("an answer to another question: {other:?}"),
+        }
+    }
+
+    /// Whether a request about the namespace itself may succeed when it is tried again.
+    fn is_passing(&self) -> bool {
+        matches!(self, Self::Failed { .. } | Self::Refused { code: 500.., .. })
+    }
+}
+
+/// How many objects of which resource are in a namespace, and what could not be seen of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// By resource.
+    pub found: BTreeMap<String, usize>,
+    /// In words; empty if all was seen.
+    pub problems: String,
+}
+
+/// What a pass came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Nothing more is to be done.
+    Done {
+        /// For how long the namespace was terminating, seconds, if this pass has finalized it.
+        terminating_seconds: Option<i64>,
+    },
+    /// Look again after so long.
+    Again {
+        /// Milliseconds.
+        milliseconds: i64,
+        /// It is empty, and stays until deletions are over that were not answered.
+        unanswered: bool,
+    },
+    /// Try again with growing delays; soon, if the pass has come further than the one before.
+    Failed {
+        /// What failed.
+        why: String,
+        /// More is known to be empty than before.
+        further: bool,
+    },
+    /// It would have been emptied of this.
+    DryRun(Contents),
+}
+
+/// What is being done about one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Turn {
+    DeleteAll,
+    /// Lists what has to be deleted one by one.
+    Find,
+    Delete(Vec<Item>),
+    /// Lists what is left.
+    Look,
+}
+
+#[derive(Clone, Debug)]
+struct Work {
+    resource: Arc<Contained>,
+    turn: Turn,
+    /// When the work began: what is listed later was not there since.
+    asked: Timestamp,
+}
+
+/// Where the pass is.
+#[derive(Clone, Debug)]
+enum Stage {
+    Reading,
+    Discovering,
+    /// Pods first.
+    Pods,
+    Others,
+    /// The status, or the finalizers, are to be written into what is read now.
+    Rereading(Writing),
+    Writing(Writing),
+    Ended(End),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writing {
+    Status,
+    Finalizers,
+}
+
+/// One pass over one namespace.
+#[derive(Clone, Debug)]
+pub struct Emptying {
+    name: Arc<str>,
+    dry_run: bool,
+    stage: Stage,
+    /// As it was read last.
+    view: View,
+    /// Since when the pass has waited for its present answer, and how often that was asked for.
+    own: Option<(Timestamp, u32)>,
+    /// Nothing about the namespace itself is asked for before.
+    rests_until: Option<Timestamp>,
+    conflicts: u32,
+    next_id: u32,
+    /// On their way.
+    asked: BTreeMap<AskId, Asked>,
+    /// Resources whose turn has not come yet, the last one first.
+    waiting: Vec<Arc<Contained>>,
+    /// What was begun and has a request to make.
+    ready: Vec<Work>,
+    /// Other resources than pods, for when these are gone.
+    others: Vec<Arc<Contained>>,
+    /// Whether everything that a group has was found empty.
+    empty_groups: BTreeMap<Arc<str>, bool>,
+    pass: Pass,
+    contents: Contents,
+    /// How much was known to be empty before.
+    known: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Asked {
+    Own(Timestamp),
+    Of(Work),
+}
+
+impl Emptying {
+    /// A pass that has asked for nothing yet. A dry run deletes and writes nothing.
+    #[must_use]
+    pub fn new(name: &Arc<str>, dry_run: bool) -> Self {
+        Self {
+            name: Arc::clone(name),
+            dry_run,
+            stage: Stage::Reading,
+            view: View::default(),
+            own: None,
+            rests_until: None,
+            conflicts: 0,
+            next_id: 0,
+            asked: BTreeMap::new(),
+            waiting: Vec::new(),
+            ready: Vec::new(),
+            others: Vec::new(),
+            empty_groups: BTreeMap::new(),
+            pass: Pass::default(),
+            contents: Contents::default(),
+            known: 0,
+        }
+    }
+
+    /// The namespace, as it was read last.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// What the pass came to, when it is over.
+    #[must_use]
+    pub fn end(&self) -> Option<&End> {
+        match &self.stage {
+            Stage::Ended(end) => Some(end),
+            _ => None,
+        }
+    }
+
+    /// When there may be something to ask although no answer has come: after a rest.
+    #[must_use]
+    pub fn next_wakeup(&self) -> Option<Timestamp> {
+        self.rests_until.filter(|_| self.asked.is_empty())
+    }
+
+    /// What to ask the server now, if anything.
+    pub fn ask(&mut self, memory: &mut Memory, now: Timestamp) -> Option<(AskId, Ask)> {
+        loop {
+            if matches!(self.stage, Stage::Discovering)
+                && let Some(served) = memory.served(&self.view.uid, now)
+            {
+                self.discovered(&served, memory);
+            }
+            match &self.stage {
+                Stage::Ended(_) => return None,
+                Stage::Reading | Stage::Discovering | Stage::Rereading(_) | Stage::Writing(_) => {
+                    return self.ask_own(now);
+                }
+                Stage::Pods | Stage::Others => match self.ask_of_a_resource(memory, now) {
+                    Some(ask) => return Some(ask),
+                    None if !self.asked.is_empty() => return None,
+                    None => self.emptied(memory),
+                },
+            }
+        }
+    }
+
+    fn number(&mut self, asked: Asked) -> AskId {
+        let id = AskId(self.next_id);
+        self.next_id += 1;
+        self.asked.insert(id, asked);
+        id
+    }
+
+    fn ask_own(&mut self, now: Timestamp) -> Option<(AskId, Ask)> {
+        if !self.asked.is_empty() || self.rests_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        self.rests_until = None;
+        let ask = match self.stage {
+            Stage::Discovering => Ask::Discover,
+            Stage::Writing(Writing::Status) => {
+                Ask::WriteStatus(self.pass.conditions(&self.view.conditions, &self.view.read_at))
+            }
+            Stage::Writing(Writing::Finalizers) => {
+                Ask::Finalize(finalizers_after(&self.view.finalizers).unwrap_or_default())
+            }
+            _ => Ask::Read,
+        };
+        let tries = self.own.get_or_insert((now, 0));
+        tries.1 += 1;
+        Some((self.number(Asked::Own(now)), ask))
+    }
+
+    /// Takes the answer to a request of this pass.
+    pub fn heard(&mut self, memory: &mut Memory, id: AskId, reply: Reply, now: Timestamp) {
+        match self.asked.remove(&id) {
+            Some(Asked::Of(work)) => self.heard_of_a_resource(memory, work, reply),
+            Some(Asked::Own(asked)) => self.heard_own(memory, asked, reply, now),
+            None => {}
+        }
+    }
+
+    // ---- the namespace itself ----
+
+    fn heard_own(&mut self, memory: &mut Memory, asked: Timestamp, reply: Reply, now: Timestamp) {
+        // Discovery has tries of its own.
+        if reply.is_passing()
+            && !matches!(self.stage, Stage::Discovering)
+            && let Some((since, tries)) = self.own
+            && tries < OWN_TRIES
+            && now.since(since) <= OWN_PATIENCE_MILLISECONDS
+        {
+            self.rests_until = Some(now.after(FIRST_PAUSE_MILLISECONDS << (tries - 1)));
+            return;
+        }
+        self.own = None;
+        match (&self.stage, reply) {
+            (Stage::Reading, Reply::Namespace(view)) => self.began(memory, *view, now),
+            (Stage::Reading, Reply::Refused { code: 404, .. }) => self.done(memory, None),
+            (Stage::Discovering, Reply::Served(served)) => {
+                memory.discovered(asked, &served);
+                self.discovered(&served, memory);
+            }
+            (Stage::Rereading(writing), Reply::Namespace(view)) => self.reread(memory, *writing, *view, now),
+            (Stage::Writing(Writing::Finalizers), Reply::Done) => {
+                self.done(memory, Some(self.view.terminating_seconds));
+            }
+            (Stage::Rereading(writing) | Stage::Writing(writing), Reply::Refused { code: 404, .. })
+            | (Stage::Writing(writing), Reply::Done) => self.written(memory, *writing, now),
+            (Stage::Writing(writing), Reply::Refused { code: 409, .. }) => self.conflicted(*writing),
+            (_, reply) => self.failed(reply.why()),
+        }
+    }
+
+    fn began(&mut self, memory: &mut Memory, view: View, now: Timestamp) {
+        self.view = view;
+        if self.view.deleted_at.is_none() || finalizers_after(&self.view.finalizers).is_none() {
+            return self.done(memory, None);
+        }
+        if !self.dry_run {
+            memory.begin(&self.name, &self.view.uid, now);
+        }
+        self.known = memory.learnt.number(&self.view.uid);
+        self.stage = Stage::Discovering;
+    }
+
+    /// What discovery says, and what it cannot say of groups that may matter.
+    fn discovered(&mut self, served: &Served, memory: &Memory) {
+        for failed in &served.failed {
+            let version = failed.version.as_deref().unwrap_or("*");
+            let named = format!("{}/{version}: {}", failed.group, failed.message);
+            match memory.groups.excuse(&self.view.uid, &failed.group) {
+                Some(why) => self.pass.excused.push(format!("{named} (not waited for: {why})")),
+                None => self.pass.undiscovered.push(named),
+            }
+        }
+        // BEAT-NS-2: without knowing of pods, nothing that they may need is taken away.
+        if served.failed.iter().any(|failed| failed.group.is_empty()) {
+            let why = "pods could not be looked for: discovery of the core group failed";
+            self.pass.failures.push(why.to_owned());
+        }
+        let (pods, others) = served.resources.iter().rev().cloned().partition(|resource| resource.is_pods());
+        (self.waiting, self.others) = (pods, others);
+        self.stage = Stage::Pods;
+    }
+
+    /// Nothing of this stage is left to be asked.
+    fn emptied(&mut self, memory: &mut Memory) {
+        if self.dry_run && self.others.is_empty() {
+            self.contents.problems = self.pass.problems();
+            self.stage = Stage::Ended(End::DryRun(std::mem::take(&mut self.contents)));
+            return;
+        }
+        let is_pods = matches!(self.stage, Stage::Pods);
+        // S15: a pod that could not be dealt with stops the pass, as one that is still there does.
+        let stops = !self.pass.failures.is_empty() || self.pass.remaining.iter().any(|left| left.objects > 0);
+        if is_pods && (self.dry_run || !stops) {
+            self.empty_groups.clear();
+            self.waiting = std::mem::take(&mut self.others);
+            self.stage = Stage::Others;
+            return;
+        }
+        if !is_pods {
+            for (group, _) in std::mem::take(&mut self.empty_groups).into_iter().filter(|(_, empty)| *empty) {
+                memory.groups.emptied(&self.view.uid, &group);
+            }
+        }
+        self.pass.failures.sort();
+        self.reread_for(Writing::Status);
+    }
+
+    fn reread_for(&mut self, writing: Writing) {
+        self.conflicts = 0;
+        self.stage = Stage::Rereading(writing);
+    }
+
+    fn reread(&mut self, memory: &mut Memory, writing: Writing, view: View, now: Timestamp) {
+        let is_another = view.uid != self.view.uid;
+        match writing {
+            Writing::Status if is_another => {
+                return self
+                    .failed(format!("namespace {} has been deleted and made anew meanwhile", self.name));
+            }
+            Writing::Finalizers if is_another || finalizers_after(&view.finalizers).is_none() => {
+                return self.written(memory, writing, now);
+            }
+            _ => {}
+        }
+        self.view = View { terminating_seconds: self.view.terminating_seconds, ..view };
+        let conditions = || self.pass.conditions(&self.view.conditions, &self.view.read_at);
+        if writing == Writing::Status && self.view.says_terminating && conditions() == self.view.conditions {
+            return self.written(memory, writing, now);
+        }
+        self.stage = Stage::Writing(writing);
+    }
+
+    fn conflicted(&mut self, writing: Writing) {
+        self.conflicts += 1;
+        if self.conflicts < CONFLICT_TRIES {
+            self.stage = Stage::Rereading(writing);
+            return;
+        }
+        let what = if writing == Writing::Status { "status" } else { "finalizers" };
+        self.failed(format!("the {what} of namespace {} keep changing", self.name));
+    }
+
+    /// The status says what was found, or others have taken the token off.
+    fn written(&mut self, memory: &mut Memory, writing: Writing, now: Timestamp) {
+        if writing == Writing::Finalizers {
+            return self.done(memory, None);
+        }
+        let (uid, seconds) = (&self.view.uid, self.view.terminating_seconds);
+        let end = match self.pass.next(seconds) {
+            Next::Retry => {
+                let further = memory.learnt.number(uid) > self.known;
+                End::Failed { why: self.pass.problems(), further }
+            }
+            Next::Finalize => match memory.unanswered.wait_milliseconds(&self.name, now) {
+                0 => return self.reread_for(Writing::Finalizers),
+                milliseconds => End::Again { milliseconds, unanswered: true },
+            },
+            Next::Wait { seconds } => {
+                // Nothing has failed: what is left is looked for in everything, when it should be gone.
+                memory.learnt.forget(uid);
+                End::Again { milliseconds: seconds.saturating_mul(1_000), unanswered: false }
+            }
+        };
+        self.stage = Stage::Ended(end);
+    }
+
+    fn done(&mut self, memory: &mut Memory, terminating_seconds: Option<i64>) {
+        memory.gone(&self.name);
+        self.stage = Stage::Ended(End::Done { terminating_seconds });
+    }
+
+    fn failed(&mut self, why: String) {
+        self.stage = Stage::Ended(End::Failed { why, further: false });
+    }
+
+    // ---- what is in it ----
+
+    fn ask_of_a_resource(&mut self, memory: &Memory, now: Timestamp) -> Option<(AskId, Ask)> {
+        let work = match self.ready.pop() {
+            Some(work) => work,
+            None => self.begin_a_resource(memory, now)?,
+        };
+        let resource = Arc::clone(&work.resource);
+        let ask = match &work.turn {
+            Turn::DeleteAll => Ask::DeleteAll(resource),
+            Turn::Find | Turn::Look => Ask::List(resource),
+            Turn::Delete(items) => match items.last() {
+                Some(item) => Ask::Delete(resource, Box::new(item.clone())),
+                None => Ask::List(resource),
+            },
+        };
+        Some((self.number(Asked::Of(work)), ask))
+    }
+
+    fn begin_a_resource(&mut self, memory: &Memory, now: Timestamp) -> Option<Work> {
+        while self.asked.len() < CONCURRENT_RESOURCES {
+            let resource = self.waiting.pop()?;
+            let group = Arc::clone(&resource.gvr.group);
+            self.empty_groups.entry(group).or_insert(true);
+            if !self.dry_run && memory.learnt.is_empty(&self.view.uid, &resource.name(), now) {
+                continue;
+            }
+            let turn = match (self.dry_run, resource.together) {
+                (true, _) => Turn::Look,
+                (false, true) => Turn::DeleteAll,
+                (false, false) => Turn::Find,
+            };
+            return Some(Work { resource, turn, asked: now });
+        }
+        None
+    }
+
+    fn heard_of_a_resource(&mut self, memory: &mut Memory, mut work: Work, reply: Reply) {
+        if let (Turn::DeleteAll, Reply::Failed { may_be_at_work: true, .. }) = (&work.turn, &reply) {
+            memory.unanswered.note(&self.name, work.asked);
+        }
+        work.turn = match (work.turn, reply) {
+            (Turn::DeleteAll, Reply::Done) | (Turn::Find, Reply::Refused { code: 404 | 405, .. }) => {
+                Turn::Look
+            }
+            (Turn::DeleteAll, Reply::Refused { code: 404 | 405, .. }) => Turn::Find,
+            (Turn::Find, Reply::Items(items)) => {
+                Turn::Delete(items.into_iter().rev().filter(|item| !item.name.is_empty()).collect())
+            }
+            // One that was replaced is found by the next pass.
+            (Turn::Delete(mut left), Reply::Done | Reply::Refused { code: 404 | 405 | 409, .. }) => {
+                left.pop();
+                Turn::Delete(left)
+            }
+            (Turn::Look, Reply::Items(items)) => {
+                return self.looked(memory, &work.resource, &items, work.asked);
+            }
+            // What cannot be listed says nothing of what is there.
+            (Turn::Look, Reply::Refused { code: 404 | 405, .. }) => return,
+            (_, reply) => {
+                self.empty_groups.insert(Arc::clone(&work.resource.gvr.group), false);
+                self.pass.failures.push(reply.why());
+                return;
+            }
+        };
+        if work.turn == Turn::Delete(Vec::new()) {
+            work.turn = Turn::Look;
+        }
+        self.ready.push(work);
+    }
+
+    fn looked(&mut self, memory: &mut Memory, resource: &Contained, items: &[Item], asked: Timestamp) {
+        if self.dry_run {
+            if !items.is_empty() {
+                self.contents.found.insert(resource.name(), items.len());
+            }
+        } else if items.is_empty() {
+            memory.learnt.emptied(&self.view.uid, &resource.name(), asked);
+        } else {
+            self.empty_groups.insert(Arc::clone(&resource.gvr.group), false);
+            self.pass.remaining.push(remaining(resource.name(), items, self.view.terminating_seconds));
+        }
+    }
+}
+
+fn remaining(resource: String, items: &[Item], terminating_seconds: i64) -> Remaining {
+    let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();
+    for finalizer in items.iter().flat_map(|item| &item.finalizers) {
+        *finalizers.entry(finalizer.clone()).or_default() += 1;
+    }
+    let longest = items.iter().map(|item| item.grace_seconds).max().unwrap_or_default();
+    // Grace periods began with the namespace's deletion at the latest.
+    let grace_seconds = if longest <= terminating_seconds { 0 } else { longest };
+    Remaining { resource, objects: items.len(), finalizers, grace_seconds }
+}
+
+#[cfg(test)]
+#[path = "emptying_tests.rs"]
+mod tests;

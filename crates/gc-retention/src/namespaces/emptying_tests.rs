@@ -1,0 +1,261 @@
+//! Passes over a server that is told what to answer.
+
+use super::*;
+
+const CLOCK: i64 = 1_000_000;
+
+fn view() -> View {
+    View {
+        uid: "u".into(),
+        resource_version: "1".into(),
+        deleted_at: Some("2026-11-22T10:00:00Z".into()),
+        finalizers: vec!["kubernetes".into()],
+        read_at: "now".into(),
+        ..View::default()
+    }
+}
+
+fn resource(group: &str, name: &str, together: bool) -> Arc<Contained> {
+    let gvr = Gvr { group: group.into(), version: "v1".into(), resource: name.into() };
+    Arc::new(Contained { gvr, kind: "Kind".into(), together })
+}
+
+fn served(failed: &[&str]) -> Served {
+    let unclear = |group: &&str| Unclear { group: (*group).into(), version: None, message: "dead".into() };
+    Served {
+        resources: vec![
+            resource("apps", "deployments", true),
+            resource("", "pods", true),
+            resource("", "events", false),
+        ],
+        groups: ["", "apps"].map(|group| (group.to_owned(), true)).into(),
+        failed: failed.iter().map(unclear).collect(),
+    }
+}
+
+fn item(name: &str, finalizers: &[&str], grace_seconds: i64) -> Item {
+    let finalizers = finalizers.iter().map(|name| (*name).to_owned()).collect();
+    Item { name: name.into(), uid: Some(format!("uid-{name}")), finalizers, grace_seconds, ..Item::default() }
+}
+
+fn line(ask: &Ask) -> String {
+    match ask {
+        Ask::Read => "read".into(),
+        Ask::Discover => "discover".into(),
+        Ask::DeleteAll(resource) => format!("delete all {}", resource.gvr.resource),
+        Ask::Delete(resource, item) => format!("delete {} {:?}", resource.gvr.resource, item.uid),
+        Ask::List(resource) => format!("list {}", resource.gvr.resource),
+        Ask::WriteStatus(_) => "status".into(),
+        Ask::Finalize(left) => format!("finalize {left:?}"),
+    }
+}
+
+/// The answer of an empty, healthy server.
+fn healthy(ask: &Ask) -> Reply {
+    match ask {
+        Ask::Read => Reply::Namespace(Box::new(view())),
+        Ask::Discover => Reply::Served(Arc::new(served(&[]))),
+        Ask::List(_) => Reply::Items(Vec::new()),
+        _ => Reply::Done,
+    }
+}
+
+/// A whole pass, each request answered when it is made, and how long it took.
+fn pass(
+    memory: &mut Memory,
+    dry_run: bool,
+    mut answer: impl FnMut(&Ask) -> Reply,
+) -> (Vec<String>, End, i64) {
+    let mut pass = Emptying::new(&"n".into(), dry_run);
+    let (mut lines, mut now) = (Vec::new(), CLOCK);
+    loop {
+        while let Some((id, ask)) = pass.ask(memory, Timestamp(now)) {
+            lines.push(line(&ask));
+            pass.heard(memory, id, answer(&ask), Timestamp(now));
+        }
+        match (pass.end(), pass.next_wakeup()) {
+            (Some(end), _) => return (lines, end.clone(), now - CLOCK),
+            (None, Some(at)) => now = at.0,
+            (None, None) => panic!("the pass waits for nothing after {lines:?}"),
+        }
+    }
+}
+
+const DONE: End = End::Done { terminating_seconds: Some(0) };
+
+#[test]
+fn pods_go_first_and_the_token_last() {
+    let (lines, end, _) = pass(&mut Memory::default(), false, healthy);
+    let expected = [
+        "read",
+        "discover",
+        "delete all pods",
+        "list pods",
+        "delete all deployments",
+        "list deployments",
+        "list events",
+        "list events",
+        "read",
+        "status",
+        "read",
+        "finalize []",
+    ];
+    assert_eq!((lines, end), (expected.map(str::to_owned).to_vec(), DONE));
+}
+
+#[test]
+fn what_a_pass_comes_to() {
+    let refused = |code| Reply::Refused { code, why: format!("no: {code}") };
+    let failed = |why: &str| End::Failed { why: why.into(), further: false };
+    let again = |seconds: i64| End::Again { milliseconds: seconds * 1_000, unanswered: false };
+    type Answer = Box<dyn Fn(&Ask) -> Option<Reply>>;
+    let on = |wanted: &'static str, reply: Reply| -> Answer {
+        Box::new(move |ask| (line(ask) == wanted).then(|| reply.clone()))
+    };
+    let read = |change: &dyn Fn(&mut View)| {
+        let mut view = view();
+        change(&mut view);
+        on("read", Reply::Namespace(Box::new(view)))
+    };
+    let gone = End::Done { terminating_seconds: None };
+    for (scenario, answer, expected, last) in [
+        ("it is gone", on("read", refused(404)), gone.clone(), "read"),
+        ("it lives", read(&|view| view.deleted_at = None), gone.clone(), "read"),
+        ("others hold it", read(&|view| view.finalizers = vec!["x".into()]), gone, "read"),
+        ("it may not be read", on("read", refused(403)), failed("no: 403"), "read"),
+        ("pods stay", on("list pods", Reply::Items(vec![item("p", &[], 30)])), again(16), "status"),
+        ("a finalizer", on("list events", Reply::Items(vec![item("e", &["x"], 0)])), again(8), "status"),
+        ("no list", on("list deployments", refused(405)), DONE, "finalize []"),
+        ("pods are refused", on("delete all pods", refused(500)), failed("no: 500"), "status"),
+        ("discovery fails", on("discover", refused(500)), failed("no: 500"), "discover"),
+        (
+            "another's answer",
+            on("status", Reply::Items(Vec::new())),
+            failed("an answer to another question: Items([])"),
+            "status",
+        ),
+        (
+            "finalized by others",
+            on("finalize []", refused(404)),
+            End::Done { terminating_seconds: None },
+            "finalize []",
+        ),
+        (
+            "core is unclear",
+            on("discover", Reply::Served(Arc::new(served(&[""])))),
+            failed("/*: dead; pods could not be looked for: discovery of the core group failed"),
+            "status",
+        ),
+        (
+            "a group is unclear",
+            on("discover", Reply::Served(Arc::new(served(&["far"])))),
+            failed("far/*: dead"),
+            "status",
+        ),
+    ] {
+        let (lines, end, _) =
+            pass(&mut Memory::default(), false, |ask| answer(ask).unwrap_or_else(|| healthy(ask)));
+        // What is known by now is more than before where everything else was emptied.
+        let end = match end {
+            End::Failed { why, .. } => End::Failed { why, further: false },
+            end => end,
+        };
+        assert_eq!((end, lines.last().map(String::as_str)), (expected, Some(last)), "{scenario}: {lines:?}");
+    }
+}
+
+#[test]
+fn a_collection_that_is_not_deleted_together_goes_one_by_one() {
+    let mut items = vec![item("a", &[], 0), item("b", &[], 0)];
+    let (lines, end, _) = pass(&mut Memory::default(), false, |ask| match ask {
+        Ask::List(resource) if &*resource.gvr.resource == "events" => {
+            Reply::Items(std::mem::take(&mut items))
+        }
+        Ask::Delete(_, item) if item.name == "a" => Reply::Refused { code: 409, why: "replaced".into() },
+        ask => healthy(ask),
+    });
+    let events: Vec<&str> = lines.iter().map(String::as_str).filter(|line| line.contains("events")).collect();
+    assert_eq!(
+        (events, end),
+        (
+            vec![
+                "list events",
+                "delete events Some(\"uid-a\")",
+                "delete events Some(\"uid-b\")",
+                "list events"
+            ],
+            DONE
+        )
+    );
+}
+
+/// What is about the namespace itself is asked again, with growing pauses, a few times.
+#[test]
+fn a_moment_without_answers_does_not_cost_the_pass() {
+    for (failures, expected, milliseconds) in [(4, true, 75), (5, false, 75)] {
+        let mut left = failures;
+        let (_, end, took) = pass(&mut Memory::default(), false, |ask| match ask {
+            Ask::Read if left > 0 => {
+                left -= 1;
+                Reply::Refused { code: 503, why: "not now".into() }
+            }
+            ask => healthy(ask),
+        });
+        assert_eq!((end == DONE, took), (expected, milliseconds), "{failures} failures");
+    }
+}
+
+/// An unanswered deletion keeps the namespace until it must be over, whoever asks.
+#[test]
+fn an_unanswered_deletion_is_waited_for() {
+    let mut memory = Memory::default();
+    let silent = Reply::Failed { why: "timeout".into(), may_be_at_work: true };
+    let (_, end, _) = pass(&mut memory, false, |ask| match line(ask).as_str() {
+        "delete all deployments" => silent.clone(),
+        _ => healthy(ask),
+    });
+    assert_eq!(end, End::Failed { why: "timeout".into(), further: true });
+    let (lines, end, _) = pass(&mut memory, false, healthy);
+    assert_eq!(end, End::Again { milliseconds: 60_000, unanswered: true }, "{lines:?}");
+    // What was found empty before is not asked for again.
+    assert!(lines.iter().all(|line| !line.contains("pods") && !line.contains("events")), "{lines:?}");
+}
+
+#[test]
+fn a_dry_run_only_looks() {
+    let mut memory = Memory::default();
+    let (lines, end, _) = pass(&mut memory, true, |ask| match line(ask).as_str() {
+        "list pods" => Reply::Items(vec![item("p", &[], 0)]),
+        "list events" => Reply::Failed { why: "timeout".into(), may_be_at_work: false },
+        _ => healthy(ask),
+    });
+    let expected = ["read", "discover", "list pods", "list deployments", "list events"];
+    assert_eq!(lines, expected);
+    let contents = Contents { found: [("pods.".to_owned(), 1)].into(), problems: "timeout".into() };
+    assert_eq!((end, memory.namespaces()), (End::DryRun(contents), 0));
+}
+
+#[test]
+fn so_many_resources_are_emptied_at_a_time() {
+    let mut memory = Memory::default();
+    let mut pass = Emptying::new(&"n".into(), false);
+    let many = (0..20).map(|number| resource("g", &number.to_string(), true)).collect();
+    let many = Served { resources: many, groups: [("g".to_owned(), true)].into(), failed: Vec::new() };
+    let mut now = CLOCK;
+    for reply in [Reply::Namespace(Box::new(view())), Reply::Served(Arc::new(many))] {
+        now += 1;
+        let (id, _) = pass.ask(&mut memory, Timestamp(now)).unwrap_or_else(|| panic!("nothing is asked"));
+        pass.heard(&mut memory, id, reply, Timestamp(now));
+    }
+    let asked: Vec<AskId> =
+        std::iter::from_fn(|| pass.ask(&mut memory, Timestamp(now))).map(|(id, _)| id).collect();
+    assert_eq!(asked.len(), CONCURRENT_RESOURCES);
+    // One that is on its way again counts as well; one that is over makes room.
+    pass.heard(&mut memory, asked[0], Reply::Done, Timestamp(now));
+    pass.heard(&mut memory, asked[1], Reply::Refused { code: 500, why: "no".into() }, Timestamp(now));
+    let more = std::iter::from_fn(|| pass.ask(&mut memory, Timestamp(now)));
+    let more: Vec<String> = more.map(|(_, ask)| line(&ask)).collect();
+    assert_eq!(more, ["list 0", "delete all 8"]);
+    // An answer to nothing is nothing.
+    pass.heard(&mut memory, AskId(999), Reply::Done, Timestamp(now));
+}

@@ -1,0 +1,199 @@
+//! Which terminating namespace gets a pass when: each at most one at a time, so many together, and again after growing
+//! delays where passes fail.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use gc_types::Timestamp;
+
+use super::emptying::End;
+
+/// Passes at a time (`--concurrent-namespace-syncs`).
+pub const CONCURRENT_NAMESPACES: usize = 10;
+/// So many namespaces wait for a pass or are in one; more are found by the next look through all namespaces.
+pub const QUEUED_NAMESPACES: usize = 10_000;
+/// The delay after a first failure, milliseconds; each further one doubles it.
+pub const FIRST_RETRY_MILLISECONDS: i64 = 5;
+/// It grows up to this, milliseconds.
+pub const LONGEST_RETRY_MILLISECONDS: i64 = 60_000;
+/// What is heard of during a pass makes the delay after it no longer than this, milliseconds.
+const NEWS_MILLISECONDS: i64 = 100;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Entry {
+    is_running: bool,
+    /// It was heard of again.
+    again: bool,
+    /// Passes that failed since one has come further.
+    failures: u32,
+}
+
+/// The names of terminating namespaces.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    entries: BTreeMap<Arc<str>, Entry>,
+    /// Those that wait, by when their pass may begin.
+    waiting: BTreeSet<(Timestamp, Arc<str>)>,
+    /// What is heard of gets its first pass so much later, milliseconds: watches settle until then.
+    settle_milliseconds: i64,
+    running: usize,
+}
+
+impl Queue {
+    /// Nothing is known.
+    #[must_use]
+    pub fn new(settle_milliseconds: i64) -> Self {
+        Self { entries: BTreeMap::new(), waiting: BTreeSet::new(), settle_milliseconds, running: 0 }
+    }
+
+    /// How many wait or run.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether none does.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// A namespace is terminating, or has changed since.
+    pub fn heard(&mut self, name: &Arc<str>, now: Timestamp) {
+        match self.entries.get_mut(name) {
+            Some(entry) => entry.again = true,
+            None => self.listed(name, now),
+        }
+    }
+
+    /// A look through all namespaces has found it terminating: no news about one that is known.
+    pub fn listed(&mut self, name: &Arc<str>, now: Timestamp) {
+        if self.entries.len() < QUEUED_NAMESPACES && !self.entries.contains_key(name) {
+            self.entries.insert(Arc::clone(name), Entry::default());
+            self.waiting.insert((now.after(self.settle_milliseconds), Arc::clone(name)));
+        }
+    }
+
+    /// The namespace whose pass begins now, if one does.
+    pub fn begin(&mut self, now: Timestamp) -> Option<Arc<str>> {
+        if self.running >= CONCURRENT_NAMESPACES {
+            return None;
+        }
+        self.waiting.first().filter(|(at, _)| *at <= now)?;
+        let (_, name) = self.waiting.pop_first()?;
+        if let Some(entry) = self.entries.get_mut(&name) {
+            entry.is_running = true;
+            self.running += 1;
+        }
+        Some(name)
+    }
+
+    /// When the next pass may begin, if no other ends before.
+    #[must_use]
+    pub fn next_wakeup(&self) -> Option<Timestamp> {
+        let (at, _) = self.waiting.first()?;
+        (self.running < CONCURRENT_NAMESPACES).then_some(*at)
+    }
+
+    /// A pass came to this.
+    pub fn ended(&mut self, name: &Arc<str>, end: &End, now: Timestamp) {
+        let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.is_running) else { return };
+        entry.is_running = false;
+        self.running -= 1;
+        let delay = match end {
+            End::Again { milliseconds, .. } => *milliseconds,
+            End::Failed { further, .. } => {
+                entry.failures = if *further { 0 } else { entry.failures.saturating_add(1) };
+                (FIRST_RETRY_MILLISECONDS << entry.failures.min(16)).min(LONGEST_RETRY_MILLISECONDS)
+            }
+            End::Done { .. } if entry.again => 0,
+            End::Done { .. } | End::DryRun(_) => {
+                self.entries.remove(name);
+                return;
+            }
+        };
+        // Whatever was heard meanwhile is seen by the next pass.
+        let delay = if std::mem::take(&mut entry.again) { delay.min(NEWS_MILLISECONDS) } else { delay };
+        self.waiting.insert((now.after(delay), Arc::clone(name)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DONE: End = End::Done { terminating_seconds: None };
+
+    fn failed(further: bool) -> End {
+        End::Failed { why: "no".into(), further }
+    }
+
+    fn begun(queue: &mut Queue, at: i64) -> Vec<String> {
+        std::iter::from_fn(|| queue.begin(Timestamp(at))).map(|name| name.to_string()).collect()
+    }
+
+    #[test]
+    fn each_has_one_pass_at_a_time_and_so_many_run_together() {
+        let mut queue = Queue::new(50);
+        for number in 0..=CONCURRENT_NAMESPACES {
+            queue.heard(&format!("{number:02}").into(), Timestamp(0));
+            queue.heard(&format!("{number:02}").into(), Timestamp(0));
+        }
+        assert_eq!((begun(&mut queue, 49).len(), queue.next_wakeup()), (0, Some(Timestamp(50))));
+        let first = begun(&mut queue, 50);
+        assert_eq!((first.len(), first[0].as_str()), (CONCURRENT_NAMESPACES, "00"));
+        assert_eq!(queue.next_wakeup(), None, "a pass has to end first");
+        queue.ended(&"00".into(), &DONE, Timestamp(60));
+        // It was heard of twice: it is looked at again, after the one that waits.
+        assert_eq!(begun(&mut queue, 60), ["10"]);
+        queue.ended(&"10".into(), &DONE, Timestamp(61));
+        assert_eq!(begun(&mut queue, 61), ["00"]);
+        queue.ended(&"00".into(), &DONE, Timestamp(62));
+        assert_eq!(queue.len(), CONCURRENT_NAMESPACES);
+    }
+
+    #[test]
+    fn delays_grow_while_passes_learn_nothing() {
+        let mut queue = Queue::new(0);
+        let name: Arc<str> = "n".into();
+        queue.listed(&name, Timestamp(0));
+        let mut now = 0;
+        for (end, heard, expected) in [
+            (failed(false), false, 10),
+            (failed(false), false, 20),
+            (failed(true), false, 5),
+            (failed(false), false, 10),
+            (End::Again { milliseconds: 8_000, unanswered: false }, false, 8_000),
+            (failed(false), false, 20),
+            (End::Again { milliseconds: 8_000, unanswered: false }, true, 100),
+            (End::Again { milliseconds: 40, unanswered: true }, true, 40),
+        ] {
+            assert_eq!(begun(&mut queue, now), ["n"], "{end:?}");
+            if heard {
+                queue.heard(&name, Timestamp(now));
+            }
+            queue.listed(&name, Timestamp(now));
+            queue.ended(&"n".into(), &end, Timestamp(now));
+            assert_eq!(queue.next_wakeup(), Some(Timestamp(now + expected)), "{end:?}");
+            now += expected;
+        }
+        for _ in 0..40 {
+            assert_eq!(begun(&mut queue, now), ["n"]);
+            queue.ended(&"n".into(), &failed(false), Timestamp(now));
+            now += LONGEST_RETRY_MILLISECONDS;
+        }
+        assert_eq!(queue.next_wakeup(), Some(Timestamp(now)));
+        assert_eq!(begun(&mut queue, now), ["n"]);
+        queue.ended(&"n".into(), &End::DryRun(super::super::emptying::Contents::default()), Timestamp(now));
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn what_waits_is_bounded() {
+        let mut queue = Queue::new(0);
+        for number in 0..=QUEUED_NAMESPACES {
+            queue.listed(&number.to_string().into(), Timestamp(0));
+        }
+        assert_eq!(queue.len(), QUEUED_NAMESPACES);
+    }
+}

@@ -1,0 +1,734 @@
+//! Worlds of terminating namespaces: the real decisions of the namespace controller, whose deletions of collections no
+//! precondition can guard, over the real registry. Namespaces are deleted and made anew under their names, requests arrive
+//! late, groups cannot be discovered, controllers die and are replaced by others.
+
+mod keeper;
+mod requests;
+
+use std::sync::Arc;
+
+use gc_registry::api::DeleteOptions;
+use gc_registry::storage::Change;
+use gc_retention::namespaces::documents::view;
+use gc_retention::namespaces::emptying::{Ask, Reply, View};
+use gc_retention::namespaces::memory::AT_WORK_MILLISECONDS;
+use gc_types::Timestamp;
+use serde_json::{Value, json};
+
+use crate::clients;
+use crate::defects::Defect;
+use crate::kinds::{KINDS, kind_index};
+use crate::oracle::{Violation, broken};
+use crate::random::Random;
+use crate::server::{BEGINNING_MILLISECONDS, Server};
+use crate::story::{DiscoveryFault, RequestFault, Step, Story, scaled};
+use crate::truth::{Actor, TrueChange, TrueObject, Truth};
+use crate::world::{Options, Report};
+use keeper::{Flight, Keeper, Mail};
+use requests::{Asker, NAMESPACE, contained_kinds};
+
+/// The namespaces that come and go.
+const NAMES: [&str; 2] = ["x", "y"];
+/// Names of objects: few, so that they are used again.
+const OBJECTS: [&str; 4] = ["a", "b", "c", "d"];
+const HOLD: &str = "example.com/hold";
+/// So many objects are created with a namespace.
+const OBJECTS_ANEW: usize = 3;
+/// Above so many objects, clients stop creating.
+const MOST_OBJECTS: usize = 10;
+/// So many requests and answers arrive in one moment, at most: a pass takes some twenty.
+const MOST_AT_ONCE: usize = 8;
+/// Of a thousand deletions of collections, and ends of namespaces, so many more get lost in bad weather: what matters here.
+const LOST: u32 = 150;
+/// In so many of a thousand cases, what was lost arrives before what was sent last.
+const LATE: u32 = 15;
+/// In so many of a thousand moments of bad weather, a controller dies.
+const CRASHES: u32 = 25;
+/// So long takes a moment in which a keeper asks, at most, milliseconds.
+const MOMENT_MILLISECONDS: usize = 1_000;
+/// Time that passes in steps, milliseconds.
+const STEPS_MILLISECONDS: [i64; 8] = [10, 50, 200, 1_000, 5_000, 8_000, 20_000, 45_000];
+/// All namespaces are looked through this often, milliseconds.
+const SYNC_MILLISECONDS: i64 = 300_000;
+/// How long a first rest lasts, in which finalizers may hold namespaces, milliseconds.
+const FIRST_REST_MILLISECONDS: i64 = 200_000;
+/// How long it may take until every terminating namespace is gone, once nothing holds it: the longest delay after
+/// failures, what may still be at work, and the next pass, milliseconds.
+const LAST_REST_MILLISECONDS: i64 = 300_000;
+/// How many rounds of requests and answers a rest may take.
+const REST_ROUNDS: usize = 6_000;
+
+struct World<'a> {
+    story: &'a Story,
+    options: Options,
+    server: Server,
+    truth: Truth,
+    keepers: Vec<Keeper>,
+    born: usize,
+    flights: Vec<Flight>,
+    /// Requests that nobody waits for any more; they may arrive all the same.
+    adrift: Vec<Flight>,
+    /// Groups that discovery cannot reach.
+    dead: Vec<&'static str>,
+    singly: u64,
+    now: i64,
+    synced_at: i64,
+    report: Report,
+}
+
+/// Makes a story happen.
+#[must_use]
+pub fn run(story: &Story, options: Options) -> Report {
+    let mut world = World {
+        story,
+        options,
+        server: Server::new(story.seed),
+        truth: Truth::default(),
+        keepers: vec![Keeper::new(0, options.defect)],
+        born: 1,
+        flights: Vec::new(),
+        adrift: Vec::new(),
+        dead: Vec::new(),
+        singly: Random::new(story.seed ^ 0x51_6e61).next() & Random::new(story.seed).next(),
+        now: BEGINNING_MILLISECONDS,
+        synced_at: BEGINNING_MILLISECONDS,
+        report: Report::default(),
+    };
+    if let Err(violation) = world.happen() {
+        world.note(|| format!("VIOLATION {violation}"));
+        world.report.violation = Some(violation);
+    }
+    world.digest(world.report.events);
+    world.report
+}
+
+impl World<'_> {
+    fn note(&mut self, text: impl FnOnce() -> String) {
+        if self.options.trace {
+            self.report.trace.push(text());
+        }
+    }
+
+    fn digest(&mut self, number: u64) {
+        self.report.digest = (self.report.digest ^ number).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
+    }
+
+    fn happened(&mut self, what: &'static str) {
+        *self.report.happened.entry(what).or_default() += 1;
+    }
+
+    fn happen(&mut self) -> Result<(), Violation> {
+        for name in NAMES {
+            self.create_namespace(name);
+        }
+        for step in &self.story.steps {
+            self.step(*step)?;
+            self.digest(self.server.revision());
+        }
+        self.note(|| "-- faults end, everything arrives".to_owned());
+        self.calm()?;
+        self.rest(FIRST_REST_MILLISECONDS)?;
+        self.judge_statuses()?;
+        self.note(|| "-- clients take off their finalizers".to_owned());
+        self.release_all();
+        self.rest(LAST_REST_MILLISECONDS)?;
+        self.judge_rest()
+    }
+
+    // ---- steps ----
+
+    fn step(&mut self, step: Step) -> Result<(), Violation> {
+        match step {
+            Step::Client(salt) => self.act(&mut Random::new(salt)),
+            Step::Serve(salt, fault) => return self.bustle(&mut Random::new(salt), fault),
+            Step::Deliver(salt) | Step::Effects(salt) | Step::Answer(salt) => {
+                return self.bustle(&mut Random::new(salt), None);
+            }
+            Step::Tick(salt) => self.pass(Random::new(salt).pick(&STEPS_MILLISECONDS)),
+            Step::Discover(salt, fault) => self.discovery(&mut Random::new(salt), fault),
+            Step::Housekeeping(_) => self.keep_house(),
+            Step::Definition(_) => self.define(),
+            Step::Crash(salt) => return self.crash(&mut Random::new(salt)),
+            Step::Pause => self.pause(),
+            Step::Resume => {
+                for keeper in &mut self.keepers {
+                    keeper.paused = false;
+                }
+            }
+            Step::Retire => {
+                if self.keepers.len() > 1 {
+                    let keeper = self.keepers.remove(0);
+                    self.flights.retain(|flight| flight.keeper != keeper.number);
+                }
+            }
+            Step::ClockJump(salt) => {
+                let mut random = Random::new(salt);
+                if let Some(index) = self.moving(&mut random) {
+                    self.keepers[index].clock_error += random.pick(&[-3_600_000, -5_000, 5_000, 3_600_000]);
+                    self.happened("clock jumps");
+                }
+            }
+            Step::Break(..) | Step::Compact | Step::Restore(_) | Step::Partition(_) => {}
+        }
+        Ok(())
+    }
+
+    /// A moment in which a keeper hears and asks, and in which some requests and answers arrive.
+    fn bustle(&mut self, random: &mut Random, fault: Option<RequestFault>) -> Result<(), Violation> {
+        self.pass(i64::try_from(random.below(MOMENT_MILLISECONDS)).unwrap_or(0));
+        if random.chance(400) {
+            self.hear(random);
+        }
+        if random.chance(250) {
+            self.keep_house();
+        }
+        if random.chance(100) {
+            self.dead.clear();
+        }
+        if random.chance(300) {
+            self.act(random);
+        }
+        if random.chance(scaled(CRASHES, self.story.weather)) {
+            self.crash(random)?;
+        }
+        if let Some(index) = self.moving(random) {
+            self.ask(index, 1 + random.below(MOST_AT_ONCE));
+        }
+        self.serve_some(random, fault)?;
+        for _ in 0..random.below(MOST_AT_ONCE) {
+            self.serve_some(random, None)?;
+        }
+        for _ in 0..random.below(MOST_AT_ONCE) {
+            if let Some(index) = self.moving(random)
+                && !self.keepers[index].mail.is_empty()
+            {
+                let position = random.below(self.keepers[index].mail.len());
+                self.deliver(index, position);
+            }
+        }
+        Ok(())
+    }
+
+    fn moving(&self, random: &mut Random) -> Option<usize> {
+        let moving: Vec<usize> =
+            (0..self.keepers.len()).filter(|&index| !self.keepers[index].paused).collect();
+        (!moving.is_empty()).then(|| moving[random.below(moving.len())])
+    }
+
+    fn pass(&mut self, milliseconds: i64) {
+        self.now += milliseconds;
+        self.server.now += milliseconds;
+        if self.now - self.synced_at >= SYNC_MILLISECONDS {
+            self.synced_at = self.now;
+            self.look_through();
+        }
+    }
+
+    /// What clients do.
+    fn act(&mut self, random: &mut Random) {
+        let name = random.pick(&NAMES);
+        let objects: Vec<TrueObject> = self.contents().cloned().collect();
+        let action = random.weighted(&[30, 20, 30, 6, 10, 4]);
+        let what = match action {
+            0 if objects.len() < MOST_OBJECTS => self.create(random, name),
+            1 => self.delete_namespace(name),
+            2 => self.make_anew(random, name),
+            3 => self.write_namespace(random, name),
+            _ if objects.is_empty() => return,
+            4 => clients::release(&self.server, &objects[random.below(objects.len())], false),
+            _ => {
+                let target = &objects[random.below(objects.len())];
+                let key = &target.object.key;
+                let result =
+                    self.server.delete(target.kind(), &key.namespace, &key.name, DeleteOptions::default());
+                format!("delete {}: {}", target.show(), clients::told(result.as_ref()))
+            }
+        };
+        self.note(|| what);
+        self.absorb();
+    }
+
+    fn create(&mut self, random: &mut Random, namespace: &str) -> String {
+        let kinds: Vec<usize> = contained_kinds().collect();
+        let kind = random.pick(&kinds);
+        let mut metadata = json!({"name": random.pick(&OBJECTS)});
+        if random.chance(60) {
+            metadata["finalizers"] = json!([HOLD]);
+        }
+        let name = metadata["name"].as_str().unwrap_or_default().to_owned();
+        let manifest = KINDS[kind].manifest(metadata, random.chance(500));
+        let result = self.server.create(&KINDS[kind], namespace, manifest);
+        format!("create {}: {}", crate::truth::show(kind, namespace, &name), clients::told(result.as_ref()))
+    }
+
+    /// A namespace that is used as soon as it is there.
+    fn make_anew(&mut self, random: &mut Random, name: &str) -> String {
+        let mut what = self.create_namespace(name);
+        if what.ends_with("done") {
+            for _ in 0..OBJECTS_ANEW {
+                what = format!("{what}; {}", self.create(random, name));
+            }
+        }
+        what
+    }
+
+    fn create_namespace(&mut self, name: &str) -> String {
+        let result = self.server.create(&NAMESPACE, "", json!({"metadata": {"name": name}}));
+        format!("create Namespace/{name}: {}", clients::told(result.as_ref()))
+    }
+
+    fn delete_namespace(&mut self, name: &str) -> String {
+        let result = self.server.delete(&NAMESPACE, "", name, DeleteOptions::default());
+        format!("delete Namespace/{name}: {}", clients::told(result.as_ref()))
+    }
+
+    /// A label that matters to nobody, or a finalizer that holds the namespace itself.
+    fn write_namespace(&mut self, random: &mut Random, name: &str) -> String {
+        let patch = if random.chance(300) {
+            json!({"metadata": {"finalizers": if random.chance(500) { vec![HOLD] } else { vec![] }}})
+        } else {
+            json!({"metadata": {"labels": {"touched": (random.next() % 1_000_000).to_string()}}})
+        };
+        let result = self.server.merge(&NAMESPACE, "", name, patch.clone());
+        format!("patch Namespace/{name} {patch}: {}", clients::told(result.as_ref()))
+    }
+
+    /// A keeper hears of a namespace that is terminating.
+    fn hear(&mut self, random: &mut Random) {
+        let name: Arc<str> = random.pick(&NAMES).into();
+        let is_terminating = self.namespace(&name).is_some_and(|view| view.deleted_at.is_some());
+        if is_terminating && let Some(index) = self.moving(random) {
+            self.report.events += 1;
+            self.keepers[index].heard(&name, self.now);
+        }
+    }
+
+    fn terminating(&self) -> Vec<Arc<str>> {
+        let is_terminating = |name: &&str| self.namespace(name).is_some_and(|view| view.deleted_at.is_some());
+        NAMES.into_iter().filter(is_terminating).map(Arc::from).collect()
+    }
+
+    fn look_through(&mut self) {
+        for name in self.terminating() {
+            for keeper in self.keepers.iter_mut().filter(|keeper| !keeper.paused) {
+                self.report.events += 1;
+                keeper.listed(&name, self.now);
+            }
+        }
+    }
+
+    fn ask(&mut self, index: usize, most: usize) -> bool {
+        let flights = self.keepers[index].ask(most, self.now);
+        let any = !flights.is_empty();
+        for flight in flights {
+            self.note(|| format!("  keeper {} wants {}", flight.keeper, shown(&flight)));
+            self.flights.push(flight);
+        }
+        any
+    }
+
+    fn deliver(&mut self, index: usize, position: usize) {
+        self.report.events += 1;
+        let mail = self.keepers[index].mail.swap_remove(position);
+        self.keepers[index].take(mail, self.now);
+    }
+
+    fn discovery(&mut self, random: &mut Random, fault: Option<DiscoveryFault>) {
+        self.dead.clear();
+        if fault.is_some() {
+            self.dead.push(random.pick(&["", "apps", "example.com", "coordination.k8s.io"]));
+            self.happened("discoveries failed");
+            self.note(|| "  a group cannot be discovered".to_owned());
+        }
+    }
+
+    fn keep_house(&mut self) {
+        self.server.maintain();
+        clients::end_pods(&self.server, &self.truth);
+        self.absorb();
+    }
+
+    fn define(&mut self) {
+        let kind = &KINDS[kind_index("Widget")];
+        if self.server.serves(kind) {
+            self.server.undefine(kind);
+        } else {
+            self.server.define(kind);
+        }
+        self.happened("definitions changed");
+        self.note(|| "the definition of widgets is deleted, or made again".to_owned());
+        self.keep_house();
+    }
+
+    /// A controller dies. What it had sent arrives at once, or never: its connections end with it.
+    fn crash(&mut self, random: &mut Random) -> Result<(), Violation> {
+        let Some(index) = self.moving(random) else { return Ok(()) };
+        let keeper = self.keepers.remove(index);
+        self.happened("crashes");
+        self.note(|| format!("  keeper {} dies, another starts", keeper.number));
+        let (of_it, others) =
+            std::mem::take(&mut self.flights).into_iter().partition(|flight| flight.keeper == keeper.number);
+        self.flights = others;
+        for flight in of_it {
+            if random.chance(500) {
+                self.execute(&flight, keeper.clock_error)?;
+            }
+        }
+        self.begin_keeper(keeper.deposed);
+        Ok(())
+    }
+
+    fn begin_keeper(&mut self, deposed: bool) {
+        let mut keeper = Keeper::new(self.born, self.options.defect);
+        keeper.deposed = deposed;
+        self.born += 1;
+        keeper.lead(&self.terminating(), self.now);
+        self.keepers.push(keeper);
+    }
+
+    /// A leader stops moving; another one leads when its Lease has run out.
+    fn pause(&mut self) {
+        if self.keepers.len() == 1 {
+            self.keepers[0].paused = true;
+            self.keepers[0].deposed = true;
+            self.happened("leader changes");
+            self.note(|| "  the leader stops moving, another takes over".to_owned());
+            self.pass(15_000);
+            self.begin_keeper(false);
+        }
+    }
+
+    // ---- requests ----
+
+    fn serve_some(&mut self, random: &mut Random, fault: Option<RequestFault>) -> Result<(), Violation> {
+        if !self.adrift.is_empty() && random.chance(LATE) {
+            let flight = self.adrift.swap_remove(random.below(self.adrift.len()));
+            return self.arrive_late(&flight);
+        }
+        if self.flights.is_empty() {
+            return Ok(());
+        }
+        let flight = self.flights.swap_remove(random.below(self.flights.len()));
+        let is_unguarded = matches!(flight.ask, Ask::DeleteAll(_) | Ask::Finalize(_));
+        let loses = is_unguarded && random.chance(scaled(LOST, self.story.weather));
+        self.serve(flight, fault.or(loses.then_some(RequestFault::LostBefore)), random)
+    }
+
+    /// A request arrives that nobody waits for any more, unless the server has ended it.
+    fn arrive_late(&mut self, flight: &Flight) -> Result<(), Violation> {
+        if self.now < flight.sent + AT_WORK_MILLISECONDS {
+            self.happened("requests late");
+            self.note(|| format!("  {} arrives late", shown(flight)));
+            self.execute(flight, 0)?;
+        }
+        Ok(())
+    }
+
+    fn serve(
+        &mut self,
+        flight: Flight,
+        fault: Option<RequestFault>,
+        random: &mut Random,
+    ) -> Result<(), Violation> {
+        let Some(index) = self.keepers.iter().position(|keeper| keeper.number == flight.keeper) else {
+            return Ok(());
+        };
+        let changes_something = flight.changes_something();
+        if fault.is_some() {
+            self.happened("requests failed");
+        }
+        let lost = |may_be_at_work| Reply::Failed { why: "timeout".into(), may_be_at_work };
+        let code = |code: u16| Reply::Refused { code, why: "not now".into() };
+        let clock_error = self.keepers[index].clock_error;
+        let (reply, read) = match fault {
+            _ if flight.gated => (lost(false), None),
+            // The server ends what has been at work for too long.
+            _ if self.now >= flight.sent + AT_WORK_MILLISECONDS => (lost(true), None),
+            Some(RequestFault::LostBefore) => {
+                if changes_something && random.chance(700) {
+                    self.adrift.push(flight.clone());
+                }
+                (lost(true), None)
+            }
+            Some(RequestFault::LostAfter) => {
+                self.execute(&flight, clock_error)?;
+                (lost(true), None)
+            }
+            Some(RequestFault::MereConflict) if changes_something => (code(409), None),
+            Some(RequestFault::TooMany) => (code(429), None),
+            Some(RequestFault::Internal | RequestFault::PlainNotFound) => (code(503), None),
+            Some(RequestFault::Forbidden) => (code(403), None),
+            Some(RequestFault::Conflict) => {
+                let what = self.write_namespace(random, &flight.namespace);
+                self.note(|| format!("{what} (just before a request)"));
+                self.absorb();
+                self.execute(&flight, clock_error)?
+            }
+            Some(RequestFault::MereConflict) | None => self.execute(&flight, clock_error)?,
+        };
+        let (reply, read) = (self.spoiled(&flight, reply), read);
+        self.note(|| format!("  {} -> {}", shown(&flight), shown_reply(&reply)));
+        self.keepers[index].mail.push(Mail { flight, reply, read });
+        Ok(())
+    }
+
+    /// What the defect makes of an answer.
+    fn spoiled(&self, flight: &Flight, reply: Reply) -> Reply {
+        match (self.options.defect, reply) {
+            (Some(Defect::NamespaceUnansweredForgotten), Reply::Failed { why, .. }) => {
+                Reply::Failed { why, may_be_at_work: false }
+            }
+            (Some(Defect::NamespaceFailureIsSuccess), Reply::Failed { .. } | Reply::Refused { .. }) => {
+                match flight.ask {
+                    Ask::List(_) => Reply::Items(Vec::new()),
+                    _ => Reply::Done,
+                }
+            }
+            (Some(Defect::NamespaceUidUnchecked), Reply::Namespace(view)) if !flight.uid.is_empty() => {
+                Reply::Namespace(Box::new(View { uid: flight.uid.clone(), ..*view }))
+            }
+            (_, reply) => reply,
+        }
+    }
+
+    /// The server carries a request out; what it changes is judged.
+    fn execute(&mut self, flight: &Flight, clock_error: i64) -> Result<(Reply, Option<Value>), Violation> {
+        self.report.requests += 1;
+        let before = self.namespace(&flight.namespace);
+        let asker = Asker {
+            server: &self.server,
+            dead: &self.dead,
+            singly: self.singly,
+            clock_error,
+            defect: self.options.defect,
+        };
+        let answered = asker.ask(flight);
+        let after = self.namespace(&flight.namespace);
+        if let Ask::Finalize(_) = flight.ask {
+            self.judge_finalized(flight, before.as_ref(), after.as_ref())?;
+        }
+        // All that one request deletes was decided at once.
+        let scene = self.truth.clone();
+        for change in self.server.changes() {
+            self.judge(flight, before.as_ref(), &scene, &change)?;
+        }
+        Ok(answered)
+    }
+
+    // ---- what is so ----
+
+    /// A namespace as it is now.
+    fn namespace(&self, name: &str) -> Option<View> {
+        let object = self.server.get(&NAMESPACE, "", name)?.ok()?;
+        Some(view(object.value().ok()?, Timestamp(self.now)))
+    }
+
+    /// The objects of the namespaces that come and go.
+    fn contents(&self) -> impl Iterator<Item = &TrueObject> {
+        self.truth.objects().filter(|object| NAMES.contains(&&*object.object.key.namespace))
+    }
+
+    fn contents_of<'a>(truth: &'a Truth, namespace: &'a str) -> impl Iterator<Item = &'a TrueObject> {
+        truth.objects().filter(move |object| *object.object.key.namespace == *namespace)
+    }
+
+    fn pods_of(truth: &Truth, namespace: &str) -> usize {
+        Self::contents_of(truth, namespace).filter(|object| object.kind().kind == "Pod").count()
+    }
+
+    fn absorb(&mut self) {
+        for change in self.server.changes().iter().filter_map(Truth::read) {
+            self.truth.apply(&change, Actor::Others);
+        }
+    }
+
+    // ---- oracles ----
+
+    /// A change that a request of a keeper has made.
+    fn judge(
+        &mut self,
+        flight: &Flight,
+        namespace: Option<&View>,
+        scene: &Truth,
+        change: &Change,
+    ) -> Result<(), Violation> {
+        let Some(change) = Truth::read(change) else { return Ok(()) };
+        self.truth.apply(&change, Actor::Collector(flight.keeper));
+        let TrueChange { before: Some(before), after, .. } = &change else {
+            return broken("safety", format!("{} has created something", shown(flight)));
+        };
+        let what = before.show();
+        if *before.object.key.namespace != *flight.namespace {
+            return broken("safety", format!("{} has changed {what}", shown(flight)));
+        }
+        if after.as_ref().is_some_and(|after| !after.object.deletion.deleting) {
+            return broken("safety", format!("{} has changed {what} and not deleted it", shown(flight)));
+        }
+        let is_terminating = namespace.is_some_and(|namespace| namespace.deleted_at.is_some());
+        if !is_terminating {
+            return broken("safety", format!("{what} was deleted, and its namespace lives"));
+        }
+        if before.kind().kind != "Pod" && Self::pods_of(scene, &flight.namespace) > 0 {
+            return broken("pods first", format!("{what} was deleted while there were pods"));
+        }
+        if after.is_none() {
+            self.report.collected += 1;
+        }
+        Ok(())
+    }
+
+    /// A request has taken the token off, or tried to.
+    fn judge_finalized(
+        &mut self,
+        flight: &Flight,
+        before: Option<&View>,
+        after: Option<&View>,
+    ) -> Result<(), Violation> {
+        let has_token = |view: &View| view.finalizers.iter().any(|finalizer| finalizer == "kubernetes");
+        let Some(before) = before.filter(|view| has_token(view)) else { return Ok(()) };
+        if after.is_some_and(|after| after.uid == before.uid && has_token(after)) {
+            return Ok(());
+        }
+        self.happened("namespaces finalized");
+        if before.uid != flight.uid {
+            return broken("safety", format!("{} met another namespace of that name", shown(flight)));
+        }
+        if let Some(left) = Self::contents_of(&self.truth, &flight.namespace).next() {
+            return broken("safety", format!("{} although there is {}", shown(flight), left.show()));
+        }
+        Ok(())
+    }
+
+    /// What holds a namespace up stands in its status.
+    fn judge_statuses(&self) -> Result<(), Violation> {
+        for name in NAMES {
+            let Some(view) = self.namespace(name).filter(|view| view.deleted_at.is_some()) else { continue };
+            if !view.finalizers.iter().any(|finalizer| finalizer == "kubernetes") {
+                continue;
+            }
+            let left = Self::contents_of(&self.truth, name).count();
+            let said = view.conditions.iter().find(|found| found.kind == "NamespaceContentRemaining");
+            let told: usize = said.map_or(0, |said| {
+                let numbers = said.message.split(" has ").skip(1).filter_map(|rest| rest.split(' ').next());
+                numbers.filter_map(|number| number.parse::<usize>().ok()).sum()
+            });
+            // Where pods hold it up, nothing else was looked at.
+            let pods = Self::pods_of(&self.truth, name);
+            let expected = if pods > 0 { pods } else { left };
+            if told != expected || left == 0 {
+                let text = said.map(|said| said.message.clone()).unwrap_or_default();
+                return broken("status", format!("Namespace/{name} holds {expected}, and says {text:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_rest(&self) -> Result<(), Violation> {
+        if let Some(name) = self.terminating().first() {
+            let left: Vec<String> = Self::contents_of(&self.truth, name).map(TrueObject::show).collect();
+            return broken("liveness", format!("Namespace/{name} is still terminating, with {left:?}"));
+        }
+        for keeper in &self.keepers {
+            let (remembered, waiting) = keeper.burden();
+            if remembered > 0 || waiting > 0 {
+                let what =
+                    format!("{remembered} namespaces are remembered, {waiting} wait, and none terminates");
+                return broken("bounds", what);
+            }
+        }
+        Ok(())
+    }
+
+    // ---- rest ----
+
+    fn calm(&mut self) -> Result<(), Violation> {
+        self.dead.clear();
+        for flight in std::mem::take(&mut self.adrift) {
+            self.arrive_late(&flight)?;
+        }
+        while self.keepers.len() > 1 {
+            self.keepers.remove(0);
+        }
+        let keeper = self.keepers[0].number;
+        self.keepers[0].paused = false;
+        self.keepers[0].deposed = false;
+        self.flights.retain(|flight| flight.keeper == keeper);
+        let kind = &KINDS[kind_index("Widget")];
+        self.keep_house();
+        if !self.server.serves(kind) {
+            self.server.define(kind);
+        }
+        self.keep_house();
+        self.look_through();
+        Ok(())
+    }
+
+    fn release_all(&mut self) {
+        for target in self.truth.clone().objects().filter(|object| object.object.deletion.foreign_finalizers)
+        {
+            clients::release(&self.server, target, false);
+        }
+        for name in NAMES {
+            let _ = self.server.merge(&NAMESPACE, "", name, json!({"metadata": {"finalizers": []}}));
+        }
+        self.absorb();
+    }
+
+    /// Everything that is on its way arrives, and so much time passes.
+    fn rest(&mut self, milliseconds: i64) -> Result<(), Violation> {
+        let end = self.now + milliseconds;
+        let mut random = Random::new(self.story.seed);
+        for _ in 0..REST_ROUNDS {
+            let mut any = self.ask(0, usize::MAX);
+            for flight in std::mem::take(&mut self.flights) {
+                self.serve(flight, None, &mut random)?;
+                any = true;
+            }
+            while !self.keepers[0].mail.is_empty() {
+                self.deliver(0, 0);
+                any = true;
+            }
+            self.keep_house();
+            if any {
+                continue;
+            }
+            match self.keepers[0].next_wakeup().filter(|at| *at <= end) {
+                Some(at) => self.pass((at - self.now).max(0)),
+                None => {
+                    self.pass(end - self.now);
+                    return Ok(());
+                }
+            }
+        }
+        broken("liveness", format!("no rest after {REST_ROUNDS} rounds"))
+    }
+}
+
+fn shown(flight: &Flight) -> String {
+    let what = match &flight.ask {
+        Ask::Read => "read".to_owned(),
+        Ask::Discover => "discover".to_owned(),
+        Ask::DeleteAll(resource) => format!("delete all {}", resource.name()),
+        Ask::Delete(resource, item) => format!("delete {} of {}", item.name, resource.name()),
+        Ask::List(resource) => format!("list {}", resource.name()),
+        Ask::WriteStatus(_) => "write status".to_owned(),
+        Ask::Finalize(left) => format!("finalize to {left:?}"),
+    };
+    format!("{what} in {} ({})", flight.namespace, flight.uid.get(..8).unwrap_or("unknown"))
+}
+
+fn shown_reply(reply: &Reply) -> String {
+    match reply {
+        Reply::Namespace(view) => {
+            let since = view.deleted_at.as_deref().unwrap_or("never");
+            format!("{} deleted at {since}, {:?}", view.uid.get(..8).unwrap_or_default(), view.finalizers)
+        }
+        Reply::Served(served) => {
+            format!("{} resources, {} failures", served.resources.len(), served.failed.len())
+        }
+        Reply::Items(items) => format!("{} items", items.len()),
+        Reply::Done => "done".to_owned(),
+        Reply::Refused { code, why } => format!("{code} {why}"),
+        Reply::Failed { why, may_be_at_work } => format!("{why}, may be at work: {may_be_at_work}"),
+    }
+}
