@@ -213,6 +213,11 @@ impl NamespaceController {
                     }
                 }
                 End::Done { .. } | End::DryRun(_) => drop(failures.remove(&name)),
+                End::Again { milliseconds, unanswered: true } => {
+                    if let Some(uid) = passed.uid {
+                        notes.take(stays(&name, uid, milliseconds));
+                    }
+                }
                 End::Again { .. } => {}
             }
         }
@@ -284,7 +289,7 @@ impl NamespaceController {
             End::Again { milliseconds, unanswered: true } => tracing::info!(
                 namespace,
                 milliseconds,
-                "a deletion of a collection was not answered: the namespace stays until it must be over"
+                "a deletion of its contents may still be at work: the namespace stays until that must be over"
             ),
             End::DryRun(contents) if !self.has_said(uid, contents) => {
                 for (resource, objects) in &contents.found {
@@ -327,6 +332,18 @@ fn tell(notes: &Notes, name: &Arc<str>, uid: Uid, why: &str, failing: &mut Faili
         reason: "NamespaceNotEmptied",
         message: format!("cannot be emptied: {why}"),
     });
+}
+
+/// An Event about a namespace that is empty and stays for a while: nothing else shows why.
+fn stays(name: &Arc<str>, uid: Uid, milliseconds: i64) -> EventNote {
+    let seconds = milliseconds.div_euclid(1_000) + 1;
+    EventNote {
+        about: namespace_key(name),
+        uid,
+        severity: Severity::Normal,
+        reason: "NamespaceStays",
+        message: format!("is empty, and stays for {seconds} s, as a deletion of its contents may be at work"),
+    }
 }
 
 fn end_word(end: &End) -> &'static str {

@@ -504,6 +504,16 @@ async fn what_cannot_be_emptied_is_counted_and_told_once() {
     assert_eq!(recorder.0.lock().unwrap().get("kubegc_namespace_requests{delete,500}"), Some(&1.0));
 }
 
+#[test]
+fn a_namespace_that_stays_although_it_is_empty_is_told_of() {
+    for (milliseconds, seconds) in [(1, 1), (999, 1), (59_000, 60)] {
+        let note = stays(&"n".into(), Uid::new("u"), milliseconds);
+        let message =
+            format!("is empty, and stays for {seconds} s, as a deletion of its contents may be at work");
+        assert_eq!((note.message, note.reason), (message, "NamespaceStays"));
+    }
+}
+
 /// NS-T20: a group that was empty here while it answered holds nothing up when it is dead; one that was not, does.
 #[tokio::test]
 async fn a_dead_group_that_had_nothing_here_is_not_waited_for() {
@@ -639,7 +649,8 @@ async fn a_hundred_namespaces_go_under_exactly_the_rules() {
     let (_names, heard) = mpsc::channel(1);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let recorder = Arc::new(Recorder::default());
-    let controller = NamespaceController::new(client, Duration::ZERO).traced_by(told_to(&recorder));
+    let controller =
+        NamespaceController::new(client, Duration::ZERO).traced_by(told_to(&recorder)).first(true);
     let work = tokio::spawn(controller.run(heard, async { drop(stopped.await) }));
     let deadline = std::time::Instant::now() + Duration::from_secs(150);
     for number in 0..NAMESPACES {
