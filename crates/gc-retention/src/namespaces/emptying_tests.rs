@@ -1,5 +1,7 @@
 //! Passes over a server that is told what to answer.
 
+use proptest::prelude::*;
+
 use super::*;
 
 const CLOCK: i64 = 1_000_000;
@@ -258,4 +260,52 @@ fn so_many_resources_are_emptied_at_a_time() {
     assert_eq!(more, ["list 0", "delete all 8"]);
     // An answer to nothing is nothing.
     pass.heard(&mut memory, AskId(999), Reply::Done, Timestamp(now));
+}
+
+/// Any answer to any question.
+fn any_reply() -> impl Strategy<Value = Option<Reply>> {
+    let refused = |code| Reply::Refused { code, why: "no".into() };
+    let failed = |may_be_at_work| Reply::Failed { why: "timeout".into(), may_be_at_work };
+    prop_oneof![
+        8 => Just(None),
+        2 => prop::sample::select(vec![403, 404, 405, 409, 429, 500]).prop_map(move |code| Some(refused(code))),
+        1 => any::<bool>().prop_map(move |at_work| Some(failed(at_work))),
+        1 => Just(Some(Reply::Items(vec![item("a", &["x"], 0), item("b", &[], 0)]))),
+        1 => Just(Some(Reply::Items(Vec::new()))),
+        1 => Just(Some(Reply::Namespace(Box::new(View { uid: "another".into(), ..view() })))),
+        1 => Just(Some(Reply::Namespace(Box::new(View { deleted_at: None, ..view() })))),
+        1 => Just(Some(Reply::Served(Arc::new(served(&["far"]))))),
+        1 => Just(Some(Reply::Done)),
+    ]
+}
+
+proptest! {
+    /// Whatever is answered, a pass ends, within so many requests; and the token goes only when each resource was looked
+    /// at last with nothing found, or could not be looked at.
+    #[test]
+    fn every_pass_ends_and_none_finalizes_what_is_not_empty(
+        replies in prop::collection::vec(any_reply(), 0..60),
+        dry_run in prop::bool::weighted(0.1),
+    ) {
+        let mut replies = replies.into_iter();
+        let mut looks: BTreeMap<String, Reply> = BTreeMap::new();
+        let mut unanswered = false;
+        let mut finalized = false;
+        let (lines, _, _) = pass(&mut Memory::default(), dry_run, |ask| {
+            let reply = replies.next().flatten().unwrap_or_else(|| healthy(ask));
+            match ask {
+                Ask::List(resource) => drop(looks.insert(resource.name(), reply.clone())),
+                Ask::DeleteAll(_) => unanswered |= matches!(reply, Reply::Failed { may_be_at_work: true, .. }),
+                Ask::Finalize(_) => finalized = true,
+                _ => {}
+            }
+            reply
+        });
+        prop_assert!(lines.len() < 80, "{} requests", lines.len());
+        let found_nothing = |reply: &Reply| {
+            *reply == Reply::Items(Vec::new()) || matches!(reply, Reply::Refused { code: 404 | 405, .. })
+        };
+        let is_empty = looks.len() == 3 && looks.values().all(found_nothing);
+        prop_assert!(!finalized || (is_empty && !unanswered && !dry_run), "{lines:?} {looks:?}");
+    }
 }
