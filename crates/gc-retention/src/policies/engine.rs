@@ -271,7 +271,7 @@ impl Judge for PolicyJudge {
     fn finished(
         &mut self,
         key: &ObjectKey,
-        _request: &Request,
+        request: &Request,
         outcome: &Outcome,
         _now: Timestamp,
         _dirty: &mut Vec<ObjectKey>,
@@ -280,9 +280,14 @@ impl Judge for PolicyJudge {
         let error = match outcome {
             Outcome::Applied(_) | Outcome::Found(_) | Outcome::Absent => {
                 run.deleted += u64::from(matches!(outcome, Outcome::Applied(_)));
-                // Should it still be there, the watch tells of it.
                 self.chosen.remove(key);
-                self.remove(key);
+                // Should it still be there, the watch tells of it; it may have told already of one made anew.
+                if let (Some(item), Request::Delete { uid, resource_version, .. }) =
+                    (self.items.get(key), request)
+                    && (&item.uid, Some(item.resource_version)) == (uid, *resource_version)
+                {
+                    self.remove(key);
+                }
                 return;
             }
             // Not sent, and nobody's fault. Where nothing is ever sent, it is said once.

@@ -513,6 +513,26 @@ fn a_change_in_the_last_moment_counts() {
     }
 }
 
+/// The watch told of an object that was made anew under the name before the answer to the deletion came. The answer took it
+/// for the one that had gone, and nothing ever told of it again.
+#[test]
+fn what_was_made_anew_before_the_answer_is_not_forgotten() {
+    let anew = json!({"/metadata/uid": "another", "/metadata/resourceVersion": "7"});
+    for outcome in [Outcome::Applied(None), Outcome::Absent] {
+        let mut engine = engine(&spec(json!({})), &[job("a", 30, json!({}))]);
+        let effect = engine.poll_effect().unwrap();
+        engine.removed("shop", "a");
+        observe(&mut engine, &job("a", 30, anew.clone()));
+        engine.finish(effect.id, &outcome);
+        engine.tick(at(20));
+        let again = engine.poll_effect().map(|effect| effect.request);
+        let Some(Request::Delete { uid, resource_version, .. }) = again else {
+            panic!("{outcome:?}: {again:?}")
+        };
+        assert_eq!((uid, resource_version), (Uid::new("another"), Some(ResourceVersion(7))), "{outcome:?}");
+    }
+}
+
 #[test]
 fn what_fails_is_left_to_the_next_run() {
     let mut engine = engine(&spec(json!({})), &[job("a", 30, json!({}))]);
