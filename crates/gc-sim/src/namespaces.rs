@@ -569,7 +569,7 @@ impl World<'_> {
             return broken("safety", format!("{what} was deleted, and its namespace lives"));
         }
         if before.kind().kind != "Pod" && Self::pods_of(scene, &flight.namespace) > 0 {
-            return broken("pods first", format!("{what} was deleted while there were pods"));
+            return broken("namespaces", format!("{what} was deleted while there were pods"));
         }
         if after.is_none() {
             self.report.collected += 1;
@@ -617,7 +617,7 @@ impl World<'_> {
             let expected = if pods > 0 { pods } else { left };
             if told != expected || left == 0 {
                 let text = said.map(|said| said.message.clone()).unwrap_or_default();
-                return broken("status", format!("Namespace/{name} holds {expected}, and says {text:?}"));
+                return broken("namespaces", format!("Namespace/{name} holds {expected}, and says {text:?}"));
             }
         }
         Ok(())
