@@ -330,6 +330,7 @@ impl Emptying {
     pub fn ask(&mut self, memory: &mut Memory, now: Timestamp) -> Option<(AskId, Ask)> {
         loop {
             if matches!(self.stage, Stage::Discovering)
+                && self.asked.is_empty()
                 && let Some(served) = memory.served(&self.view.uid, now)
             {
                 self.discovered(&served, memory);

@@ -262,6 +262,34 @@ fn so_many_resources_are_emptied_at_a_time() {
     pass.heard(&mut memory, AskId(999), Reply::Done, Timestamp(now));
 }
 
+/// Two passes asked what is served. The answer to one was taken for that to the other as well, whose own was then one to another
+/// question.
+#[test]
+fn the_answer_to_another_pass_is_none_to_this_one() {
+    let mut memory = Memory::default();
+    let mut passes = ["n", "m"].map(|name| Emptying::new(&name.into(), false));
+    let mut asked = Vec::new();
+    for (number, pass) in passes.iter_mut().enumerate() {
+        let uid = number.to_string();
+        while let Some((id, ask)) = pass.ask(&mut memory, Timestamp(CLOCK)) {
+            match ask {
+                Ask::Read => {
+                    let view = View { uid: uid.clone(), ..view() };
+                    pass.heard(&mut memory, id, Reply::Namespace(Box::new(view)), Timestamp(CLOCK));
+                }
+                _ => asked.push((id, ask)),
+            }
+        }
+    }
+    assert_eq!(asked.iter().map(|(_, ask)| line(ask)).collect::<Vec<_>>(), ["discover", "discover"]);
+    for (pass, (id, ask)) in passes.iter_mut().zip(asked) {
+        assert_eq!(pass.ask(&mut memory, Timestamp(CLOCK)), None);
+        pass.heard(&mut memory, id, healthy(&ask), Timestamp(CLOCK));
+        let next = pass.ask(&mut memory, Timestamp(CLOCK)).map(|(_, ask)| line(&ask));
+        assert_eq!(next.as_deref(), Some("delete all pods"));
+    }
+}
+
 /// Any answer to any question.
 fn any_reply() -> impl Strategy<Value = Option<Reply>> {
     let refused = |code| Reply::Refused { code, why: "no".into() };
