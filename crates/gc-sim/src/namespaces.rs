@@ -43,7 +43,7 @@ const LOST: u32 = 150;
 /// In so many of a thousand cases, what was lost arrives before what was sent last.
 const LATE: u32 = 15;
 /// In so many of a thousand moments of bad weather, a controller dies.
-const CRASHES: u32 = 25;
+const CRASHES: u32 = 50;
 /// So long takes a moment in which a keeper asks, at most, milliseconds.
 const MOMENT_MILLISECONDS: usize = 1_000;
 /// Time that passes in steps, milliseconds.
@@ -475,7 +475,9 @@ impl World<'_> {
     /// What the defect makes of an answer.
     fn spoiled(&self, flight: &Flight, reply: Reply) -> Reply {
         match (self.options.defect, reply) {
-            (Some(Defect::NamespaceUnansweredForgotten), Reply::Failed { why, .. }) => {
+            (Some(Defect::NamespaceUnansweredForgotten), Reply::Failed { why, .. })
+                if matches!(flight.ask, Ask::DeleteAll(_)) =>
+            {
                 Reply::Failed { why, may_be_at_work: false }
             }
             (Some(Defect::NamespaceFailureIsSuccess), Reply::Failed { .. } | Reply::Refused { .. }) => {

@@ -388,6 +388,11 @@ impl Emptying {
     // ---- the namespace itself ----
 
     fn heard_own(&mut self, memory: &mut Memory, asked: Timestamp, reply: Reply, now: Timestamp) {
+        if let (Stage::Writing(Writing::Finalizers), Reply::Failed { may_be_at_work: true, .. }) =
+            (&self.stage, &reply)
+        {
+            memory.finalizing.note(&self.name, asked);
+        }
         // Discovery has tries of its own.
         if reply.is_passing()
             && !matches!(self.stage, Stage::Discovering)
@@ -569,7 +574,9 @@ impl Emptying {
             if !self.dry_run && memory.learnt.is_empty(&self.view.uid, &resource.name(), now) {
                 continue;
             }
-            let turn = match (self.dry_run, resource.together) {
+            // The namespace may go, and be made anew, between any two requests: only a UID says which one is meant.
+            let together = resource.together && !memory.finalizing.may_be_at_work(&self.name, now);
+            let turn = match (self.dry_run, together) {
                 (true, _) => Turn::Look,
                 (false, true) => Turn::DeleteAll,
                 (false, false) => Turn::Find,

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::memory::AT_WORK_MILLISECONDS;
 use super::*;
 
 const CLOCK: i64 = 1_000_000;
@@ -221,6 +222,32 @@ fn an_unanswered_deletion_is_waited_for() {
     assert_eq!(end, End::Again { milliseconds: 60_000, unanswered: true }, "{lines:?}");
     // What was found empty before is not asked for again.
     assert!(lines.iter().all(|line| !line.contains("pods") && !line.contains("events")), "{lines:?}");
+}
+
+/// A finalization that was not answered may be carried out at any moment: what is in the namespace then may be that of another
+/// one of its name, and is deleted under its UID alone.
+#[test]
+fn after_an_unanswered_finalization_nothing_goes_by_name() {
+    let mut memory = Memory::default();
+    let silent = Reply::Failed { why: "timeout".into(), may_be_at_work: true };
+    let (lines, end, took) = pass(&mut memory, false, |ask| match ask {
+        Ask::Finalize(_) => silent.clone(),
+        ask => healthy(ask),
+    });
+    assert_eq!(lines.iter().filter(|line| line.starts_with("finalize")).count(), 5);
+    assert_eq!(end, End::Failed { why: "timeout".into(), further: false });
+    for (milliseconds, together) in [(took, false), (took + AT_WORK_MILLISECONDS, true)] {
+        memory.gone("n");
+        let mut again = Emptying::new(&"n".into(), false);
+        let mut lines = Vec::new();
+        let now = Timestamp(CLOCK + milliseconds);
+        while let Some((id, ask)) = again.ask(&mut memory, now) {
+            lines.push(line(&ask));
+            again.heard(&mut memory, id, healthy(&ask), now);
+        }
+        let all = lines.iter().filter(|line| line.starts_with("delete all")).count();
+        assert_eq!((all, again.end()), (if together { 2 } else { 0 }, Some(&DONE)), "{lines:?}");
+    }
 }
 
 #[test]

@@ -126,9 +126,13 @@ impl Learnt {
 /// answer or not.
 pub const AT_WORK_MILLISECONDS: i64 = 60_000;
 
-/// Deletions of collections that were sent and not answered. They carry no precondition, and delete by name: one that is
-/// still at work when the namespace is there again, made anew, takes what is in that one. So a namespace of that name
-/// stays until they are over.
+/// Requests of a kind that were sent and not answered.
+///
+/// Deletions of collections carry no precondition, and delete by name: one that is still at work when the namespace is
+/// there again, made anew, takes what is in that one. So a namespace of that name stays until they are over.
+///
+/// A namespace may go at any moment by a finalization that is still at work, and be made anew: until that is over,
+/// nothing is deleted in a namespace of that name but objects under their UID.
 #[derive(Debug, Default)]
 pub struct Unanswered {
     /// When the last one was sent, by the name of the namespace.
@@ -149,6 +153,12 @@ impl Unanswered {
         } else {
             self.note_all(sent);
         }
+    }
+
+    /// Whether one may be at work in a namespace of that name.
+    #[must_use]
+    pub fn may_be_at_work(&self, namespace: &str, now: Timestamp) -> bool {
+        self.wait_milliseconds(namespace, now) > 0
     }
 
     /// The same of all namespaces: nobody knows which.
@@ -178,6 +188,8 @@ pub struct Memory {
     pub learnt: Learnt,
     /// Deletions of collections that may be at work although nobody waits for their answer.
     pub unanswered: Unanswered,
+    /// The same of finalizations.
+    pub finalizing: Unanswered,
     /// The last discovery that failed nowhere, and when it was asked for.
     discovered: Option<(Timestamp, Arc<Served>)>,
     /// The namespaces of which something may be remembered.
@@ -186,11 +198,13 @@ pub struct Memory {
 
 impl Memory {
     /// These namespaces, or nobody knows which, were terminating when the passes began: whoever made passes before, and is no
-    /// more, may have sent deletions whose answer nobody has waited for.
+    /// more, may have sent what nobody has waited for the answer of.
     pub fn inherit(&mut self, terminating: Option<&[Arc<str>]>, now: Timestamp) {
-        match terminating {
-            Some(names) => names.iter().for_each(|name| self.unanswered.note(name, now)),
-            None => self.unanswered.note_all(now),
+        for unanswered in [&mut self.unanswered, &mut self.finalizing] {
+            match terminating {
+                Some(names) => names.iter().for_each(|name| unanswered.note(name, now)),
+                None => unanswered.note_all(now),
+            }
         }
     }
 
@@ -276,6 +290,8 @@ mod tests {
             memory.inherit(terminating.as_deref(), at(5_000));
             let wait = |name| memory.unanswered.wait_milliseconds(name, at(15_000));
             assert_eq!((wait("a"), wait("b")), expected, "{terminating:?}");
+            let goes = ["a", "b"].map(|name| memory.finalizing.may_be_at_work(name, at(15_000)));
+            assert_eq!(goes, [expected.0 > 0, expected.1 > 0], "{terminating:?}");
         }
     }
 
