@@ -98,7 +98,8 @@ pub fn run(story: &Story, options: Options) -> Report {
         world.note(|| format!("VIOLATION {violation}"));
         world.report.violation = Some(violation);
     }
-    world.digest(world.report.events);
+    let events = world.report.events;
+    world.report.mix(events);
     world.report
 }
 
@@ -109,21 +110,13 @@ impl World<'_> {
         }
     }
 
-    fn digest(&mut self, number: u64) {
-        self.report.digest = (self.report.digest ^ number).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
-    }
-
-    fn happened(&mut self, what: &'static str) {
-        *self.report.happened.entry(what).or_default() += 1;
-    }
-
     fn happen(&mut self) -> Result<(), Violation> {
         for name in NAMES {
             self.create_namespace(name);
         }
         for step in &self.story.steps {
             self.step(*step)?;
-            self.digest(self.server.revision());
+            self.report.mix(self.server.revision());
         }
         self.note(|| "-- faults end, everything arrives".to_owned());
         self.calm()?;
@@ -165,7 +158,7 @@ impl World<'_> {
                 let mut random = Random::new(salt);
                 if let Some(index) = self.moving(&mut random) {
                     self.keepers[index].clock_error += random.pick(&[-3_600_000, -5_000, 5_000, 3_600_000]);
-                    self.happened("clock jumps");
+                    self.report.note_happened("clock jumps");
                 }
             }
             Step::Break(..) | Step::Compact | Step::Restore(_) | Step::Partition(_) => {}
@@ -337,7 +330,7 @@ impl World<'_> {
         self.dead.clear();
         if fault.is_some() {
             self.dead.push(random.pick(&["", "apps", "example.com", "coordination.k8s.io"]));
-            self.happened("discoveries failed");
+            self.report.note_happened("discoveries failed");
             self.note(|| "  a group cannot be discovered".to_owned());
         }
     }
@@ -355,7 +348,7 @@ impl World<'_> {
         } else {
             self.server.define(kind);
         }
-        self.happened("definitions changed");
+        self.report.note_happened("definitions changed");
         self.note(|| "the definition of widgets is deleted, or made again".to_owned());
         self.keep_house();
     }
@@ -364,7 +357,7 @@ impl World<'_> {
     fn crash(&mut self, random: &mut Random) -> Result<(), Violation> {
         let Some(index) = self.moving(random) else { return Ok(()) };
         let keeper = self.keepers.remove(index);
-        self.happened("crashes");
+        self.report.note_happened("crashes");
         self.note(|| format!("  keeper {} dies, another starts", keeper.number));
         let (of_it, others) =
             std::mem::take(&mut self.flights).into_iter().partition(|flight| flight.keeper == keeper.number);
@@ -391,7 +384,7 @@ impl World<'_> {
         if self.keepers.len() == 1 {
             self.keepers[0].paused = true;
             self.keepers[0].deposed = true;
-            self.happened("leader changes");
+            self.report.note_happened("leader changes");
             self.note(|| "  the leader stops moving, another takes over".to_owned());
             self.pass(15_000);
             self.begin_keeper(false);
@@ -417,7 +410,7 @@ impl World<'_> {
     /// A request arrives that nobody waits for any more, unless the server has ended it.
     fn arrive_late(&mut self, flight: &Flight) -> Result<(), Violation> {
         if self.now < flight.sent + AT_WORK_MILLISECONDS {
-            self.happened("requests late");
+            self.report.note_happened("requests late");
             self.note(|| format!("  {} arrives late", shown(flight)));
             self.execute(flight, 0)?;
         }
@@ -435,7 +428,7 @@ impl World<'_> {
         };
         let changes_something = flight.changes_something();
         if fault.is_some() {
-            self.happened("requests failed");
+            self.report.note_happened("requests failed");
         }
         let lost = |may_be_at_work| Reply::Failed { why: "timeout".into(), may_be_at_work };
         let code = |code: u16| Reply::Refused { code, why: "not now".into() };
@@ -466,7 +459,7 @@ impl World<'_> {
             }
             Some(RequestFault::MereConflict) | None => self.execute(&flight, clock_error)?,
         };
-        let (reply, read) = (self.spoiled(&flight, reply), read);
+        let reply = self.spoiled(&flight, reply);
         self.note(|| format!("  {} -> {}", shown(&flight), shown_reply(&reply)));
         self.keepers[index].mail.push(Mail { flight, reply, read });
         Ok(())
@@ -591,7 +584,7 @@ impl World<'_> {
         if after.is_some_and(|after| after.uid == before.uid && has_token(after)) {
             return Ok(());
         }
-        self.happened("namespaces finalized");
+        self.report.note_happened("namespaces finalized");
         if before.uid != flight.uid {
             return broken("safety", format!("{} met another namespace of that name", shown(flight)));
         }

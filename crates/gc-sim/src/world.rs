@@ -75,6 +75,18 @@ pub struct Report {
     pub digest: u64,
 }
 
+impl Report {
+    /// Something happened.
+    pub(crate) fn note_happened(&mut self, what: &'static str) {
+        *self.happened.entry(what).or_default() += 1;
+    }
+
+    /// Takes a number into the digest.
+    pub(crate) fn mix(&mut self, number: u64) {
+        self.digest = (self.digest ^ number).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
+    }
+}
+
 /// A world in which a story happens.
 #[derive(Debug)]
 pub struct World<'a> {
@@ -114,7 +126,8 @@ pub fn run(story: &Story, options: Options) -> Report {
     for collector in &world.collectors {
         world.report.events += collector.events;
     }
-    world.digest(world.report.events);
+    let events = world.report.events;
+    world.report.mix(events);
     world.report
 }
 
@@ -152,14 +165,6 @@ impl<'a> World<'a> {
         }
     }
 
-    fn digest(&mut self, number: u64) {
-        self.report.digest = (self.report.digest ^ number).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
-    }
-
-    fn happened(&mut self, what: &'static str) {
-        *self.report.happened.entry(what).or_default() += 1;
-    }
-
     fn begin_collector(&mut self) {
         let config = Config {
             effects_in_flight: self.story.effects_in_flight,
@@ -193,7 +198,7 @@ impl<'a> World<'a> {
                     oracle::judge_bounds(collector)?;
                 }
             }
-            self.digest(self.server.revision());
+            self.report.mix(self.server.revision());
         }
         self.note(|| "-- faults end, everything arrives".to_owned());
         self.rest()?;
@@ -258,7 +263,7 @@ impl<'a> World<'a> {
                     } else if let Some(id) = collector.resource_at(random.below(64)) {
                         collector.break_stream(id, fault, &self.server);
                         let kind = collector.kind_of(id).unwrap_or(0);
-                        self.happened("streams broken");
+                        self.report.note_happened("streams broken");
                         self.note(|| format!("  watch of {}: {fault:?}", KINDS[kind].resource));
                     }
                 }
@@ -270,7 +275,7 @@ impl<'a> World<'a> {
                     collector.discover(&self.server, fault, random.next());
                     self.collectors.insert(index, collector);
                     if let Some(fault) = fault {
-                        self.happened("discoveries failed");
+                        self.report.note_happened("discoveries failed");
                         self.note(|| format!("  discovery: {fault:?}"));
                     }
                 }
@@ -291,13 +296,13 @@ impl<'a> World<'a> {
                 if self.collectors.len() == 1 {
                     self.collectors[0].paused = true;
                     self.begin_collector();
-                    self.happened("leader changes");
+                    self.report.note_happened("leader changes");
                     self.note(|| "  the leader stops moving, another takes over".to_owned());
                 }
             }
             Step::Resume => {
                 if self.collectors.len() > 1 && std::mem::take(&mut self.collectors[0].paused) {
-                    self.happened("old leaders woken");
+                    self.report.note_happened("old leaders woken");
                     self.note(|| "  the old leader goes on, unaware".to_owned());
                 }
             }
@@ -307,7 +312,7 @@ impl<'a> World<'a> {
                 let jump = random.pick(&[-3_600_000, -5_000, 5_000, 45_000, 3_600_000]);
                 if let Some(index) = self.moving(&mut random) {
                     self.collectors[index].clock_error += jump;
-                    self.happened("clock jumps");
+                    self.report.note_happened("clock jumps");
                     self.note(|| format!("  the clock jumps by {jump} ms"));
                     return self.pass(0);
                 }
@@ -468,7 +473,7 @@ impl<'a> World<'a> {
             self.server.define(kind);
             self.note(|| format!("the definition of {} is made again", kind.resource));
         }
-        self.happened("definitions changed");
+        self.report.note_happened("definitions changed");
         self.keep_house();
     }
 
@@ -500,7 +505,7 @@ impl<'a> World<'a> {
                 hear_all(collector, &self.server);
             }
         }
-        self.happened("stores restored");
+        self.report.note_happened("stores restored");
     }
 
     /// What a collector that is no more had sent may still arrive.
@@ -517,7 +522,7 @@ impl<'a> World<'a> {
         let mut random = Random::new(salt);
         let Some(index) = self.moving(&mut random) else { return };
         let collector = self.collectors.remove(index);
-        self.happened("crashes");
+        self.report.note_happened("crashes");
         self.note(|| format!("  collector {} dies, another starts", collector.number));
         self.set_adrift(collector, &mut random);
         self.begin_collector();
@@ -539,7 +544,7 @@ impl<'a> World<'a> {
         for change in self.server.changes() {
             if is_lease(&change.key) {
                 if let Some(holder) = self.reign.stored(&change) {
-                    self.happened("leases taken");
+                    self.report.note_happened("leases taken");
                     self.note(|| format!("the lease is held by {holder:?}"));
                 }
             } else {
@@ -575,7 +580,7 @@ impl<'a> World<'a> {
     ) -> Result<Performed, Violation> {
         let Some(kind) = flight.kind else { return Ok(Outcome::NotServed.into()) };
         if let Some(fault) = fault {
-            self.happened("requests failed");
+            self.report.note_happened("requests failed");
             if let Some(outcome) = self.fail(fault, kind, flight) {
                 self.note(|| format!("  {} fails: {fault:?}", show_request(kind, &flight.effect.request)));
                 self.oracle.count(flight, &outcome, self.born)?;

@@ -84,7 +84,7 @@ impl World<'_> {
             if keeps {
                 index += 1;
             } else {
-                self.happened("leases lost");
+                self.report.note_happened("leases lost");
                 self.end_collector(index, "has lost the lease and ends");
             }
         }
@@ -123,7 +123,7 @@ impl World<'_> {
         let Some(index) = self.moving_leader().filter(|_| moving > 1) else { return };
         self.collectors[index].paused = true;
         let number = self.collectors[index].number;
-        self.happened("leader changes");
+        self.report.note_happened("leader changes");
         self.note(|| format!("  collector {number}, which leads, stops moving"));
     }
 
@@ -131,7 +131,7 @@ impl World<'_> {
         for index in 0..self.collectors.len() {
             if std::mem::take(&mut self.collectors[index].paused) {
                 let number = self.collectors[index].number;
-                self.happened("old leaders woken");
+                self.report.note_happened("old leaders woken");
                 self.note(|| format!("  collector {number} goes on, unaware"));
             }
         }
@@ -144,7 +144,7 @@ impl World<'_> {
         if let Some(candidate) = &mut self.collectors[index].candidate {
             candidate.release(times, &mut self.network);
         }
-        self.happened("leases given back");
+        self.report.note_happened("leases given back");
         self.end_collector(index, "gives the lease back and ends");
     }
 
@@ -154,7 +154,7 @@ impl World<'_> {
         let Some(index) = self.moving(&mut random) else { return };
         let (number, passed) = (self.collectors[index].number, random.pick(&PARTITION_MILLISECONDS));
         self.cut_off.cut(number, self.now + passed);
-        self.happened("partitions");
+        self.report.note_happened("partitions");
         self.note(|| format!("  collector {number} is cut off for {passed} ms"));
     }
 
@@ -170,7 +170,7 @@ impl World<'_> {
             let unasked = self.options.defect == Some(Defect::GateUnasked);
             if !unasked && !candidate.may_act(self.now) {
                 let flight = self.collectors[index].requests.swap_remove(position);
-                self.happened("requests held back at the gate");
+                self.report.note_happened("requests held back at the gate");
                 self.return_to(index, flight, failed("not sent: this process does not lead", None).into());
                 return Ok(false);
             }

@@ -58,7 +58,7 @@ impl World<'_> {
         self.note(|| format!("  status of policy {}: {}", write.member.name, write.patch["status"]));
         for change in self.changes() {
             judge_status(&change)?;
-            self.happened("statuses of policies");
+            self.report.note_happened("statuses of policies");
             if let Some(after) = &change.after {
                 self.oracle.excuse(&after.object.uid);
             }
@@ -108,7 +108,7 @@ impl World<'_> {
         let said: Vec<String> =
             truth.objects().filter(lost).map(|policy| tenants.say_otherwise(policy, random)).collect();
         for text in said {
-            self.happened("policies said anew after a restore");
+            self.report.note_happened("policies said anew after a restore");
             self.note(|| text);
         }
         self.absorb_others();
