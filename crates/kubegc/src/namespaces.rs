@@ -25,6 +25,10 @@ use crate::namespace_trace::{Terminating, Trace, namespace_key};
 
 /// All namespaces are looked through this often (`--namespace-sync-period`).
 const SYNC_PERIOD: Duration = Duration::from_mins(5);
+/// The pause after the first failure to find what is terminating when the passes begin; the next ones are twice as long
+/// each, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Names that wait to be taken; more are found by the next look through all namespaces.
 const HEARD_NAMES: usize = 10_000;
 /// A namespace that could not be emptied for so long is told of.
@@ -166,7 +170,12 @@ impl NamespaceController {
             // An error says that nobody is left who could hold it.
             let is_held = *held.borrow_and_update() && held.has_changed().is_ok();
             if !is_held && !std::mem::replace(&mut has_begun, true) {
-                self.inherit(&mut queue).await;
+                tokio::select! {
+                    () = &mut shutdown => return,
+                    () = self.inherit(&mut queue) => {}
+                }
+                synced = true;
+                continue;
             }
             while !is_held && let Some(name) = queue.begin((self.time)()) {
                 let (controller, begun) = (self.clone(), Arc::clone(&name));
@@ -187,7 +196,6 @@ impl NamespaceController {
                     for name in self.requests.terminating().await.unwrap_or_default() {
                         queue.listed(&name, (self.time)());
                     }
-                    synced = true;
                     continue;
                 }
                 Some(ended) = work.join_next_with_id() => match ended {
@@ -223,15 +231,22 @@ impl NamespaceController {
         }
     }
 
-    /// What is terminating when the passes begin may have been in work before.
+    /// What is terminating when the passes begin may have been in work before. None begins before that is known.
     async fn inherit(&self, queue: &mut Queue) {
-        let terminating = self.requests.terminating().await;
-        let now = (self.time)();
+        let begun = (self.time)();
+        let mut pause = FIRST_PAUSE;
+        let terminating = loop {
+            match self.requests.terminating().await {
+                Some(names) => break names,
+                None => tokio::time::sleep(pause).await,
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        };
         if !self.is_first {
-            self.memory().inherit(terminating.as_deref(), now);
+            self.memory().inherit(&terminating, begun);
         }
-        for name in terminating.unwrap_or_default() {
-            queue.listed(&name, now);
+        for name in terminating {
+            queue.listed(&name, (self.time)());
         }
     }
 

@@ -35,7 +35,7 @@ struct World {
     broken_lists: BTreeSet<&'static str>,
     /// Collections whose deletion is not answered.
     silent: BTreeSet<&'static str>,
-    /// So many of the next requests about the namespace itself are answered with 503.
+    /// So many of the next requests about the namespace itself, or for the list of all, are answered with 503.
     outage: usize,
     /// How often discovery was asked for.
     discoveries: usize,
@@ -85,7 +85,7 @@ fn answer(world: &Shared, request: &Request<Full<Bytes>>) -> (u16, Value) {
     }
     let short = path.trim_start_matches("/api/v1/namespaces/n").trim_start_matches('/').to_owned();
     world.log.push(format!("{method} {}", if short.is_empty() { "n" } else { &short }));
-    let is_own = short.is_empty() || method == Method::PUT;
+    let is_own = short.is_empty() || short == "api/v1/namespaces" || method == Method::PUT;
     if is_own && world.outage > 0 {
         world.outage -= 1;
         return (503, json!({"message": "not now"}));
@@ -502,6 +502,33 @@ async fn what_cannot_be_emptied_is_counted_and_told_once() {
     tell(&notes, &name, uid, &why, &mut failing);
     assert_eq!(failing.told, why);
     assert_eq!(recorder.0.lock().unwrap().get("kubegc_namespace_requests{delete,500}"), Some(&1.0));
+}
+
+/// What was terminating before was asked for once, and an error taken for all namespaces: for a minute, none was finalized.
+#[tokio::test]
+async fn passes_begin_when_what_they_inherit_is_known() {
+    let (controller, world) = controller(World { outage: 2, ..terminating(CORE) });
+    let recorder = Arc::new(Recorder::default());
+    let controller = controller.traced_by(told_to(&recorder));
+    let (names, heard) = mpsc::channel(1);
+    names.send("n".into()).await.unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let work = tokio::spawn(controller.run(heard, async { drop(stopped.await) }));
+    let ended = || {
+        let measured = recorder.0.lock().unwrap();
+        measured.keys().find(|name| name.starts_with("kubegc_namespace_passes")).cloned()
+    };
+    let end = loop {
+        match ended() {
+            Some(end) => break end,
+            None => tokio::time::sleep(Duration::from_millis(1)).await,
+        }
+    };
+    stop.send(()).unwrap();
+    work.await.unwrap();
+    let log = world.lock().unwrap().log.clone();
+    assert_eq!(end, "kubegc_namespace_passes{done}", "{log:?}");
+    assert_eq!(log[..3], lines(&["GET api/v1/namespaces"; 3]), "a pass did not wait for what it inherits");
 }
 
 #[test]

@@ -212,6 +212,8 @@ enum Turn {
     DeleteAll,
     /// Lists what has to be deleted one by one.
     Find,
+    /// Sees whether the namespace is still the same: if it has been made anew, what was listed is in that one.
+    Confirm(Vec<Item>),
     Delete(Vec<Item>),
     /// Lists what is left.
     Look,
@@ -488,8 +490,7 @@ impl Emptying {
         let is_another = view.uid != self.view.uid;
         match writing {
             Writing::Status if is_another => {
-                return self
-                    .failed(format!("namespace {} has been deleted and made anew meanwhile", self.name));
+                return self.failed(self.made_anew());
             }
             Writing::Finalizers if is_another || finalizers_after(&view.finalizers).is_none() => {
                 return self.written(memory, writing, now);
@@ -543,6 +544,10 @@ impl Emptying {
         self.stage = Stage::Ended(End::Done { terminating_seconds });
     }
 
+    fn made_anew(&self) -> String {
+        format!("namespace {} has been deleted and made anew meanwhile", self.name)
+    }
+
     fn failed(&mut self, why: String) {
         self.stage = Stage::Ended(End::Failed { why, further: false });
     }
@@ -558,6 +563,7 @@ impl Emptying {
         let ask = match &work.turn {
             Turn::DeleteAll => Ask::DeleteAll(resource),
             Turn::Find | Turn::Look => Ask::List(resource),
+            Turn::Confirm(_) => Ask::Read,
             Turn::Delete(items) => match items.last() {
                 Some(item) => Ask::Delete(resource, Box::new(item.clone())),
                 None => Ask::List(resource),
@@ -596,8 +602,12 @@ impl Emptying {
             }
             (Turn::DeleteAll, Reply::Refused { code: 404 | 405, .. }) => Turn::Find,
             (Turn::Find, Reply::Items(items)) => {
-                Turn::Delete(items.into_iter().rev().filter(|item| !item.name.is_empty()).collect())
+                Turn::Confirm(items.into_iter().rev().filter(|item| !item.name.is_empty()).collect())
             }
+            (Turn::Confirm(items), Reply::Namespace(view)) if view.uid == self.view.uid => {
+                Turn::Delete(items)
+            }
+            (Turn::Confirm(_), Reply::Namespace(_)) => return self.pass.failures.push(self.made_anew()),
             // One that was replaced is found by the next pass.
             (Turn::Delete(mut left), Reply::Done | Reply::Refused { code: 404 | 405 | 409, .. }) => {
                 left.pop();
@@ -614,7 +624,7 @@ impl Emptying {
                 return;
             }
         };
-        if work.turn == Turn::Delete(Vec::new()) {
+        if [Turn::Confirm(Vec::new()), Turn::Delete(Vec::new())].contains(&work.turn) {
             work.turn = Turn::Look;
         }
         self.ready.push(work);

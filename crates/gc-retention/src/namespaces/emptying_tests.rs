@@ -183,6 +183,7 @@ fn a_collection_that_is_not_deleted_together_goes_one_by_one() {
         (
             vec![
                 "list events",
+                // Between them, the namespace is read again.
                 "delete events Some(\"uid-a\")",
                 "delete events Some(\"uid-b\")",
                 "list events"
@@ -190,6 +191,28 @@ fn a_collection_that_is_not_deleted_together_goes_one_by_one() {
             DONE
         )
     );
+}
+
+/// Seeds 1,714,642 and 1,719,245: an earlier finalization was carried out between two requests of a pass, and the namespace was
+/// made anew; what was listed was in that one. A list says nothing of which namespace it is of: that is seen after it.
+#[test]
+fn what_is_listed_in_a_namespace_made_anew_is_not_deleted() {
+    for (uid, deletions) in [("u", 2), ("another", 0)] {
+        let mut reads = 0;
+        let (lines, end, _) = pass(&mut Memory::default(), false, |ask| match ask {
+            Ask::List(resource) if &*resource.gvr.resource == "events" && reads < 2 => {
+                Reply::Items(vec![item("a", &[], 0), item("b", &[], 0)])
+            }
+            Ask::Read => {
+                reads += 1;
+                let uid = if reads == 1 { "u" } else { uid };
+                Reply::Namespace(Box::new(View { uid: uid.into(), ..view() }))
+            }
+            ask => healthy(ask),
+        });
+        let deleted = lines.iter().filter(|line| line.starts_with("delete events")).count();
+        assert_eq!((deleted, end == DONE), (deletions, deletions > 0), "{lines:?}");
+    }
 }
 
 /// What is about the namespace itself is asked again, with growing pauses, a few times.

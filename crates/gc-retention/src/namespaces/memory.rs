@@ -151,7 +151,7 @@ impl Unanswered {
             let last = self.sent.entry(Arc::clone(namespace)).or_insert(sent);
             *last = sent.max(*last);
         } else {
-            self.note_all(sent);
+            self.beyond = self.beyond.max(Some(sent));
         }
     }
 
@@ -159,11 +159,6 @@ impl Unanswered {
     #[must_use]
     pub fn may_be_at_work(&self, namespace: &str, now: Timestamp) -> bool {
         self.wait_milliseconds(namespace, now) > 0
-    }
-
-    /// The same of all namespaces: nobody knows which.
-    pub fn note_all(&mut self, sent: Timestamp) {
-        self.beyond = self.beyond.max(Some(sent));
     }
 
     /// For how long the namespace has to stay, milliseconds; 0 if nothing can be at work in it any more.
@@ -197,14 +192,11 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// These namespaces, or nobody knows which, were terminating when the passes began: whoever made passes before, and is no
-    /// more, may have sent what nobody has waited for the answer of.
-    pub fn inherit(&mut self, terminating: Option<&[Arc<str>]>, now: Timestamp) {
+    /// These namespaces were found terminating before the first pass: whoever made passes until then, and is no more, may
+    /// have sent what nobody has waited for the answer of.
+    pub fn inherit(&mut self, terminating: &[Arc<str>], then: Timestamp) {
         for unanswered in [&mut self.unanswered, &mut self.finalizing] {
-            match terminating {
-                Some(names) => names.iter().for_each(|name| unanswered.note(name, now)),
-                None => unanswered.note_all(now),
-            }
+            terminating.iter().for_each(|name| unanswered.note(name, then));
         }
     }
 
@@ -283,11 +275,9 @@ mod tests {
     #[test]
     fn what_a_predecessor_may_have_sent_is_waited_for() {
         let at = Timestamp;
-        for (terminating, expected) in
-            [(Some(vec!["a".into()]), (50_000, 0)), (Some(Vec::new()), (0, 0)), (None, (50_000, 50_000))]
-        {
+        for (terminating, expected) in [(vec!["a".into()], (50_000, 0)), (Vec::new(), (0, 0))] {
             let mut memory = Memory::default();
-            memory.inherit(terminating.as_deref(), at(5_000));
+            memory.inherit(&terminating, at(5_000));
             let wait = |name| memory.unanswered.wait_milliseconds(name, at(15_000));
             assert_eq!((wait("a"), wait("b")), expected, "{terminating:?}");
             let goes = ["a", "b"].map(|name| memory.finalizing.may_be_at_work(name, at(15_000)));

@@ -94,7 +94,7 @@ impl Keeper {
     /// It begins to lead, and finds these terminating.
     pub(super) fn lead(&mut self, terminating: &[Arc<str>], now: i64) {
         if self.defect != Some(Defect::NamespaceInheritanceRefused) {
-            self.memory.inherit(Some(terminating), Timestamp(now));
+            self.memory.inherit(terminating, Timestamp(now));
         }
         for name in terminating {
             self.listed(name, now);

@@ -159,8 +159,10 @@ fn a_pause_stops_every_collector() {
         .chain(["--controllers=garbagecollector,namespace,ttl-after-finished"])
         .collect();
     let run = Run::with(&account, &flags);
-    let synced = format!("kubegc_collector_synced{{controller=\"{TTL}\"}} 1");
-    until("all are at work", || run.is_ready() && run.leads() && run.metric(&synced));
+    let synced = [TTL, "namespace-controller"]
+        .map(|name| format!("kubegc_collector_synced{{controller=\"{name}\"}} 1"));
+    let are_synced = || synced.iter().all(|line| run.metric(line));
+    until("all are at work", || run.is_ready() && run.leads() && are_synced());
     ask(&server, &["pause", "--reason=lunch"]);
     until("it is paused", || run.metric("kubegc_paused 1"));
     finished_job(&admin, "done");

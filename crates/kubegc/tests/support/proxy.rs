@@ -342,10 +342,15 @@ fn status(code: u16, retry_after: Option<u32>) -> Response<Body> {
     response
 }
 
-/// Spreads numbers over [0, 1).
+/// Spreads numbers over [0, 1], without a rhythm (splitmix64). A product alone has one: a few requests that are made again and
+/// again can be hit each time.
 fn spread(number: usize) -> f64 {
-    let mixed = u32::try_from(number % (1 << 16)).unwrap().wrapping_mul(2_654_435_761);
-    f64::from(mixed) / f64::from(u32::MAX)
+    let mut mixed = u64::try_from(number).unwrap().wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for (shift, factor) in [(30, 0xbf58_476d_1ce4_e5b9), (27, 0x94d0_49bb_1331_11eb)] {
+        mixed = (mixed ^ (mixed >> shift)).wrapping_mul(factor);
+    }
+    mixed ^= mixed >> 31;
+    f64::from(u32::try_from(mixed >> 32).unwrap()) / f64::from(u32::MAX)
 }
 
 /// Holds the body back while nothing passes.
