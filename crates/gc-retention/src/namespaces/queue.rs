@@ -24,6 +24,8 @@ struct Entry {
     is_running: bool,
     /// It was heard of again.
     again: bool,
+    /// A look through all namespaces has found it during its pass.
+    found: bool,
     /// Passes that failed since one has come further.
     failures: u32,
 }
@@ -66,9 +68,12 @@ impl Queue {
         }
     }
 
-    /// A look through all namespaces has found it terminating: no news about one that is known.
+    /// A look through all namespaces has found it terminating: no news about one that waits; that of a pass may have been
+    /// another one of its name.
     pub fn listed(&mut self, name: &Arc<str>, now: Timestamp) {
-        if self.entries.len() < QUEUED_NAMESPACES && !self.entries.contains_key(name) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.found = entry.is_running;
+        } else if self.entries.len() < QUEUED_NAMESPACES {
             self.entries.insert(Arc::clone(name), Entry::default());
             self.waiting.insert((now.after(self.settle_milliseconds), Arc::clone(name)));
         }
@@ -106,13 +111,14 @@ impl Queue {
                 entry.failures = if *further { 0 } else { entry.failures.saturating_add(1) };
                 (FIRST_RETRY_MILLISECONDS << entry.failures.min(16)).min(LONGEST_RETRY_MILLISECONDS)
             }
-            End::Done { .. } if entry.again => 0,
+            End::Done { .. } if entry.again || entry.found => 0,
             End::Done { .. } | End::DryRun(_) => {
                 self.entries.remove(name);
                 return;
             }
         };
         // Whatever was heard meanwhile is seen by the next pass.
+        entry.found = false;
         let delay = if std::mem::take(&mut entry.again) { delay.min(NEWS_MILLISECONDS) } else { delay };
         self.waiting.insert((now.after(delay), Arc::clone(name)));
     }
@@ -185,6 +191,21 @@ mod tests {
         assert_eq!(queue.next_wakeup(), Some(Timestamp(now)));
         assert_eq!(begun(&mut queue, now), ["n"]);
         queue.ended(&"n".into(), &End::DryRun(super::super::emptying::Contents::default()), Timestamp(now));
+        assert!(queue.is_empty());
+    }
+
+    /// Seed 2,147,871: a pass learnt that its namespace had gone, another one of that name was found terminating before its end,
+    /// and nobody looked at that one until the next look.
+    #[test]
+    fn what_is_found_during_a_pass_may_be_another_one() {
+        let (mut queue, name) = (Queue::new(50), Arc::<str>::from("n"));
+        queue.listed(&name, Timestamp(0));
+        queue.listed(&name, Timestamp(1));
+        assert_eq!(begun(&mut queue, 50), ["n"]);
+        queue.listed(&name, Timestamp(51));
+        queue.ended(&name, &DONE, Timestamp(52));
+        assert_eq!(begun(&mut queue, 52), ["n"]);
+        queue.ended(&name, &DONE, Timestamp(53));
         assert!(queue.is_empty());
     }
 
