@@ -489,7 +489,8 @@ impl World<'_> {
     /// The server carries a request out; what it changes is judged.
     fn execute(&mut self, flight: &Flight, clock_error: i64) -> Result<(Reply, Option<Value>), Violation> {
         self.report.requests += 1;
-        let before = self.namespace(&flight.namespace);
+        // What only asks is not expected to change anything.
+        let before = flight.changes_something().then(|| self.namespace(&flight.namespace)).flatten();
         let asker = Asker {
             server: &self.server,
             dead: &self.dead,
@@ -498,14 +499,17 @@ impl World<'_> {
             defect: self.options.defect,
         };
         let answered = asker.ask(flight);
-        let after = self.namespace(&flight.namespace);
         if let Ask::Finalize(_) = flight.ask {
+            let after = self.namespace(&flight.namespace);
             self.judge_finalized(flight, before.as_ref(), after.as_ref())?;
         }
-        // All that one request deletes was decided at once.
-        let scene = self.truth.clone();
-        for change in self.server.changes() {
-            self.judge(flight, before.as_ref(), &scene, &change)?;
+        let changes = self.server.changes();
+        if !changes.is_empty() {
+            // All that one request deletes was decided at once.
+            let scene = self.truth.clone();
+            for change in changes {
+                self.judge(flight, before.as_ref(), &scene, &change)?;
+            }
         }
         Ok(answered)
     }
