@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use gc_types::{Gvr, ResourceId, ResourceInfo, Scope};
+use gc_types::{FailedGroup, Gvr, ResourceId, ResourceInfo, Scope};
 use http::header::ACCEPT;
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
@@ -110,17 +110,6 @@ impl ServedResource {
             comparable_versions: self.comparable_versions,
         }
     }
-}
-
-/// A group, or one version of it, that could not be discovered.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FailedGroup {
-    /// Group; empty for core.
-    pub group: String,
-    /// Version; `None` if the whole group failed.
-    pub version: Option<String>,
-    /// What went wrong.
-    pub message: String,
 }
 
 /// The outcome of one round.

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gc_types::{Event, ResourceId, ResourceInfo};
+use gc_types::{Event, FailedGroup, ResourceId, ResourceInfo};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
-use crate::discovery::{Discovered, FailedGroup, ServedResource, discover};
+use crate::discovery::{Discovered, ServedResource, discover};
 use crate::resources::{ResourceTable, Route};
 use crate::watcher::{WatchContext, Watcher};
 

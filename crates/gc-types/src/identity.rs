@@ -25,6 +25,17 @@ pub struct Gvr {
     pub resource: Arc<str>,
 }
 
+/// A group, or one version of it, of which discovery could not tell what it has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FailedGroup {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// API version; `None` if the whole group failed.
+    pub version: Option<String>,
+    /// What went wrong.
+    pub message: String,
+}
+
 /// A watched resource, as numbered by the adapter that watches it. Never reused within a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceId(pub u32);

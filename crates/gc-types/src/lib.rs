@@ -20,6 +20,7 @@ pub use effect::{
 };
 pub use event::{DeletionState, Event, Marks, ObservedObject, ResourceInfo, Scope};
 pub use identity::{
-    Coordinates, Gvk, Gvr, ObjectKey, OwnerReference, ResourceId, ResourceVersion, Timestamp, Uid,
+    Coordinates, FailedGroup, Gvk, Gvr, ObjectKey, OwnerReference, ResourceId, ResourceVersion, Timestamp,
+    Uid,
 };
 pub use quantity::parse_quantity;

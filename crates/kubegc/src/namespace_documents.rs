@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gc_kube::discovery::{Discovered, ServedResource};
-use gc_retention::namespaces::emptying::{Contained, Served, Unclear};
+use gc_retention::namespaces::emptying::{Contained, Served};
 use gc_types::{Gvr, Scope};
 use serde_json::{Value, json};
 
@@ -48,14 +48,6 @@ pub(crate) fn served(discovered: &Discovered) -> Served {
             served.resources.push(Arc::new(contained));
         }
     }
-    served.failed = discovered
-        .failed
-        .iter()
-        .map(|failed| Unclear {
-            group: failed.group.clone(),
-            version: failed.version.clone(),
-            message: failed.message.clone(),
-        })
-        .collect();
+    served.failed.clone_from(&discovered.failed);
     served
 }

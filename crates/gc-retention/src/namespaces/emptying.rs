@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gc_types::{Gvr, Timestamp};
+use gc_types::{FailedGroup, Gvr, Timestamp};
 
 use super::memory::Memory;
 use super::{Condition, Next, Pass, Remaining, finalizers_after};
@@ -46,17 +46,6 @@ impl Contained {
     }
 }
 
-/// A group, or a version of it, of which discovery could not tell what it has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unclear {
-    /// The group; empty for core.
-    pub group: String,
-    /// The version, if only that one failed.
-    pub version: Option<String>,
-    /// Why.
-    pub message: String,
-}
-
 /// What is served, as far as it can be in namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
@@ -65,7 +54,7 @@ pub struct Served {
     /// The groups that were seen whole, and whether they have any of those.
     pub groups: BTreeMap<String, bool>,
     /// What could not be discovered.
-    pub failed: Vec<Unclear>,
+    pub failed: Vec<FailedGroup>,
 }
 
 /// A namespace as it was read.

@@ -24,7 +24,8 @@ fn resource(group: &str, name: &str, together: bool) -> Arc<Contained> {
 }
 
 fn served(failed: &[&str]) -> Served {
-    let unclear = |group: &&str| Unclear { group: (*group).into(), version: None, message: "dead".into() };
+    let unclear =
+        |group: &&str| FailedGroup { group: (*group).into(), version: None, message: "dead".into() };
     Served {
         resources: vec![
             resource("apps", "deployments", true),

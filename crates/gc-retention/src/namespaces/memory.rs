@@ -195,8 +195,9 @@ impl Memory {
     /// These namespaces were found terminating before the first pass: whoever made passes until then, and is no more, may
     /// have sent what nobody has waited for the answer of.
     pub fn inherit(&mut self, terminating: &[Arc<str>], then: Timestamp) {
-        for unanswered in [&mut self.unanswered, &mut self.finalizing] {
-            terminating.iter().for_each(|name| unanswered.note(name, then));
+        for name in terminating {
+            self.unanswered.note(name, then);
+            self.finalizing.note(name, then);
         }
     }
 

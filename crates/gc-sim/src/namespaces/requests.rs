@@ -5,8 +5,8 @@ use std::sync::Arc;
 use gc_registry::api::{DeleteOptions, ListOptions, Object, Operation, RequestBody, WriteOptions};
 use gc_registry::error::ApiError;
 use gc_retention::namespaces::documents::{view, with_finalizers, with_status};
-use gc_retention::namespaces::emptying::{Ask, Contained, Item, Reply, Served, Unclear};
-use gc_types::{Gvr, Scope, Timestamp};
+use gc_retention::namespaces::emptying::{Ask, Contained, Item, Reply, Served};
+use gc_types::{FailedGroup, Gvr, Scope, Timestamp};
 use serde_json::Value;
 
 use super::keeper::Flight;
@@ -124,8 +124,11 @@ impl Asker<'_> {
             served.resources.push(Arc::new(Contained { gvr, kind: kind.kind.into(), together }));
         }
         if self.defect != Some(Defect::NamespaceDiscoveryAssumed) {
-            let unclear =
-                |group: &&str| Unclear { group: (*group).to_owned(), version: None, message: "dead".into() };
+            let unclear = |group: &&str| FailedGroup {
+                group: (*group).to_owned(),
+                version: None,
+                message: "dead".into(),
+            };
             served.failed = self.dead.iter().map(unclear).collect();
         }
         served
