@@ -175,6 +175,40 @@ fn a_list_under_way_proves_gone_what_only_a_late_answer_showed() {
     assert_eq!(bench.world(), Vec::<String>::new());
 }
 
+/// Seed 2,418,461: while the finalizer of an owner that others hold was being taken off, a list that was behind showed it before its
+/// deletion, or not at all, and the watch that followed told that it waits. What came meanwhile was deleted for that, when the
+/// owner lived.
+#[test]
+fn an_owner_that_a_list_shows_again_may_have_stopped_waiting() {
+    for is_known in [true, false] {
+        let mut bench = Bench::new();
+        let nothing = bench.model.clone();
+        bench.add_held("Secret/a@n", &[]).drain();
+        let behind = if is_known { bench.model.clone() } else { nothing };
+        bench.delete("Secret/a@n", Foreground);
+        let removal = loop {
+            let effect = bench.engine.poll_effect().unwrap();
+            if matches!(effect.request, Request::RemoveFinalizer { .. }) {
+                break effect;
+            }
+            bench.perform(&effect);
+        };
+        sync_from(&mut bench, "Secret", &behind);
+        let waiting = bench.model.get(&key("Secret/a@n")).unwrap().clone();
+        bench.tell(Event::Observed(waiting));
+        // It is carried out, and its answer is on its way.
+        bench.lag("Secret");
+        let answer = bench.model.answer(&removal.request);
+        bench.add("Pod/e@n", &["Secret/a!"]).run_for(1_000);
+        assert_eq!(deletions(&mut bench), Vec::<String>::new(), "{is_known}");
+        bench.tell(Event::Done(removal.id, answer.outcome));
+        bench.catch_up("Secret");
+        bench.run_for(1_000);
+        assert_eq!(deletions(&mut bench), Vec::<String>::new(), "{is_known}");
+        assert_eq!(bench.world(), ["Pod/e@n[a]", "-Secret/a@n"]);
+    }
+}
+
 #[test]
 fn the_same_version_with_other_content_is_believed_of_a_list() {
     let mut bench = Bench::new();

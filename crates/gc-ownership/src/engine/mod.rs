@@ -114,7 +114,7 @@ pub struct Engine {
     in_flight: BTreeMap<EffectId, InFlight>,
     /// Objects about which something was asked that is not answered yet. One that a list loses meanwhile, and that comes
     /// back, is the same object: nothing else is asked about it until then.
-    asked: BTreeSet<Uid>,
+    asked: BTreeMap<Uid, Action>,
     next_effect: u64,
     verifications: BTreeMap<Identity, Verification>,
     absent: AbsentOwners,
@@ -152,7 +152,7 @@ impl Engine {
             next_look: 0,
             barrier_queue: VecDeque::new(),
             in_flight: BTreeMap::new(),
-            asked: BTreeSet::new(),
+            asked: BTreeMap::new(),
             next_effect: 0,
             verifications: BTreeMap::new(),
             absent,
@@ -391,7 +391,7 @@ impl Engine {
     pub fn verify(&self) -> Vec<String> {
         let mut broken = self.graph.verify();
         for node in self.graph.slots().filter(|&node| self.graph.has(node, Flag::OBSERVED)) {
-            if self.graph.has(node, Flag::IN_FLIGHT) != self.asked.contains(&self.graph.uid(node)) {
+            if self.graph.has(node, Flag::IN_FLIGHT) != self.asked.contains_key(&self.graph.uid(node)) {
                 broken.push(format!("node {node}: it is not so whether something was asked about it"));
             }
             let deletion = self.graph.deletion(node);

@@ -233,7 +233,7 @@ impl Engine {
         };
         if placed {
             self.graph.set(node, Flag::PARITY, seen);
-            self.graph.set(node, Flag::IN_FLIGHT, self.asked.contains(&object.uid));
+            self.graph.set(node, Flag::IN_FLIGHT, self.asked.contains_key(&object.uid));
         }
         let former = self.graph.deletion(node);
         let new_version = self.graph.version(node) != object.resource_version;

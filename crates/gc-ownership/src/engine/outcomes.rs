@@ -48,6 +48,12 @@ impl Engine {
             }
             return;
         }
+        let deletion = self.graph.deletion(node);
+        let is_told_of = deletion.deleting && !deletion.foreground;
+        if action == Action::Finalizer && !deletion.orphan && !is_told_of {
+            // A list that was behind may have shown it as it was before, and what was known of the removal is forgotten.
+            self.finishing.insert(node);
+        }
         if (action == Action::Finalizer || self.finishing.contains(&node))
             && !matches!(outcome, Outcome::Applied(_))
         {

@@ -152,7 +152,7 @@ impl Engine {
         let deletion = self.graph.deletion(owner);
         Some(if deletion.deleting && deletion.orphan && owner != self.graph.dependent(edge) {
             Class::Orphaning(Evidence::Orphaning { owner: self.graph.uid(owner), resource_version })
-        } else if deletion.deleting && deletion.foreground && self.finishing.contains(&owner) {
+        } else if deletion.deleting && deletion.foreground && self.is_finishing(owner) {
             // It may have stopped waiting already, and live on held by others' finalizers.
             Class::Unverified
         } else if deletion.deleting
@@ -166,6 +166,13 @@ impl Engine {
         } else {
             Class::Lives
         })
+    }
+
+    /// Whether an owner may have stopped waiting for its dependents, whatever was told of it since that was asked for.
+    pub(super) fn is_finishing(&self, owner: NodeId) -> bool {
+        let asked = || self.asked.get(&self.graph.uid(owner));
+        self.finishing.contains(&owner)
+            || self.graph.has(owner, Flag::IN_FLIGHT) && asked() == Some(&Action::Finalizer)
     }
 
     /// What a reference amounts to as far as is known now; starts nothing.
@@ -300,7 +307,7 @@ impl Engine {
     pub(super) fn want(&mut self, node: NodeId, request: Request, reason: Reason, action: Action) {
         self.graph.set(node, Flag::IN_FLIGHT, true);
         let uid = self.graph.uid(node);
-        self.asked.insert(uid.clone());
+        self.asked.insert(uid.clone(), action);
         let context = Context::Item(uid, action, self.graph.version(node));
         let lanes: HeldLanes = self.lanes_of(node).collect();
         for &lane in &lanes {

@@ -83,6 +83,10 @@ impl Engine {
     }
 
     pub(super) fn end_waiting(&mut self, node: NodeId) {
+        if self.is_finishing(node) {
+            self.finishing.remove(&node);
+            self.enqueue_dependents(node);
+        }
         let Some(waiting) = self.waiting.remove(&node) else { return };
         if let Some(resource) = waiting.held_by {
             self.held.remove(&(resource, waiting.mark, node));
@@ -96,9 +100,6 @@ impl Engine {
         while cursor != NONE {
             self.graph.set_edge(cursor, EdgeFlag::COUNTED, false);
             cursor = self.graph.next_dependent(cursor);
-        }
-        if self.finishing.remove(&node) {
-            self.enqueue_dependents(node);
         }
         if self.waiting.is_empty() {
             self.barriers.retain(|_, barrier| barrier.in_flight);
