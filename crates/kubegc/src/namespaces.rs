@@ -154,7 +154,9 @@ impl NamespaceController {
         let mut work: JoinSet<Passed> = JoinSet::new();
         let mut working: HashMap<Id, Arc<str>> = HashMap::new();
         let mut failures: HashMap<Arc<str>, Failing> = HashMap::new();
+        // The first look is that when it begins to lead.
         let mut resync = tokio::time::interval(SYNC_PERIOD);
+        resync.reset();
         let mut held = self.held.clone();
         let mut counts = Counts::default();
         let mut synced = false;
@@ -175,6 +177,7 @@ impl NamespaceController {
                     () = self.inherit(&mut queue) => {}
                 }
                 synced = true;
+                resync.reset();
                 continue;
             }
             while !is_held && let Some(name) = queue.begin((self.time)()) {
