@@ -79,9 +79,10 @@ impl Requests {
         Answered { id, reply: result.unwrap_or_else(|failed| failed), read }
     }
 
-    /// The names of all terminating namespaces; `None` if they cannot be listed.
+    /// The names of all terminating namespaces; `None` if they cannot be listed, which the log tells.
     pub(crate) async fn terminating(&self) -> Option<Vec<Arc<str>>> {
-        let namespaces = self.list("/api/v1/namespaces").await.ok()?;
+        let cannot = |reply: Reply| tracing::warn!(why = reply.why(), "namespaces cannot be listed");
+        let namespaces = self.list("/api/v1/namespaces").await.map_err(cannot).ok()?;
         let items = namespaces.iter().map(item).filter(|item| item.deleting && !item.name.is_empty());
         Some(items.map(|item| item.name.into()).collect())
     }

@@ -147,7 +147,9 @@ pub enum Reply {
 }
 
 impl Reply {
-    fn why(self) -> String {
+    /// Why it is none that was hoped for.
+    #[must_use]
+    pub fn why(self) -> String {
         match self {
             Self::Refused { why, .. } | Self::Failed { why, .. } => why,
             other => format!("an answer to another question: {other:?}"),
