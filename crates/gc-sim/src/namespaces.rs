@@ -358,7 +358,7 @@ impl World<'_> {
         let Some(index) = self.moving(random) else { return Ok(()) };
         let keeper = self.keepers.remove(index);
         self.report.note_happened("crashes");
-        self.note(|| format!("  keeper {} dies, another starts", keeper.number));
+        self.note(|| format!("  keeper {} dies", keeper.number));
         let (of_it, others) =
             std::mem::take(&mut self.flights).into_iter().partition(|flight| flight.keeper == keeper.number);
         self.flights = others;
@@ -367,13 +367,15 @@ impl World<'_> {
                 self.execute(&flight, keeper.clock_error)?;
             }
         }
-        self.begin_keeper(keeper.deposed);
+        // Who follows one that leads no longer does not lead either.
+        if !keeper.deposed {
+            self.begin_keeper();
+        }
         Ok(())
     }
 
-    fn begin_keeper(&mut self, deposed: bool) {
+    fn begin_keeper(&mut self) {
         let mut keeper = Keeper::new(self.born, self.options.defect);
-        keeper.deposed = deposed;
         self.born += 1;
         keeper.lead(&self.terminating(), self.now);
         self.keepers.push(keeper);
@@ -387,7 +389,7 @@ impl World<'_> {
             self.report.note_happened("leader changes");
             self.note(|| "  the leader stops moving, another takes over".to_owned());
             self.pass(15_000);
-            self.begin_keeper(false);
+            self.begin_keeper();
         }
     }
 
