@@ -214,6 +214,8 @@ fn other_kinds_have_defaults() {
             json!({"stringData": {"k": "v"}, "data": {"k": "b2xk", "l": "bA=="}}),
             json!({"type": "Opaque", "data": {"k": "dg==", "l": "bA=="}}),
         ),
+        ("v1/secrets", json!({"stringData": {}}), json!({"type": "Opaque"})),
+        ("v1/secrets", json!({"stringData": {"k": 1}}), json!({"type": "Opaque"})),
         (
             "v1/namespaces",
             json!({"metadata": {"name": "n"}, "spec": {"finalizers": []}}),

@@ -58,14 +58,14 @@ pub(super) fn node(members: &mut Members) {
 /// Text of `stringData` becomes data, and is never shown again.
 pub(super) fn secret(members: &mut Members) {
     fill(members, "type", "Opaque");
-    if let Some(Value::Object(texts)) = members.remove("stringData")
+    let Some(Value::Object(texts)) = members.remove("stringData") else { return };
+    let encoded = |(key, text): (String, Value)| Some((key, BASE64.encode(text.as_str()?).into()));
+    let encoded: Members = texts.into_iter().filter_map(encoded).collect();
+    // Nothing to add makes no `data`: an empty one is left out of what is stored.
+    if !encoded.is_empty()
         && let Some(data) = child(members, "data")
     {
-        for (key, text) in texts {
-            if let Some(text) = text.as_str() {
-                data.insert(key, BASE64.encode(text).into());
-            }
-        }
+        data.extend(encoded);
     }
 }
 
