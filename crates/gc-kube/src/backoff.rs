@@ -6,22 +6,26 @@ use std::time::Duration;
 /// Doubles from `first` to `longest`; each delay is spread over the upper half of its length, so that many
 /// resources that fail together do not return together.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     first: Duration,
     longest: Duration,
     failures: u32,
 }
 
 impl Backoff {
-    pub(crate) const fn new(first: Duration, longest: Duration) -> Self {
+    /// Nothing has failed yet.
+    #[must_use]
+    pub const fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, failures: 0 }
     }
 
-    pub(crate) fn reset(&mut self) {
+    /// It has succeeded: the next delay is the first again.
+    pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    pub(crate) fn next_delay(&mut self) -> Duration {
+    /// It has failed: wait for so long.
+    pub fn next_delay(&mut self) -> Duration {
         let delay = self.first.saturating_mul(1 << self.failures.min(16)).min(self.longest);
         self.failures = self.failures.saturating_add(1);
         delay.mul_f64(0.5 + 0.5 * random_fraction())

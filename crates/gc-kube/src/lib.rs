@@ -37,6 +37,7 @@ mod supervisor;
 mod watcher;
 pub mod wire;
 
+pub use backoff::Backoff;
 pub use barrier::{BARRIER_LISTS, BARRIER_PATIENCE};
 pub use clock::{Clock, steady_clock, system_clock, until};
 pub use collector::{Collector, CollectorOptions, Engine, QUEUED_BATCHES, SHUTDOWN_GRACE};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use gc_kube::notes::Notes;
-use gc_kube::{ApiClient, Clock, NoObserver, Observer, steady_clock, system_clock, until};
+use gc_kube::{ApiClient, Backoff, Clock, NoObserver, Observer, steady_clock, system_clock, until};
 use gc_retention::engine::{Counts, Standing};
 use gc_retention::measures::{Measurement, Metric, NAMESPACE_DURATION, NAMESPACE_PASSES};
 use gc_retention::namespaces::emptying::{Contents, Emptying, End};
@@ -237,13 +237,12 @@ impl NamespaceController {
     /// What is terminating when the passes begin may have been in work before. None begins before that is known.
     async fn inherit(&self, queue: &mut Queue) {
         let begun = (self.time)();
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let terminating = loop {
             match self.requests.terminating().await {
                 Some(names) => break names,
-                None => tokio::time::sleep(pause).await,
+                None => tokio::time::sleep(backoff.next_delay()).await,
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         };
         if !self.is_first {
             self.memory().inherit(&terminating, begun);
