@@ -209,6 +209,29 @@ fn an_owner_that_a_list_shows_again_may_have_stopped_waiting() {
     }
 }
 
+/// After the finalizer of an owner had been taken off, a backup was restored in which the owner lived, and it was deleted again. A
+/// barrier told of that before the list, which then had no news of it: its wait counted as ended for ever, and its dependents stayed.
+#[test]
+fn an_owner_that_a_barrier_shows_again_after_a_backup_is_read() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).drain();
+    let backup = bench.model.clone();
+    bench.delete("Secret/a@n", Foreground).lag("Secret");
+    bench.drain();
+    assert_eq!(bench.take_log(), ["unfinalize Secret/a@n foregroundDeletion"]);
+    assert_eq!(bench.world(), Vec::<String>::new());
+    bench.lagging.clear();
+    bench.model = backup;
+    bench.model.put(object("Pod/e@n", &["Secret/a!"]));
+    bench.model.delete(&key("Secret/a@n"), Some(Foreground)).unwrap();
+    let again = bench.model.get(&key("Secret/a@n")).unwrap().clone();
+    bench.tell(Event::Found(again));
+    bench.sync("Secret");
+    bench.sync("Pod");
+    bench.run_for(LONG);
+    assert_eq!(bench.world(), Vec::<String>::new(), "{:?}", bench.take_log());
+}
+
 #[test]
 fn the_same_version_with_other_content_is_believed_of_a_list() {
     let mut bench = Bench::new();

@@ -259,12 +259,15 @@ impl Engine {
             // What was granted shows in it, whoever told: the watch will bring nothing newer.
             self.graph.set(node, Flag::GRANTED, false);
         }
+        // Whether its finalizer is off, after a removal of unknown fate, only a read tells.
+        let finishing = self.finishing.contains(&node) && !self.graph.has(node, Flag::IN_FLIGHT);
         if (new_version && source == Source::Watch) || source == Source::List {
             self.graph.set(node, Flag::GRANTED, false);
-            // Whether its finalizer is off, after a removal of unknown fate, only a read tells.
-            let finishing = self.finishing.contains(&node) && !self.graph.has(node, Flag::IN_FLIGHT);
             self.graph.set(node, Flag::UNCLEAR, finishing);
             self.graph.set(node, Flag::FRESH, false);
+        } else if new_version && finishing && object.deletion.foreground {
+            // A barrier shows it again after a restored backup; what tells of this version later has no news.
+            self.graph.set(node, Flag::UNCLEAR, true);
         }
         let deletion_changed = former != object.deletion;
         let was_orphaning = former.deleting && former.orphan;
