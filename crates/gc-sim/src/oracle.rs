@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use gc_types::{FinalizerName, ObservedObject, Outcome, PropagationPolicy, Request, Uid, Verdict};
+use gc_types::{
+    FinalizerName, ObservedObject, Outcome, OwnerReference, PropagationPolicy, Request, Uid, Verdict,
+};
 
 use crate::collector::{Collector, Flight};
 use crate::retention::Part;
@@ -197,12 +199,13 @@ impl Oracle {
         &mut self,
         scene: &Scene<'_>,
         target: &TrueObject,
-        owner: &gc_types::OwnerReference,
+        owner: &OwnerReference,
     ) -> Result<(), Violation> {
         let uid = &owner.coordinates.uid;
         let Some(past) = scene.truth.past(uid) else { return Ok(()) };
         let object = &target.object;
-        let before_mark = match (scene.truth.written(&object.uid, uid), scene.truth.orphaning_since(uid)) {
+        let written = scene.truth.written(&object.uid, &owner.coordinates);
+        let before_mark = match (written, scene.truth.orphaning_since(uid)) {
             (Some(written), Some(mark)) => written <= mark,
             _ => false,
         };
@@ -224,13 +227,12 @@ impl Oracle {
     fn judge_order(scene: &Scene<'_>, target: &TrueObject) -> Result<(), Violation> {
         for dependent in scene.truth.objects().filter(|other| other.object.uid != target.object.uid) {
             let told = scene.flight.delivered[dependent.kind];
-            let blocks = scene
-                .truth
-                .blocks_since(&dependent.object.uid, &target.object.uid)
-                .is_some_and(|since| since <= told);
-            let leads =
-                dependent.object.owners.iter().any(|owner| Truth::leads_to(&dependent.object, owner, target));
-            if blocks && leads {
+            let object = &dependent.object;
+            let since = |owner: &OwnerReference| scene.truth.blocks_since(&object.uid, &owner.coordinates);
+            let blocks = object.owners.iter().any(|owner| {
+                Truth::leads_to(object, owner, target) && since(owner).is_some_and(|since| since <= told)
+            });
+            if blocks {
                 let message = format!("{} goes before {}, which blocks it", target.show(), dependent.show());
                 return broken("order", message);
             }
@@ -345,14 +347,13 @@ impl Oracle {
         finalizer: FinalizerName,
         mark: u64,
     ) -> bool {
-        let (object, uid) = (&dependent.object, &owner.object.uid);
+        let object = &dependent.object;
         object.owners.iter().filter(|reference| Truth::leads_to(object, reference, owner)).any(|reference| {
             let since = match finalizer {
-                FinalizerName::Orphan => scene.truth.written(&object.uid, uid),
-                FinalizerName::ForegroundDeletion if reference.block_owner_deletion == Some(true) => {
-                    scene.truth.blocks_since(&object.uid, uid)
+                FinalizerName::Orphan => scene.truth.written(&object.uid, &reference.coordinates),
+                FinalizerName::ForegroundDeletion => {
+                    scene.truth.blocks_since(&object.uid, &reference.coordinates)
                 }
-                FinalizerName::ForegroundDeletion => None,
             };
             since.is_some_and(|since| since <= mark)
         })

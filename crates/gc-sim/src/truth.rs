@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use gc_registry::storage::Change;
-use gc_types::{ObservedObject, OwnerReference, ResourceId, Scope, Uid};
+use gc_types::{Coordinates, ObservedObject, OwnerReference, ResourceId, Scope, Uid};
 
 use serde_json::Value;
 
@@ -82,9 +82,10 @@ pub enum OwnerState {
 pub struct Truth {
     objects: BTreeMap<Uid, TrueObject>,
     past: BTreeMap<Uid, TrueObject>,
-    /// When a reference (dependent, owner) was written, and when it became one that blocks.
-    written: BTreeMap<(Uid, Uid), u64>,
-    blocks_since: BTreeMap<(Uid, Uid), u64>,
+    /// When a reference of a dependent was written, and when it became one that blocks. One whose coordinates changed is
+    /// another one, whatever UID it names.
+    written: BTreeMap<(Uid, Coordinates), u64>,
+    blocks_since: BTreeMap<(Uid, Coordinates), u64>,
     /// When an object was first marked for deletion with one of the two finalizers.
     orphaning_since: BTreeMap<Uid, u64>,
     waiting_since: BTreeMap<Uid, u64>,
@@ -236,20 +237,11 @@ impl Truth {
         let mut edges = BTreeSet::new();
         let mut blocking = BTreeSet::new();
         for owner in &object.owners {
-            let edge = (object.uid.clone(), owner.coordinates.uid.clone());
+            let edge = (object.uid.clone(), owner.coordinates.clone());
             if owner.block_owner_deletion == Some(true) {
                 blocking.insert(edge.clone());
             }
             edges.insert(edge);
-        }
-        // A reference whose other coordinates changed is another one.
-        let former: &[OwnerReference] = change.before.as_ref().map_or(&[], |before| &before.object.owners);
-        for owner in &object.owners {
-            if !former.iter().any(|known| known.coordinates == owner.coordinates) {
-                let edge = (object.uid.clone(), owner.coordinates.uid.clone());
-                self.written.remove(&edge);
-                self.blocks_since.remove(&edge);
-            }
         }
         self.written.retain(|edge, _| edge.0 != object.uid || edges.contains(edge));
         self.blocks_since.retain(|edge, _| edge.0 != object.uid || blocking.contains(edge));
@@ -345,13 +337,13 @@ impl Truth {
 
     /// Since when an object has had a reference to an owner.
     #[must_use]
-    pub fn written(&self, dependent: &Uid, owner: &Uid) -> Option<u64> {
+    pub fn written(&self, dependent: &Uid, owner: &Coordinates) -> Option<u64> {
         self.written.get(&(dependent.clone(), owner.clone())).copied()
     }
 
     /// Since when it has blocked that owner.
     #[must_use]
-    pub fn blocks_since(&self, dependent: &Uid, owner: &Uid) -> Option<u64> {
+    pub fn blocks_since(&self, dependent: &Uid, owner: &Coordinates) -> Option<u64> {
         self.blocks_since.get(&(dependent.clone(), owner.clone())).copied()
     }
 
