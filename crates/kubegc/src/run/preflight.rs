@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use gc_kube::ApiClient;
 use gc_kube::connection::Answer;
+use gc_kube::{ApiClient, Backoff};
 use gc_retention::permissions::{self, Controller, NeededRule};
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
@@ -86,7 +86,7 @@ pub(crate) fn message(answer: &Answer) -> String {
 
 /// Waits (or with `patient` false, does not) for a server that answers and knows us.
 pub(crate) async fn reach(client: &ApiClient, patient: bool) -> anyhow::Result<()> {
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         let why = match client.call(request(Method::GET, "/version", None)).await {
             Ok(answer) => match answer.head.status {
@@ -104,13 +104,13 @@ pub(crate) async fn reach(client: &ApiClient, patient: bool) -> anyhow::Result<(
         if !patient {
             anyhow::bail!("cannot reach {}: {why}", client.address());
         }
+        let pause = pauses.next_delay();
         tracing::warn!(
             server = client.address(),
             why,
-            "the server cannot be reached; trying again in {pause:?}"
+            "the server cannot be reached; trying again in {pause:.1?}"
         );
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
