@@ -504,6 +504,16 @@ impl ClaimProtection {
         }
     }
 
+    /// Claims are listed anew, perhaps because a backup was restored: what was found of them until now was found of another
+    /// history, in which other pods used them.
+    fn doubt(&mut self) {
+        self.unused.clear();
+        for (namespace, list) in &mut self.lists {
+            let asked = std::mem::take(&mut list.asked);
+            self.waiting.entry(Arc::clone(namespace)).or_default().extend(asked);
+        }
+    }
+
     fn found(&mut self, pod: &Pod) {
         let Some(list) = self.lists.get_mut(&pod.meta.namespace) else { return };
         for key in Self::claims_of(pod) {
@@ -590,7 +600,10 @@ impl Judge for ClaimProtection {
 
     fn observe(&mut self, observation: Observation, _now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         match observation {
-            Observation::ListStarted(Kind::Claim) => self.claims.list_started(),
+            Observation::ListStarted(Kind::Claim) => {
+                self.claims.list_started();
+                self.doubt();
+            }
             Observation::ListStarted(Kind::Pod) => self.pods.list_started(),
             Observation::Observed(Facts::Claim(claim)) => dirty.push(self.claims.put(claim).0),
             Observation::Observed(Facts::Pod(pod)) => self.put_pod(pod, dirty),

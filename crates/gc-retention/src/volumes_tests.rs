@@ -222,6 +222,29 @@ fn a_pod_that_only_the_live_list_has_keeps_the_claim() {
     assert_eq!(settle(&mut engine), ["list shop", "shop/a []"]);
 }
 
+/// A backup was restored, and the same claim is deleted anew while a pod uses it: what a live list found before, or finds that was
+/// asked for before, says nothing of that.
+#[test]
+fn after_a_new_list_of_claims_pods_are_listed_again() {
+    let relist = |engine: &mut Engine<ClaimProtection>| {
+        engine.observe(Observation::ListStarted(Kind::Claim));
+        engine.observe(Observation::Observed(Facts::Claim(held("a"))));
+        engine.observe(Observation::Synced(Kind::Claim));
+    };
+    let mut engine = engine(vec![held("a")], vec![]);
+    let (list, _) = next(&mut engine).unwrap();
+    relist(&mut engine);
+    engine.finish(list, &Outcome::Applied(None));
+    assert_eq!(settle(&mut engine), ["list shop", "shop/a []"]);
+    relist(&mut engine);
+    let (list, text) = next(&mut engine).unwrap();
+    assert_eq!(text, "list shop");
+    let user = pod("p", "u", "n", "Running", &direct("a"), None);
+    engine.observe(Observation::Found(Facts::Pod(user)));
+    engine.finish(list, &Outcome::Applied(None));
+    assert_eq!(next(&mut engine), None);
+}
+
 /// PVC-T03, PVC-T05, PVC-T06: failures are repeated, and hold up nobody else.
 #[test]
 fn what_fails_is_repeated() {

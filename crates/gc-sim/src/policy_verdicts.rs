@@ -26,8 +26,9 @@ pub struct PolicyBook {
     /// What somebody could read in a status: which generation, with which specification. A restored store takes back
     /// nothing that was seen.
     shown: BTreeSet<(Uid, i64, String)>,
-    /// When the deletions were decided that each engine was granted, by its collector's clock.
-    granted: BTreeMap<(usize, u64), Vec<i64>>,
+    /// What each engine was granted to delete, and when it decided that last, by its collector's clock. What a restored
+    /// store brought back, and is deleted again, goes once.
+    granted: BTreeMap<(usize, u64), BTreeMap<Uid, i64>>,
 }
 
 impl PolicyBook {
@@ -106,8 +107,8 @@ impl PolicyBook {
         let most = spec["maxDeletionsPerRun"].as_u64().unwrap_or(100);
         let Some(claim) = &flight.policy else { return Ok(()) };
         let granted = self.granted.entry((flight.collector, claim.epoch)).or_default();
-        granted.push(flight.clock);
-        let recent = granted.iter().filter(|at| flight.clock - **at < BETWEEN_RUNS && **at <= flight.clock);
+        granted.insert(target.object.uid.clone(), flight.clock);
+        let recent = granted.values().filter(|at| flight.clock - **at < BETWEEN_RUNS && **at <= flight.clock);
         // Within that time one run ends and one begins, at most.
         if recent.count() as u64 > 2 * most {
             return broken("bounds", format!("{} goes, and {most} deletions are a run", target.show()));
