@@ -206,7 +206,7 @@ fn print_summary(summary: &Summary, seconds: f64) {
 
 fn table(arguments: &Arguments) -> bool {
     let (tries, limit) = (arguments.tries.unwrap_or(5), arguments.limit.unwrap_or(6_000));
-    println!("{:<28} {:>6} {:>7}  {:<24} what", "mutation", "found", "median", "oracle");
+    println!("{:<28} {:>6} {:>7}  {:<28} what", "mutation", "found", "median", "oracle");
     let mut all = true;
     let is_asked = |defect: Defect| arguments.mutation.is_none_or(|only| only == defect);
     for (defect, name, what) in DEFECTS.into_iter().filter(|(defect, ..)| is_asked(*defect)) {
@@ -216,7 +216,7 @@ fn table(arguments: &Arguments) -> bool {
         oracles.sort_unstable();
         oracles.dedup();
         let found = format!("{}/{tries}", finding.needed.len());
-        println!("{name:<28} {found:>6} {median:>7}  {:<24} {what}", oracles.join(" "));
+        println!("{name:<28} {found:>6} {median:>7}  {:<28} {what}", oracles.join(" "));
         all &= finding.median().is_some();
     }
     all
