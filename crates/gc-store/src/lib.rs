@@ -12,7 +12,7 @@ mod memory;
 mod mvcc;
 mod redb;
 
-pub use etcd::{ConnectError, EtcdOptions, EtcdStorage, EtcdTls, EtcdUser};
+pub use etcd::{ConnectError, EtcdOptions, EtcdStorage, EtcdTls};
 pub use memory::{MemoryOptions, MemoryStorage, WATCH_LAG};
 pub use mvcc::{HistoryOptions, VALUE_LIMIT};
 pub use redb::{OpenError, RedbOptions, RedbStorage};

@@ -7,12 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Client, Compare, CompareOp, Error, Txn, TxnOp, TxnOpResponse};
 use gc_registry::storage::Revision;
 
 use super::Names;
+use super::client::{CallError, EtcdClient};
 use super::convert::{self, Refusal, describe};
 use super::feed::Feed;
+use super::protocol::{Compare, Operation, PutRequest, RangeRequest, TxnRequest};
 
 /// What was seen at the last turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +25,7 @@ struct Seen {
 }
 
 /// Compacts for ever.
-pub(super) async fn run(client: Client, names: Names, feed: Arc<Feed>, interval: Duration) {
+pub(super) async fn run(client: EtcdClient, names: Names, feed: Arc<Feed>, interval: Duration) {
     let mut seen = Seen::default();
     loop {
         match turn(&client, &names, seen).await {
@@ -41,20 +42,19 @@ pub(super) async fn run(client: Client, names: Names, feed: Arc<Feed>, interval:
     }
 }
 
-async fn turn(client: &Client, names: &Names, seen: Seen) -> Result<(Seen, Option<Revision>), Error> {
+async fn turn(client: &EtcdClient, names: &Names, seen: Seen) -> Result<(Seen, Option<Revision>), CallError> {
     let key = names.compaction.as_str();
-    let unchanged = Txn::new()
-        .when([Compare::version(key, CompareOp::Equal, seen.version)])
-        .and_then([TxnOp::put(key, seen.revision.to_string(), None)])
-        .or_else([TxnOp::get(key, None)]);
-    let mut kv = client.kv_client();
-    let answer = kv.txn(unchanged).await?;
-    let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
-    if !answer.succeeded() {
-        let version = match answer.op_responses().first() {
-            Some(TxnOpResponse::Get(found)) => found.kvs().first().map_or(0, etcd_client::KeyValue::version),
-            _ => 0,
-        };
+    let put = PutRequest { key: key.into(), value: seen.revision.to_string().into() };
+    let get = RangeRequest { key: key.into(), ..RangeRequest::default() };
+    let unchanged = TxnRequest::new(
+        [Compare::version(key, seen.version)],
+        [Operation::Put(put)],
+        [Operation::Range(get)],
+    );
+    let answer = client.transaction(unchanged).await?;
+    let revision = answer.header.as_ref().map_or(0, |header| header.revision);
+    if !answer.succeeded {
+        let version = answer.range(0).and_then(|found| found.kvs.first()).map_or(0, |found| found.version);
         return Ok((Seen { version, revision }, None));
     }
     let next = Seen { version: seen.version + 1, revision };
@@ -62,8 +62,8 @@ async fn turn(client: &Client, names: &Names, seen: Seen) -> Result<(Seen, Optio
         // The first one ever has no interval behind it.
         return Ok((next, None));
     }
-    match kv.compact(seen.revision, None).await {
-        Ok(_) => Ok((next, Some(convert::revision(seen.revision)))),
+    match client.compact(seen.revision).await {
+        Ok(()) => Ok((next, Some(convert::revision(seen.revision)))),
         Err(error) if Refusal::of(&error) == Refusal::Compacted => Ok((next, None)),
         Err(error) => Err(error),
     }

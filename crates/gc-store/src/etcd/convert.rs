@@ -4,21 +4,22 @@ use std::error::Error as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use etcd_client::{Error, Event, EventType};
 use gc_registry::storage::{Change, Key, KeyValue, Revision, StorageError};
+use tonic::Code;
+
+use super::client::CallError;
+use super::protocol::{self, Event, EventType, ResponseHeader};
 
 /// What etcd takes in one request unless it is told otherwise (`--max-request-bytes`).
 pub(super) const REQUEST_LIMIT: usize = 3 << 19;
 
-// The status codes of gRPC that are told apart (the type is not exported by the client).
-const INVALID_ARGUMENT: i32 = 3;
-const PERMISSION_DENIED: i32 = 7;
-const RESOURCE_EXHAUSTED: i32 = 8;
-const OUT_OF_RANGE: i32 = 11;
-const UNAUTHENTICATED: i32 = 16;
-
 pub(super) fn revision(from: i64) -> Revision {
     Revision(u64::try_from(from).unwrap_or(0))
+}
+
+/// The revision at which a response was made.
+pub(super) fn made_at(header: Option<&ResponseHeader>) -> Revision {
+    header.map_or(Revision(0), |header| revision(header.revision))
 }
 
 /// etcd takes 0 for "newest" where the trait means "before anything": nothing is there at revision 1 either.
@@ -38,38 +39,33 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    pub(super) fn of(error: &Error) -> Self {
-        let Error::GRpcStatus(status) = error else {
-            return match error {
-                Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::Utf8Error(_) => {
-                    Self::Broken(describe(error))
-                }
-                _ => Self::Unavailable(describe(error)),
-            };
+    pub(super) fn of(error: &CallError) -> Self {
+        let status = match error {
+            CallError::Status(status) => status,
+            CallError::Endpoint(_) => return Self::Broken(describe(error)),
+            CallError::Transport(_) => return Self::Unavailable(describe(error)),
         };
         let message = status.message();
-        match i32::from(status.code()) {
-            OUT_OF_RANGE if message.contains("compacted") => Self::Compacted,
-            OUT_OF_RANGE if message.contains("future") => Self::Future,
-            RESOURCE_EXHAUSTED if message.contains("space exceeded") => Self::Full,
-            RESOURCE_EXHAUSTED if message.contains("larger than max") => Self::TooLarge,
-            INVALID_ARGUMENT if message.contains("too large") => Self::TooLarge,
-            INVALID_ARGUMENT | PERMISSION_DENIED | UNAUTHENTICATED => Self::Broken(message.to_owned()),
+        match status.code() {
+            Code::OutOfRange if message.contains("compacted") => Self::Compacted,
+            Code::OutOfRange if message.contains("future") => Self::Future,
+            Code::ResourceExhausted if message.contains("space exceeded") => Self::Full,
+            Code::ResourceExhausted if message.contains("larger than max") => Self::TooLarge,
+            Code::InvalidArgument if message.contains("too large") => Self::TooLarge,
+            Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated => {
+                Self::Broken(message.to_owned())
+            }
             _ => Self::Unavailable(describe(error)),
         }
     }
 }
 
 /// An error with its causes, in one line.
-pub(super) fn describe(error: &Error) -> String {
-    let mut text = match error {
-        Error::GRpcStatus(status) => status.message().to_owned(),
-        other => other.to_string(),
-    };
-    let mut cause = match error {
-        Error::GRpcStatus(status) => status.source(),
-        Error::TransportError(error) => error.source(),
-        _ => None,
+pub(super) fn describe(error: &CallError) -> String {
+    let (mut text, mut cause) = match error {
+        CallError::Status(status) => (status.message().to_owned(), status.source()),
+        CallError::Transport(transport) => (transport.to_string(), transport.source()),
+        CallError::Endpoint(reason) => (reason.clone(), None),
     };
     while let Some(inner) = cause {
         let inner_text = inner.to_string();
@@ -90,21 +86,21 @@ pub(super) fn local_key(data: &str, key: &[u8]) -> Result<Option<Key>, StorageEr
     }
 }
 
-pub(super) fn item(key: Key, found: etcd_client::KeyValue) -> KeyValue {
-    let (create_revision, mod_revision) = (revision(found.create_revision()), revision(found.mod_revision()));
-    KeyValue { key, value: Bytes::from(found.into_key_value().1), create_revision, mod_revision }
+pub(super) fn item(key: Key, found: protocol::KeyValue) -> KeyValue {
+    let (create_revision, mod_revision) = (revision(found.create_revision), revision(found.mod_revision));
+    KeyValue { key, value: Bytes::from(found.value), create_revision, mod_revision }
 }
 
 /// An event as a change; nothing if it is none of the data's. `Err(Compacted)` if etcd no longer has what was before.
-pub(super) fn change(data: &str, event: &Event) -> Result<Option<Change>, StorageError> {
-    let Some(now) = event.kv() else { return Ok(None) };
-    let Some(key) = local_key(data, now.key())? else { return Ok(None) };
-    let at = revision(now.mod_revision());
-    let previous = event.prev_kv().map(|before| item(Arc::clone(&key), before.clone()));
-    let deleted = event.event_type() == EventType::Delete;
-    if previous.is_none() && (deleted || now.version() > 1) {
+pub(super) fn change(data: &str, event: Event) -> Result<Option<Change>, StorageError> {
+    let deleted = event.r#type() == EventType::Delete;
+    let Some(now) = event.kv else { return Ok(None) };
+    let Some(key) = local_key(data, &now.key)? else { return Ok(None) };
+    let at = revision(now.mod_revision);
+    let previous = event.prev_kv.map(|before| item(Arc::clone(&key), before));
+    if previous.is_none() && (deleted || now.version > 1) {
         return Err(StorageError::Compacted { requested: Revision(at.0.saturating_sub(1)), oldest: at });
     }
-    let value = (!deleted).then(|| Bytes::copy_from_slice(now.value()));
+    let value = (!deleted).then(|| Bytes::from(now.value));
     Ok(Some(Change { revision: at, key, value, previous }))
 }

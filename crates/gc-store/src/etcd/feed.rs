@@ -12,11 +12,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use etcd_client::{Client, Error, GetOptions, WatchOptions, WatchResponse, WatchStream};
 use gc_registry::storage::{Change, Revision, StorageError};
+use tonic::Streaming;
 
-use super::Names;
+use super::client::{CallError, EtcdClient};
 use super::convert::{self, Refusal, describe};
+use super::protocol::{PutRequest, RangeRequest, WatchCreateRequest, WatchResponse};
+use super::{Names, after_prefix};
 use crate::hub::{Hub, HubStream, lock};
 use crate::mvcc::HistoryOptions;
 
@@ -60,7 +62,7 @@ impl Feed {
     }
 
     /// Follows etcd for ever.
-    pub(super) async fn run(self: Arc<Self>, client: Client) {
+    pub(super) async fn run(self: Arc<Self>, client: EtcdClient) {
         let mut pause = *RETRY.start();
         loop {
             let before = lock(&self.window).until;
@@ -81,11 +83,11 @@ impl Feed {
         }
     }
 
-    async fn follow(&self, client: &Client) -> Result<(), StorageError> {
+    async fn follow(&self, client: &EtcdClient) -> Result<(), StorageError> {
         let after = lock(&self.window).until;
         let mut stream = open(client, &self.names, after).await?;
-        while let Some(response) = stream.message().await.map_err(|error| failed(&error))? {
-            match self.understand(&response, after)? {
+        while let Some(response) = stream.message().await.map_err(|status| failed(&status.into()))? {
+            match self.understand(response, after)? {
                 Step::Changes(changes, until) => self.extend(&changes, until),
                 Step::Progress(until) => self.extend(&[], until),
                 Step::Nothing => {}
@@ -94,31 +96,25 @@ impl Feed {
         Ok(())
     }
 
-    fn understand(&self, response: &WatchResponse, after: Revision) -> Result<Step, StorageError> {
-        if response.canceled() {
-            let oldest = convert::revision(response.compact_revision());
-            return Err(match oldest {
+    fn understand(&self, response: WatchResponse, after: Revision) -> Result<Step, StorageError> {
+        if response.canceled {
+            return Err(match convert::revision(response.compact_revision) {
                 Revision(0) => {
-                    StorageError::Unavailable(format!("watch refused: {}", response.cancel_reason()))
+                    StorageError::Unavailable(format!("watch refused: {}", response.cancel_reason))
                 }
                 oldest => StorageError::Compacted { requested: after, oldest },
             });
         }
-        let told = response.header().map_or(Revision(0), |header| convert::revision(header.revision()));
-        if response.created() {
+        if response.created {
             return Ok(Step::Nothing);
         }
-        let Some(last) = response
-            .events()
-            .iter()
-            .filter_map(|event| event.kv())
-            .map(etcd_client::KeyValue::mod_revision)
-            .max()
-        else {
-            return Ok(Step::Progress(told));
+        let revisions =
+            response.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.mod_revision);
+        let Some(last) = revisions.max() else {
+            return Ok(Step::Progress(convert::made_at(response.header.as_ref())));
         };
-        let mut changes = Vec::with_capacity(response.events().len());
-        for event in response.events() {
+        let mut changes = Vec::with_capacity(response.events.len());
+        for event in response.events {
             changes.extend(convert::change(&self.names.data, event)?.map(Arc::new));
         }
         // Those of one transaction come in the order in which they were written; the trait promises key order.
@@ -144,7 +140,7 @@ impl Feed {
     }
 
     /// Ends all watches, and begins again at the present.
-    async fn restart(&self, client: &Client, error: &StorageError) {
+    async fn restart(&self, client: &EtcdClient, error: &StorageError) {
         self.hub.end_all(error).wake();
         match newest(client, &self.names).await {
             Ok(newest) => {
@@ -177,7 +173,7 @@ impl Feed {
     /// Joins at a revision that etcd has, but that the feed has not reached yet, or has forgotten.
     pub(super) async fn catch_up(
         &self,
-        client: &Client,
+        client: &EtcdClient,
         prefix: &str,
         after: Revision,
         patience: Duration,
@@ -199,9 +195,9 @@ impl Feed {
             let response = tokio::time::timeout(patience, stream.message())
                 .await
                 .map_err(|_| StorageError::Unavailable("etcd did not send its history in time".to_owned()))?
-                .map_err(|error| failed(&error))?
+                .map_err(|status| failed(&status.into()))?
                 .ok_or_else(|| StorageError::Unavailable("etcd ended the watch".to_owned()))?;
-            match self.understand(&response, after)? {
+            match self.understand(response, after)? {
                 Step::Changes(changes, until) => {
                     missed.extend(changes.into_iter().filter(|change| change.key.starts_with(prefix)));
                     reached = until;
@@ -242,30 +238,35 @@ fn size(change: &Change) -> usize {
         + change.previous.as_ref().map_or(0, |before| before.value.len())
 }
 
-async fn open(client: &Client, names: &Names, after: Revision) -> Result<WatchStream, StorageError> {
-    let options = WatchOptions::new()
-        .with_prefix()
-        .with_prev_key()
-        .with_progress_notify()
-        .with_start_revision(convert::to_etcd(Revision(after.0 + 1)));
-    let mut watcher = client.watch_client().max_decoding_message_size(usize::MAX);
-    watcher.watch(names.all.as_str(), Some(options)).await.map_err(|error| failed(&error))
+async fn open(
+    client: &EtcdClient,
+    names: &Names,
+    after: Revision,
+) -> Result<Streaming<WatchResponse>, StorageError> {
+    let request = WatchCreateRequest {
+        key: names.all.clone().into(),
+        range_end: after_prefix(&names.all),
+        start_revision: convert::to_etcd(Revision(after.0 + 1)),
+        progress_notify: true,
+        prev_kv: true,
+    };
+    client.watch(request).await.map_err(|error| failed(&error))
 }
 
 /// Writes something under the watched prefix; answers with the revision of that.
-pub(super) async fn mark(client: &Client, names: &Names) -> Result<Revision, Error> {
-    let answer = client.kv_client().put(names.mark.as_str(), "", None).await?;
-    Ok(answer.header().map_or(Revision(0), |header| convert::revision(header.revision())))
+pub(super) async fn mark(client: &EtcdClient, names: &Names) -> Result<Revision, CallError> {
+    let request = PutRequest { key: names.mark.clone().into(), ..PutRequest::default() };
+    Ok(convert::made_at(client.put(request).await?.header.as_ref()))
 }
 
 /// The newest revision, read: an etcd that is full answers that, too.
-async fn newest(client: &Client, names: &Names) -> Result<Revision, Error> {
-    let options = GetOptions::new().with_count_only();
-    let answer = client.kv_client().get(names.mark.as_str(), Some(options)).await?;
-    Ok(answer.header().map_or(Revision(0), |header| convert::revision(header.revision())))
+async fn newest(client: &EtcdClient, names: &Names) -> Result<Revision, CallError> {
+    let request =
+        RangeRequest { key: names.mark.clone().into(), count_only: true, ..RangeRequest::default() };
+    Ok(convert::made_at(client.range(request).await?.header.as_ref()))
 }
 
-fn failed(error: &Error) -> StorageError {
+fn failed(error: &CallError) -> StorageError {
     match Refusal::of(error) {
         Refusal::Broken(reason) => StorageError::Broken(reason),
         _ => StorageError::Unavailable(describe(error)),

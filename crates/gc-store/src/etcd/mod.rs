@@ -3,9 +3,11 @@
 //! Revisions are etcd's own, and so is the truth: reads and writes go there every time, and an outage is an error
 //! rather than a guess. Only watches are served from here, by one watch of etcd per process.
 
+mod client;
 mod compactor;
 mod convert;
 mod feed;
+mod protocol;
 
 use std::fmt;
 use std::future::Future;
@@ -14,10 +16,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use etcd_client::{
-    Certificate, Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, Identity, TlsOptions, Txn,
-    TxnOp, TxnOpResponse,
-};
 use gc_registry::storage::{
     Blocking, Committed, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, Storage,
     StorageError, Transaction, WatchStream, Write,
@@ -26,15 +24,15 @@ use tokio::runtime::Runtime;
 
 use crate::memory::WATCH_LAG;
 use crate::mvcc::HistoryOptions;
+use client::{CallError, EtcdClient};
 use convert::{REQUEST_LIMIT, Refusal};
 use feed::Feed;
+use protocol::{Compare, DeleteRangeRequest, Operation, PutRequest, RangeRequest, TxnRequest};
 
 /// How many keys one request of a range reads.
 const PAGE: usize = 2000;
 /// Threads of the runtime that speaks to etcd.
 const THREADS: usize = 2;
-/// Connections are probed after so much silence, and given up when the answer takes that long again.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Options of [`EtcdStorage`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +49,6 @@ pub struct EtcdOptions {
     pub watch_lag: usize,
     /// TLS material, for endpoints with `https://`.
     pub tls: Option<EtcdTls>,
-    /// Who we are, where etcd asks for that.
-    pub user: Option<EtcdUser>,
 }
 
 impl Default for EtcdOptions {
@@ -64,7 +60,6 @@ impl Default for EtcdOptions {
             history: HistoryOptions::default(),
             watch_lag: WATCH_LAG,
             tls: None,
-            user: None,
         }
     }
 }
@@ -81,21 +76,6 @@ pub struct EtcdTls {
 impl fmt::Debug for EtcdTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdTls").field("identity", &self.identity.is_some()).finish_non_exhaustive()
-    }
-}
-
-/// A user of etcd.
-#[derive(Clone, PartialEq, Eq)]
-pub struct EtcdUser {
-    /// The name.
-    pub name: String,
-    /// The password.
-    pub password: String,
-}
-
-impl fmt::Debug for EtcdUser {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EtcdUser").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -156,7 +136,7 @@ impl Names {
 pub struct EtcdStorage {
     /// Absent only while it is dropped.
     runtime: Option<Runtime>,
-    client: Client,
+    client: EtcdClient,
     names: Names,
     feed: Arc<Feed>,
     timeout: Duration,
@@ -190,9 +170,9 @@ impl EtcdStorage {
             .build()?;
         let keys = Names::new(&options.prefix);
         let connecting = {
-            let (endpoints, connection, keys) = (endpoints.to_vec(), connection(options), keys.clone());
+            let (endpoints, options, keys) = (endpoints.to_vec(), options.clone(), keys.clone());
             async move {
-                let client = Client::connect(endpoints, Some(connection)).await?;
+                let client = EtcdClient::new(&endpoints, &options)?;
                 let mark = feed::mark(&client, &keys).await?;
                 Ok((client, mark))
             }
@@ -223,8 +203,8 @@ impl EtcdStorage {
     /// Runs a request to its end, on the threads for it.
     fn ask<T: Send + 'static>(
         &self,
-        request: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<Result<T, (Refusal, Error)>, StorageError> {
+        request: impl Future<Output = Result<T, CallError>> + Send + 'static,
+    ) -> Result<Result<T, (Refusal, CallError)>, StorageError> {
         let runtime = self.runtime.as_ref().ok_or_else(ended)?;
         Ok(wait(runtime, self.timeout, request)?.map_err(|error| (Refusal::of(&error), error)))
     }
@@ -233,7 +213,7 @@ impl EtcdStorage {
     fn read<T: Send + 'static>(
         &self,
         at: Option<Revision>,
-        request: impl Future<Output = Result<T, Error>> + Send + 'static,
+        request: impl Future<Output = Result<T, CallError>> + Send + 'static,
     ) -> Result<T, StorageError> {
         self.ask(request)?.map_err(|(refusal, error)| match (refusal, at) {
             (Refusal::Compacted, Some(requested)) => {
@@ -249,45 +229,46 @@ impl EtcdStorage {
         })
     }
 
-    fn fetch(&self, key: String, options: GetOptions, at: Option<Revision>) -> Result<Fetched, StorageError> {
-        let options = at.map_or(options.clone(), |at| options.with_revision(convert::to_etcd(at)));
-        let mut kv = self.client.kv_client().max_decoding_message_size(usize::MAX);
-        let mut answer = self.read(at, async move { kv.get(key, Some(options)).await })?;
-        let newest = answer.header().map_or(Revision(0), |header| convert::revision(header.revision()));
-        let count = u64::try_from(answer.count()).unwrap_or(0);
-        let mut items = Vec::with_capacity(answer.kvs().len());
-        for found in answer.take_kvs() {
-            if let Some(key) = convert::local_key(&self.names.data, found.key())? {
+    fn fetch(&self, request: RangeRequest, at: Option<Revision>) -> Result<Fetched, StorageError> {
+        let request = RangeRequest { revision: at.map_or(0, convert::to_etcd), ..request };
+        let client = self.client.clone();
+        let answer = self.read(at, async move { client.range(request).await })?;
+        let newest = convert::made_at(answer.header.as_ref());
+        let count = u64::try_from(answer.count).unwrap_or(0);
+        let mut items = Vec::with_capacity(answer.kvs.len());
+        for found in answer.kvs {
+            if let Some(key) = convert::local_key(&self.names.data, &found.key)? {
                 items.push(convert::item(key, found));
             }
         }
         Ok(Fetched { items, count, revision: at.unwrap_or(newest) })
     }
 
-    fn transaction(&self, transaction: &Transaction) -> Txn {
-        let when: Vec<_> = transaction
-            .conditions
-            .iter()
-            .map(|condition| {
-                let modified = i64::try_from(condition.mod_revision.0).unwrap_or(i64::MAX);
-                Compare::mod_revision(self.names.key(&condition.key), CompareOp::Equal, modified)
-            })
-            .collect();
-        let then: Vec<_> = transaction
-            .writes
-            .iter()
-            .map(|write| match write {
-                Write::Put(key, value) => TxnOp::put(self.names.key(key), value.as_ref(), None),
-                Write::Delete(key) => TxnOp::delete(self.names.key(key), None),
-            })
-            .collect();
-        let otherwise: Vec<_> = transaction
-            .conditions
-            .iter()
-            .map(|condition| TxnOp::get(self.names.key(&condition.key), None))
-            .collect();
-        Txn::new().when(when).and_then(then).or_else(otherwise)
+    fn transaction(&self, transaction: &Transaction) -> TxnRequest {
+        let key = |key: &str| self.names.key(key);
+        let conditions = transaction.conditions.iter().map(|condition| {
+            let modified = i64::try_from(condition.mod_revision.0).unwrap_or(i64::MAX);
+            Compare::mod_revision(key(&condition.key), modified)
+        });
+        let writes = transaction.writes.iter().map(|write| match write {
+            Write::Put(name, value) => {
+                Operation::Put(PutRequest { key: key(name).into(), value: value.clone() })
+            }
+            Write::Delete(name) => Operation::Delete(DeleteRangeRequest { key: key(name).into() }),
+        });
+        let reads = transaction.conditions.iter().map(|condition| Operation::Range(one(key(&condition.key))));
+        TxnRequest::new(conditions, writes, reads)
     }
+}
+
+/// A request of one key.
+fn one(key: String) -> RangeRequest {
+    RangeRequest { key: key.into(), ..RangeRequest::default() }
+}
+
+/// A request of no items, for the revision that is told with the answer.
+fn count_of(key: String) -> RangeRequest {
+    RangeRequest { count_only: true, ..one(key) }
 }
 
 /// What one request of a range found.
@@ -304,11 +285,11 @@ impl Storage for EtcdStorage {
     }
 
     fn revision(&self) -> Result<Revision, StorageError> {
-        Ok(self.fetch(self.names.mark.clone(), GetOptions::new().with_count_only(), None)?.revision)
+        Ok(self.fetch(count_of(self.names.mark.clone()), None)?.revision)
     }
 
     fn get(&self, key: &str, at: Option<Revision>) -> Result<GetAnswer, StorageError> {
-        let Fetched { mut items, revision, .. } = self.fetch(self.names.key(key), GetOptions::new(), at)?;
+        let Fetched { mut items, revision, .. } = self.fetch(one(self.names.key(key)), at)?;
         Ok(GetAnswer { item: items.pop(), revision })
     }
 
@@ -325,14 +306,13 @@ impl Storage for EtcdStorage {
             };
             if start.as_bytes() >= end.as_slice() {
                 // Nothing can follow, and etcd would take it for a mistake; the revision is still wanted.
-                let seen = self.fetch(start, GetOptions::new().with_count_only(), at)?;
+                let seen = self.fetch(count_of(start), at)?;
                 return Ok(RangeAnswer { items, more: false, remaining: 0, revision: seen.revision });
             }
             let page = PAGE.min(limit - items.len());
-            let wanted = GetOptions::new()
-                .with_range(end.as_slice())
-                .with_limit(i64::try_from(page).unwrap_or(i64::MAX));
-            let found = self.fetch(start, wanted, at)?;
+            let limit_of_page = i64::try_from(page).unwrap_or(i64::MAX);
+            let wanted = RangeRequest { range_end: end.clone(), limit: limit_of_page, ..one(start) };
+            let found = self.fetch(wanted, at)?;
             let remaining = found.count.saturating_sub(found.items.len() as u64);
             items.extend(found.items);
             if remaining == 0 || items.len() >= limit {
@@ -345,29 +325,24 @@ impl Storage for EtcdStorage {
     }
 
     fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError> {
-        let mut kv = self.client.kv_client().max_decoding_message_size(usize::MAX);
-        let request = self.transaction(&transaction);
+        let (client, request) = (self.client.clone(), self.transaction(&transaction));
         let answer =
-            self.ask(async move { kv.txn(request).await })?.map_err(|(refusal, error)| match refusal {
-                Refusal::TooLarge => StorageError::TooLarge {
-                    size: transaction.writes.iter().map(value_size).sum(),
-                    limit: REQUEST_LIMIT,
-                },
-                refusal => plain(refusal, &error),
-            })?;
-        if answer.succeeded() {
-            return Ok(Committed::Done(
-                answer.header().map_or(Revision(0), |header| convert::revision(header.revision())),
-            ));
-        }
-        let found = answer.op_responses();
-        let present =
-            transaction.conditions.into_iter().enumerate().map(|(n, condition)| match found.get(n) {
-                Some(TxnOpResponse::Get(got)) => {
-                    got.kvs().first().map(|found| convert::item(condition.key, found.clone()))
+            self.ask(async move { client.transaction(request).await })?.map_err(|(refusal, error)| {
+                match refusal {
+                    Refusal::TooLarge => StorageError::TooLarge {
+                        size: transaction.writes.iter().map(value_size).sum(),
+                        limit: REQUEST_LIMIT,
+                    },
+                    refusal => plain(refusal, &error),
                 }
-                _ => None,
-            });
+            })?;
+        if answer.succeeded {
+            return Ok(Committed::Done(convert::made_at(answer.header.as_ref())));
+        }
+        let present = transaction.conditions.into_iter().enumerate().map(|(number, condition)| {
+            let found = answer.range(number)?.kvs.first()?;
+            Some(convert::item(condition.key, found.clone()))
+        });
         Ok(Committed::Conflict(present.collect()))
     }
 
@@ -376,7 +351,7 @@ impl Storage for EtcdStorage {
             return Ok(Box::new(stream));
         }
         // Is it a revision that can be read? etcd would wait for one in the future, and knows what is compacted.
-        self.fetch(self.names.mark.clone(), GetOptions::new().with_count_only(), Some(after))?;
+        self.fetch(count_of(self.names.mark.clone()), Some(after))?;
         let runtime = self.runtime.as_ref().ok_or_else(ended)?;
         let (feed, client, prefix, patience) =
             (Arc::clone(&self.feed), self.client.clone(), prefix.to_owned(), self.timeout);
@@ -390,40 +365,20 @@ impl Storage for EtcdStorage {
     }
 
     fn compact(&self, revision: Revision) -> Result<(), StorageError> {
-        let mut kv = self.client.kv_client();
-        let at = convert::to_etcd(revision);
-        match self.ask(async move { kv.compact(at, None).await })? {
+        let (client, at) = (self.client.clone(), convert::to_etcd(revision));
+        match self.ask(async move { client.compact(at).await })? {
             Err((Refusal::Compacted, _)) => Ok(()),
             Err((Refusal::Future, _)) => {
                 Err(StorageError::Future { requested: revision, newest: self.revision()? })
             }
             Err((refusal, error)) => Err(plain(refusal, &error)),
-            Ok(_) => {
+            Ok(()) => {
                 self.compacted.fetch_max(revision.0, Ordering::Relaxed);
                 self.feed.compacted(revision);
                 Ok(())
             }
         }
     }
-}
-
-fn connection(options: &EtcdOptions) -> ConnectOptions {
-    let mut connection = ConnectOptions::new()
-        .with_connect_timeout(options.timeout)
-        .with_keep_alive(KEEP_ALIVE, KEEP_ALIVE)
-        .with_keep_alive_while_idle(true)
-        .with_require_leader(true);
-    if let Some(tls) = &options.tls {
-        let mut client = TlsOptions::new().ca_certificate(Certificate::from_pem(&tls.ca));
-        if let Some((certificate, key)) = &tls.identity {
-            client = client.identity(Identity::from_pem(certificate, key));
-        }
-        connection = connection.with_tls(client);
-    }
-    if let Some(user) = &options.user {
-        connection = connection.with_user(&user.name, &user.password).with_auto_token_refresh(true);
-    }
-    connection
 }
 
 /// Runs a future on a runtime and waits for it, on whatever thread this is.
@@ -448,7 +403,7 @@ fn ended() -> StorageError {
 }
 
 /// For errors that do not depend on what was asked.
-fn plain(refusal: Refusal, error: &Error) -> StorageError {
+fn plain(refusal: Refusal, error: &CallError) -> StorageError {
     match refusal {
         Refusal::Full => StorageError::Full,
         Refusal::Broken(reason) => StorageError::Broken(reason),

@@ -1,0 +1,257 @@
+//! The messages of etcd's API v3 (`etcdserverpb`, `mvccpb`), as far as this client reads and writes them.
+//!
+//! Written by hand from the published protocol, as CRI's messages are: field numbers are the protocol's, and fields that
+//! the store does not need are left out and skipped while decoding. So building needs no protocol compiler.
+
+use bytes::Bytes;
+use prost::{Enumeration, Message, Oneof};
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ResponseHeader {
+    #[prost(int64, tag = "3")]
+    pub(super) revision: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct KeyValue {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(int64, tag = "2")]
+    pub(super) create_revision: i64,
+    #[prost(int64, tag = "3")]
+    pub(super) mod_revision: i64,
+    #[prost(int64, tag = "4")]
+    pub(super) version: i64,
+    #[prost(bytes = "vec", tag = "5")]
+    pub(super) value: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    /// The end of the range, exclusive; empty for the key alone.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
+    /// 0 is without limit.
+    #[prost(int64, tag = "3")]
+    pub(super) limit: i64,
+    /// 0 is the newest.
+    #[prost(int64, tag = "4")]
+    pub(super) revision: i64,
+    #[prost(bool, tag = "9")]
+    pub(super) count_only: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RangeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) kvs: Vec<KeyValue>,
+    /// How many there are in the range, beyond the limit as well.
+    #[prost(int64, tag = "4")]
+    pub(super) count: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PutRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(super) value: Bytes,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PutResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct DeleteRangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Empty {}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum Operation {
+    #[prost(message, tag = "1")]
+    Range(RangeRequest),
+    #[prost(message, tag = "2")]
+    Put(PutRequest),
+    #[prost(message, tag = "3")]
+    Delete(DeleteRangeRequest),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RequestOp {
+    #[prost(oneof = "Operation", tags = "1, 2, 3")]
+    pub(super) request: Option<Operation>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum OperationAnswer {
+    #[prost(message, tag = "1")]
+    Range(RangeResponse),
+    #[prost(message, tag = "2")]
+    Put(Empty),
+    #[prost(message, tag = "3")]
+    Delete(Empty),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ResponseOp {
+    #[prost(oneof = "OperationAnswer", tags = "1, 2, 3")]
+    pub(super) response: Option<OperationAnswer>,
+}
+
+/// What is compared with what a condition expects; the result that is asked for is always "equal", which is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
+#[repr(i32)]
+pub(super) enum Target {
+    Version = 0,
+    Mod = 2,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Oneof)]
+pub(super) enum Expected {
+    #[prost(int64, tag = "4")]
+    Version(i64),
+    #[prost(int64, tag = "6")]
+    ModRevision(i64),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Compare {
+    #[prost(enumeration = "Target", tag = "2")]
+    pub(super) target: i32,
+    #[prost(bytes = "vec", tag = "3")]
+    pub(super) key: Vec<u8>,
+    #[prost(oneof = "Expected", tags = "4, 6")]
+    pub(super) expected: Option<Expected>,
+}
+
+impl Compare {
+    /// The key has been written so many times since it was created; 0 if it does not exist.
+    pub(super) fn version(key: &str, version: i64) -> Self {
+        let (target, expected) = (Target::Version.into(), Some(Expected::Version(version)));
+        Self { target, key: key.into(), expected }
+    }
+
+    /// The key was last written at this revision; 0 if it does not exist.
+    pub(super) fn mod_revision(key: String, revision: i64) -> Self {
+        let (target, expected) = (Target::Mod.into(), Some(Expected::ModRevision(revision)));
+        Self { target, key: key.into(), expected }
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TxnRequest {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) compare: Vec<Compare>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) success: Vec<RequestOp>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) failure: Vec<RequestOp>,
+}
+
+impl TxnRequest {
+    /// Performs `then` if all conditions hold, else `otherwise`.
+    pub(super) fn new(
+        conditions: impl IntoIterator<Item = Compare>,
+        then: impl IntoIterator<Item = Operation>,
+        otherwise: impl IntoIterator<Item = Operation>,
+    ) -> Self {
+        let operation = |request| RequestOp { request: Some(request) };
+        Self {
+            compare: conditions.into_iter().collect(),
+            success: then.into_iter().map(operation).collect(),
+            failure: otherwise.into_iter().map(operation).collect(),
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TxnResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
+    #[prost(bool, tag = "2")]
+    pub(super) succeeded: bool,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) responses: Vec<ResponseOp>,
+}
+
+impl TxnResponse {
+    /// What the operation with this number read, if it was a read.
+    pub(super) fn range(&self, number: usize) -> Option<&RangeResponse> {
+        match self.responses.get(number)?.response.as_ref()? {
+            OperationAnswer::Range(found) => Some(found),
+            OperationAnswer::Put(_) | OperationAnswer::Delete(_) => None,
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct CompactionRequest {
+    #[prost(int64, tag = "1")]
+    pub(super) revision: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct WatchCreateRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
+    /// The first revision that is sent.
+    #[prost(int64, tag = "3")]
+    pub(super) start_revision: i64,
+    #[prost(bool, tag = "4")]
+    pub(super) progress_notify: bool,
+    #[prost(bool, tag = "6")]
+    pub(super) prev_kv: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct WatchRequest {
+    #[prost(message, optional, tag = "1")]
+    pub(super) create_request: Option<WatchCreateRequest>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct WatchResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
+    #[prost(bool, tag = "3")]
+    pub(super) created: bool,
+    #[prost(bool, tag = "4")]
+    pub(super) canceled: bool,
+    /// The oldest revision that can be watched, where a watch was canceled for that.
+    #[prost(int64, tag = "5")]
+    pub(super) compact_revision: i64,
+    #[prost(string, tag = "6")]
+    pub(super) cancel_reason: String,
+    #[prost(message, repeated, tag = "11")]
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
+#[repr(i32)]
+pub(super) enum EventType {
+    Put = 0,
+    Delete = 1,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Event {
+    #[prost(enumeration = "EventType", tag = "1")]
+    pub(super) r#type: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(super) kv: Option<KeyValue>,
+    #[prost(message, optional, tag = "3")]
+    pub(super) prev_kv: Option<KeyValue>,
+}
