@@ -8,18 +8,18 @@ use gc_registry::schema::depth;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use serde_json::{Value, json};
 
-use crate::authentication::token_line;
-use crate::decode;
-use crate::documents;
-use crate::negotiate::{Encoding, Form, Purpose, body_type, media_ranges, negotiate};
-use crate::path::{ResourcePath, Route, resource_verb, route};
-use crate::pki::certificate_subject;
-use crate::protobuf;
-use crate::protobuf_request;
-use crate::protobuf_writer::Writer;
-use crate::query::Query;
-use crate::stored_metadata;
-use crate::tokens::{Claims, ISSUER, KubernetesClaims, Reference, TokenSigner};
+use crate::auth::authentication::token_line;
+use crate::auth::pki::certificate_subject;
+use crate::auth::tokens::{Claims, ISSUER, KubernetesClaims, Reference, TokenSigner};
+use crate::encode::decode;
+use crate::encode::documents;
+use crate::encode::negotiate::{Encoding, Form, Purpose, body_type, media_ranges, negotiate};
+use crate::encode::protobuf;
+use crate::encode::protobuf_request;
+use crate::encode::protobuf_writer::Writer;
+use crate::encode::stored_metadata;
+use crate::transport::path::{ResourcePath, Route, resource_verb, route};
+use crate::transport::query::Query;
 
 #[cfg(test)]
 #[path = "../../../fuzz/replay.rs"]
@@ -35,7 +35,7 @@ pub fn request_line(data: &[u8]) {
         query.0.iter().map(|(name, value)| format!("{}={}", escaped(name), escaped(value))).collect();
     assert_eq!(Query::parse(&written.join("&")), query);
     let _ = (query.list_options(), query.delete_options(), query.write_options("CreateOptions"));
-    if let Route::Resource(found) = route(&crate::query::decode(path, false)) {
+    if let Route::Resource(found) = route(&crate::transport::query::decode(path, false)) {
         if let Ok(method) = http::Method::from_bytes(method.as_bytes()) {
             let _ = resource_verb(&method, &found, &query);
         }

@@ -6,14 +6,14 @@ use gc_registry::Registry;
 use gc_registry::api::{RequestContext, UserInfo};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-use crate::authentication::Authenticator;
-use crate::discovery::Discovery;
+use crate::auth::authentication::Authenticator;
+use crate::auth::rbac::Rbac;
+use crate::auth::tokens::TokenSigner;
 use crate::metrics::Metrics;
-use crate::openapi::OpenApi;
-use crate::rbac::Rbac;
-use crate::server::Stop;
-use crate::tokens::TokenSigner;
-use crate::watching::FrameCache;
+use crate::serve::discovery::Discovery;
+use crate::serve::openapi::OpenApi;
+use crate::serve::watching::FrameCache;
+use crate::transport::server::Stop;
 use crate::work::Work;
 
 /// What all requests share.
@@ -121,7 +121,7 @@ impl State {
 pub(crate) fn system_user() -> UserInfo {
     UserInfo {
         name: "system:apiserver".into(),
-        groups: vec![crate::pki::MASTERS_GROUP.into()],
+        groups: vec![crate::auth::pki::MASTERS_GROUP.into()],
         ..UserInfo::default()
     }
 }

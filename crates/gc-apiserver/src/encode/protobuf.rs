@@ -12,8 +12,8 @@ use gc_registry::object::Object;
 use prost::Message;
 use serde_json::{Map, Value};
 
-use crate::protobuf_writer::{Writer, time};
-use crate::stored_metadata;
+use crate::encode::protobuf_writer::{Writer, time};
+use crate::encode::stored_metadata;
 
 /// What every Kubernetes protobuf document starts with.
 pub(crate) const MAGIC: &[u8; 4] = b"k8s\0";
@@ -269,10 +269,10 @@ pub(crate) fn decode_object(bytes: &[u8], expected: &str) -> Result<Value, ApiEr
         .ok_or_else(|| broken("the body does not start with the prefix of Kubernetes protobuf"))?;
     let unknown = Unknown::decode(document).map_err(|error| broken(&error.to_string()))?;
     let meta = unknown.type_meta.unwrap_or_default();
-    match crate::protobuf_request::object(&meta.api_version, &meta.kind, &unknown.raw) {
+    match crate::encode::protobuf_request::object(&meta.api_version, &meta.kind, &unknown.raw) {
         Some(Ok(value)) => Ok(value),
         Some(Err(problem)) => Err(broken(&problem)),
-        None => Err(crate::negotiate::unsupported_media_type("application/json, application/yaml")),
+        None => Err(crate::encode::negotiate::unsupported_media_type("application/json, application/yaml")),
     }
 }
 

@@ -9,14 +9,14 @@ use gc_registry::resource::ResourceDefinition;
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
-use crate::answers::write_answer;
-use crate::authentication;
-use crate::decode;
-use crate::exchange::{Answer, ApiRequest, api_version};
-use crate::negotiate::Purpose;
-use crate::rbac::{Question, Rule};
+use crate::auth::authentication;
+use crate::auth::rbac::{Question, Rule};
+use crate::auth::tokens::ISSUER;
+use crate::encode::decode;
+use crate::encode::negotiate::Purpose;
 use crate::state::State;
-use crate::tokens::ISSUER;
+use crate::transport::answers::write_answer;
+use crate::transport::exchange::{Answer, ApiRequest, api_version};
 
 const GROUPS: [&str; 2] = ["authorization.k8s.io", "authentication.k8s.io"];
 

@@ -7,8 +7,8 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 
-use crate::authentication::CertificateIdentity;
-use crate::service;
+use crate::auth::authentication::CertificateIdentity;
+use crate::serve::service;
 use crate::state::State;
 
 /// Calls the server's HTTP service under one identity. Cheap to clone; what it was asked for goes through the same

@@ -5,9 +5,9 @@ use gc_registry::error::ApiError;
 use gc_registry::schema::json_type;
 use serde_json::{Map, Value};
 
-use crate::documents::{json, yaml};
-use crate::negotiate::{self, BodyType};
-use crate::protobuf;
+use crate::encode::documents::{json, yaml};
+use crate::encode::negotiate::{self, BodyType};
+use crate::encode::protobuf;
 
 /// How much of a broken body an error message shows.
 const SHOWN_BYTES: usize = 30;

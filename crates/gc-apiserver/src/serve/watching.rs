@@ -14,10 +14,10 @@ use gc_registry::watch::Watch;
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep};
 
-use crate::negotiate::{Encoding, Form, Representation};
-use crate::protobuf;
-use crate::server::Stop;
-use crate::table::{IncludeObject, Table, metadata_json};
+use crate::encode::negotiate::{Encoding, Form, Representation};
+use crate::encode::protobuf;
+use crate::encode::table::{IncludeObject, Table, metadata_json};
+use crate::transport::server::Stop;
 
 /// How often an idle watch that allows bookmarks gets one.
 const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);

@@ -8,13 +8,13 @@ use gc_registry::object::TypeMeta;
 use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 
-use crate::answers::write_answer;
-use crate::authentication::get;
-use crate::decode;
-use crate::exchange::{Answer, ApiRequest};
-use crate::negotiate::Purpose;
+use crate::auth::authentication::get;
+use crate::auth::tokens::{Claims, ISSUER, KubernetesClaims, Reference};
+use crate::encode::decode;
+use crate::encode::negotiate::Purpose;
 use crate::state::State;
-use crate::tokens::{Claims, ISSUER, KubernetesClaims, Reference};
+use crate::transport::answers::write_answer;
+use crate::transport::exchange::{Answer, ApiRequest};
 use crate::work::{self, Weight};
 
 /// Shortest life of a token that may be asked for, in seconds.

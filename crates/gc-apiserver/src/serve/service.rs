@@ -13,20 +13,24 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 
-use crate::answers::{error_answer, write_answer};
-use crate::authentication::{self, CertificateIdentity};
-use crate::body::AnswerBody;
-use crate::exchange::{Answer, ApiRequest, BodyError, api_version, method_not_allowed, page_not_found};
+use crate::auth::authentication::{self, CertificateIdentity};
+use crate::auth::escalation;
+use crate::auth::rbac::Question;
+use crate::encode::decode as bodies;
+use crate::encode::negotiate::{self, Form, Purpose};
+use crate::encode::table::{IncludeObject, Table};
 use crate::metrics::RequestLabels;
-use crate::negotiate::{self, Form, Purpose};
-use crate::path::{self, ResourcePath, Route};
-use crate::query::{Query, decode};
-use crate::rbac::Question;
+use crate::serve::watching::{WatchSetup, WatchStream};
+use crate::serve::{discovery, health, reviews, token_request};
 use crate::state::State;
-use crate::table::{IncludeObject, Table};
-use crate::watching::{WatchSetup, WatchStream};
+use crate::transport::answers::{error_answer, write_answer};
+use crate::transport::body::AnswerBody;
+use crate::transport::exchange::{
+    Answer, ApiRequest, BodyError, api_version, method_not_allowed, page_not_found,
+};
+use crate::transport::path::{self, ResourcePath, Route};
+use crate::transport::query::{Query, decode};
 use crate::work::{self, Weight};
-use crate::{decode as bodies, discovery, escalation, health, reviews, token_request};
 
 /// A watch without timeoutSeconds lasts between this and twice this.
 const WATCH_MINIMUM_SECONDS: u64 = 1800;

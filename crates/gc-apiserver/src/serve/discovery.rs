@@ -13,12 +13,14 @@ use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::decode::hexadecimal;
-use crate::exchange::{Answer, ApiRequest, api_version, method_not_allowed, page_not_found, text_answer};
-use crate::negotiate::{Purpose, media_ranges};
-use crate::path::DiscoveryPath;
-use crate::render;
+use crate::encode::decode::hexadecimal;
+use crate::encode::negotiate::{Purpose, media_ranges};
+use crate::encode::render;
 use crate::state::State;
+use crate::transport::exchange::{
+    Answer, ApiRequest, api_version, method_not_allowed, page_not_found, text_answer,
+};
+use crate::transport::path::DiscoveryPath;
 
 /// The aggregated documents of one catalog: they are large, and every client asks for them.
 #[derive(Default)]

@@ -7,11 +7,11 @@ use gc_registry::error::ApiError;
 use http::{Method, StatusCode};
 use serde_json::json;
 
-use crate::exchange::{Answer, ApiRequest, method_not_allowed, page_not_found, text_answer};
-use crate::negotiate::Representation;
-use crate::render;
+use crate::auth::tokens::ISSUER;
+use crate::encode::negotiate::Representation;
+use crate::encode::render;
 use crate::state::State;
-use crate::tokens::ISSUER;
+use crate::transport::exchange::{Answer, ApiRequest, method_not_allowed, page_not_found, text_answer};
 use crate::work::{self, Weight};
 
 /// The Kubernetes version whose API this server has.
@@ -25,7 +25,7 @@ const CHECKS: [(&str, bool); 4] = [("ping", true), ("log", true), ("etcd", true)
 pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<Answer, ApiError> {
     let trimmed = request.path.trim_end_matches('/');
     let parts: Vec<&str> = trimmed.split('/').skip(1).collect();
-    if let Some(answer) = crate::openapi::answer(state, request, trimmed).await? {
+    if let Some(answer) = crate::serve::openapi::answer(state, request, trimmed).await? {
         return Ok(answer);
     }
     let reading = matches!(request.method, Method::GET | Method::HEAD);

@@ -10,10 +10,10 @@ use gc_registry::openapi;
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use http::{Method, StatusCode};
 
-use crate::exchange::{Answer, ApiRequest, method_not_allowed, page_not_found, text_answer};
-use crate::negotiate::media_ranges;
-use crate::openapi_protobuf;
+use crate::encode::negotiate::media_ranges;
+use crate::encode::openapi_protobuf;
 use crate::state::State;
+use crate::transport::exchange::{Answer, ApiRequest, method_not_allowed, page_not_found, text_answer};
 use crate::work::{self, Weight};
 
 const JSON: &str = "application/json";

@@ -291,7 +291,7 @@ fn value(kind: &Kind, wire: &Wire<'_>, depth: usize) -> Result<Value, Problem> {
         }
         (Kind::Raw, _) => match small(wire)?.bytes {
             None | Some([]) => Value::Null,
-            Some(bytes) => crate::documents::json(bytes)?.value,
+            Some(bytes) => crate::encode::documents::json(bytes)?.value,
         },
         (Kind::Message(label) | Kind::InLine(label), _) => {
             let mut map = nested(label, wire, depth)?;

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::protobuf_writer::Writer;
+use crate::encode::protobuf_writer::Writer;
 
 /// How the media type is written in answers.
 pub(crate) const CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";

@@ -13,10 +13,10 @@ use http::header::AUTHORIZATION;
 use sha2::{Digest as _, Sha256};
 use tokio::task::JoinSet;
 
-use crate::pki::{ADMIN_USER, MASTERS_GROUP};
-use crate::rbac::{self, Question, SERVICE_ACCOUNT_PREFIX};
+use crate::auth::pki::{ADMIN_USER, MASTERS_GROUP};
+use crate::auth::rbac::{self, Question, SERVICE_ACCOUNT_PREFIX};
+use crate::auth::tokens::{Claims, ISSUER};
 use crate::state::{State, system_user};
-use crate::tokens::{Claims, ISSUER};
 use crate::work::{self, Weight};
 
 /// Name of who shows no credentials.
@@ -278,7 +278,7 @@ fn impersonated_extra(headers: &HeaderMap) -> Vec<(String, Vec<String>)> {
     let mut extra: Vec<(String, Vec<String>)> = Vec::new();
     for (name, value) in headers {
         let Some(key) = name.as_str().strip_prefix("impersonate-extra-") else { continue };
-        let key = crate::query::decode(key, false);
+        let key = crate::transport::query::decode(key, false);
         let value = value.to_str().unwrap_or_default().to_owned();
         match extra.iter_mut().find(|(known, _)| *known == key) {
             Some((_, values)) => values.push(value),

@@ -3,7 +3,7 @@
 //! Nothing here knows which resources exist; that is looked up later, after the request was authorized
 //! (an unknown path must look the same as a known one to who may see neither).
 
-use crate::query::Query;
+use crate::transport::query::Query;
 
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use flate2::write::GzEncoder;
 use gc_registry::api::{Object, ObjectList};
 use serde_json::{Map, Value};
 
-use crate::negotiate::Representation;
-use crate::table::{IncludeObject, Table, metadata_json};
+use crate::encode::negotiate::Representation;
+use crate::encode::table::{IncludeObject, Table, metadata_json};
 
 /// How large the pieces are.
 const PIECE: usize = 64 * 1024;

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-use crate::list::ListStream;
-use crate::watching::WatchStream;
+use crate::encode::list::ListStream;
+use crate::serve::watching::WatchStream;
 
 /// The body of an answer.
 pub(crate) enum AnswerBody {

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Error;
 
-use crate::protobuf_writer::{Writer, time};
+use crate::encode::protobuf_writer::{Writer, time};
 
 /// `metadata` as the registry stores it: without nulls and without resourceVersion.
 #[derive(Default, serde::Deserialize)]
@@ -267,7 +267,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::protobuf;
+    use crate::encode::protobuf;
 
     /// What the slow way writes: over a tree of values.
     fn by_values(metadata: &Value) -> Vec<u8> {

@@ -8,7 +8,7 @@ use gc_registry::kinds;
 use gc_registry::resource::{ResourceDefinition, Target};
 use serde_json::{Value, json};
 
-use crate::negotiate::Representation;
+use crate::encode::negotiate::Representation;
 
 /// What a table's rows carry of their objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

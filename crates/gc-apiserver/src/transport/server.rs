@@ -17,14 +17,14 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
-use crate::authentication::Authenticator;
-use crate::in_process::InProcess;
-use crate::kubeconfig::ClientCredentials;
-use crate::pki::{Keep, Pki, PkiError, certificate_subject};
-use crate::service;
-use crate::stall::StallGuard;
+use crate::auth::authentication::Authenticator;
+use crate::auth::kubeconfig::ClientCredentials;
+use crate::auth::pki::{Keep, Pki, PkiError, certificate_subject};
+use crate::auth::tokens::TokenSigner;
+use crate::serve::service;
 use crate::state::{State, StateParts, system_user};
-use crate::tokens::TokenSigner;
+use crate::transport::in_process::InProcess;
+use crate::transport::stall::StallGuard;
 
 /// Connections that may be open at once; more wait in the system's queue.
 const MAXIMUM_CONNECTIONS: usize = 30_000;
@@ -148,7 +148,9 @@ impl Server {
         .await
         .unwrap_or_else(|failure| Err(ApiError::internal(failure)))
         .map_err(StartError::Bootstrap)?;
-        crate::authentication::follow_roles(&state, &mut background).await.map_err(StartError::Roles)?;
+        crate::auth::authentication::follow_roles(&state, &mut background)
+            .await
+            .map_err(StartError::Roles)?;
         background.spawn(maintain(Arc::clone(&state)));
 
         let credentials = ClientCredentials {

@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock};
 use gc_registry::api::{Attributes, Authorizer, UserInfo};
 use serde_json::Value;
 
-use crate::pki::MASTERS_GROUP;
+use crate::auth::pki::MASTERS_GROUP;
 
 /// The group of RBAC's own kinds.
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";

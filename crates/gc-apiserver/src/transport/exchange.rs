@@ -10,10 +10,10 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::BoxBody;
 
-use crate::body::AnswerBody;
-use crate::list::GZIP_FROM;
-use crate::negotiate::{self, Purpose, Representation};
-use crate::query::Query;
+use crate::encode::list::GZIP_FROM;
+use crate::encode::negotiate::{self, Purpose, Representation};
+use crate::transport::body::AnswerBody;
+use crate::transport::query::Query;
 
 /// Longest request body (upstream's limit).
 const MAXIMUM_BODY: usize = 3 * 1024 * 1024;

@@ -4,7 +4,7 @@ use gc_registry::api::{Attributes, Operation, PatchType, RequestTarget, Response
 use gc_registry::error::ApiError;
 use serde_json::Value;
 
-use crate::rbac::{self, Question, Rule};
+use crate::auth::rbac::{self, Question, Rule};
 use crate::state::State;
 
 /// Refuses a write of a role or a binding that would give more than the writer has, unless he may

@@ -8,12 +8,12 @@ use gc_registry::resource::ResourceDefinition;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
 use http::{Response, StatusCode};
 
-use crate::body::AnswerBody;
-use crate::exchange::{Answer, ApiRequest, api_version, whole};
-use crate::list::{Begun, ItemForm, ListStream, list_meta};
-use crate::negotiate::{Encoding, Form, Purpose, Representation};
-use crate::render;
-use crate::table::{IncludeObject, Table};
+use crate::encode::list::{Begun, ItemForm, ListStream, list_meta};
+use crate::encode::negotiate::{Encoding, Form, Purpose, Representation};
+use crate::encode::render;
+use crate::encode::table::{IncludeObject, Table};
+use crate::transport::body::AnswerBody;
+use crate::transport::exchange::{Answer, ApiRequest, api_version, whole};
 
 /// Writes the registry's answer in a representation.
 pub(crate) fn write_answer(
@@ -85,12 +85,12 @@ fn protobuf_list(
     list: &gc_registry::api::ObjectList,
     representation: Representation,
 ) -> Result<Vec<u8>, ApiError> {
-    let meta = crate::protobuf::ListMeta {
+    let meta = crate::encode::protobuf::ListMeta {
         resource_version: &list.resource_version,
         continue_token: &list.continue_token,
         remaining_item_count: list.remaining_item_count,
     };
-    crate::protobuf::metadata_list(representation.meta_version(), &meta, &list.items)
+    crate::encode::protobuf::metadata_list(representation.meta_version(), &meta, &list.items)
 }
 
 fn write_list(

@@ -6,9 +6,9 @@ use gc_registry::api::Object;
 use gc_registry::error::ApiError;
 use serde_json::Value;
 
-use crate::negotiate::{Encoding, Form, Representation};
-use crate::protobuf;
-use crate::table::{IncludeObject, Table, metadata_json};
+use crate::encode::negotiate::{Encoding, Form, Representation};
+use crate::encode::protobuf;
+use crate::encode::table::{IncludeObject, Table, metadata_json};
 
 /// Writes a value in an encoding; protobuf only for Status.
 pub(crate) fn value(value: &Value, representation: Representation) -> Vec<u8> {

@@ -1,0 +1,8 @@
+//! Who asks, and whether they may: certificates, tokens, roles and escalation checks.
+
+pub(crate) mod authentication;
+pub(crate) mod escalation;
+pub(crate) mod kubeconfig;
+pub(crate) mod pki;
+pub(crate) mod rbac;
+pub(crate) mod tokens;

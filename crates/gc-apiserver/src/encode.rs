@@ -1,0 +1,13 @@
+//! Representations: bodies to values and back, as JSON, YAML, protobuf and tables.
+
+pub(crate) mod decode;
+pub(crate) mod documents;
+pub(crate) mod list;
+pub(crate) mod negotiate;
+pub(crate) mod openapi_protobuf;
+pub(crate) mod protobuf;
+pub(crate) mod protobuf_request;
+pub(crate) mod protobuf_writer;
+pub(crate) mod render;
+pub(crate) mod stored_metadata;
+pub(crate) mod table;

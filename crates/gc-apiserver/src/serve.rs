@@ -1,0 +1,9 @@
+//! One request at a time, from its header to its answer: resources, watches, discovery, OpenAPI, health and reviews.
+
+pub(crate) mod discovery;
+pub(crate) mod health;
+pub(crate) mod openapi;
+pub(crate) mod reviews;
+pub(crate) mod service;
+pub(crate) mod token_request;
+pub(crate) mod watching;

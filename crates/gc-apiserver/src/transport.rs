@@ -1,0 +1,10 @@
+//! The transport: connections, requests, queries, paths and the bodies of answers.
+
+pub(crate) mod answers;
+pub(crate) mod body;
+pub(crate) mod exchange;
+pub(crate) mod in_process;
+pub(crate) mod path;
+pub(crate) mod query;
+pub(crate) mod server;
+pub(crate) mod stall;
