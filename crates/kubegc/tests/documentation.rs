@@ -1,0 +1,117 @@
+//! Keeps the documentation true: what the code and the documents cite of docs/spec exists there.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Beginnings that look like those of labels and are not: names of standards.
+const NOT_LABELS: [&str; 2] = ["KEP-", "SHA-"];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// All files below a folder that end so, with their texts.
+fn texts(folder: &Path, ending: &str) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.to_string_lossy().ends_with(ending) {
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.insert(path, text);
+            }
+        }
+    }
+    found
+}
+
+/// The words of a text that look like labels: capitals, hyphens and at last digits, like `R-2`, `PV-T43`, `L16`.
+fn labels(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|character: char| !character.is_ascii_alphanumeric() && character != '-' && character != '_')
+        .filter(|word| {
+            let beginning = family(word);
+            let digits = word.len() - beginning.len();
+            (1..=3).contains(&digits)
+                && beginning.starts_with(|character: char| character.is_ascii_uppercase())
+                && beginning.chars().all(|character| character.is_ascii_uppercase() || character == '-')
+                // Numbers begin at 1; `T00` is a time of day.
+                && word[beginning.len()..].parse().is_ok_and(|number: u32| number > 0)
+                // A single letter is a label only with two digits or more: `L16`, not `V1`.
+                && (beginning.contains('-') || (beginning.len() == 1 && digits >= 2))
+        })
+}
+
+/// A label without its number.
+fn family(label: &str) -> &str {
+    label.trim_end_matches(|character: char| character.is_ascii_digit())
+}
+
+/// The numbers of a page's headings.
+fn sections(page: &str) -> BTreeSet<&str> {
+    page.lines()
+        .filter(|line| line.starts_with('#'))
+        .filter_map(|line| line.trim_start_matches('#').split_whitespace().next())
+        .map(|number| number.trim_end_matches('.'))
+        .filter(|number| number.starts_with(|character: char| character.is_ascii_digit()))
+        .collect()
+}
+
+#[test]
+fn every_label_that_is_cited_is_in_the_specification() {
+    let specification = texts(&repository().join("docs/spec"), ".md");
+    let known: BTreeSet<&str> = specification.values().flat_map(|text| labels(text)).collect();
+    let families: BTreeSet<&str> =
+        known.iter().map(|label| family(label)).filter(|family| !NOT_LABELS.contains(family)).collect();
+    let mut citing = texts(&repository().join("crates"), ".rs");
+    citing.extend(texts(&repository().join("docs"), ".md"));
+    let (mut cited, mut unknown) = (0, BTreeSet::new());
+    for (path, text) in &citing {
+        for label in labels(text).filter(|label| families.contains(family(label))) {
+            cited += 1;
+            // docs/defects.md leaves the prefix of upstream's defects out.
+            if !known.contains(label) && !known.contains(format!("BEAT-{label}").as_str()) {
+                unknown.insert(format!("{}: {label}", path.display()));
+            }
+        }
+    }
+    assert!(cited > 500, "only {cited} labels found: is this test reading the right files?");
+    assert!(unknown.is_empty(), "cited and not in docs/spec: {unknown:#?}");
+}
+
+#[test]
+fn every_section_that_is_cited_is_in_the_specification() {
+    let specification = texts(&repository().join("docs/spec"), ".md");
+    let mut missing = BTreeSet::new();
+    let mut cited = 0;
+    for (path, text) in texts(&repository().join("crates"), ".rs") {
+        // A citation may go on in the next line of a comment.
+        let text: String =
+            text.lines().map(|line| line.trim().trim_start_matches(['/', '!']).trim()).collect::<Vec<_>>().join(" ");
+        for (page, contents) in &specification {
+            let name = format!("`{}`", page.file_name().unwrap().to_string_lossy());
+            let known = sections(contents);
+            for rest in text.split(name.as_str()).skip(1) {
+                let rest = rest.trim_start_matches(',').trim_start();
+                let rest = rest.strip_prefix("sections").or(rest.strip_prefix("section")).unwrap_or(rest);
+                let numbers = rest
+                    .split([' ', ',', ')', ':', ';'])
+                    .filter(|word| !word.is_empty())
+                    .take_while(|word| word.starts_with(|c: char| c.is_ascii_digit()) || ["to", "and"].contains(word))
+                    .map(|word| word.trim_end_matches('.'))
+                    .filter(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+                for number in numbers {
+                    cited += 1;
+                    if !known.contains(number) {
+                        missing.insert(format!("{}: {name} {number}", path.display()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(cited > 40, "only {cited} sections found: is this test reading the right files?");
+    assert!(missing.is_empty(), "cited and not in docs/spec: {missing:#?}");
+}
