@@ -89,8 +89,11 @@ fn every_section_that_is_cited_is_in_the_specification() {
     let mut cited = 0;
     for (path, text) in texts(&repository().join("crates"), ".rs") {
         // A citation may go on in the next line of a comment.
-        let text: String =
-            text.lines().map(|line| line.trim().trim_start_matches(['/', '!']).trim()).collect::<Vec<_>>().join(" ");
+        let text: String = text
+            .lines()
+            .map(|line| line.trim().trim_start_matches(['/', '!']).trim())
+            .collect::<Vec<_>>()
+            .join(" ");
         for (page, contents) in &specification {
             let name = format!("`{}`", page.file_name().unwrap().to_string_lossy());
             let known = sections(contents);
@@ -100,7 +103,9 @@ fn every_section_that_is_cited_is_in_the_specification() {
                 let numbers = rest
                     .split([' ', ',', ')', ':', ';'])
                     .filter(|word| !word.is_empty())
-                    .take_while(|word| word.starts_with(|c: char| c.is_ascii_digit()) || ["to", "and"].contains(word))
+                    .take_while(|word| {
+                        word.starts_with(|c: char| c.is_ascii_digit()) || ["to", "and"].contains(word)
+                    })
                     .map(|word| word.trim_end_matches('.'))
                     .filter(|word| word.starts_with(|c: char| c.is_ascii_digit()));
                 for number in numbers {
