@@ -11,3 +11,4 @@ pub(crate) mod protobuf_writer;
 pub(crate) mod render;
 pub(crate) mod stored_metadata;
 pub(crate) mod table;
+pub(crate) mod yaml;

@@ -3,6 +3,7 @@
 pub(crate) mod discovery;
 pub(crate) mod health;
 pub(crate) mod openapi;
+pub(crate) mod operation;
 pub(crate) mod reviews;
 pub(crate) mod service;
 pub(crate) mod token_request;

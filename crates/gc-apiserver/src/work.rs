@@ -4,11 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use gc_registry::api::RequestBody;
 use gc_registry::error::{ApiError, Details};
 use gc_registry::storage::Blocking;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::encode::decode;
 use crate::metrics::Metrics;
 use crate::state::State;
 
@@ -18,6 +21,10 @@ const MAXIMUM_IN_FLIGHT: usize = 600;
 const MAXIMUM_QUEUED: usize = 4096;
 /// How long one may wait.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(15);
+/// A body of JSON up to this size is decoded on the spot (well under a millisecond).
+const MAXIMUM_JSON_ON_THE_SPOT: usize = 16 * 1024;
+/// The same for YAML, which takes several times as long.
+const MAXIMUM_YAML_ON_THE_SPOT: usize = 2 * 1024;
 /// Watches that may be open at once.
 const MAXIMUM_WATCHES: usize = 50_000;
 
@@ -59,8 +66,31 @@ pub(crate) enum Weight {
     ReadMany,
     /// Writes.
     Write,
+    /// Decodes a large body, and writes.
+    WriteLarge,
     /// Writes many objects, one after the other.
     WriteMany,
+}
+
+/// Whether a body is decoded on a thread that may take its time.
+pub(crate) fn takes_long_to_decode(body: &[u8], content_type: Option<&str>) -> bool {
+    let yaml = content_type.is_some_and(|content_type| content_type.contains("yaml"));
+    body.len() > if yaml { MAXIMUM_YAML_ON_THE_SPOT } else { MAXIMUM_JSON_ON_THE_SPOT }
+}
+
+/// Decodes the body of an object, away from the async threads if it is large.
+pub(crate) async fn decode_object(
+    body: Bytes,
+    content_type: Option<String>,
+    kind: &str,
+) -> Result<RequestBody, ApiError> {
+    if !takes_long_to_decode(&body, content_type.as_deref()) {
+        return decode::object(&body, content_type.as_deref(), kind);
+    }
+    let kind = kind.to_owned();
+    tokio::task::spawn_blocking(move || decode::object(&body, content_type.as_deref(), &kind))
+        .await
+        .unwrap_or_else(|failure| Err(ApiError::internal(format!("the body was not decoded: {failure}"))))
 }
 
 impl Work {
@@ -105,7 +135,8 @@ pub(crate) async fn perform<T: Send + 'static>(
 ) -> Result<T, ApiError> {
     let on_the_spot = match (state.registry.blocks(), weight) {
         (Blocking::Never, Weight::Read | Weight::Write) | (Blocking::OnCommit, Weight::Read) => true,
-        (_, Weight::ReadMany | Weight::WriteMany) | (Blocking::OnCommit | Blocking::Always, _) => false,
+        (_, Weight::ReadMany | Weight::WriteLarge | Weight::WriteMany)
+        | (Blocking::OnCommit | Blocking::Always, _) => false,
     };
     if on_the_spot {
         return work(state);

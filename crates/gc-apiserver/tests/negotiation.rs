@@ -40,7 +40,7 @@ async fn answers_take_the_form_that_was_asked_for() {
         }
     }
     let yaml = server.send("GET", &path, &[("accept", "application/yaml")], "").await;
-    assert_eq!(serde_yaml_ng::from_slice::<Value>(&yaml.bytes).unwrap(), object);
+    assert_eq!(serde_saphyr::from_slice::<Value>(&yaml.bytes).unwrap(), object);
     let pretty = server.get(&format!("{path}?pretty=true")).await;
     assert!(pretty.bytes.starts_with(b"{\n  \""), "{:?}", pretty.bytes);
     assert_eq!(pretty.json(), object);
@@ -49,7 +49,7 @@ async fn answers_take_the_form_that_was_asked_for() {
 #[tokio::test]
 async fn yaml_is_taken_in_requests() {
     let server = TestServer::start().await;
-    let body = "metadata:\n  name: y\ndata:\n  k: v\n";
+    let body = "metadata:\n  name: x\ndata:\n  k: v\n";
     let answer = server.send("POST", CONFIG_MAPS, &[("content-type", "application/yaml")], body).await;
     assert_eq!((answer.code, &answer.json()["data"]), (201, &json!({"k": "v"})));
 }

@@ -123,7 +123,8 @@ impl Inventory {
 }
 
 pub(crate) fn parse(text: &str) -> Result<Listed, String> {
-    let document: Document = serde_yaml_ng::from_str(text).map_err(|error| error.to_string())?;
+    let document: Document =
+        serde_saphyr::from_str(text).map_err(|error| error.without_snippet().to_string())?;
     let Document { api_version, kind, count, machines } = document;
     if api_version != API_VERSION || kind != KIND {
         return Err(format!("expected {API_VERSION} {KIND}, found {api_version} {kind}"));
@@ -209,7 +210,7 @@ machines:
     #[test]
     fn what_is_no_inventory_says_why() {
         for (text, expected) in [
-            (String::new(), "missing field"),
+            (String::new(), "unexpected end of input at line 1, column 1"),
             (GOOD.replace("count: 3", "count: 4"), "count says 4, and 3 machines are listed"),
             (GOOD.replace("- {name: c}\n", ""), "count says 3, and 2 machines are listed"),
             (GOOD.replace("name: c", "name: a"), "machine \"a\" is listed twice"),
@@ -222,7 +223,7 @@ machines:
                 "apiVersion: kubegc.io/v1alpha1\nkind: MachineInventory\ncount: 0\nmachines: []".into(),
                 "no machine at all",
             ),
-            ("{".into(), "did not find expected"),
+            ("{".into(), "unclosed bracket '{' at line 1, column 1"),
         ] {
             let why = parse(&text).unwrap_err();
             assert!(why.contains(expected), "{why}");

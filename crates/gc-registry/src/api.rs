@@ -161,14 +161,26 @@ pub struct DeleteOptions {
     pub dry_run: Vec<String>,
 }
 
+/// What begins the one text that lists all keys that a YAML document has twice; a line for each follows.
+pub const YAML_PROBLEMS: &str = "yaml: unmarshal errors:\n  ";
+
 /// A request body: the decoded value, and the problems that strict decoding found (duplicate keys), each as
-/// the text that kube-apiserver would give, such as `duplicate field "data.a"`.
+/// the text that kube-apiserver would give, such as `duplicate field "data.a"`; one text for all of YAML.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestBody {
     /// The document.
     pub value: Value,
     /// Duplicate fields.
     pub duplicates: Vec<String>,
+}
+
+/// Warnings of what strict decoding found: those of YAML one by one.
+pub(crate) fn decoding_warnings(problems: Vec<String>) -> Vec<String> {
+    let lines = |problem: String| match problem.strip_prefix(YAML_PROBLEMS) {
+        Some(lines) => lines.split('\n').map(|line| line.trim().to_owned()).collect(),
+        None => vec![problem],
+    };
+    problems.into_iter().flat_map(lines).collect()
 }
 
 /// Everything but watch.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::api::{FieldValidation, RequestContext, RequestTarget};
+use crate::api::{FieldValidation, RequestContext, RequestTarget, YAML_PROBLEMS, decoding_warnings};
 use crate::crd;
 use crate::error::{ApiError, FieldError};
 use crate::kinds;
@@ -107,13 +107,24 @@ impl<'a> Rules<'a> {
         crate::meta::normalize(object);
         self.apply_defaults(object);
         problems.sort();
-        let all: Vec<String> = duplicates.iter().cloned().chain(problems).collect();
+        let all = self.in_order(duplicates, problems);
         match validation {
             FieldValidation::Ignore => Ok(Vec::new()),
-            FieldValidation::Warn => Ok(all),
+            FieldValidation::Warn => Ok(decoding_warnings(all)),
             FieldValidation::Strict if all.is_empty() => Ok(all),
             FieldValidation::Strict => Err(Strictness::Strict(all)),
         }
+    }
+
+    /// Duplicate and unknown fields in upstream's order: what the parser of YAML found comes first, the duplicates of
+    /// JSON after the unknown fields, and before them in custom resources. An unknown field is not a duplicate too.
+    fn in_order(&self, duplicates: &[String], unknown: Vec<String>) -> Vec<String> {
+        if self.resource.custom.is_some() || duplicates.iter().any(|text| text.starts_with(YAML_PROBLEMS)) {
+            return duplicates.iter().cloned().chain(unknown).collect();
+        }
+        let known = |text: &&String| !unknown.contains(&text.replacen("duplicate", "unknown", 1));
+        let duplicates: Vec<String> = duplicates.iter().filter(known).cloned().collect();
+        unknown.into_iter().chain(duplicates).collect()
     }
 
     fn check_metadata(&self, schema: &Schema, metadata: &Value) -> Result<(), Strictness> {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::api::{FieldValidation, PatchType, RequestBody, Response, WriteOptions};
+use crate::api::{FieldValidation, PatchType, RequestBody, Response, WriteOptions, decoding_warnings};
 use crate::call::{Call, MAX_TURNS, Stored};
 use crate::create;
 use crate::error::{ApiError, CauseReason, FieldError};
@@ -105,11 +105,11 @@ impl Call<'_> {
         match options.field_validation {
             FieldValidation::Strict if !body.duplicates.is_empty() => {
                 return Err(ApiError::bad_request(format!(
-                    "failed to create manager for existing fields: strict decoding error: {}",
+                    "error strict decoding patch: error converting YAML to JSON: {}",
                     body.duplicates.join(", ")
                 )));
             }
-            FieldValidation::Warn => self.warnings.extend(body.duplicates),
+            FieldValidation::Warn => self.warnings.extend(decoding_warnings(body.duplicates)),
             _ => {}
         }
         Ok(Change::Apply(object))

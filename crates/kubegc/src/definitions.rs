@@ -73,7 +73,7 @@ mod tests {
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds/retentionpolicies.yaml");
         let text = format!(
             "# Written from the code: UPDATE_CRDS=1 cargo test -p kubegc definitions\n{}",
-            serde_yaml_ng::to_string(&definition()).unwrap()
+            crate::yaml::to_string(&definition()).unwrap()
         );
         if std::env::var_os("UPDATE_CRDS").is_some() {
             std::fs::write(&file, &text).unwrap();

@@ -14,7 +14,6 @@ use gc_types::ResourceId;
 use http::header::ACCEPT;
 use http::{Method, Request};
 use http_body_util::Full;
-use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::UsageError;
@@ -77,15 +76,9 @@ pub(crate) fn run(command: &PolicyCommand) -> anyhow::Result<()> {
     if faults == 0 { Ok(()) } else { Err(Misunderstood.into()) }
 }
 
-fn documents(text: &str) -> Result<Vec<Value>, serde_yaml_ng::Error> {
-    let mut found = Vec::new();
-    for document in serde_yaml_ng::Deserializer::from_str(text) {
-        let value = Value::deserialize(document)?;
-        if !value.is_null() {
-            found.push(value);
-        }
-    }
-    Ok(found)
+fn documents(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
+    let found: Vec<Value> = serde_saphyr::from_multiple(text)?;
+    Ok(found.into_iter().filter(|document| !document.is_null()).collect())
 }
 
 fn name(object: &Value) -> &str {

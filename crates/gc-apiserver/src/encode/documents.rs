@@ -2,14 +2,17 @@
 
 use std::fmt;
 
-use gc_registry::api::RequestBody;
+use gc_registry::api::{RequestBody, YAML_PROBLEMS};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// How deep a YAML document may nest; JSON is bound to 128 by its parser.
-const MAXIMUM_YAML_DEPTH: usize = 128;
-/// How many nodes a YAML document may unfold to, so that aliases cannot blow it up.
-const MAXIMUM_YAML_NODES: usize = 1_000_000;
+use crate::encode::yaml::{self, Document};
+
+/// How many duplicate fields are reported; upstream's bound.
+const MAXIMUM_DUPLICATES: usize = 100;
+/// How many characters of a document a message repeats.
+const MAXIMUM_SHOWN: usize = 200;
+
 /// Parses JSON. Invalid UTF-8 is replaced by U+FFFD, as Go's decoder does.
 pub(crate) fn json(bytes: &[u8]) -> Result<RequestBody, String> {
     let replaced;
@@ -31,8 +34,14 @@ pub(crate) fn json(bytes: &[u8]) -> Result<RequestBody, String> {
             trailing(text).unwrap_or_else(|| format!("invalid character '{rest}' after top-level value"))
         );
     }
-    let duplicates = duplicates.into_iter().map(|path| format!("duplicate field \"{path}\"")).collect();
+    let duplicates =
+        duplicates.into_iter().map(|path| format!("duplicate field \"{}\"", beginning(&path))).collect();
     Ok(RequestBody { value, duplicates })
+}
+
+/// What a message repeats of a text from outside.
+fn beginning(text: &str) -> &str {
+    text.char_indices().nth(MAXIMUM_SHOWN).map_or(text, |(end, _)| &text[..end])
 }
 
 /// The message on what follows the document.
@@ -117,15 +126,19 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        let mut known = self.duplicates.len();
+        let begun = self.duplicates.len();
+        let mut known = begun;
         while let Some(key) = access.next_key::<String>()? {
             let value = access.next_value_seed(ValueSeed { duplicates: self.duplicates })?;
             // Paths are put together on the way out, so that documents without duplicates pay nothing.
             for path in &mut self.duplicates[known..] {
                 *path = join(&key, path);
             }
-            if map.contains_key(&key) && !self.duplicates[known..].contains(&key) {
-                self.duplicates.push(key.clone());
+            if self.duplicates.len() < MAXIMUM_DUPLICATES
+                && map.contains_key(&key)
+                && !self.duplicates[begun..].contains(&key)
+            {
+                self.duplicates.push(beginning(&key).to_owned());
             }
             known = self.duplicates.len();
             map.insert(key, value);
@@ -138,53 +151,13 @@ fn join(outer: &str, inner: &str) -> String {
     if inner.starts_with('[') { format!("{outer}{inner}") } else { format!("{outer}.{inner}") }
 }
 
-/// Parses YAML into the JSON data model. Duplicate keys are an error of YAML itself.
+/// Reads YAML. Keys that are there twice are reported as upstream's strict parser does: all of them in one text.
 pub(crate) fn yaml(bytes: &[u8]) -> Result<RequestBody, String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "yaml: invalid UTF-8".to_owned())?;
-    let document: serde_yaml_ng::Value = serde_yaml_ng::from_str(text)
-        .map_err(|error| format!("error converting YAML to JSON: yaml: {error}"))?;
-    let mut nodes = 0;
-    let value = yaml_to_json(document, MAXIMUM_YAML_DEPTH, &mut nodes)?;
-    Ok(RequestBody { value, duplicates: Vec::new() })
-}
-
-fn yaml_to_json(document: serde_yaml_ng::Value, depth: usize, nodes: &mut usize) -> Result<Value, String> {
-    use serde_yaml_ng::Value as Yaml;
-    *nodes += 1;
-    if *nodes > MAXIMUM_YAML_NODES {
-        return Err(format!("yaml: the document unfolds to more than {MAXIMUM_YAML_NODES} nodes"));
-    }
-    let inner = depth.checked_sub(1).ok_or("exceeded max depth")?;
-    Ok(match document {
-        Yaml::Null => Value::Null,
-        Yaml::Bool(flag) => Value::Bool(flag),
-        Yaml::Number(number) => {
-            if let Some(integer) = number.as_i64() {
-                integer.into()
-            } else if let Some(integer) = number.as_u64() {
-                integer.into()
-            } else {
-                number.as_f64().and_then(Number::from_f64).map_or(Value::Null, Value::Number)
-            }
-        }
-        Yaml::String(text) => Value::String(text),
-        Yaml::Sequence(items) => Value::Array(
-            items.into_iter().map(|item| yaml_to_json(item, inner, nodes)).collect::<Result<_, _>>()?,
-        ),
-        Yaml::Mapping(mapping) => Value::Object(
-            mapping
-                .into_iter()
-                .map(|(key, value)| {
-                    let key = match key {
-                        Yaml::String(text) => text,
-                        Yaml::Bool(flag) => flag.to_string(),
-                        Yaml::Number(number) => number.to_string(),
-                        _ => return Err("yaml: keys must be text".to_owned()),
-                    };
-                    Ok((key, yaml_to_json(value, inner, nodes)?))
-                })
-                .collect::<Result<_, _>>()?,
-        ),
-        Yaml::Tagged(tagged) => yaml_to_json(tagged.value, inner, nodes)?,
-    })
+    let text = std::str::from_utf8(bytes).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
+    let Document { value, repeated } = yaml::parse(text).map_err(|error| error.to_string())?;
+    let duplicates = match repeated.as_slice() {
+        [] => Vec::new(),
+        lines => vec![format!("{YAML_PROBLEMS}{}", lines.join("\n  "))],
+    };
+    Ok(RequestBody { value, duplicates })
 }

@@ -13,7 +13,7 @@ use crate::encode::table::{IncludeObject, Table, metadata_json};
 /// Writes a value in an encoding; protobuf only for Status.
 pub(crate) fn value(value: &Value, representation: Representation) -> Vec<u8> {
     match representation.encoding {
-        Encoding::Yaml => serde_yaml_ng::to_string(value).unwrap_or_default().into_bytes(),
+        Encoding::Yaml => super::yaml::written(value).into_bytes(),
         Encoding::Protobuf => {
             let mut out = Vec::new();
             protobuf::status(&mut out, value);

@@ -12,11 +12,11 @@ use serde_json::{Map, Value, json};
 use crate::auth::authentication;
 use crate::auth::rbac::{Question, Rule};
 use crate::auth::tokens::ISSUER;
-use crate::encode::decode;
 use crate::encode::negotiate::Purpose;
 use crate::state::State;
 use crate::transport::answers::write_answer;
 use crate::transport::exchange::{Answer, ApiRequest, api_version};
+use crate::work;
 
 const GROUPS: [&str; 2] = ["authorization.k8s.io", "authentication.k8s.io"];
 
@@ -35,7 +35,7 @@ pub(crate) async fn answer(
     let representation = request.representation(Purpose::Answer)?;
     let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
     let bytes = request.read_body().await?;
-    let mut review = decode::object(&bytes, content_type.as_deref(), &definition.kind)?.value;
+    let mut review = work::decode_object(bytes, content_type, &definition.kind).await?.value;
     expect_kind(&review, definition)?;
     let spec = review.get("spec").cloned().unwrap_or_else(|| json!({}));
     let status = match &*definition.kind {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use gc_registry::api::{Attributes, ListOptions, Operation, PatchType, RequestTarget, UserInfo};
+use gc_registry::api::{Attributes, ListOptions, RequestTarget, UserInfo};
 use gc_registry::error::ApiError;
 use gc_registry::resource::ResourceDefinition;
 use gc_types::Scope;
@@ -16,10 +16,10 @@ use http_body_util::BodyExt as _;
 use crate::auth::authentication::{self, CertificateIdentity};
 use crate::auth::escalation;
 use crate::auth::rbac::Question;
-use crate::encode::decode as bodies;
-use crate::encode::negotiate::{self, Form, Purpose};
+use crate::encode::negotiate::{Form, Purpose};
 use crate::encode::table::{IncludeObject, Table};
 use crate::metrics::RequestLabels;
+use crate::serve::operation::Wish;
 use crate::serve::watching::{WatchSetup, WatchStream};
 use crate::serve::{discovery, health, reviews, token_request};
 use crate::state::State;
@@ -245,11 +245,12 @@ async fn dispatch(
     }
     let purpose = if matches!(verb, "delete") { Purpose::Status } else { Purpose::Answer };
     let representation = request.representation(purpose)?;
-    let (operation, weight) = operation(request, &target, verb).await?;
+    let wish = Wish::read(request, &target, verb).await?;
     let _place = state.work.place(&state.metrics).await?;
     let (user, manager) = (request.user.clone(), request.manager());
     let definition = Arc::clone(&target.resource);
-    let outcome = work::perform(state, weight, move |state| {
+    let outcome = work::perform(state, wish.weight(), move |state| {
+        let operation = wish.decode()?;
         escalation::check(state, &user, &manager, &target, &operation)?;
         state.with_context(&user, &manager, |registry, context| registry.handle(&target, operation, context))
     })
@@ -273,73 +274,6 @@ fn node_subresource(target: &RequestTarget) -> Option<ApiError> {
             ),
         )),
         _ => None,
-    }
-}
-
-async fn operation(
-    request: &mut ApiRequest,
-    target: &RequestTarget,
-    verb: &str,
-) -> Result<(Operation, Weight), ApiError> {
-    let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
-    let content_type = content_type.as_deref();
-    let subresource = target.resource.subresources.iter().find(|known| *known.name == *target.subresource);
-    let kind =
-        subresource.map_or(&target.resource.kind, |subresource| &subresource.response_kind.2).to_string();
-    Ok(match verb {
-        "get" => (Operation::Get { resource_version: request.query.text("resourceVersion") }, Weight::Read),
-        "list" => (Operation::List(request.query.list_options()?), Weight::ReadMany),
-        "create" => {
-            let options = request.query.write_options("CreateOptions")?;
-            let bytes = request.read_body().await?;
-            (Operation::Create(bodies::object(&bytes, content_type, &kind)?, options), Weight::Write)
-        }
-        "update" => {
-            let options = request.query.write_options("UpdateOptions")?;
-            let bytes = request.read_body().await?;
-            (Operation::Update(bodies::object(&bytes, content_type, &kind)?, options), Weight::Write)
-        }
-        "patch" => {
-            let patch_type = patch_type(content_type, target.resource.custom.is_some())?;
-            let options = request.query.write_options("PatchOptions")?;
-            let bytes = request.read_body().await?;
-            let body = bodies::patch(&bytes, patch_type == PatchType::Apply)?;
-            (Operation::Patch(patch_type, body, options), Weight::Write)
-        }
-        "delete" => (Operation::Delete(delete_options(request, content_type).await?), Weight::Write),
-        "deletecollection" => {
-            let list = request.query.list_options()?;
-            let options = delete_options(request, content_type).await?;
-            (Operation::DeleteCollection(list, options), Weight::WriteMany)
-        }
-        _ => return Err(method_not_allowed()),
-    })
-}
-
-async fn delete_options(
-    request: &mut ApiRequest,
-    content_type: Option<&str>,
-) -> Result<gc_registry::api::DeleteOptions, ApiError> {
-    let bytes = request.read_body().await?;
-    if bytes.is_empty() {
-        return request.query.delete_options();
-    }
-    bodies::delete_options(&bytes, content_type)
-}
-
-fn patch_type(content_type: Option<&str>, custom: bool) -> Result<PatchType, ApiError> {
-    let media_type = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    match media_type {
-        "application/json-patch+json" => Ok(PatchType::Json),
-        "application/merge-patch+json" => Ok(PatchType::Merge),
-        "application/strategic-merge-patch+json" if !custom => Ok(PatchType::StrategicMerge),
-        "application/apply-patch+yaml" => Ok(PatchType::Apply),
-        _ if custom => Err(negotiate::unsupported_media_type(
-            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-        )),
-        _ => Err(negotiate::unsupported_media_type(
-            "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml",
-        )),
     }
 }
 

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use crate::auth::authentication::get;
 use crate::auth::tokens::{Claims, ISSUER, KubernetesClaims, Reference};
-use crate::encode::decode;
 use crate::encode::negotiate::Purpose;
 use crate::state::State;
 use crate::transport::answers::write_answer;
@@ -34,7 +33,7 @@ pub(crate) async fn answer(
     let dry_run = request.query.write_options("CreateOptions")?.dry_run;
     let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
     let bytes = request.read_body().await?;
-    let body = decode::object(&bytes, content_type.as_deref(), "TokenRequest")?.value;
+    let body = work::decode_object(bytes, content_type, "TokenRequest").await?.value;
     let (namespace, name) = (target.namespace.clone(), target.name.clone());
     let review =
         work::perform(state, Weight::Read, move |state| issue(state, body, &namespace, &name, dry_run))

@@ -56,7 +56,7 @@ pub fn node_state(data: &[u8]) {
 pub fn static_pod(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(images) = manifest_images(text) else { return };
-    let Ok(Value::Object(manifest)) = serde_yaml_ng::from_str::<Value>(text) else { return };
+    let Ok(Value::Object(manifest)) = serde_saphyr::from_str::<Value>(text) else { return };
     let manifest = Value::Object(manifest).to_string();
     for image in images {
         // A number may stand for its text.

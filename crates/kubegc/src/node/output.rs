@@ -148,7 +148,7 @@ pub(super) fn keep(reason: &KeepReason) -> String {
 /// Writes a value as JSON or YAML.
 pub(super) fn write_value(value: &Value, format: Format, out: &mut impl Write) -> Result<()> {
     if format == Format::Yaml {
-        write!(out, "{}", serde_yaml_ng::to_string(value)?)?;
+        write!(out, "{}", crate::yaml::to_string(value)?)?;
     } else {
         writeln!(out, "{}", serde_json::to_string_pretty(value)?)?;
     }

@@ -332,8 +332,8 @@ async fn list(client: &ApiClient, path: &str) -> Result<Vec<Pod>> {
 }
 
 /// The images that the manifest of a pod names.
-pub(super) fn manifest_images(text: &str) -> serde_yaml_ng::Result<Vec<String>> {
-    let pod: Pod = serde_yaml_ng::from_str(text)?;
+pub(super) fn manifest_images(text: &str) -> Result<Vec<String>, serde_saphyr::Error> {
+    let pod: Pod = serde_saphyr::from_str(text)?;
     Ok(pod.images().map(str::to_owned).collect())
 }
 

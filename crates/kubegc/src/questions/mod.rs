@@ -222,7 +222,7 @@ fn answer(
     match common.output {
         Format::Text => text(&mut out)?,
         Format::Json => writeln!(out, "{}", serde_json::to_string_pretty(&value())?)?,
-        Format::Yaml => write!(out, "{}", serde_yaml_ng::to_string(&value())?)?,
+        Format::Yaml => write!(out, "{}", crate::yaml::to_string(&value())?)?,
     }
     print(&out)
 }

@@ -255,7 +255,7 @@ impl<'de> Deserialize<'de> for Section {
 
 impl<'de> Deserialize<'de> for File {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(FileVisitor)
+        deserializer.deserialize_any(FileVisitor)
     }
 }
 
@@ -278,10 +278,10 @@ impl<'de> Visitor<'de> for FileVisitor {
             match &*name.to_lowercase() {
                 "apiversion" => header[0] = expected(&name, API_VERSION, &map.next_value::<String>()?)?,
                 "kind" => header[1] = expected(&name, KIND, &map.next_value::<String>()?)?,
-                "generic" => file.generic = map.next_value()?,
-                "garbagecollectorcontroller" => file.garbage_collector = map.next_value()?,
-                "podgccontroller" => file.pod_gc = map.next_value()?,
-                "kubegc" => file.kubegc = map.next_value()?,
+                "generic" => file.generic = section(&mut map, &name)?,
+                "garbagecollectorcontroller" => file.garbage_collector = section(&mut map, &name)?,
+                "podgccontroller" => file.pod_gc = section(&mut map, &name)?,
+                "kubegc" => file.kubegc = section(&mut map, &name)?,
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                     file.others.push(name);
@@ -294,6 +294,11 @@ impl<'de> Visitor<'de> for FileVisitor {
             _ => Err(A::Error::custom(format!("apiVersion is missing, expected {API_VERSION:?}"))),
         }
     }
+}
+
+/// A section; what is wrong in it is said with its name.
+fn section<'de, A: MapAccess<'de>, T: Deserialize<'de>>(map: &mut A, name: &str) -> Result<T, A::Error> {
+    map.next_value().map_err(|error| A::Error::custom(format!("{name}: {error}")))
 }
 
 fn expected<E: serde::de::Error>(field: &str, expected: &str, found: &str) -> Result<bool, E> {
@@ -321,11 +326,11 @@ pub(super) fn read(path: &Path) -> Result<File, UsageError> {
 
 /// Reads the text of a file. Errors begin with `LINE:COLUMN: `.
 pub(super) fn parse(text: &str) -> Result<File, String> {
-    serde_yaml_ng::from_str(text).map_err(|error| {
-        let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
+    let options = serde_saphyr::options! { with_snippet: false };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let said = error.to_string();
-        // The place is said in front.
-        let said = said.rsplit_once(" at line ").map_or(&*said, |(said, _)| said);
+        let (said, place) = said.rsplit_once(" at line ").unwrap_or((&said, "1, column 1"));
+        let (line, column) = place.split_once(", column ").unwrap_or(("1", "1"));
         format!("{line}:{column}: {said}")
     })
 }

@@ -16,7 +16,7 @@ fn read(path: &str) -> String {
 }
 
 fn yaml(text: &str) -> Value {
-    serde_yaml_ng::from_str(text).unwrap()
+    serde_saphyr::from_str(text).unwrap()
 }
 
 /// What the command says that it needs.
@@ -158,9 +158,8 @@ fn rendered_chart(expressions: &[&str]) -> Option<Result<Vec<Value>, String>> {
         return Some(Err(String::from_utf8(output.stderr).unwrap()));
     }
     let text = String::from_utf8(output.stdout).unwrap();
-    let documents = serde_yaml_ng::Deserializer::from_str(&text);
-    let objects = documents.map(|document| serde::Deserialize::deserialize(document).unwrap());
-    Some(Ok(objects.filter(|object: &Value| !object.is_null()).collect()))
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    Some(Ok(objects.into_iter().filter(|object| !object.is_null()).collect()))
 }
 
 /// Each value of the chart does what it says, and a value that is none is refused with its name.

@@ -190,7 +190,7 @@ fn neither_a_dry_run_nor_an_observer_changes_anything() {
     let admin = Admin::of(&server);
     let definition =
         std::fs::read_to_string(crate::support::repository().join("deploy/crds/retentionpolicies.yaml"));
-    let definition: Value = serde_yaml_ng::from_str(&definition.unwrap()).unwrap();
+    let definition: Value = serde_saphyr::from_str(&definition.unwrap()).unwrap();
     admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition);
     finished_job(&admin, "done");
     admin.map("stray", Some(("gone", "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6")));

@@ -129,9 +129,7 @@ fn a_cluster_says_what_must_stay_and_takes_events() {
 #[test]
 fn the_shipped_manifest_fits_the_agent() {
     let text = std::fs::read_to_string(support::repository().join("deploy/node/daemonset.yaml")).unwrap();
-    let documents: Vec<serde_json::Value> = serde_yaml_ng::Deserializer::from_str(&text)
-        .map(|document| serde::Deserialize::deserialize(document).unwrap())
-        .collect();
+    let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();
     let of_kind = |kind: &str| documents.iter().find(|one| one["kind"] == kind).unwrap();
     let pod = &of_kind("DaemonSet")["spec"]["template"]["spec"];
     let agent = &pod["containers"][0];

@@ -117,7 +117,7 @@ fn answers_come_in_every_form() {
     for question in ["images", "containers"] {
         let (json, yaml) = (ask(question, "json"), ask(question, "yaml"));
         let (mut json, mut yaml): (Value, Value) =
-            (serde_json::from_str(&json).unwrap(), serde_yaml_ng::from_str(&yaml).unwrap());
+            (serde_json::from_str(&json).unwrap(), serde_saphyr::from_str(&yaml).unwrap());
         for moment in ["firstSeenUnixNanoseconds", "lastUsedUnixNanoseconds"] {
             for document in [&mut json, &mut yaml] {
                 for one in document[question].as_array_mut().unwrap() {

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use gc_kube::ApiClient;
 use http::Method;
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::support::{Kubegc, Signal, repository};
@@ -45,8 +44,7 @@ pub fn manifests(folder: &str, files: &[&str]) -> Vec<Value> {
     let mut found = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(repository().join(folder).join(file)).unwrap();
-        let documents = serde_yaml_ng::Deserializer::from_str(&text);
-        found.extend(documents.map(|document| Value::deserialize(document).unwrap()));
+        found.extend(serde_saphyr::from_multiple::<Value>(&text).unwrap());
     }
     found
 }
@@ -184,8 +182,7 @@ pub fn permissions_for(controllers: &str) -> Vec<Value> {
     let controllers = format!("--controllers={controllers}");
     let output = Command::new(env!("CARGO_BIN_EXE_kubegc")).args(["rbac", &controllers]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let documents = serde_yaml_ng::Deserializer::from_str(&text);
-    documents.map(|document| Value::deserialize(document).unwrap()).collect()
+    serde_saphyr::from_multiple(&text).unwrap()
 }
 
 /// Makes the account of deploy/run with these permissions; answers a kubeconfig for it.

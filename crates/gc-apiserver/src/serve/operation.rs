@@ -1,0 +1,121 @@
+//! What a request asks of the registry: read off the wire first, and decoded where it may take its time.
+
+use bytes::Bytes;
+use gc_registry::api::{DeleteOptions, ListOptions, Operation, PatchType, RequestTarget, WriteOptions};
+use gc_registry::error::ApiError;
+use http::header::CONTENT_TYPE;
+
+use crate::encode::decode as bodies;
+use crate::encode::negotiate;
+use crate::transport::exchange::{ApiRequest, method_not_allowed};
+use crate::work::{self, Weight};
+
+/// A request whose body has arrived, and has not been decoded yet.
+pub(crate) struct Wish {
+    kind: String,
+    content_type: Option<String>,
+    body: Bytes,
+    verb: Verb,
+}
+
+/// The verb with what the query says about it.
+enum Verb {
+    Get { resource_version: String },
+    List(ListOptions),
+    Create(WriteOptions),
+    Update(WriteOptions),
+    Patch(PatchType, WriteOptions),
+    Delete(DeleteOptions),
+    DeleteCollection(ListOptions, DeleteOptions),
+}
+
+impl Wish {
+    /// Reads options and body.
+    pub(crate) async fn read(
+        request: &mut ApiRequest,
+        target: &RequestTarget,
+        verb: &str,
+    ) -> Result<Self, ApiError> {
+        let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
+        let query = &request.query;
+        let verb = match verb {
+            "get" => Verb::Get { resource_version: query.text("resourceVersion") },
+            "list" => Verb::List(query.list_options()?),
+            "create" => Verb::Create(query.write_options("CreateOptions")?),
+            "update" => Verb::Update(query.write_options("UpdateOptions")?),
+            "patch" => {
+                let patch_type = patch_type(content_type.as_deref(), target.resource.custom.is_some())?;
+                Verb::Patch(patch_type, query.write_options("PatchOptions")?)
+            }
+            // The options of the query count where there is no body.
+            "delete" => Verb::Delete(DeleteOptions::default()),
+            "deletecollection" => Verb::DeleteCollection(query.list_options()?, DeleteOptions::default()),
+            _ => return Err(method_not_allowed()),
+        };
+        let body = match verb {
+            Verb::Get { .. } | Verb::List(_) => Bytes::new(),
+            _ => request.read_body().await?,
+        };
+        let verb = match verb {
+            Verb::Delete(_) if body.is_empty() => Verb::Delete(request.query.delete_options()?),
+            Verb::DeleteCollection(list, _) if body.is_empty() => {
+                Verb::DeleteCollection(list, request.query.delete_options()?)
+            }
+            other => other,
+        };
+        let subresource =
+            target.resource.subresources.iter().find(|known| *known.name == *target.subresource);
+        let kind = subresource.map_or(&target.resource.kind, |found| &found.response_kind.2).to_string();
+        Ok(Self { kind, content_type, body, verb })
+    }
+
+    /// How heavy it is to decode and do.
+    pub(crate) fn weight(&self) -> Weight {
+        match self.verb {
+            Verb::Get { .. } => Weight::Read,
+            Verb::List(_) => Weight::ReadMany,
+            Verb::DeleteCollection(..) => Weight::WriteMany,
+            _ if work::takes_long_to_decode(&self.body, self.content_type.as_deref()) => Weight::WriteLarge,
+            _ => Weight::Write,
+        }
+    }
+
+    /// Decodes the body.
+    pub(crate) fn decode(self) -> Result<Operation, ApiError> {
+        let (body, content_type) = (&self.body, self.content_type.as_deref());
+        let object = || bodies::object(body, content_type, &self.kind);
+        let options = |from_query| {
+            if body.is_empty() { Ok(from_query) } else { bodies::delete_options(body, content_type) }
+        };
+        Ok(match self.verb {
+            Verb::Get { resource_version } => Operation::Get { resource_version },
+            Verb::List(options) => Operation::List(options),
+            Verb::Create(options) => Operation::Create(object()?, options),
+            Verb::Update(options) => Operation::Update(object()?, options),
+            Verb::Patch(patch_type, options) => {
+                let patch = bodies::patch(body, patch_type == PatchType::Apply)?;
+                Operation::Patch(patch_type, patch, options)
+            }
+            Verb::Delete(from_query) => Operation::Delete(options(from_query)?),
+            Verb::DeleteCollection(list, from_query) => {
+                Operation::DeleteCollection(list, options(from_query)?)
+            }
+        })
+    }
+}
+
+fn patch_type(content_type: Option<&str>, custom: bool) -> Result<PatchType, ApiError> {
+    let media_type = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    match media_type {
+        "application/json-patch+json" => Ok(PatchType::Json),
+        "application/merge-patch+json" => Ok(PatchType::Merge),
+        "application/strategic-merge-patch+json" if !custom => Ok(PatchType::StrategicMerge),
+        "application/apply-patch+yaml" => Ok(PatchType::Apply),
+        _ if custom => Err(negotiate::unsupported_media_type(
+            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+        )),
+        _ => Err(negotiate::unsupported_media_type(
+            "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml",
+        )),
+    }
+}

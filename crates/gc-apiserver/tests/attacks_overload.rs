@@ -1,0 +1,80 @@
+//! What a hostile client sends to make the server slow, large or silent.
+#![allow(clippy::unwrap_used)] // a broken assumption should stop the test
+
+mod support;
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::TestServer;
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const YAML: (&str, &str) = ("content-type", "application/yaml");
+
+/// A body of this size took 15 seconds when parsing was quadratic.
+#[tokio::test]
+async fn hostile_yaml_is_refused_at_once() {
+    let server = TestServer::start().await;
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let alias = format!("*a{}, ", level - 1).repeat(10);
+        writeln!(bomb, "a{level}: &a{level} [{alias}]").unwrap();
+    }
+    let text = format!("a: &a {}\nb: [{}]\n", "x".repeat(90_000), "*a, ".repeat(22_000));
+    let table = [
+        ("half-open maps", "{a: ".repeat(50_000), "exceeded max depth"),
+        ("half-open lists", "[".repeat(200_000), "exceeded max depth"),
+        ("nested complex keys", "? ".repeat(100_000), "exceeded max depth"),
+        ("an alias bomb", bomb, "excessive aliasing"),
+        ("aliases of long text", text, "excessive aliasing"),
+    ];
+    for (what, body, want) in table {
+        let started = Instant::now();
+        let answer = server.send("POST", CONFIG_MAPS, &[YAML], body).await;
+        let message = answer.json()["message"].as_str().unwrap().to_owned();
+        assert_eq!(answer.outcome(), (400, "BadRequest".into()), "{what}: {message}");
+        assert!(message.contains(want) && message.len() <= 400, "{what}: {message}");
+        assert!(started.elapsed() < Duration::from_secs(3), "{what}: {:?}", started.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn keys_that_yaml_has_twice_follow_the_field_validation() {
+    let server = TestServer::start().await;
+    let body =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: twice\n  nmae: x\ndata:\n  k: a\n  k: b\n";
+    let line = "line 8: key \\\"k\\\" already set in map";
+    let unknown = "unknown field \\\"metadata.nmae\\\"";
+    let table = [
+        ("Ignore", 201, vec![]),
+        ("Warn", 201, vec![format!("299 - \"{line}\""), format!("299 - \"{unknown}\"")]),
+        ("Strict", 400, vec![]),
+    ];
+    for (mode, code, warnings) in table {
+        let path = format!("{CONFIG_MAPS}?dryRun=All&fieldValidation={mode}");
+        let answer = server.send("POST", &path, &[YAML], body).await;
+        let got: Vec<&str> =
+            answer.headers.get_all("warning").iter().map(|value| value.to_str().unwrap()).collect();
+        assert_eq!((answer.code, got), (code, warnings.iter().map(String::as_str).collect()), "{mode}");
+        if mode == "Strict" {
+            let message = answer.json()["message"].as_str().unwrap().to_owned();
+            let want = "strict decoding error: yaml: unmarshal errors:\n  line 8: key \"k\" already set in map, \
+                        unknown field \"metadata.nmae\"";
+            assert!(message.ends_with(want), "{message}");
+        } else {
+            assert_eq!(answer.json()["data"], json!({"k": "b"}));
+        }
+    }
+}
+
+#[tokio::test]
+async fn unknown_fields_of_json_are_named_before_duplicates() {
+    let server = TestServer::start().await;
+    let body = r#"{"metadata": {"name": "a"}, "data": {"k": "a", "k": "b"}, "spce": 1, "spce": 2}"#;
+    let path = format!("{CONFIG_MAPS}?fieldValidation=Strict");
+    let answer = server.send("POST", &path, &[("content-type", "application/json")], body).await;
+    let message: Value = answer.json()["message"].clone();
+    let want = "strict decoding error: unknown field \"spce\", duplicate field \"data.k\"";
+    assert!(message.as_str().unwrap().ends_with(want), "{message}");
+}
