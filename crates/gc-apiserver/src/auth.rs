@@ -1,7 +1,9 @@
 //! Who asks, and whether they may: certificates, tokens, roles and escalation checks.
 
+pub(crate) mod aggregation;
 pub(crate) mod authentication;
 pub(crate) mod escalation;
+pub(crate) mod impersonation;
 pub(crate) mod kubeconfig;
 pub(crate) mod pki;
 pub(crate) mod rbac;

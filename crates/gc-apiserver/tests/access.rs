@@ -99,7 +99,7 @@ async fn impersonation_needs_permission_and_takes_rights_away() {
         r#"configmaps "a" is forbidden: User "ann" cannot delete resource "configmaps" in API group "" in the namespace "default""#
     );
     let groups_only = server.send("GET", CONFIG_MAPS, &[("impersonate-group", "g")], "").await;
-    assert_eq!(groups_only.code, 500);
+    assert_eq!(groups_only.code, 400);
 }
 
 #[tokio::test]

@@ -3,10 +3,11 @@
 
 use serde_json::Value;
 
-use crate::api::Attributes;
+use crate::api::{Attributes, Write};
 use crate::call::Call;
 use crate::error::{ApiError, Cause};
 use crate::meta;
+use crate::names::quoted;
 use crate::persist;
 
 /// Namespaces that are never deleted.
@@ -72,6 +73,42 @@ impl Call<'_> {
 
     pub(crate) fn forbidden(&self, name: &str, why: &str) -> ApiError {
         ApiError::forbidden(&self.resource().group, &self.resource().resource, name, why)
+    }
+
+    /// What the authorizer refuses for the content of the object: escalation by roles and bindings.
+    pub(crate) fn admit_content(&self, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
+        let read = |group: &str, resource: &str, namespace: &str, name: &str| {
+            let catalog = self.registry.catalog();
+            let Some(definition) = catalog.find(group, "v1", resource) else { return Ok(None) };
+            let key = persist::object_key(definition, namespace, name);
+            self.read(&key)?.map(|stored| persist::decode(definition, &stored)).transpose()
+        };
+        self.context
+            .authorizer
+            .admit(self.context.user, &Write { target: self.target, new, old, read: &read })
+    }
+
+    /// An update or an apply of an absent object is a create, and needs that right, too.
+    pub(crate) fn admit_creation_by_update(&self) -> Result<(), ApiError> {
+        let name = &self.target.name;
+        if name.is_empty() || self.user_may("create", &self.target.subresource, name) {
+            return Ok(());
+        }
+        let resource = self.resource();
+        let place = if self.target.namespace.is_empty() {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace {}", quoted(&self.target.namespace))
+        };
+        Err(self.forbidden(
+            name,
+            &format!(
+                "User {} cannot create resource {} in API group {} {place}",
+                quoted(&self.context.user.name),
+                quoted(&resource.resource),
+                quoted(&resource.group)
+            ),
+        ))
     }
 
     /// OwnerReferencesPermissionEnforcement (spec 11). Unlike upstream, a reference counts as known only if the

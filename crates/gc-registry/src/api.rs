@@ -45,6 +45,27 @@ pub struct Attributes<'a> {
 pub trait Authorizer: Send + Sync {
     /// Whether it is allowed.
     fn allows(&self, user: &UserInfo, attributes: &Attributes<'_>) -> bool;
+
+    /// Refuses a write for what it would store, such as a role that grants more than its writer holds. It is asked
+    /// about the very versions that the write replaces and stores.
+    fn admit(&self, _user: &UserInfo, _write: &Write<'_>) -> Result<(), ApiError> {
+        Ok(())
+    }
+}
+
+/// Reads a stored object by group, resource, namespace and name.
+pub type ReadStored<'a> = dyn Fn(&str, &str, &str, &str) -> Result<Option<Value>, ApiError> + 'a;
+
+/// A write that is about to be stored.
+pub struct Write<'a> {
+    /// Where the request goes.
+    pub target: &'a RequestTarget,
+    /// What would be stored.
+    pub new: &'a Value,
+    /// The stored version that it replaces; `None` for a create.
+    pub old: Option<&'a Value>,
+    /// Reads other objects from the store.
+    pub read: &'a ReadStored<'a>,
 }
 
 /// What comes with each request from the world outside of pure code.

@@ -44,6 +44,7 @@ impl Call<'_> {
         self.refuse_under_terminating_definition(shown)?;
         self.admit_creation(shown)?;
         self.fill_system_fields(&mut object);
+        self.admit_content(&object, None)?;
         let rules = self.rules();
         for turn in 1.. {
             let mut new = object.clone();
@@ -61,6 +62,8 @@ impl Call<'_> {
             if !errors.is_empty() {
                 return Err(self.invalid(&name, &errors));
             }
+            // A POST has no name in its path: this is a PUT or an apply that found nothing to change.
+            self.admit_creation_by_update()?;
             self.admit_owner_references(&new, None)?;
             let key = persist::object_key(self.resource(), &self.target.namespace, &name);
             if options.dry_run {

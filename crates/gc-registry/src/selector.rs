@@ -244,32 +244,33 @@ fn check(field: &str, text: &str, problems: &[String]) -> Result<(), String> {
     Err(format!("{field}: Invalid value: {}: {}", names::quoted(text), problems.join("; ")))
 }
 
+const NAME: &str = "metadata.name";
+const NAMESPACE: &str = "metadata.namespace";
+
+/// One term of a field selector: field, whether it must be equal, value.
+type FieldTerm = (String, bool, String);
+
 /// A field selector: all terms must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldSelector(Vec<(String, bool, String)>);
+pub struct FieldSelector(Vec<FieldTerm>);
 
 impl FieldSelector {
     /// Reads `a=b,c==d,e!=f`. `known` are the fields that the kind supports besides name and namespace;
     /// `own_words` says whether the kind answers an unknown field in the words of core kinds.
     pub fn parse(text: &str, known: &[&str], own_words: bool) -> Result<Self, ApiError> {
-        let mut terms = Vec::new();
-        for term in split_terms(text).into_iter().filter(|term| !term.is_empty()) {
-            let Some((field, equal, value)) = split_term(&term) else {
-                return Err(ApiError::bad_request(format!(
-                    "invalid selector: '{text}'; can't understand '{term}'"
-                )));
-            };
-            if field != "metadata.name" && field != "metadata.namespace" && !known.contains(&field) {
+        let terms = field_terms(text)?;
+        for (field, ..) in &terms {
+            let field = field.as_str();
+            if field != NAME && field != NAMESPACE && !known.contains(&field) {
                 return Err(ApiError::bad_request(if own_words {
                     format!("field label not supported: {field}")
                 } else {
-                    let mut all = vec!["metadata.name", "metadata.namespace"];
+                    let mut all = vec![NAME, NAMESPACE];
                     all.extend(known);
                     let all: Vec<String> = all.into_iter().map(names::quoted).collect();
                     format!("{} is not a known field selector: only {}", names::quoted(field), all.join(", "))
                 }));
             }
-            terms.push((field.to_owned(), equal, unescape(value)));
         }
         Ok(Self(terms))
     }
@@ -283,16 +284,13 @@ impl FieldSelector {
     /// Whether more than name and namespace is looked at.
     #[must_use]
     pub fn needs_object(&self) -> bool {
-        self.0.iter().any(|(field, ..)| field != "metadata.name" && field != "metadata.namespace")
+        self.0.iter().any(|(field, ..)| field != NAME && field != NAMESPACE)
     }
 
     /// The name that a match must have, if the selector names one.
     #[must_use]
     pub fn exact_name(&self) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|(field, equal, _)| field == "metadata.name" && *equal)
-            .map(|(_, _, value)| value.as_str())
+        exact_name(&self.0)
     }
 
     /// Whether an object with this metadata and these other fields matches.
@@ -310,44 +308,129 @@ impl FieldSelector {
     }
 }
 
-fn split_terms(text: &str) -> Vec<String> {
-    let mut terms = vec![String::new()];
-    let mut escaped = false;
-    for c in text.chars() {
-        if c == ',' && !escaped {
-            terms.push(String::new());
-            continue;
-        }
-        escaped = c == '\\' && !escaped;
-        if let Some(last) = terms.last_mut() {
-            last.push(c);
-        }
+/// The only name that a field selector can match, whatever fields the kind supports. Authorization takes it as
+/// the name of the request, so it comes from the same terms that the list is filtered by. `None` also for a
+/// selector that is refused later, and for a name that no path can hold.
+#[must_use]
+pub fn pinned_name(text: &str) -> Option<String> {
+    let terms = field_terms(text).ok()?;
+    exact_name(&terms).filter(|name| names::path_segment(name).is_empty()).map(str::to_owned)
+}
+
+fn exact_name(terms: &[FieldTerm]) -> Option<&str> {
+    terms.iter().find(|(field, equal, _)| field == NAME && *equal).map(|(.., value)| value.as_str())
+}
+
+/// The terms of a field selector in upstream's order (by their text). Errors are 400 with upstream's texts.
+fn field_terms(text: &str) -> Result<Vec<FieldTerm>, ApiError> {
+    let mut terms = split_terms(text);
+    terms.sort_unstable();
+    let mut parsed = Vec::with_capacity(terms.len());
+    for term in terms.into_iter().filter(|term| !term.is_empty()) {
+        let Some((field, equal, value)) = split_term(term) else {
+            return Err(ApiError::bad_request(format!(
+                "invalid selector: '{text}'; can't understand '{term}'"
+            )));
+        };
+        parsed.push((field.to_owned(), equal, unescape(value)?));
     }
-    terms
+    Ok(parsed)
+}
+
+/// Splits at commas that no backslash escapes.
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut escaped = false;
+    text.split(move |c| {
+        let separates = c == ',' && !escaped;
+        escaped = c == '\\' && !escaped;
+        separates
+    })
+    .collect()
 }
 
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
-    for (index, _) in term.char_indices() {
-        let rest = &term[index..];
-        for (operator, equal) in [("!=", false), ("==", true), ("=", true)] {
-            if let Some(value) = rest.strip_prefix(operator) {
-                return Some((&term[..index], equal, value));
+    let equals = term.find('=')?;
+    let at = if term[..equals].ends_with('!') { equals - 1 } else { equals };
+    let rest = &term[at..];
+    [("!=", false), ("==", true), ("=", true)]
+        .into_iter()
+        .find_map(|(operator, equal)| Some((&term[..at], equal, rest.strip_prefix(operator)?)))
+}
+
+/// Takes the backslashes from `\\`, `\,` and `\=`; any other use of them, and a bare `=`, is an error.
+fn unescape(text: &str) -> Result<String, ApiError> {
+    let bad = |why: String| Err(ApiError::bad_request(format!("invalid field selector: {why}")));
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '\\' => match rest.next() {
+                Some(c @ ('\\' | ',' | '=')) => out.push(c),
+                other => {
+                    let sequence: String = std::iter::once('\\').chain(other).collect();
+                    return bad(format!("invalid escape sequence: {sequence}"));
+                }
+            },
+            ',' | '=' => return bad(format!("unescaped character in value: {}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+
+    #[test]
+    fn field_selectors_are_split_as_upstream_does() {
+        let terms = |text: &str| field_terms(text).map_err(|error| error.message);
+        let term = |field: &str, equal: bool, value: &str| (field.to_owned(), equal, value.to_owned());
+        let table = [
+            ("", Ok(vec![])),
+            (",,", Ok(vec![])),
+            ("metadata.name=a", Ok(vec![term("metadata.name", true, "a")])),
+            ("metadata.name==a", Ok(vec![term("metadata.name", true, "a")])),
+            ("metadata.name!=a", Ok(vec![term("metadata.name", false, "a")])),
+            ("b=1,a=2", Ok(vec![term("a", true, "2"), term("b", true, "1")])),
+            // An escaped comma is part of the value and separates nothing.
+            (
+                "metadata.name!=x\\,metadata.name\\=a",
+                Ok(vec![term("metadata.name", false, "x,metadata.name=a")]),
+            ),
+            ("metadata.name!=x\\\\,b=a", Ok(vec![term("b", true, "a"), term("metadata.name", false, "x\\")])),
+            ("a!b=c", Ok(vec![term("a!b", true, "c")])),
+            ("a!b!=c", Ok(vec![term("a!b", false, "c")])),
+            ("plain", Err("invalid selector: 'plain'; can't understand 'plain'".into())),
+            ("a=b=c", Err("invalid field selector: unescaped character in value: 61".into())),
+            ("a=\\b", Err("invalid field selector: invalid escape sequence: \\b".into())),
+            ("a=b\\", Err("invalid field selector: invalid escape sequence: \\".into())),
+        ];
+        for (text, want) in table {
+            assert_eq!(terms(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pinned_name_is_the_name_that_the_list_is_filtered_by() {
+        let table = [
+            ("metadata.name=a", Some("a")),
+            ("spec.nodeName=n,metadata.name==a", Some("a")),
+            ("metadata.name!=a", None),
+            ("metadata.name!=x\\,metadata.name=a", None),
+            ("metadata.name=a=b", None),
+            ("metadata.name=..", None),
+            ("metadata.name=a/b", None),
+            ("metadata.name=b,metadata.name=a", Some("a")),
+            (" metadata.name=a", None),
+            ("", None),
+        ];
+        for (text, want) in table {
+            assert_eq!(pinned_name(text).as_deref(), want, "{text}");
+            if let (Some(want), Ok(selector)) = (want, FieldSelector::parse(text, &["spec.nodeName"], true)) {
+                assert_eq!(selector.exact_name(), Some(want), "{text}");
             }
         }
     }
-    None
-}
-
-fn unescape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut escaped = false;
-    for c in text.chars() {
-        if c == '\\' && !escaped {
-            escaped = true;
-        } else {
-            escaped = false;
-            out.push(c);
-        }
-    }
-    out
 }

@@ -1,4 +1,4 @@
-//! Who asks: client certificates, bearer tokens, and users that are stood in for.
+//! Who asks: client certificates and bearer tokens.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,22 +8,29 @@ use gc_registry::api::{
     Attributes, ListOptions, Operation, RequestTarget, ResponseBody, UserInfo, VersionMatch, WatchEvent,
 };
 use gc_registry::error::ApiError;
+use gc_registry::names::{self, quoted};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use sha2::{Digest as _, Sha256};
 use tokio::task::JoinSet;
 
+use crate::auth::aggregation;
 use crate::auth::pki::{ADMIN_USER, MASTERS_GROUP};
 use crate::auth::rbac::{self, Question, SERVICE_ACCOUNT_PREFIX};
 use crate::auth::tokens::{Claims, ISSUER};
 use crate::state::{State, system_user};
+use crate::transport::exchange::header_text;
 use crate::work::{self, Weight};
 
 /// Name of who shows no credentials.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
-const UNAUTHENTICATED: &str = "system:unauthenticated";
-const AUTHENTICATED: &str = "system:authenticated";
+/// Group of who shows no credentials.
+pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// Group of who shows any.
+pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+/// What this server calls itself in the audiences of tokens.
+pub(crate) const API_AUDIENCES: [&str; 1] = [ISSUER];
 
 /// The static tokens.
 #[derive(Debug, Default)]
@@ -91,16 +98,15 @@ pub(crate) async fn authenticate(
         let user = UserInfo { name: identity.0.clone(), groups: identity.1.clone(), ..UserInfo::default() };
         return Ok(authenticated(user));
     }
-    let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let token = match header.split_once(' ') {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
-        _ => "",
-    };
+    let header = headers.get(AUTHORIZATION).map(header_text).unwrap_or_default();
+    let mut parts = header.trim().splitn(3, ' ');
+    let bearer = parts.next().is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
+    let token = parts.next().filter(|_| bearer).unwrap_or_default();
     if token.is_empty() {
         let groups = vec![UNAUTHENTICATED.to_owned()];
         return Ok(UserInfo { name: ANONYMOUS.into(), groups, ..UserInfo::default() });
     }
-    match user_of_token(state, token, &[ISSUER]).await? {
+    match user_of_token(state, token, &API_AUDIENCES).await? {
         Some((user, _)) => Ok(user),
         None => Err(unauthorized()),
     }
@@ -113,7 +119,13 @@ pub(crate) async fn user_of_token(
     audiences: &[&str],
 ) -> Result<Option<(UserInfo, Vec<String>)>, ApiError> {
     if let Some(user) = state.authenticator.tokens.get(&digest(token)) {
-        return Ok(Some((authenticated(user.clone()), Vec::new())));
+        // Static tokens are good for this server alone.
+        let shared: Vec<String> = audiences
+            .iter()
+            .filter(|audience| API_AUDIENCES.contains(audience))
+            .map(|audience| (*audience).to_owned())
+            .collect();
+        return Ok((!shared.is_empty()).then(|| (authenticated(user.clone()), shared)));
     }
     let now = jiff::Timestamp::now().as_second();
     let claims = match state.signer.verify(token, now, audiences) {
@@ -207,7 +219,8 @@ fn user_of_claims(claims: &Claims) -> UserInfo {
     })
 }
 
-fn service_account_groups(namespace: &str) -> Vec<String> {
+/// The groups that every service account of a namespace is in.
+pub(crate) fn service_account_groups(namespace: &str) -> Vec<String> {
     vec![SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")]
 }
 
@@ -218,79 +231,15 @@ fn authenticated(mut user: UserInfo) -> UserInfo {
     user
 }
 
-/// Takes the place of another user if the Impersonate- headers say so and roles allow it.
-pub(crate) fn impersonate(state: &State, user: UserInfo, headers: &HeaderMap) -> Result<UserInfo, ApiError> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let name = text("impersonate-user");
-    let uid = text("impersonate-uid");
-    let groups: Vec<String> = headers
-        .get_all("impersonate-group")
-        .iter()
-        .filter_map(|value| value.to_str().ok().map(str::to_owned))
-        .collect();
-    let extra = impersonated_extra(headers);
-    if name.is_empty() {
-        if groups.is_empty() && uid.is_empty() && extra.is_empty() {
-            return Ok(user);
-        }
-        return Err(ApiError::internal(
-            "requested impersonation of groups, uid or extra without impersonating a user",
-        ));
-    }
-    let account = name.strip_prefix(SERVICE_ACCOUNT_PREFIX).and_then(|rest| rest.split_once(':'));
-    let check = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
-        let wanted =
-            Attributes { verb: "impersonate", group, version: "v1", resource, subresource, namespace, name };
-        if state.rbac.decide(&user, &Question::Resource(wanted)).allowed {
-            return Ok(());
-        }
-        Err(forbidden(&user, &wanted))
-    };
-    match account {
-        Some((namespace, account)) => check("", "serviceaccounts", "", namespace, account)?,
-        None => check("", "users", "", "", name)?,
-    }
-    for group in &groups {
-        check("", "groups", "", "", group)?;
-    }
-    if !uid.is_empty() {
-        check("authentication.k8s.io", "uids", "", "", uid)?;
-    }
-    for (key, values) in &extra {
-        for value in values {
-            check("authentication.k8s.io", "userextras", key, "", value)?;
-        }
-    }
-    let mut stand_in = UserInfo { name: name.into(), uid: uid.into(), groups, extra };
-    if let (Some((namespace, _)), true) = (account, stand_in.groups.is_empty()) {
-        stand_in.groups = service_account_groups(namespace);
-    }
-    if name == ANONYMOUS {
-        if !stand_in.groups.iter().any(|group| group == UNAUTHENTICATED) {
-            stand_in.groups.push(UNAUTHENTICATED.into());
-        }
-        return Ok(stand_in);
-    }
-    Ok(authenticated(stand_in))
-}
-
-fn impersonated_extra(headers: &HeaderMap) -> Vec<(String, Vec<String>)> {
-    let mut extra: Vec<(String, Vec<String>)> = Vec::new();
-    for (name, value) in headers {
-        let Some(key) = name.as_str().strip_prefix("impersonate-extra-") else { continue };
-        let key = crate::transport::query::decode(key, false);
-        let value = value.to_str().unwrap_or_default().to_owned();
-        match extra.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, values)) => values.push(value),
-            None => extra.push((key, vec![value])),
-        }
-    }
-    extra.sort();
-    extra
+/// Namespace and name in the user name of a service account; `None` for any other name.
+pub(crate) fn split_service_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
+    let valid = names::dns_label(namespace).is_empty() && names::dns_subdomain(name).is_empty();
+    valid.then_some((namespace, name))
 }
 
 /// 403 in upstream's words.
-pub(crate) fn forbidden(user: &UserInfo, wanted: &Attributes<'_>) -> ApiError {
+pub(crate) fn forbidden(user: &UserInfo, wanted: &Attributes<'_>, reason: &str) -> ApiError {
     let resource = if wanted.subresource.is_empty() {
         wanted.resource.to_owned()
     } else {
@@ -299,17 +248,36 @@ pub(crate) fn forbidden(user: &UserInfo, wanted: &Attributes<'_>) -> ApiError {
     let place = if wanted.namespace.is_empty() {
         "at the cluster scope".to_owned()
     } else {
-        format!("in the namespace \"{}\"", wanted.namespace)
+        format!("in the namespace {}", quoted(wanted.namespace))
     };
-    ApiError::forbidden(
-        wanted.group,
-        wanted.resource,
-        wanted.name,
-        &format!(
-            "User \"{}\" cannot {} resource \"{resource}\" in API group \"{}\" {place}",
-            user.name, wanted.verb, wanted.group
-        ),
-    )
+    let message = format!(
+        "User {} cannot {} resource {} in API group {} {place}",
+        quoted(&user.name),
+        wanted.verb,
+        quoted(&resource),
+        quoted(wanted.group)
+    );
+    ApiError::forbidden(wanted.group, wanted.resource, wanted.name, &with_reason(&message, reason))
+}
+
+/// 403 for any question.
+pub(crate) fn refused(user: &UserInfo, question: &Question<'_>, reason: &str) -> ApiError {
+    match question {
+        Question::Resource(wanted) => forbidden(user, wanted, reason),
+        Question::Path { verb, path } => {
+            let message = format!("User {} cannot {verb} path {}", quoted(&user.name), quoted(path));
+            let mut error =
+                ApiError::new(403, "Forbidden", format!("forbidden: {}", with_reason(&message, reason)));
+            error.details = Some(Box::default());
+            error
+        }
+    }
+}
+
+/// A message that looks like HTML to nobody, and the reason of the authorizer.
+fn with_reason(message: &str, reason: &str) -> String {
+    let message = message.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    if reason.is_empty() { message } else { format!("{message}: {reason}") }
 }
 
 /// Reads roles and bindings, and goes on following them in the background.
@@ -320,6 +288,7 @@ pub(crate) async fn follow_roles(state: &Arc<State>, background: &mut JoinSet<()
         initial_rules(state, resource, &mut watch).await?;
         background.spawn(keep_following(Arc::clone(state), resource, watch));
     }
+    background.spawn(aggregation::keep(Arc::clone(state)));
     Ok(())
 }
 

@@ -9,9 +9,8 @@ use gc_registry::resource::ResourceDefinition;
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
-use crate::auth::authentication;
+use crate::auth::authentication::{self, API_AUDIENCES};
 use crate::auth::rbac::{Question, Rule};
-use crate::auth::tokens::ISSUER;
 use crate::encode::negotiate::Purpose;
 use crate::state::State;
 use crate::transport::answers::write_answer;
@@ -210,17 +209,11 @@ async fn token_review(state: &Arc<State>, spec: &Value) -> Result<Value, ApiErro
     }
     let wanted = texts(spec.get("audiences"));
     let audiences: Vec<&str> =
-        if wanted.is_empty() { vec![ISSUER] } else { wanted.iter().map(String::as_str).collect() };
+        if wanted.is_empty() { API_AUDIENCES.to_vec() } else { wanted.iter().map(String::as_str).collect() };
     Ok(match authentication::user_of_token(state, token, &audiences).await? {
         Some((user, shared)) => {
-            let mut status = json!({"authenticated": true, "user": user_value(&user)});
-            if !shared.is_empty() {
-                status["audiences"] = json!(shared);
-            } else if !wanted.is_empty() {
-                status["audiences"] = json!(wanted);
-            }
-            status
+            json!({"authenticated": true, "user": user_value(&user), "audiences": shared})
         }
-        None => json!({"authenticated": false, "user": {}, "error": "invalid bearer token"}),
+        None => json!({"user": {}, "error": "invalid bearer token"}),
     })
 }

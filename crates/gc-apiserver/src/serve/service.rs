@@ -14,7 +14,7 @@ use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 
 use crate::auth::authentication::{self, CertificateIdentity};
-use crate::auth::escalation;
+use crate::auth::impersonation;
 use crate::auth::rbac::Question;
 use crate::encode::negotiate::{Form, Purpose};
 use crate::encode::table::{IncludeObject, Table};
@@ -26,7 +26,7 @@ use crate::state::State;
 use crate::transport::answers::{error_answer, write_answer};
 use crate::transport::body::AnswerBody;
 use crate::transport::exchange::{
-    Answer, ApiRequest, BodyError, api_version, method_not_allowed, page_not_found,
+    Answer, ApiRequest, BodyError, api_version, method_not_allowed, page_not_found, refuse_unreadable,
 };
 use crate::transport::path::{self, ResourcePath, Route};
 use crate::transport::query::{Query, decode};
@@ -100,35 +100,45 @@ async fn answer(
     request: &mut ApiRequest,
     labels: &mut RequestLabels,
 ) -> Result<Answer, ApiError> {
-    let user = authentication::authenticate(state, certificate, &request.headers).await?;
-    request.user = user;
-    request.user = authentication::impersonate(state, request.user.clone(), &request.headers)?;
-    match path::route(&request.path) {
+    refuse_unreadable(&request.headers)?;
+    request.user = authentication::authenticate(state, certificate, &request.headers).await?;
+    let route = path::route(&request.path);
+    authorize(state, request, &route)?;
+    match route {
         Route::Resource(target) => resource_request(state, request, target, labels).await,
-        Route::Discovery(document) => {
-            authorize_path(state, request)?;
-            discovery::answer(state, request, &document)
-        }
-        Route::Other => {
-            authorize_path(state, request)?;
-            health::answer(state, request).await
-        }
+        Route::Discovery(document) => discovery::answer(state, request, &document),
+        Route::Other => health::answer(state, request).await,
     }
 }
 
-fn authorize_path(state: &State, request: &ApiRequest) -> Result<(), ApiError> {
-    let verb = known_method(&request.method).to_ascii_lowercase();
-    let question = Question::Path { verb: &verb, path: &request.path };
-    if state.rbac.decide(&request.user, &question).allowed {
+/// Asks whether the request may be made: by who asks, or by the user that is impersonated, if that is allowed.
+fn authorize(state: &State, request: &mut ApiRequest, route: &Route) -> Result<(), ApiError> {
+    let method = known_method(&request.method).to_ascii_lowercase();
+    let (verb, name);
+    let question = match route {
+        Route::Resource(target) => {
+            verb = path::resource_verb(&request.method, target, &request.query).unwrap_or_default();
+            name = path::authorized_name(target, verb, &request.query);
+            Question::Resource(Attributes {
+                verb,
+                group: &target.group,
+                version: &target.version,
+                resource: &target.resource,
+                subresource: &target.subresource,
+                namespace: &target.namespace,
+                name: &name,
+            })
+        }
+        Route::Discovery(_) | Route::Other => Question::Path { verb: &method, path: &request.path },
+    };
+    if let Some(wanted) = impersonation::wanted(&request.headers)? {
+        request.user = impersonation::impersonate(&state.rbac, &request.user, &wanted, &question)?;
+    }
+    let decision = state.rbac.decide(&request.user, &question);
+    if decision.allowed {
         return Ok(());
     }
-    let mut error = ApiError::new(
-        403,
-        "Forbidden",
-        format!("forbidden: User \"{}\" cannot {verb} path \"{}\"", request.user.name, request.path),
-    );
-    error.details = Some(Box::default());
-    Err(error)
+    Err(authentication::refused(&request.user, &question, &decision.reason))
 }
 
 async fn resource_request(
@@ -140,24 +150,6 @@ async fn resource_request(
     let Some(verb) = path::resource_verb(&request.method, &target, &request.query) else {
         return Err(method_not_allowed());
     };
-    let field_selector = request.query.text("fieldSelector");
-    let name = if target.name.is_empty() && matches!(verb, "list" | "watch" | "deletecollection") {
-        path::name_from_field_selector(&field_selector).unwrap_or_default()
-    } else {
-        &target.name
-    };
-    let wanted = Attributes {
-        verb,
-        group: &target.group,
-        version: &target.version,
-        resource: &target.resource,
-        subresource: &target.subresource,
-        namespace: &target.namespace,
-        name,
-    };
-    if !state.rbac.decide(&request.user, &Question::Resource(wanted)).allowed {
-        return Err(authentication::forbidden(&request.user, &wanted));
-    }
     let catalog = state.registry.catalog();
     let Some(definition) = catalog.find(&target.group, &target.version, &target.resource) else {
         return Ok(page_not_found());
@@ -251,7 +243,6 @@ async fn dispatch(
     let definition = Arc::clone(&target.resource);
     let outcome = work::perform(state, wish.weight(), move |state| {
         let operation = wish.decode()?;
-        escalation::check(state, &user, &manager, &target, &operation)?;
         state.with_context(&user, &manager, |registry, context| registry.handle(&target, operation, context))
     })
     .await;

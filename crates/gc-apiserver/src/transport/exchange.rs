@@ -52,7 +52,7 @@ pub(crate) struct ApiRequest {
 impl ApiRequest {
     /// A header as text.
     pub(crate) fn header(&self, name: &http::HeaderName) -> Option<&str> {
-        self.headers.get(name).and_then(|value| value.to_str().ok())
+        self.headers.get(name).map(header_text)
     }
 
     /// The representation of the answer.
@@ -129,6 +129,19 @@ async fn drain(body: &mut RequestBytes) {
             return;
         }
     }
+}
+
+/// Refuses a request with a header that cannot be read as text: what it says could not be taken into account.
+pub(crate) fn refuse_unreadable(headers: &HeaderMap) -> Result<(), ApiError> {
+    match headers.iter().find(|(_, value)| std::str::from_utf8(value.as_bytes()).is_err()) {
+        Some((name, _)) => Err(ApiError::bad_request(format!("the header {name} is not valid UTF-8"))),
+        None => Ok(()),
+    }
+}
+
+/// A header as text; only what [`refuse_unreadable`] has let through is read.
+pub(crate) fn header_text(value: &HeaderValue) -> &str {
+    std::str::from_utf8(value.as_bytes()).unwrap_or_default()
 }
 
 /// 405 in upstream's words.

@@ -3,6 +3,10 @@
 //! Nothing here knows which resources exist; that is looked up later, after the request was authorized
 //! (an unknown path must look the same as a known one to who may see neither).
 
+use std::borrow::Cow;
+
+use gc_registry::selector::pinned_name;
+
 use crate::transport::query::Query;
 
 /// What a path leads to.
@@ -128,14 +132,15 @@ pub(crate) fn resource_verb(
     })
 }
 
-/// The name that a field selector pins (`metadata.name=x`), which upstream takes as the name of the request,
-/// so that a role with `resourceNames` can allow the list or watch of one object.
-pub(crate) fn name_from_field_selector(selector: &str) -> Option<&str> {
-    selector.split(',').find_map(|term| {
-        let (field, value) = term.split_once('=')?;
-        let value = value.strip_prefix('=').unwrap_or(value);
-        (field.trim() == "metadata.name" && !value.is_empty()).then_some(value)
-    })
+/// The name that authorization takes a request to be about: that of the path, or for a list or watch the one
+/// that its field selector pins, so that `resourceNames` can allow the list of one object. The deletion of a
+/// collection is never about one name, and neither are the deprecated `/watch/` paths or options that are refused.
+pub(crate) fn authorized_name<'a>(path: &'a ResourcePath, verb: &str, query: &Query) -> Cow<'a, str> {
+    if !path.name.is_empty() || path.watch_path || !matches!(verb, "list" | "watch") {
+        return Cow::Borrowed(&path.name);
+    }
+    let pinned = query.list_options().ok().and_then(|options| pinned_name(&options.field_selector));
+    pinned.map_or(Cow::Borrowed(""), Cow::Owned)
 }
 
 #[cfg(test)]
@@ -221,17 +226,23 @@ mod tests {
     }
 
     #[test]
-    fn a_pinned_name_is_found_in_field_selectors() {
+    fn only_lists_and_watches_take_a_name_from_their_selector() {
         let table = [
-            ("metadata.name=a", Some("a")),
-            ("metadata.name==a", Some("a")),
-            ("spec.nodeName=n,metadata.name=a", Some("a")),
-            ("metadata.name!=a", None),
-            ("metadata.name=", None),
-            ("", None),
+            ("GET", "/api/v1/pods", "fieldSelector=metadata.name%3Da", "a"),
+            ("GET", "/api/v1/pods", "watch=1&fieldSelector=metadata.name%3Da", "a"),
+            ("GET", "/api/v1/pods", "limit=x&fieldSelector=metadata.name%3Da", ""),
+            ("GET", "/api/v1/watch/pods", "fieldSelector=metadata.name%3Da", ""),
+            ("DELETE", "/api/v1/namespaces/n/pods", "fieldSelector=metadata.name%3Da", ""),
+            ("POST", "/api/v1/namespaces/n/pods", "fieldSelector=metadata.name%3Da", ""),
+            ("GET", "/api/v1/namespaces/n/pods/b", "fieldSelector=metadata.name%3Da", "b"),
+            ("GET", "/api/v1/pods", "fieldSelector=metadata.name!%3Dx%5C,metadata.name%3Da", ""),
         ];
-        for (selector, want) in table {
-            assert_eq!(name_from_field_selector(selector), want, "{selector}");
+        for (method, path, query, want) in table {
+            let Route::Resource(found) = route(path) else { panic!("{path} is no resource path") };
+            let method = http::Method::from_bytes(method.as_bytes()).expect("a method");
+            let query = Query::parse(query);
+            let verb = resource_verb(&method, &found, &query).expect("a verb");
+            assert_eq!(authorized_name(&found, verb, &query), want, "{method} {path}?{query:?}");
         }
     }
 }

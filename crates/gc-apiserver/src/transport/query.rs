@@ -171,6 +171,21 @@ pub(crate) fn decode(text: &str, plus_is_space: bool) -> String {
     if !text.contains(['%', '+']) {
         return text.to_owned();
     }
+    String::from_utf8(decode_bytes(text, plus_is_space))
+        .unwrap_or_else(|broken| String::from_utf8_lossy(broken.as_bytes()).into_owned())
+}
+
+/// The same where what is named decides on rights: a text with a broken escape stands for itself, and broken UTF-8
+/// is `None`.
+pub(crate) fn decode_exactly(text: &str) -> Option<String> {
+    let broken = text.split('%').skip(1).any(|rest| {
+        let digits = rest.as_bytes().get(..2);
+        !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    });
+    if broken { Some(text.to_owned()) } else { String::from_utf8(decode_bytes(text, false)).ok() }
+}
+
+fn decode_bytes(text: &str, plus_is_space: bool) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut index = 0;
@@ -189,8 +204,7 @@ pub(crate) fn decode(text: &str, plus_is_space: bool) -> String {
         }
         index += 1;
     }
-    String::from_utf8(decoded)
-        .unwrap_or_else(|broken| String::from_utf8_lossy(broken.as_bytes()).into_owned())
+    decoded
 }
 
 #[cfg(test)]
@@ -211,6 +225,20 @@ mod tests {
         ];
         for (text, plus, want) in table {
             assert_eq!(decode(text, plus), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_in_headers_are_decoded_whole_or_not_at_all() {
+        let table = [
+            ("acme.io%2fp", Some("acme.io/p")),
+            ("a%2fb%zz", Some("a%2fb%zz")),
+            ("a%2", Some("a%2")),
+            ("%c3%bc", Some("ü")),
+            ("%ff", None),
+        ];
+        for (text, want) in table {
+            assert_eq!(decode_exactly(text).as_deref(), want, "{text}");
         }
     }
 

@@ -1,0 +1,65 @@
+//! Aggregated ClusterRoles: their rules are those of the roles that they select, and are stored, as upstream's
+//! controller does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gc_registry::api::{Operation, PatchType, RequestBody, RequestTarget, WriteOptions};
+use gc_registry::error::ApiError;
+use serde_json::{Value, json};
+
+use crate::auth::rbac::{GROUP, OutdatedAggregate, Rule};
+use crate::state::{State, system_user};
+use crate::work::{self, Weight};
+
+const MANAGER: &str = "clusterrole-aggregation-controller";
+/// Pause after a failed write.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Keeps the rules of aggregated roles up to date for as long as the server lives.
+pub(crate) async fn keep(state: Arc<State>) {
+    loop {
+        let outdated = state.rbac.rules().outdated_aggregates();
+        let mut failed = false;
+        for role in outdated {
+            let name = role.name.clone();
+            match work::perform(&state, Weight::Write, move |state| write(state, &role)).await {
+                // It was deleted meanwhile.
+                Err(error) if matches!(error.code, 404 | 409) => {}
+                Err(error) => {
+                    tracing::warn!(%error, role = name, "cannot store the rules of an aggregated ClusterRole");
+                    failed = true;
+                }
+                Ok(()) => {}
+            }
+        }
+        if failed {
+            tokio::time::sleep(PAUSE).await;
+        } else {
+            state.rbac.changed().await;
+        }
+    }
+}
+
+fn write(state: &State, role: &OutdatedAggregate) -> Result<(), ApiError> {
+    let catalog = state.registry.catalog();
+    let Some(definition) = catalog.find(GROUP, "v1", "clusterroles") else { return Ok(()) };
+    let target = RequestTarget {
+        resource: Arc::clone(definition),
+        namespace: String::new(),
+        name: role.name.clone(),
+        subresource: String::new(),
+    };
+    let rules: Vec<Value> = role.rules.iter().map(Rule::to_value).collect();
+    let configuration = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "ClusterRole",
+        "metadata": {"name": role.name, "uid": role.uid}, "rules": rules});
+    let body = RequestBody { value: configuration, duplicates: Vec::new() };
+    let options =
+        WriteOptions { field_manager: MANAGER.into(), force: Some(true), ..WriteOptions::default() };
+    let operation = Operation::Patch(PatchType::Apply, body, options);
+    state
+        .with_context(&system_user(), MANAGER, |registry, context| {
+            registry.handle(&target, operation, context)
+        })
+        .map(|_| ())
+}

@@ -1,0 +1,127 @@
+//! Selectors, verbs and tokens.
+
+use serde_json::{Value, json};
+
+use crate::world::{APPLY, CONFIG_MAPS, MERGE_PATCH, World, rule, told};
+
+/// A comma that is escaped belongs to the value, to authorization as to the list.
+const ESCAPED: &str = "metadata.name!=x%5C,metadata.name%5C=a";
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}})
+}
+
+#[tokio::test]
+async fn a_name_in_a_selector_gives_no_more_than_that_object() {
+    let world = World::start().await;
+    for name in ["a", "b"] {
+        world.admin().create(CONFIG_MAPS, &config_map(name)).await;
+    }
+    let mut one = rule("", &["configmaps"], &["get", "list", "watch", "delete", "deletecollection"]);
+    one["resourceNames"] = json!(["a"]);
+    let eve = world.grant("eve", json!([one])).await;
+    let pinned = format!("{CONFIG_MAPS}?fieldSelector=metadata.name=a");
+    let listed = eve.get(&pinned).await;
+    let names: Vec<Value> = listed.json()["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["metadata"]["name"].clone())
+        .collect();
+    assert_eq!((listed.code, names), (200, vec![json!("a")]));
+
+    let list = |selector: &str| format!("{CONFIG_MAPS}?fieldSelector={selector}");
+    let table = [
+        ("GET", list(ESCAPED)),
+        ("GET", list("metadata.name!=x%5C,metadata.name=a")),
+        ("GET", format!("{}&watch=1", list(ESCAPED))),
+        ("GET", format!("{pinned}&limit=bogus")),
+        ("GET", list("metadata.name=b")),
+        ("GET", CONFIG_MAPS.to_owned()),
+        ("DELETE", pinned.clone()),
+        ("DELETE", list(ESCAPED)),
+        ("DELETE", CONFIG_MAPS.to_owned()),
+    ];
+    for (method, path) in table {
+        assert_eq!(eve.send(method, &path, &[], "").await.code, 403, "{method} {path}");
+    }
+    assert_eq!(world.admin().get(CONFIG_MAPS).await.json()["items"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn what_creates_needs_the_right_to_create() {
+    let world = World::start().await;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let changer = json!([
+        rule("", &["configmaps", "endpoints"], &["get", "patch", "update"]),
+        rule("coordination.k8s.io", &["leases"], &["get", "patch", "update"]),
+    ]);
+    let eve = world.grant("eve", changer).await;
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "new"}});
+    let refused = eve.apply(&format!("{CONFIG_MAPS}/new"), &config_map("new")).await;
+    assert_eq!(
+        told(&refused),
+        (
+            403,
+            r#"configmaps "new" is forbidden: User "eve" cannot create resource "configmaps" in API group "" in the namespace "default""#
+                .to_owned()
+        )
+    );
+    for (path, body) in [
+        (format!("{CONFIG_MAPS}/new?dryRun=All"), config_map("new")),
+        (format!("{leases}/new"), lease.clone()),
+    ] {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let path = format!("{path}{separator}fieldManager=test");
+        assert_eq!(eve.patch(&path, APPLY, &body).await.code, 403, "{path}");
+    }
+    assert_eq!(eve.put(&format!("{leases}/new"), &lease).await.code, 403, "a PUT that would create");
+    let both = world
+        .grant(
+            "ann",
+            json!([
+                rule("", &["configmaps"], &["create", "patch"]),
+                rule("coordination.k8s.io", &["leases"], &["create", "update"])
+            ]),
+        )
+        .await;
+    assert_eq!(both.apply(&format!("{CONFIG_MAPS}/new"), &config_map("new")).await.code, 201);
+    assert_eq!(both.put(&format!("{leases}/new"), &lease).await.code, 201);
+    // What is there already is changed without that right.
+    let change = json!({"data": {"k": "w"}});
+    assert_eq!(eve.patch(&format!("{CONFIG_MAPS}/new"), MERGE_PATCH, &change).await.code, 200);
+}
+
+#[tokio::test]
+async fn tokens_are_good_for_their_audiences_alone() {
+    let world = World::start().await;
+    let admin = world.admin();
+    let issuer = "https://kubernetes.default.svc.cluster.local";
+    let review = async |token: &str, audiences: Value| {
+        let review = json!({"spec": {"token": token, "audiences": audiences}});
+        let status =
+            admin.post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.json()["status"].clone();
+        (status["authenticated"].clone(), status["audiences"].clone())
+    };
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    admin.create(accounts, &json!({"metadata": {"name": "robot"}})).await;
+    let request = json!({"spec": {"audiences": ["vault"]}});
+    let issued = admin.create(&format!("{accounts}/robot/token"), &request).await;
+    let for_vault = issued["status"]["token"].as_str().unwrap();
+    let good = |audience: &str| (json!(true), json!([audience]));
+    let bad = (Value::Null, Value::Null);
+    let table = [
+        (crate::support::TOKEN, json!([]), good(issuer)),
+        (crate::support::TOKEN, json!([issuer, "vault"]), good(issuer)),
+        (crate::support::TOKEN, json!(["vault"]), bad.clone()),
+        (for_vault, json!(["vault", "other"]), good("vault")),
+        (for_vault, json!([]), bad.clone()),
+        (for_vault, json!([issuer]), bad),
+    ];
+    for (token, audiences, want) in table {
+        assert_eq!(review(token, audiences.clone()).await, want, "{audiences}");
+    }
+    let bearer = format!("Bearer {for_vault}");
+    let answer = world.server.send("GET", CONFIG_MAPS, &[("authorization", &bearer)], "").await;
+    assert_eq!(answer.code, 401, "a token for another audience");
+}
