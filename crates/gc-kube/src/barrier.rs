@@ -1,218 +1,136 @@
-//! Barriers: proof that everything that exists in a resource has been told.
-//!
-//! A watch that has delivered the version asked for is proof, and costs nothing. Where it lags, it is given a
-//! moment; then a consistent list is made and fed to the engine. Barriers for the same place share one list,
-//! which must begin after the last of them was asked for.
+//! The lists that barriers need (see [`gc_control::barriers`]).
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::fmt::Write as _;
 use std::time::Duration;
 
-use gc_types::{EffectId, Event, ResourceId, ResourceVersion};
+use gc_control::barriers::{List, ListEnd};
+use gc_control::pacing::Signal;
+use gc_types::Event;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{Method, Request};
+use http::{Method, Request, StatusCode};
 use http_body_util::Full;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
-use crate::connection::ApiClient;
+use crate::connection::{ApiClient, RequestError};
 use crate::resources::{Route, push_segment};
-use crate::watcher::{BATCH_EVENTS, LIST_ACCEPT, PAGE_SIZE};
+use crate::watcher::{BATCH_EVENTS, LIST_ACCEPT, PAGE_SIZE, retry_after};
 use crate::wire::interner::Interner;
 use crate::wire::metadata::{Encoding, decode_list, decode_status};
 
-/// How long a watch may take to deliver the version before a list is made instead.
-pub const BARRIER_PATIENCE: Duration = Duration::from_millis(10);
-/// So many lists for barriers run at a time.
-pub const BARRIER_LISTS: usize = 4;
-
-/// A resource, or one namespace of it.
-pub(crate) type Place = (ResourceId, Option<Arc<str>>);
-
-/// A barrier that was asked for.
+/// What part of a list has found.
 #[derive(Debug)]
-struct Waiting {
-    effect: EffectId,
-    place: Place,
-    at_least: ResourceVersion,
-    patient_until: Instant,
+pub(crate) struct Found {
+    /// Which list.
+    pub(crate) list: u64,
+    /// The objects, as [`Event::Found`].
+    pub(crate) events: Vec<Event>,
+    /// It is the end of a page, and another one is asked for.
+    pub(crate) continues: bool,
 }
 
-/// What the watches have delivered, and who waits for it.
-#[derive(Debug, Default)]
-pub(crate) struct Barriers {
-    delivered: BTreeMap<ResourceId, ResourceVersion>,
-    /// Resources inside a list, whose versions come in no order.
-    listing: BTreeSet<ResourceId>,
-    waiting: Vec<Waiting>,
-    running: BTreeMap<Place, Vec<EffectId>>,
-}
-
-impl Barriers {
-    /// Takes note of an event that comes from a resource's own list or watch.
-    pub(crate) fn delivered(&mut self, event: &Event) {
-        let (resource, version) = match event {
-            Event::ListStarted(id) => {
-                self.listing.insert(*id);
-                return;
-            }
-            Event::ResourceGone(id) => {
-                self.listing.remove(id);
-                self.delivered.remove(id);
-                return;
-            }
-            Event::Synced { resource, resource_version } => {
-                self.listing.remove(resource);
-                // Not the newest of both: a server restored from a backup starts over.
-                self.delivered.insert(*resource, *resource_version);
-                return;
-            }
-            Event::Progress { resource, resource_version } => (*resource, *resource_version),
-            Event::Observed(object) => (object.key.resource, object.resource_version),
-            Event::Removed { key, resource_version, .. } => (key.resource, *resource_version),
-            _ => return,
-        };
-        if self.listing.contains(&resource) {
-            return;
-        }
-        let newest = self.delivered.entry(resource).or_insert(version);
-        *newest = version.max(*newest);
-    }
-
-    /// A barrier is asked for.
-    pub(crate) fn ask(&mut self, effect: EffectId, place: Place, at_least: ResourceVersion, now: Instant) {
-        let patience = if at_least == ResourceVersion::UNKNOWN { Duration::ZERO } else { BARRIER_PATIENCE };
-        self.waiting.push(Waiting { effect, place, at_least, patient_until: now + patience });
-    }
-
-    /// The barriers that a watch has reached.
-    pub(crate) fn take_reached(&mut self) -> Vec<EffectId> {
-        let (delivered, listing) = (&self.delivered, &self.listing);
-        let reached = |waiting: &mut Waiting| {
-            waiting.at_least != ResourceVersion::UNKNOWN
-                && !listing.contains(&waiting.place.0)
-                && delivered.get(&waiting.place.0).is_some_and(|version| *version >= waiting.at_least)
-        };
-        self.waiting.extract_if(.., reached).map(|waiting| waiting.effect).collect()
-    }
-
-    /// The places that must be listed now.
-    pub(crate) fn take_lists(&mut self, now: Instant) -> Vec<Place> {
-        let mut places = Vec::new();
-        while self.running.len() < BARRIER_LISTS {
-            let due = |waiting: &&Waiting| {
-                waiting.patient_until <= now && !self.running.contains_key(&waiting.place)
-            };
-            let Some(place) = self.waiting.iter().find(due).map(|waiting| waiting.place.clone()) else {
-                break;
-            };
-            // Whoever asked before the list begins shares it.
-            let sharing =
-                self.waiting.extract_if(.., |waiting| waiting.place == place).map(|waiting| waiting.effect);
-            let sharing = sharing.collect();
-            self.running.insert(place.clone(), sharing);
-            places.push(place);
-        }
-        places
-    }
-
-    /// A list is over: the barriers that it answers.
-    pub(crate) fn listed(&mut self, place: &Place) -> Vec<EffectId> {
-        self.running.remove(place).unwrap_or_default()
-    }
-
-    /// When somebody's patience ends, if lists may be begun.
-    pub(crate) fn next_due(&self) -> Option<Instant> {
-        if self.running.len() >= BARRIER_LISTS {
-            return None;
-        }
-        let due = self.waiting.iter().filter(|waiting| !self.running.contains_key(&waiting.place));
-        due.map(|waiting| waiting.patient_until).min()
-    }
-}
-
-/// Lists a place consistently, handing on what is found page by page. Answers why it could not.
+/// Lists a place page by page, handing on what is found.
 pub(crate) async fn list(
     client: &ApiClient,
     route: &Route,
-    namespace: Option<&str>,
-    sink: &mpsc::Sender<Vec<Event>>,
-) -> Result<(), String> {
+    list: &List,
+    sink: &mpsc::Sender<Found>,
+) -> Ended {
+    let (end, signal) = match pages(client, route, list, sink).await {
+        Ok(()) => (ListEnd::Complete, Some(Signal::Answered)),
+        Err(ended) => ended,
+    };
+    Ended { list: list.number, end, signal }
+}
+
+/// A list is over.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) list: u64,
+    pub(crate) end: ListEnd,
+    /// What its last answer says about the server, if it says anything.
+    pub(crate) signal: Option<Signal>,
+}
+
+type Refusal = (ListEnd, Option<Signal>);
+
+fn failed(error: &dyn std::fmt::Display) -> Refusal {
+    (ListEnd::Failed(error.to_string()), Some(Signal::Answered))
+}
+
+fn unanswered(error: &RequestError) -> Refusal {
+    (ListEnd::Failed(error.to_string()), Some(Signal::Busy(None)))
+}
+
+async fn pages(
+    client: &ApiClient,
+    route: &Route,
+    list: &List,
+    sink: &mpsc::Sender<Found>,
+) -> Result<(), Refusal> {
     let mut interner = Interner::default();
     let mut continue_token = String::new();
     loop {
-        let mut uri = format!("{}?limit={PAGE_SIZE}", route.collection(namespace.unwrap_or_default()));
+        let namespace = list.place.namespace.as_deref().unwrap_or_default();
+        let mut uri = format!("{}?limit={PAGE_SIZE}", route.collection(namespace));
         if !continue_token.is_empty() {
             uri.push_str("&continue=");
             push_segment(&mut uri, &continue_token);
+        } else if let Some(version) = list.not_older_than {
+            // Writing to a String cannot fail.
+            let _ = write!(uri, "&resourceVersion={version}&resourceVersionMatch=NotOlderThan");
         }
         let request = Request::builder()
             .method(Method::GET)
             .uri(uri)
             .header(ACCEPT, LIST_ACCEPT)
             .body(Full::default())
-            .map_err(|error| error.to_string())?;
-        let answer = client.call(request).await.map_err(|error| error.to_string())?;
+            .map_err(|error| failed(&error))?;
+        let answer = client.call(request).await.map_err(|error| unanswered(&error))?;
         let encoding = Encoding::of_content_type(answer.head.headers.get(CONTENT_TYPE));
-        if !answer.head.status.is_success() {
-            let status = decode_status(encoding, &answer.body).unwrap_or_default();
-            return Err(format!("the list was answered with {}: {}", answer.head.status, status.message));
+        let code = answer.head.status;
+        if !code.is_success() {
+            let message = decode_status(encoding, &answer.body).unwrap_or_default().message;
+            let wait = retry_after(&answer.head.headers);
+            return Err(refused(code, &message, wait, list.not_older_than.is_some()));
         }
-        let list = decode_list(encoding, &answer.body).map_err(|error| error.to_string())?;
-        for items in list.items.chunks(BATCH_EVENTS) {
-            let batch = items.iter().map(|item| Event::Found(item.observed(route.info.id, &mut interner)));
-            sink.send(batch.collect()).await.map_err(|_| "the collector has ended".to_owned())?;
+        let listed = decode_list(encoding, &answer.body).map_err(|error| failed(&error))?;
+        let continues = !listed.continue_token.is_empty();
+        let mut rest = listed.items.as_slice();
+        loop {
+            let (items, further) = rest.split_at(rest.len().min(BATCH_EVENTS));
+            let found = items.iter().map(|item| Event::Found(item.observed(route.info.id, &mut interner)));
+            let continues = continues && further.is_empty();
+            let found = Found { list: list.number, events: found.collect(), continues };
+            sink.send(found).await.map_err(|_| failed(&"the collector has ended"))?;
+            rest = further;
+            if rest.is_empty() {
+                break;
+            }
         }
-        if list.continue_token.is_empty() {
+        if !continues {
             return Ok(());
         }
-        continue_token = list.continue_token.into_owned();
+        continue_token = listed.continue_token.into_owned();
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PODS: ResourceId = ResourceId(1);
-
-    fn progress(version: u64) -> Event {
-        Event::Progress { resource: PODS, resource_version: ResourceVersion(version) }
-    }
-
-    #[test]
-    fn a_watch_that_has_come_far_enough_is_proof() {
-        let (mut barriers, now) = (Barriers::default(), Instant::now());
-        barriers.ask(EffectId(1), (PODS, None), ResourceVersion(10), now);
-        barriers.delivered(&progress(9));
-        assert_eq!(barriers.take_reached(), []);
-        barriers.delivered(&progress(10));
-        assert_eq!(barriers.take_reached(), [EffectId(1)]);
-        assert_eq!(barriers.take_lists(now + BARRIER_PATIENCE), []);
-    }
-
-    #[test]
-    fn versions_inside_a_list_prove_nothing() {
-        let (mut barriers, now) = (Barriers::default(), Instant::now());
-        barriers.ask(EffectId(1), (PODS, None), ResourceVersion(10), now);
-        barriers.delivered(&Event::ListStarted(PODS));
-        barriers.delivered(&progress(20));
-        assert_eq!(barriers.take_reached(), []);
-        barriers.delivered(&Event::Synced { resource: PODS, resource_version: ResourceVersion(20) });
-        assert_eq!(barriers.take_reached(), [EffectId(1)]);
-    }
-
-    #[test]
-    fn impatient_barriers_share_a_list_that_began_after_them() {
-        let (mut barriers, now) = (Barriers::default(), Instant::now());
-        let place = (PODS, Some(Arc::from("shop")));
-        barriers.ask(EffectId(1), place.clone(), ResourceVersion::UNKNOWN, now);
-        barriers.ask(EffectId(2), place.clone(), ResourceVersion(10), now);
-        assert_eq!(barriers.take_lists(now), std::slice::from_ref(&place));
-        barriers.ask(EffectId(3), place.clone(), ResourceVersion::UNKNOWN, now);
-        assert_eq!(barriers.take_lists(now), []);
-        assert_eq!(barriers.listed(&place), [EffectId(1), EffectId(2)]);
-        assert_eq!(barriers.take_lists(now), std::slice::from_ref(&place));
-        assert_eq!(barriers.listed(&place), [EffectId(3)]);
+/// What an answer other than a list means. Servers say 504 where their cache does not come as far as it was asked to
+/// (`Too large resource version`), and 400 or 422 where they cannot read how it was asked.
+fn refused(code: StatusCode, message: &str, wait: Option<Duration>, from_cache: bool) -> Refusal {
+    match code {
+        StatusCode::GATEWAY_TIMEOUT | StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY
+            if from_cache =>
+        {
+            // That a cache waits to catch up says nothing about how busy the server is.
+            (ListEnd::CacheBehind, None)
+        }
+        _ => {
+            let busy = matches!(
+                code,
+                StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+            );
+            let signal = if busy { Signal::Busy(wait) } else { Signal::Answered };
+            (ListEnd::Failed(format!("the list was answered with {code}: {message}")), Some(signal))
+        }
     }
 }

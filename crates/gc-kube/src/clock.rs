@@ -1,8 +1,9 @@
 //! Time, as the collectors are told it.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use gc_control::Moment;
 use gc_types::Timestamp;
 use tokio::time::Instant;
 
@@ -23,6 +24,20 @@ pub fn system_clock() -> Clock {
 pub fn steady_clock() -> Clock {
     let clock = SteadyClock::started();
     Arc::new(move || clock.at(Instant::now()))
+}
+
+/// Where the moments of this process begin.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Now, on a clock of this process that only runs forward.
+#[must_use]
+pub fn moment() -> Moment {
+    Moment::from_start(START.elapsed())
+}
+
+/// A moment as the timers know it.
+pub(crate) fn instant(moment: Moment) -> Instant {
+    *START + moment.since(Moment::default())
 }
 
 /// How long it is until then; nothing if it is past.

@@ -13,19 +13,22 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::barrier::{self, Barriers, Place};
+use crate::barrier::{self, Ended, Found};
 use crate::breaker::is_inferred;
-use crate::clock::{Clock, SteadyClock, until};
+use crate::clock::{Clock, SteadyClock, instant, moment, until};
 use crate::connection::ApiClient;
 use crate::notes::{EVENT_SOURCE, Notes};
 use crate::observer::Observer;
-use crate::pacing::{Pacer, PacingOptions, PacingState, Rest, Signal};
 use crate::requests::{Performed, Performer};
 use crate::resources::ResourceTable;
+use crate::rest::Rest;
 use crate::restraints::{Deletion, Guard, Restraints, changed, deleted};
 use crate::status::StatusBoard;
 use crate::supervisor::Supervisor;
 use crate::watcher::WatchContext;
+use gc_control::Moment;
+use gc_control::barriers::{Answer, Barriers, List, ListEnd, Place};
+use gc_control::pacing::{Pacer, PacingOptions, PacingState, Signal};
 
 /// So many batches of events wait for the engine; then the watches wait.
 pub const QUEUED_BATCHES: usize = 16;
@@ -214,6 +217,7 @@ impl Collector {
             flying: HashMap::new(),
             requests: JoinSet::new(),
             lists: JoinSet::new(),
+            listing: HashMap::new(),
             list_sink,
             barriers: Barriers::default(),
             asked: HashMap::new(),
@@ -231,7 +235,15 @@ impl Collector {
 /// An effect whose outcome is awaited.
 struct Flying {
     effect: Effect,
-    begun: std::time::Instant,
+    begun: Moment,
+}
+
+/// A list of a barrier that is under way.
+struct Listing {
+    task: tokio::task::AbortHandle,
+    begun: Moment,
+    /// Pages that were asked for.
+    pages: u32,
 }
 
 struct Driver<E> {
@@ -250,8 +262,10 @@ struct Driver<E> {
     /// Requests on their way. The engine bounds how many, and the pacing.
     flying: HashMap<tokio::task::Id, Flying>,
     requests: JoinSet<Performed>,
-    lists: JoinSet<(Place, Result<(), String>)>,
-    list_sink: mpsc::Sender<Vec<Event>>,
+    lists: JoinSet<Ended>,
+    /// The lists under way, by their numbers.
+    listing: HashMap<u64, Listing>,
+    list_sink: mpsc::Sender<Found>,
     barriers: Barriers,
     /// The barriers that were asked for.
     asked: HashMap<gc_types::EffectId, Flying>,
@@ -264,7 +278,7 @@ impl<E: Engine> Driver<E> {
     async fn run(
         &mut self,
         mut events: mpsc::Receiver<Vec<Event>>,
-        mut listed: mpsc::Receiver<Vec<Event>>,
+        mut listed: mpsc::Receiver<Found>,
         shutdown: impl Future<Output = ()>,
     ) {
         let mut shutdown = std::pin::pin!(shutdown);
@@ -279,14 +293,14 @@ impl<E: Engine> Driver<E> {
                 () = self.guard.changed() => self.release_resumed(),
                 () = changed(&mut self.restraints.bounds) => self.take_bounds(),
                 Some(done) = self.requests.join_next_with_id() => self.take_done(done),
-                Some(batch) = listed.recv() => self.take_found(batch),
+                Some(found) = listed.recv() => self.take_found(found),
                 Some(done) = self.lists.join_next() => {
                     // What it found was handed on before it ended.
-                    while let Ok(batch) = listed.try_recv() {
-                        self.take_found(batch);
+                    while let Ok(found) = listed.try_recv() {
+                        self.take_found(found);
                     }
-                    if let Ok((place, result)) = done {
-                        self.take_listed(&place, result);
+                    if let Ok(ended) = done {
+                        self.take_listed(ended);
                     }
                 }
                 batch = events.recv() => {
@@ -339,17 +353,35 @@ impl<E: Engine> Driver<E> {
         // What is taken out of the queue is always told: `take` comes before the look into the queue.
         let queued = std::iter::from_fn(|| more.try_recv().ok()).take(TAKEN_AT_ONCE);
         for event in std::iter::once(first).chain(queued).flatten() {
-            self.barriers.delivered(&event);
+            self.barriers.observe(&event);
             self.tell(event);
         }
-        for id in self.barriers.take_reached() {
-            self.finish_barrier(id, Outcome::Applied(None));
+        self.take_reached();
+    }
+
+    /// Ends the barriers that watches have reached, and the lists that are not needed any more.
+    fn take_reached(&mut self) {
+        for answer in self.barriers.take_reached() {
+            self.finish_barrier(answer);
+        }
+        for number in self.barriers.take_cancelled() {
+            if let Some(listing) = self.listing.remove(&number) {
+                listing.task.abort();
+                self.pacer.release();
+            }
         }
     }
 
-    fn take_found(&mut self, batch: Vec<Event>) {
+    fn take_found(&mut self, found: Found) {
+        // What a list finds that was given up proves nothing, and is true all the same.
         self.tick();
-        for event in batch {
+        if found.continues {
+            self.barriers.continued(found.list);
+            if let Some(listing) = self.listing.get_mut(&found.list) {
+                listing.pages += 1;
+            }
+        }
+        for event in found.events {
             self.tell(event);
         }
     }
@@ -378,10 +410,10 @@ impl<E: Engine> Driver<E> {
 
     fn finish_request(&mut self, id: tokio::task::Id, performed: Performed) {
         let Some(Flying { effect, begun }) = self.flying.remove(&id) else { return };
-        let now = std::time::Instant::now();
-        let took = now.saturating_duration_since(begun);
+        let now = moment();
+        let took = now.since(begun);
         let per_request = took / performed.round_trips.max(1);
-        let request_begun = now.checked_sub(per_request).unwrap_or(begun);
+        let request_begun = now.before(per_request);
         self.pacer.finish(request_begun, now, performed.signal);
         if performed.outcome == Outcome::NotServed {
             self.rediscover.notify_one();
@@ -393,20 +425,27 @@ impl<E: Engine> Driver<E> {
         self.engine.handle(Event::Done(effect.id, performed.outcome));
     }
 
-    fn take_listed(&mut self, place: &Place, result: Result<(), String>) {
+    fn take_listed(&mut self, Ended { list: number, end, signal }: Ended) {
         self.tick();
-        let outcome = match result {
-            Ok(()) => Outcome::Applied(None),
-            Err(message) => Outcome::Failed { message, retry_after_milliseconds: None },
-        };
-        for id in self.barriers.listed(place) {
-            self.finish_barrier(id, outcome.clone());
+        let now = moment();
+        if let Some(Listing { begun, pages, .. }) = self.listing.remove(&number) {
+            match signal {
+                Some(signal) => self.pacer.finish(now.before(now.since(begun) / pages), now, signal),
+                None => self.pacer.release(),
+            }
         }
+        if end == ListEnd::NotServed {
+            self.rediscover.notify_one();
+        }
+        for answer in self.barriers.finish(number, end, now) {
+            self.finish_barrier(answer);
+        }
+        self.take_reached();
     }
 
-    fn finish_barrier(&mut self, id: gc_types::EffectId, outcome: Outcome) {
+    fn finish_barrier(&mut self, Answer { effect: id, outcome, requests }: Answer) {
         if let Some(Flying { effect, begun }) = self.asked.remove(&id) {
-            self.observer.finished(&effect, &outcome, 0, begun.elapsed());
+            self.observer.finished(&effect, &outcome, requests, moment().since(begun));
         }
         self.engine.handle(Event::Done(id, outcome));
     }
@@ -416,8 +455,9 @@ impl<E: Engine> Driver<E> {
         if self.restraints.is_held() {
             return Rest::Idle;
         }
+        self.make_lists();
         let rest = loop {
-            let now = std::time::Instant::now();
+            let now = moment();
             if let Err(until) = self.pacer.check(now) {
                 break Rest::Full(until);
             }
@@ -425,16 +465,22 @@ impl<E: Engine> Driver<E> {
             self.observer.decided(&effect);
             self.accept(effect, now);
         };
-        for id in self.barriers.take_reached() {
-            self.finish_barrier(id, Outcome::Applied(None));
-        }
-        for place in self.barriers.take_lists(Instant::now()) {
-            self.start_list(place);
-        }
+        self.take_reached();
+        self.make_lists();
         rest
     }
 
-    fn accept(&mut self, effect: Effect, now: std::time::Instant) {
+    /// Begins the lists that barriers need now, as far as the pacing allows.
+    fn make_lists(&mut self) {
+        let now = moment();
+        while self.pacer.check(now).is_ok()
+            && let Some(list) = self.barriers.poll_list(now)
+        {
+            self.start_list(list, now);
+        }
+    }
+
+    fn accept(&mut self, effect: Effect, now: Moment) {
         let is_write = !matches!(effect.request, Request::Read { .. } | Request::Barrier { .. });
         let holding = *self.holding.borrow();
         if let Some(by) = holding.filter(|_| is_write).or_else(|| self.stopped_by_breaker(&effect)) {
@@ -447,8 +493,8 @@ impl<E: Engine> Driver<E> {
                 self.answer_at_once(&effect, Outcome::Applied(None));
             }
             Request::Barrier { resource, namespace, at_least } => {
-                let place = (*resource, namespace.clone());
-                self.barriers.ask(effect.id, place, *at_least, Instant::now());
+                let place = Place { resource: *resource, namespace: namespace.clone() };
+                self.barriers.ask(effect.id, place, *at_least, now);
                 self.asked.insert(effect.id, Flying { effect, begun: now });
             }
             _ => {
@@ -474,18 +520,18 @@ impl<E: Engine> Driver<E> {
         self.engine.handle(Event::Done(effect.id, outcome));
     }
 
-    fn start_list(&mut self, place: Place) {
-        let Some(route) = self.table.get(place.0) else {
-            for id in self.barriers.listed(&place) {
-                self.finish_barrier(id, Outcome::NotServed);
+    fn start_list(&mut self, list: List, now: Moment) {
+        let number = list.number;
+        let Some(route) = self.table.get(list.place.resource) else {
+            for answer in self.barriers.finish(number, ListEnd::NotServed, now) {
+                self.finish_barrier(answer);
             }
             return;
         };
+        self.pacer.begin();
         let (client, sink) = (self.client.clone(), self.list_sink.clone());
-        self.lists.spawn(async move {
-            let result = barrier::list(&client, &route, place.1.as_deref(), &sink).await;
-            (place, result)
-        });
+        let task = self.lists.spawn(async move { barrier::list(&client, &route, &list, &sink).await });
+        self.listing.insert(number, Listing { task, begun: now, pages: 1 });
     }
 
     fn next_wake(&self, rest: Rest) -> Instant {
@@ -493,7 +539,12 @@ impl<E: Engine> Driver<E> {
         // While it is held, what is due stays due.
         let due = self.engine.next_wakeup().filter(|_| !self.restraints.is_held());
         let acted = rest.ends(due.map(|at| now + until(at, self.now)));
-        acted.into_iter().chain(self.barriers.next_due()).fold(now + LONGEST_SLEEP, Instant::min)
+        let listed = self
+            .barriers
+            .next_due()
+            .filter(|_| rest == Rest::Idle && !self.restraints.is_held())
+            .map(instant);
+        acted.into_iter().chain(listed).fold(now + LONGEST_SLEEP, Instant::min)
     }
 
     /// Sends nothing further, and waits a little for what is in flight.

@@ -28,18 +28,20 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::clock::{Clock, SteadyClock, system_clock, until};
+use crate::clock::{Clock, SteadyClock, moment, system_clock, until};
 use crate::collector::{QUEUED_BATCHES, SHUTDOWN_GRACE};
 use crate::connection::ApiClient;
 use crate::discovery::{Discovered, DiscoveryError, discover};
 use crate::facts::FactsWatcher;
 use crate::notes::{EVENT_SOURCE, Notes};
 use crate::observer::Observer;
-use crate::pacing::{Pacer, PacingOptions, Rest, Signal};
 use crate::requests::{Performed, Performer};
 use crate::resources::{ResourceTable, Route};
+use crate::rest::Rest;
 use crate::restraints::{Deletion, Guard, Restraints, changed, deleted};
 use crate::supervisor::DISCOVERY_PERIOD;
+use gc_control::Moment;
+use gc_control::pacing::{Pacer, PacingOptions, Signal};
 use readers::{ObjectReader, PolicyReader};
 
 /// How the policies stand is told at most so often.
@@ -73,7 +75,7 @@ pub struct PolicyCollector {
 struct Flying {
     member: Member,
     effect: Effect,
-    begun: std::time::Instant,
+    begun: Moment,
 }
 
 struct Driver {
@@ -340,7 +342,7 @@ impl Driver {
             return Rest::Idle;
         }
         loop {
-            let now = std::time::Instant::now();
+            let now = moment();
             if let Err(until) = self.pacer.check(now) {
                 return Rest::Full(until);
             }
@@ -380,10 +382,10 @@ impl Driver {
             }
         };
         let Some(Flying { member, effect, begun }) = self.flying.remove(&id) else { return };
-        let now = std::time::Instant::now();
-        let took = now.saturating_duration_since(begun);
+        let now = moment();
+        let took = now.since(begun);
         let Performed { outcome, signal, round_trips } = performed;
-        self.pacer.finish(now.checked_sub(took / round_trips.max(1)).unwrap_or(begun), now, signal);
+        self.pacer.finish(now.before(took / round_trips.max(1)), now, signal);
         if let Some(route) = deleted(&effect).and_then(|key| self.table.get(key.resource)) {
             self.guard.finished(&route.name, false, &outcome);
         }

@@ -13,11 +13,11 @@ use http_body_util::Full;
 use serde_json::{Value, json};
 
 use crate::connection::{Answer, ApiClient, RequestError};
-use crate::pacing::Signal;
 use crate::resources::{ResourceTable, Route};
 use crate::watcher::retry_after;
 use crate::wire::interner::Interner;
 use crate::wire::metadata::{Encoding, Metadata, Status, decode_object, decode_status};
+use gc_control::pacing::Signal;
 
 /// Only metadata is asked for, also where a server answers a write with the object.
 const OBJECT_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\

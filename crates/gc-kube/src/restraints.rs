@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::breaker::{Admission, SharedBreaker};
 use crate::observer::Observer;
-use crate::pacing::PacingOptions;
+use gc_control::pacing::PacingOptions;
 
 /// What a collector obeys beside its engine. By default nothing stops it.
 #[derive(Clone, Debug)]

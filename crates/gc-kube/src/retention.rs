@@ -12,16 +12,18 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::clock::{Clock, system_clock, until};
+use crate::clock::{Clock, moment, system_clock, until};
 use crate::collector::{QUEUED_BATCHES, SHUTDOWN_GRACE};
 use crate::connection::ApiClient;
 use crate::facts::{FactsReader, FactsWatcher, list_live};
 use crate::notes::{EVENT_SOURCE, Notes};
 use crate::observer::Observer;
-use crate::pacing::{Pacer, PacingOptions, Rest, Signal};
 use crate::requests::{Performed, Performer};
 use crate::resources::ResourceTable;
+use crate::rest::Rest;
 use crate::restraints::{Deletion, Guard, Restraints, changed, deleted, emptied};
+use gc_control::Moment;
+use gc_control::pacing::{Pacer, PacingOptions, Signal};
 
 /// The collector is told the time at least so often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -103,7 +105,7 @@ impl Done {
 
 struct Flying {
     effect: Effect,
-    begun: std::time::Instant,
+    begun: Moment,
 }
 
 struct Driver<C> {
@@ -274,7 +276,7 @@ impl<C: Collecting> Driver<C> {
             return Rest::Idle;
         }
         loop {
-            let now = std::time::Instant::now();
+            let now = moment();
             if let Err(until) = self.pacer.check(now) {
                 return Rest::Full(until);
             }
@@ -308,12 +310,12 @@ impl<C: Collecting> Driver<C> {
             Err(error) => (error.id(), Done::of(unknown(error.to_string()))),
         };
         let Some(Flying { effect, begun }) = self.flying.remove(&id) else { return };
-        let now = std::time::Instant::now();
-        let took = now.saturating_duration_since(begun);
+        let now = moment();
+        let took = now.since(begun);
         let Performed { outcome, signal, round_trips } = done.performed;
         // How long others took says nothing about the API server.
         let request_took = done.server_took.unwrap_or(took) / round_trips.max(1);
-        self.pacer.finish(now.checked_sub(request_took).unwrap_or(begun), now, signal);
+        self.pacer.finish(now.before(request_took), now, signal);
         for observation in done.found {
             self.collecting.observe(observation);
         }
@@ -403,7 +405,7 @@ async fn call_outside(
     (key, uid, version): (&ObjectKey, &Uid, ResourceVersion),
     call: &OutsideCall,
 ) -> Done {
-    let begun = std::time::Instant::now();
+    let begun = moment();
     let read = performer.perform(&Request::Read { key: key.clone() }).await;
     let outcome = match &read.outcome {
         Outcome::Found(found) if found.uid != *uid => Some(Outcome::Absent),
@@ -416,7 +418,7 @@ async fn call_outside(
     if let Some(outcome) = outcome {
         return Done::of(Performed { outcome, ..read });
     }
-    let server_took = Some(begun.elapsed());
+    let server_took = Some(moment().since(begun));
     let failed =
         |message: &String| Outcome::Failed { message: message.clone(), retry_after_milliseconds: None };
     let (key, uid) = (key.clone(), uid.clone());

@@ -1,6 +1,8 @@
 //! Lists and watches against a scripted server: what the engine is told, and what was asked for.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
+#[path = "cases/barriers.rs"]
+mod barriers;
 #[path = "cases/driver.rs"]
 mod driver;
 #[path = "cases/facts.rs"]

@@ -276,3 +276,72 @@ fn g09_one_uid_seen_through_two_resources_is_one_object() {
     bench.check();
     assert_eq!(bench.engine.stats().objects, 0);
 }
+
+/// One barrier for each resource serves every owner that waits when it is made; a single namespace is asked for where
+/// that takes fewer pages.
+#[test]
+fn owners_that_wait_share_a_barrier() {
+    let barriers = |owners: &[&str], pods: usize| {
+        let mut bench = Bench::new();
+        bench.log_barriers = true;
+        bench.unchecked = true;
+        for number in 0..pods {
+            bench.add(&format!("Pod/p{number}@elsewhere"), &[]);
+        }
+        for owner in owners {
+            bench.add(owner, &[]);
+        }
+        bench.drain();
+        bench.lag("Pod");
+        for owner in owners {
+            bench.delete(owner, Foreground);
+        }
+        bench.run_for(1_000);
+        assert_eq!(bench.world().len(), pods, "every owner is gone");
+        let log = bench.take_log().into_iter();
+        log.filter(|line| line.starts_with("barrier pods")).collect::<Vec<_>>()
+    };
+    let rows: [(&[&str], usize, &[&str]); 5] = [
+        (&["Secret/a@n"], 0, &["barrier pods n"]),
+        (&["Secret/a@n", "Secret/b@n"], 0, &["barrier pods n"]),
+        (&["Secret/a@n", "Secret/b@m"], 0, &["barrier pods *"]),
+        (&["Secret/a@n", "Secret/b@m"], 2_500, &["barrier pods n", "barrier pods m"]),
+        (&["Secret/a@n", "Secret/b@m", "Secret/c@o"], 2_500, &["barrier pods *"]),
+    ];
+    for (owners, pods, expected) in rows {
+        assert_eq!(barriers(owners, pods), expected, "{owners:?} and {pods} pods");
+    }
+}
+
+/// Upstream keeps the last difference for each UID, so that the reference that does not block hides the one that did: the
+/// owner waits for ever.
+#[test]
+fn l30_a_blocking_and_a_plain_reference_to_one_owner_beside_a_third_hold_up_nothing() {
+    for owners in [["Secret/a!", "Secret/a", "ConfigMap/x"], ["Secret/a", "ConfigMap/x", "Secret/a!"]] {
+        let mut bench = Bench::new();
+        bench.add("ConfigMap/x@n", &[]).add("Secret/a@n", &[]).add("Pod/d@n", &owners).drain();
+        bench.delete("Secret/a@n", Foreground).run_for(1_000);
+        assert_eq!(bench.world(), ["Pod/d@n[x]", "ConfigMap/x@n"], "{owners:?}");
+    }
+}
+
+/// Upstream leaves the dependent behind when its second owner begins to wait between the look at it and the patch that
+/// takes the first reference away.
+#[test]
+fn l31_an_owner_that_begins_to_wait_while_another_is_let_go_of_leaves_nothing_behind() {
+    let mut bench = Bench::new();
+    bench.add("Secret/top@n", &[]);
+    bench
+        .add("ReplicationController/a@n", &["Secret/top!"])
+        .add("ReplicationController/b@n", &["Secret/top!"]);
+    bench.add("Pod/d@n", &["ReplicationController/a!", "ReplicationController/b!"]).drain();
+    let second = key("ReplicationController/b@n");
+    let begins = move |model: &mut gc_ownership::model::Model| {
+        model.delete(&second, Some(Foreground)).into_iter().collect::<Vec<_>>()
+    };
+    bench.before.entry("owners Pod/d@n [b!]".to_owned()).or_default().push_back(Box::new(begins));
+    bench.delete("ReplicationController/a@n", Foreground).run_for(10_000);
+    assert_eq!(bench.world(), ["Secret/top@n"]);
+    bench.delete("Secret/top@n", Foreground).run_for(10_000);
+    assert_eq!(bench.world(), Vec::<String>::new());
+}

@@ -81,10 +81,11 @@ pub enum Request {
         /// Which.
         key: ObjectKey,
     },
-    /// Make sure that everything that exists in a resource now has been told, needed before a finalizer
-    /// may go. The adapter either waits for its watch to deliver a version not below `at_least`, or makes a
-    /// consistent list (begun after this effect was made, never from a cache) and feeds what it finds as
-    /// `Event::Found`; then it answers [`Outcome::Applied`] with nothing in it.
+    /// Make sure that everything that exists in a resource now has been observed, needed before a finalizer
+    /// may be removed. The adapter either waits for its watch to deliver a version not below `at_least`, or makes a list
+    /// that begins after this effect was made and shows a state no older than `at_least` (the present state of the store
+    /// where that is `UNKNOWN`), and feeds what it finds as `Event::Found`; then it answers [`Outcome::Applied`] with
+    /// nothing in it.
     Barrier {
         /// Which resource.
         resource: ResourceId,

@@ -1,6 +1,7 @@
 //! The cascade engine: events in, effects out.
 
 mod absent;
+mod barriers;
 mod config;
 mod lanes;
 mod observe;
@@ -12,6 +13,7 @@ mod virtual_nodes;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use gc_types::{Effect, EffectId, Event, Reason, Request, ResourceId, ResourceVersion, Timestamp, Uid};
 
@@ -19,10 +21,10 @@ use smallvec::SmallVec;
 
 use crate::graph::{EdgeFlag, Flag, Graph, NONE, NodeId, ResourceIndex};
 use absent::AbsentOwners;
+use barriers::Barrier;
 use lanes::Lanes;
 use observe::Source;
 use virtual_nodes::{Identity, Verification};
-use waiting::{Barrier, BarrierKey};
 
 pub use config::{Config, Stats};
 pub(crate) use retry::Retry;
@@ -44,7 +46,8 @@ enum Context {
     /// The object, what was asked, and the version that it was asked on.
     Item(Uid, Action, ResourceVersion),
     Look(Identity, Uid),
-    Barrier(BarrierKey),
+    /// A resource, or one namespace of it.
+    Barrier(ResourceIndex, Option<Arc<str>>),
     Note,
 }
 
@@ -78,7 +81,7 @@ enum Timer {
     /// A claim is looked at.
     Look(Identity),
     /// A resource is asked to catch up again.
-    Barrier(BarrierKey),
+    Barrier(ResourceIndex),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -91,7 +94,7 @@ struct Counters {
 /// The engine. See the crate's documentation.
 ///
 /// Bounds: an object is in the queue at most once, has at most one request in flight and at most one timer for its
-/// next try; looks and barriers are shared by all that need them, one under way for each claim and each part of a
+/// next try; looks and barriers are shared by all that need them, one under way for each claim and each
 /// resource; effects in flight are limited by [`Config::effects_in_flight`].
 #[derive(Clone, Debug)]
 pub struct Engine {
@@ -110,7 +113,7 @@ pub struct Engine {
     /// Claims to be looked at, by their place.
     look_queue: BTreeMap<u64, Identity>,
     next_look: u64,
-    barrier_queue: VecDeque<BarrierKey>,
+    barrier_queue: VecDeque<ResourceIndex>,
     in_flight: BTreeMap<EffectId, InFlight>,
     /// Objects about which something was asked that is not answered yet. One that a list loses meanwhile, and that comes
     /// back, is the same object: nothing else is asked about it until then.
@@ -123,7 +126,7 @@ pub struct Engine {
     finishing: BTreeSet<NodeId>,
     /// Waiting owners by the resource that holds them up, in the order of their marks.
     held: BTreeSet<(ResourceIndex, ResourceVersion, NodeId)>,
-    barriers: BTreeMap<BarrierKey, Barrier>,
+    barriers: BTreeMap<ResourceIndex, Barrier>,
     /// Items that were held ([`gc_types::Outcome::Held`]) and rest until they change or are released.
     held_back: BTreeSet<NodeId>,
     pub(crate) retries: BTreeMap<NodeId, Retry>,
@@ -207,7 +210,7 @@ impl Engine {
                 Timer::StartUp => {}
                 Timer::Item(node) | Timer::GiveUp(node) => self.enqueue(node),
                 Timer::Look(identity) => self.look_due(identity),
-                Timer::Barrier(key) => self.barrier_queue.push_back(key),
+                Timer::Barrier(resource) => self.barrier_queue.push_back(resource),
             }
         }
     }
@@ -256,7 +259,7 @@ impl Engine {
             self.rotation = (self.rotation + 1) % 3;
             let taken = match self.rotation {
                 0 => self.look_queue.pop_first().map(|(_, identity)| self.look(identity)),
-                1 => self.barrier_queue.pop_front().map(|key| self.make_barrier(key)),
+                1 => self.barrier_queue.pop_front().map(|resource| self.make_barrier(resource)),
                 _ => self.next_item().map(|(lane, node)| self.take_item(lane, node)),
             };
             if taken.is_some() {

@@ -31,6 +31,8 @@ impl Engine {
                 self.depart(node, Departure::Unproven);
             }
         }
+        // What was proven about it may not hold when it is served again.
+        self.void_barrier(resource);
         self.wake_held(resource, None);
         self.kinds_changed();
     }
@@ -112,7 +114,7 @@ impl Engine {
         for state in self.graph.resources.iter_mut().filter(|state| state.info.comparable_versions) {
             state.progress = ResourceVersion::UNKNOWN;
         }
-        self.barriers.retain(|_, barrier| barrier.in_flight);
+        self.forget_barriers();
         self.doubt_marks();
         self.doubt_absence();
     }

@@ -16,7 +16,9 @@ impl Engine {
         match flight.context {
             Context::Item(uid, action, asked_on) => self.item_done(&uid, action, asked_on, outcome),
             Context::Look(identity, uid) => self.looked(&identity, &uid, outcome),
-            Context::Barrier(key) => self.barrier_done(effect.0, &key, &outcome),
+            Context::Barrier(resource, namespace) => {
+                self.barrier_done(effect.0, resource, namespace, &outcome);
+            }
             Context::Note => {}
         }
         for lane in flight.lanes {

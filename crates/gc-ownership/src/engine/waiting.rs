@@ -1,12 +1,10 @@
 //! Owners that wait for their dependents: foreground deletion (section 5) and orphaning (section 7).
 
 use gc_types::{
-    Evidence, FinalizerName, Outcome, Reason, Request, ResourceId, ResourceVersion, Scope, Timestamp, Verdict,
+    Evidence, FinalizerName, Reason, Request, ResourceId, ResourceVersion, Scope, Timestamp, Verdict,
 };
-use std::sync::Arc;
 
-use super::retry::backoff;
-use super::{Action, Context, Engine, HeldLanes, Timer, Wanted};
+use super::{Action, Engine, Timer};
 use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NONE, NodeId, ResourceIndex, Unlinked};
 
 /// An owner that is marked for deletion and carries `foregroundDeletion` or `orphan`.
@@ -26,23 +24,6 @@ pub(crate) struct Waiting {
     /// The resource whose progress it waits for.
     pub(crate) held_by: Option<ResourceIndex>,
 }
-
-/// Which part of which resource was listed to catch up.
-pub(crate) type BarrierKey = (ResourceIndex, Option<Arc<str>>);
-
-/// Catching up by a live list.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Barrier {
-    pub(crate) in_flight: bool,
-    /// The number of the newest such effect that was answered; it covers every mark seen before it was made.
-    done: Option<u64>,
-    pub(crate) failures: u32,
-    /// Not before this time again.
-    due: Timestamp,
-}
-
-/// How many answered barriers are remembered; more are simply made again.
-const BARRIERS_REMEMBERED: usize = 10_000;
 
 impl Engine {
     /// Brings the table of waiting owners in line with what was observed of one.
@@ -102,7 +83,7 @@ impl Engine {
             cursor = self.graph.next_dependent(cursor);
         }
         if self.waiting.is_empty() {
-            self.barriers.retain(|_, barrier| barrier.in_flight);
+            self.forget_barriers();
         }
     }
 
@@ -229,7 +210,7 @@ impl Engine {
     }
 
     /// Whether a resource has told everything that existed when the owner was marked.
-    fn has_caught_up(&self, node: NodeId, waiting: &Waiting, resource: ResourceIndex) -> bool {
+    pub(super) fn has_caught_up(&self, node: NodeId, waiting: &Waiting, resource: ResourceIndex) -> bool {
         let Some(state) = self.graph.resources.get(resource) else { return true };
         if !state.served || !state.info.watched {
             return true;
@@ -242,28 +223,18 @@ impl Engine {
         if self.is_comparable(node, resource) && state.progress >= waiting.mark {
             return true;
         }
-        let key = self.barrier_key(node, resource);
-        let covers = |key: &BarrierKey| {
-            self.barriers
-                .get(key)
-                .and_then(|barrier| barrier.done)
-                .is_some_and(|done| done >= waiting.mark_effect)
-        };
-        covers(&key) || covers(&(resource, None))
+        let namespace = namespaced_owner.then(|| self.graph.namespace_text(self.graph.namespace(node)));
+        self.barriers
+            .get(&resource)
+            .is_some_and(|barrier| barrier.covers(namespace.as_deref(), waiting.mark_effect))
     }
 
-    fn is_comparable(&self, node: NodeId, resource: ResourceIndex) -> bool {
+    pub(super) fn is_comparable(&self, node: NodeId, resource: ResourceIndex) -> bool {
         let comparable =
             |index| self.graph.resources.get(index).is_some_and(|state| state.info.comparable_versions);
         comparable(resource)
             && comparable(self.graph.resource(node))
             && self.waiting.get(&node).is_some_and(|waiting| waiting.mark != ResourceVersion::UNKNOWN)
-    }
-
-    fn barrier_key(&self, node: NodeId, resource: ResourceIndex) -> BarrierKey {
-        let namespace = self.graph.namespace(node);
-        let narrow = namespace != CLUSTER && self.graph.resources.is_namespaced(resource);
-        (resource, narrow.then(|| self.graph.namespace_text(namespace)))
     }
 
     /// The resources that have not caught up with an owner's mark.
@@ -301,44 +272,9 @@ impl Engine {
         self.held.insert((first, mark, node));
         self.timers.insert((give_up, Timer::GiveUp(node)));
         for resource in lagging {
-            let key = self.barrier_key(node, resource);
-            self.ask_barrier(key);
+            self.ask_barrier(resource);
         }
         false
-    }
-
-    fn ask_barrier(&mut self, key: BarrierKey) {
-        if self.barriers.len() >= BARRIERS_REMEMBERED {
-            self.barriers.retain(|_, barrier| barrier.in_flight);
-        }
-        let barrier = self.barriers.entry(key.clone()).or_default();
-        if barrier.in_flight {
-            return;
-        }
-        barrier.in_flight = true;
-        if barrier.due > self.now {
-            self.timers.insert((barrier.due, Timer::Barrier(key)));
-        } else {
-            self.barrier_queue.push_back(key);
-        }
-    }
-
-    /// Turns an asked barrier into an effect.
-    pub(super) fn make_barrier(&mut self, key: BarrierKey) {
-        if self.waiting.is_empty() {
-            // Nobody waits for it any more.
-            self.barriers.remove(&key);
-            return;
-        }
-        // The answer counts for every owner that waits now, so it must be far enough for all of them.
-        let all_comparable = self.waiting.keys().all(|&node| self.is_comparable(node, key.0));
-        let highest = self.waiting.values().map(|waiting| waiting.mark).max();
-        let at_least = highest.filter(|_| all_comparable).unwrap_or(ResourceVersion::UNKNOWN);
-        let request =
-            Request::Barrier { resource: self.graph.resource_id(key.0), namespace: key.1.clone(), at_least };
-        let reason = Reason { verdict: Verdict::CatchUp, owners: Vec::new(), evidence: Vec::new() };
-        self.decided =
-            Some(Wanted { request, reason, context: Context::Barrier(key), lanes: HeldLanes::new() });
     }
 
     /// History went backwards: barriers made until now prove nothing about it, and whoever waits asks again.
@@ -350,25 +286,6 @@ impl Engine {
         for node in self.waiting.keys().copied().collect::<Vec<_>>() {
             self.enqueue(node);
         }
-    }
-
-    /// The answer to a barrier.
-    pub(super) fn barrier_done(&mut self, effect: u64, key: &BarrierKey, outcome: &Outcome) {
-        let Some(barrier) = self.barriers.get_mut(key) else { return };
-        barrier.in_flight = false;
-        if let Outcome::Applied(_) = outcome {
-            barrier.failures = 0;
-            barrier.done = barrier.done.max(Some(effect));
-        } else {
-            barrier.failures = barrier.failures.saturating_add(1);
-            let wait = backoff(
-                self.config.poll_first_milliseconds,
-                self.config.gap_wait_milliseconds,
-                barrier.failures,
-            );
-            barrier.due = self.now.after(wait);
-        }
-        self.wake_held(key.0, None);
     }
 
     /// Owners held by a resource look again: all of them, or those whose mark it has reached.

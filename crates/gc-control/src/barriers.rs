@@ -1,0 +1,367 @@
+//! Barriers: proof that everything that a resource holds has been observed.
+//!
+//! A watch that has delivered the version asked for is proof and costs nothing; versions count only outside of a list,
+//! and only where the engine says that they can be compared. Where the watch lags, it is given a moment
+//! ([`BARRIER_PATIENCE`]); then the resource is listed and what is found goes to the engine:
+//!
+//! * from the server's cache, no older than the version asked for, where versions can be compared. Where the cache does
+//!   not come that far (etcd before 3.4.31 does not tell it of progress in other resources), or says nothing for
+//!   [`CACHE_PATIENCE`], the store is asked as well, and without that detour for some time;
+//! * from the store otherwise.
+//!
+//! Barriers for the same place share a list that begins after the last of them was asked for. In any second no more
+//! lists begin than resources are watched, whatever the number of owners that wait.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use gc_types::{EffectId, Event, Outcome, ResourceId, ResourceVersion};
+
+use crate::Moment;
+
+/// How long a watch may take to deliver the version before a list is made instead.
+pub const BARRIER_PATIENCE: Duration = Duration::from_millis(10);
+/// How many lists for barriers are in flight at most.
+pub const BARRIER_LISTS: usize = 16;
+/// How many lists may begin within a second however few resources are watched.
+pub const BARRIER_LISTS_FLOOR: usize = 8;
+/// The time over which lists that begin are counted.
+pub const BARRIER_WINDOW: Duration = Duration::from_secs(1);
+/// How long the server's cache may take to answer before the store is asked as well. A cache that cannot come far
+/// enough says so after three seconds only.
+pub const CACHE_PATIENCE: Duration = Duration::from_millis(300);
+/// How long the cache of a server is not asked after it did not come far enough.
+pub const CACHE_DISTRUST: Duration = Duration::from_mins(10);
+
+/// A resource, or one namespace of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The resource.
+    pub resource: ResourceId,
+    /// The namespace; all of them if absent.
+    pub namespace: Option<Arc<str>>,
+}
+
+/// A list to be made now. Each object that it finds goes to the engine as `Event::Found`, before its end is reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List {
+    /// Its number, by which its end is reported.
+    pub number: u64,
+    /// What is listed.
+    pub place: Place,
+    /// Any state is new enough that is no older than this version, so that the server's cache may answer; the present
+    /// state of the store otherwise.
+    pub not_older_than: Option<ResourceVersion>,
+}
+
+/// How a list ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListEnd {
+    /// Everything was found and handed on.
+    Complete,
+    /// The cache is not as new as it has to be.
+    CacheBehind,
+    /// The resource is not served.
+    NotServed,
+    /// Anything else.
+    Failed(String),
+}
+
+/// What became of a barrier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Which one.
+    pub effect: EffectId,
+    /// For the engine.
+    pub outcome: Outcome,
+    /// How many requests were sent for it; barriers that share a list count them once.
+    pub requests: u32,
+}
+
+/// A barrier that waits for its watch, or for its list to begin.
+#[derive(Clone, Debug)]
+struct Asked {
+    effect: EffectId,
+    place: Place,
+    at_least: ResourceVersion,
+    patient_until: Moment,
+}
+
+/// Barriers that share a list.
+#[derive(Clone, Debug)]
+struct Running {
+    place: Place,
+    effects: Vec<(EffectId, ResourceVersion)>,
+    /// The list from the cache, while it is under way.
+    from_cache: Option<u64>,
+    /// The list from the store, while it is under way.
+    from_store: Option<u64>,
+    /// When the store is to be asked, unless it was.
+    store_due: Option<Moment>,
+    requests: u32,
+}
+
+/// What the watches have delivered, who waits for it, and which lists are under way.
+#[derive(Clone, Debug, Default)]
+pub struct Barriers {
+    watched: BTreeSet<ResourceId>,
+    delivered: BTreeMap<ResourceId, ResourceVersion>,
+    /// Resources inside a list, whose versions come in no order.
+    listing: BTreeSet<ResourceId>,
+    asked: Vec<Asked>,
+    running: Vec<Running>,
+    next_number: u64,
+    /// When the lists of the last second began.
+    begun: VecDeque<Moment>,
+    /// Until then the cache is not asked.
+    distrusted_until: Moment,
+    /// Lists whose answers are not needed any more.
+    cancelled: Vec<u64>,
+}
+
+impl Barriers {
+    /// Takes note of an event that comes from discovery, or from a resource's own list or watch.
+    pub fn observe(&mut self, event: &Event) {
+        let (resource, version) = match event {
+            Event::ResourceServed(info) => {
+                if info.watched {
+                    self.watched.insert(info.id);
+                }
+                return;
+            }
+            Event::ListStarted(id) => {
+                self.listing.insert(*id);
+                return;
+            }
+            Event::ResourceGone(id) => {
+                self.watched.remove(id);
+                self.listing.remove(id);
+                self.delivered.remove(id);
+                return;
+            }
+            Event::Synced { resource, resource_version } => {
+                self.listing.remove(resource);
+                // Not the newest of both: a server restored from a backup starts over.
+                self.delivered.insert(*resource, *resource_version);
+                return;
+            }
+            Event::Progress { resource, resource_version } => (*resource, *resource_version),
+            Event::Observed(object) => (object.key.resource, object.resource_version),
+            Event::Removed { key, resource_version, .. } => (key.resource, *resource_version),
+            _ => return,
+        };
+        if self.listing.contains(&resource) {
+            return;
+        }
+        let newest = self.delivered.entry(resource).or_insert(version);
+        *newest = version.max(*newest);
+    }
+
+    /// A barrier is asked for: everything up to `at_least`, or everything there is now where that is unknown.
+    pub fn ask(&mut self, effect: EffectId, place: Place, at_least: ResourceVersion, now: Moment) {
+        let patience = if at_least == ResourceVersion::UNKNOWN { Duration::ZERO } else { BARRIER_PATIENCE };
+        self.asked.push(Asked { effect, place, at_least, patient_until: now.after(patience) });
+    }
+
+    /// The barriers that a watch has reached.
+    pub fn take_reached(&mut self) -> Vec<Answer> {
+        let (delivered, listing) = (&self.delivered, &self.listing);
+        let reached = |resource: ResourceId, at_least: ResourceVersion| {
+            at_least != ResourceVersion::UNKNOWN
+                && !listing.contains(&resource)
+                && delivered.get(&resource).is_some_and(|version| *version >= at_least)
+        };
+        let mut answers: Vec<Answer> = self
+            .asked
+            .extract_if(.., |asked| reached(asked.place.resource, asked.at_least))
+            .map(|asked| answer(asked.effect, Outcome::Applied(None), 0))
+            .collect();
+        for running in &mut self.running {
+            let resource = running.place.resource;
+            for (effect, _) in running.effects.extract_if(.., |(_, at_least)| reached(resource, *at_least)) {
+                let requests = std::mem::take(&mut running.requests);
+                answers.push(answer(effect, Outcome::Applied(None), requests));
+            }
+        }
+        self.running.retain(|running| {
+            let needed = !running.effects.is_empty();
+            if !needed {
+                self.cancelled.extend(running.from_cache);
+                self.cancelled.extend(running.from_store);
+            }
+            needed
+        });
+        answers
+    }
+
+    /// The next list to be made now, if there is one.
+    pub fn poll_list(&mut self, now: Moment) -> Option<List> {
+        if !self.may_begin(now) {
+            return None;
+        }
+        let due = self.running.iter_mut().find(|running| running.store_due.is_some_and(|due| due <= now));
+        if let Some(running) = due {
+            let number = self.next_number;
+            running.store_due = None;
+            running.from_store = Some(number);
+            running.requests += 1;
+            let place = running.place.clone();
+            self.begin(now);
+            return Some(List { number, place, not_older_than: None });
+        }
+        let due = |asked: &&Asked| {
+            asked.patient_until <= now && !self.running.iter().any(|running| running.place == asked.place)
+        };
+        let place = self.asked.iter().find(due)?.place.clone();
+        // Whoever asked before the list begins shares it.
+        let sharing = self.asked.extract_if(.., |asked| asked.place == place);
+        let effects: Vec<_> = sharing.map(|asked| (asked.effect, asked.at_least)).collect();
+        let comparable = effects.iter().all(|(_, at_least)| *at_least != ResourceVersion::UNKNOWN);
+        let newest = effects.iter().map(|(_, at_least)| *at_least).max();
+        let not_older_than = newest.filter(|_| comparable && self.distrusted_until <= now);
+        let number = self.next_number;
+        let cached = not_older_than.is_some();
+        self.running.push(Running {
+            place: place.clone(),
+            effects,
+            from_cache: cached.then_some(number),
+            from_store: (!cached).then_some(number),
+            store_due: cached.then(|| now.after(CACHE_PATIENCE)),
+            requests: 1,
+        });
+        self.begin(now);
+        Some(List { number, place, not_older_than })
+    }
+
+    fn begin(&mut self, now: Moment) {
+        self.next_number += 1;
+        self.begun.push_back(now);
+    }
+
+    fn may_begin(&mut self, now: Moment) -> bool {
+        while self.begun.front().is_some_and(|begun| begun.after(BARRIER_WINDOW) <= now) {
+            self.begun.pop_front();
+        }
+        self.in_flight() < BARRIER_LISTS && self.begun.len() < self.most_in_window()
+    }
+
+    fn most_in_window(&self) -> usize {
+        self.watched.len().max(BARRIER_LISTS_FLOOR)
+    }
+
+    fn in_flight(&self) -> usize {
+        let of = |running: &Running| {
+            usize::from(running.from_cache.is_some()) + usize::from(running.from_store.is_some())
+        };
+        self.running.iter().map(of).sum()
+    }
+
+    /// A page of a list has come, and another one is asked for.
+    pub fn continued(&mut self, number: u64) {
+        if let Some(running) = self.running.iter_mut().find(|running| running.is_of(number)) {
+            running.requests += 1;
+            if running.from_cache == Some(number) {
+                // The cache does answer.
+                running.store_due = None;
+            }
+        }
+    }
+
+    /// A list has ended: the barriers that are answered by that.
+    pub fn finish(&mut self, number: u64, end: ListEnd, now: Moment) -> Vec<Answer> {
+        let Some(position) = self.running.iter().position(|running| running.is_of(number)) else {
+            return Vec::new();
+        };
+        let running = &mut self.running[position];
+        let was_cached = running.from_cache == Some(number);
+        let outcome = match end {
+            ListEnd::Complete => {
+                if let Some(cached) = running.from_cache.filter(|_| !was_cached) {
+                    // The store was faster, by more than the patience.
+                    self.cancelled.push(cached);
+                    self.distrusted_until = now.after(CACHE_DISTRUST);
+                }
+                if was_cached {
+                    self.cancelled.extend(running.from_store);
+                }
+                Outcome::Applied(None)
+            }
+            ListEnd::CacheBehind if was_cached => {
+                self.distrusted_until = now.after(CACHE_DISTRUST);
+                running.from_cache = None;
+                if running.from_store.is_none() {
+                    running.store_due = Some(now);
+                }
+                return Vec::new();
+            }
+            ListEnd::Failed(_) | ListEnd::CacheBehind if running.has_other_than(number) => {
+                // The other one may still succeed.
+                if was_cached {
+                    running.from_cache = None;
+                } else {
+                    running.from_store = None;
+                }
+                return Vec::new();
+            }
+            ListEnd::NotServed => {
+                self.cancelled.extend(running.others(number));
+                Outcome::NotServed
+            }
+            ListEnd::Failed(message) => Outcome::Failed { message, retry_after_milliseconds: None },
+            ListEnd::CacheBehind => {
+                let message = "the server does not know so new a version".to_owned();
+                Outcome::Failed { message, retry_after_milliseconds: None }
+            }
+        };
+        let mut requests = running.requests;
+        let effects = self.running.remove(position).effects;
+        let answered = effects.into_iter();
+        answered.map(|(effect, _)| answer(effect, outcome.clone(), std::mem::take(&mut requests))).collect()
+    }
+
+    /// The lists that were given up since the last call: their ends need not be reported.
+    pub fn take_cancelled(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.cancelled)
+    }
+
+    /// When a list may have to be made, if none ends and nothing is delivered before.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Moment> {
+        if self.in_flight() >= BARRIER_LISTS {
+            return None;
+        }
+        let asked = self.asked.iter().filter(|asked| {
+            let same = |running: &Running| running.place == asked.place;
+            !self.running.iter().any(same)
+        });
+        let asked = asked.map(|asked| asked.patient_until);
+        let due = self.running.iter().filter_map(|running| running.store_due).chain(asked).min()?;
+        // The window has room again when the oldest of as many as it holds leaves it.
+        let full = self.begun.len().checked_sub(self.most_in_window());
+        let room = full.and_then(|position| self.begun.get(position));
+        Some(room.map_or(due, |begun| due.max(begun.after(BARRIER_WINDOW))))
+    }
+}
+
+impl Running {
+    fn is_of(&self, number: u64) -> bool {
+        self.from_cache == Some(number) || self.from_store == Some(number)
+    }
+
+    fn others(&self, number: u64) -> impl Iterator<Item = u64> {
+        let lists = self.from_cache.into_iter().chain(self.from_store);
+        lists.filter(move |list| *list != number)
+    }
+
+    fn has_other_than(&self, number: u64) -> bool {
+        self.others(number).next().is_some()
+    }
+}
+
+fn answer(effect: EffectId, outcome: Outcome, requests: u32) -> Answer {
+    Answer { effect, outcome, requests }
+}
+
+#[cfg(test)]
+mod tests;

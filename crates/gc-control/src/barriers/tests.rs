@@ -1,0 +1,208 @@
+#![allow(
+    clippy::unwrap_used,
+    clippy::unnecessary_wraps,
+    reason = "a test may panic, and compares what is optional"
+)]
+
+use gc_types::{Gvr, ResourceInfo, Scope};
+
+use super::*;
+
+const PODS: ResourceId = ResourceId(1);
+const SECRETS: ResourceId = ResourceId(2);
+
+fn at(milliseconds: u64) -> Moment {
+    Moment::from_start(Duration::from_millis(milliseconds))
+}
+
+fn progress(version: u64) -> Event {
+    Event::Progress { resource: PODS, resource_version: ResourceVersion(version) }
+}
+
+fn place(resource: ResourceId, namespace: Option<&str>) -> Place {
+    Place { resource, namespace: namespace.map(Arc::from) }
+}
+
+fn cached(number: u64, place: Place, version: u64) -> Option<List> {
+    Some(List { number, place, not_older_than: Some(ResourceVersion(version)) })
+}
+
+fn stored(number: u64, place: Place) -> Option<List> {
+    Some(List { number, place, not_older_than: None })
+}
+
+fn applied(effect: u64, requests: u32) -> Answer {
+    answer(EffectId(effect), Outcome::Applied(None), requests)
+}
+
+fn serve(barriers: &mut Barriers, resources: u32) {
+    for number in 1..=resources {
+        barriers.observe(&Event::ResourceServed(ResourceInfo {
+            id: ResourceId(number),
+            gvr: Gvr { group: "".into(), version: "v1".into(), resource: format!("r{number}").into() },
+            kind: "Kind".into(),
+            scope: Scope::Namespaced,
+            served_api_versions: vec!["v1".into()],
+            watched: true,
+            comparable_versions: true,
+        }));
+    }
+}
+
+#[test]
+fn a_watch_that_has_come_far_enough_is_proof() {
+    let mut barriers = Barriers::default();
+    barriers.ask(EffectId(1), place(PODS, None), ResourceVersion(10), at(0));
+    barriers.observe(&progress(9));
+    assert_eq!(barriers.take_reached(), []);
+    assert_eq!(barriers.poll_list(at(9)), None);
+    barriers.observe(&progress(10));
+    assert_eq!(barriers.take_reached(), [applied(1, 0)]);
+    assert_eq!(barriers.poll_list(at(10)), None);
+}
+
+#[test]
+fn versions_inside_a_list_prove_nothing() {
+    let mut barriers = Barriers::default();
+    barriers.ask(EffectId(1), place(PODS, None), ResourceVersion(10), at(0));
+    barriers.observe(&Event::ListStarted(PODS));
+    barriers.observe(&progress(20));
+    assert_eq!(barriers.take_reached(), []);
+    barriers.observe(&Event::Synced { resource: PODS, resource_version: ResourceVersion(20) });
+    assert_eq!(barriers.take_reached(), [applied(1, 0)]);
+}
+
+#[test]
+fn barriers_share_a_list_that_began_after_them() {
+    let mut barriers = Barriers::default();
+    let shop = place(PODS, Some("shop"));
+    barriers.ask(EffectId(1), shop.clone(), ResourceVersion::UNKNOWN, at(0));
+    barriers.ask(EffectId(2), shop.clone(), ResourceVersion(10), at(0));
+    assert_eq!(barriers.poll_list(at(0)), stored(0, shop.clone()), "one of them cannot be compared");
+    barriers.ask(EffectId(3), shop.clone(), ResourceVersion::UNKNOWN, at(0));
+    assert_eq!(barriers.poll_list(at(0)), None);
+    barriers.continued(0);
+    assert_eq!(barriers.finish(0, ListEnd::Complete, at(5)), [applied(1, 2), applied(2, 0)]);
+    assert_eq!(barriers.poll_list(at(5)), stored(1, shop));
+    assert_eq!(barriers.finish(1, ListEnd::Complete, at(9)), [applied(3, 1)]);
+}
+
+#[test]
+fn the_cache_is_asked_first_and_the_store_if_it_is_behind() {
+    let mut barriers = Barriers::default();
+    let (pods, secrets) = (place(PODS, None), place(SECRETS, None));
+    barriers.ask(EffectId(1), pods.clone(), ResourceVersion(10), at(0));
+    assert_eq!(barriers.poll_list(at(10)), cached(0, pods.clone(), 10));
+    assert_eq!(barriers.finish(0, ListEnd::Complete, at(11)), [applied(1, 1)]);
+
+    barriers.ask(EffectId(2), pods.clone(), ResourceVersion(20), at(20));
+    assert_eq!(barriers.poll_list(at(30)), cached(1, pods.clone(), 20));
+    assert_eq!(barriers.finish(1, ListEnd::CacheBehind, at(31)), []);
+    assert_eq!(barriers.poll_list(at(31)), stored(2, pods));
+    // Known to be behind, it is not asked again for some time.
+    barriers.ask(EffectId(3), secrets.clone(), ResourceVersion(20), at(31));
+    assert_eq!(barriers.poll_list(at(41)), stored(3, secrets.clone()));
+    assert_eq!(barriers.finish(2, ListEnd::Complete, at(42)), [applied(2, 2)]);
+    assert_eq!(barriers.finish(3, ListEnd::Complete, at(42)), [applied(3, 1)]);
+    let later = at(42).after(CACHE_DISTRUST);
+    barriers.ask(EffectId(4), secrets.clone(), ResourceVersion(20), later);
+    assert_eq!(barriers.poll_list(later.after(BARRIER_PATIENCE)), cached(4, secrets, 20));
+}
+
+#[test]
+fn a_silent_cache_is_overtaken_by_the_store() {
+    let mut barriers = Barriers::default();
+    let pods = place(PODS, None);
+    barriers.ask(EffectId(1), pods.clone(), ResourceVersion(10), at(0));
+    assert_eq!(barriers.next_due(), Some(at(10)));
+    assert_eq!(barriers.poll_list(at(10)), cached(0, pods.clone(), 10));
+    assert_eq!(barriers.next_due(), Some(at(310)));
+    assert_eq!(barriers.poll_list(at(309)), None);
+    assert_eq!(barriers.poll_list(at(310)), stored(1, pods.clone()));
+    assert_eq!(barriers.finish(1, ListEnd::Complete, at(320)), [applied(1, 2)]);
+    assert_eq!(barriers.take_cancelled(), [0]);
+    assert_eq!(barriers.finish(0, ListEnd::Complete, at(3_000)), []);
+    barriers.ask(EffectId(2), pods.clone(), ResourceVersion(11), at(3_000));
+    assert_eq!(barriers.poll_list(at(3_010)), stored(2, pods));
+}
+
+#[test]
+fn what_the_watch_delivers_meanwhile_ends_the_list() {
+    let mut barriers = Barriers::default();
+    let pods = place(PODS, None);
+    barriers.ask(EffectId(1), pods.clone(), ResourceVersion(10), at(0));
+    assert_eq!(barriers.poll_list(at(10)), cached(0, pods, 10));
+    barriers.observe(&progress(10));
+    assert_eq!(barriers.take_reached(), [applied(1, 1)]);
+    assert_eq!(barriers.take_cancelled(), [0]);
+    assert_eq!(barriers.finish(0, ListEnd::Complete, at(12)), []);
+}
+
+#[test]
+fn one_of_two_lists_may_fail() {
+    let failed = || ListEnd::Failed("no".into());
+    for (first, second) in [(0, 1), (1, 0)] {
+        let mut barriers = Barriers::default();
+        barriers.ask(EffectId(1), place(PODS, None), ResourceVersion(10), at(0));
+        barriers.poll_list(at(10)).unwrap();
+        barriers.poll_list(at(310)).unwrap();
+        assert_eq!(barriers.finish(first, failed(), at(400)), []);
+        let mut other = barriers.clone();
+        assert_eq!(barriers.finish(second, ListEnd::Complete, at(500)), [applied(1, 2)]);
+        let outcome = Outcome::Failed { message: "no".into(), retry_after_milliseconds: None };
+        assert_eq!(other.finish(second, failed(), at(500)), [answer(EffectId(1), outcome, 2)]);
+    }
+}
+
+/// Sixty owners in as many namespaces ask for everything again and again: in no second do more lists begin than there
+/// are resources, and every resource has its turn.
+#[test]
+fn lists_are_bounded_by_the_number_of_resources_and_not_by_that_of_owners() {
+    const RESOURCES: u32 = 40;
+    let mut barriers = Barriers::default();
+    serve(&mut barriers, RESOURCES);
+    let (mut effect, mut begun, mut by_resource) = (0, Vec::new(), BTreeMap::<ResourceId, usize>::new());
+    for millisecond in 0..5_000 {
+        if millisecond % 20 == 0 {
+            for number in 1..=RESOURCES {
+                effect += 1;
+                let version = ResourceVersion(1_000 + millisecond);
+                barriers.ask(EffectId(effect), place(ResourceId(number), None), version, at(millisecond));
+            }
+        }
+        let mut lists = Vec::new();
+        while let Some(list) = barriers.poll_list(at(millisecond)) {
+            lists.push(list);
+        }
+        for list in lists {
+            begun.push(millisecond);
+            *by_resource.entry(list.place.resource).or_default() += 1;
+            barriers.finish(list.number, ListEnd::Complete, at(millisecond));
+        }
+    }
+    for window in begun.windows(RESOURCES as usize + 1) {
+        assert!(window[RESOURCES as usize] - window[0] >= 1_000, "{window:?}");
+    }
+    assert_eq!(by_resource.len(), RESOURCES as usize);
+    assert_eq!(by_resource.values().copied().collect::<BTreeSet<_>>(), BTreeSet::from([5]));
+}
+
+#[test]
+fn few_lists_are_in_flight_at_a_time() {
+    let mut barriers = Barriers::default();
+    serve(&mut barriers, 100);
+    for number in 1..=100 {
+        barriers.ask(
+            EffectId(number.into()),
+            place(ResourceId(number), None),
+            ResourceVersion::UNKNOWN,
+            at(0),
+        );
+    }
+    let begun = std::iter::from_fn(|| barriers.poll_list(at(0))).count();
+    assert_eq!(begun, BARRIER_LISTS);
+    assert_eq!(barriers.next_due(), None);
+    barriers.finish(3, ListEnd::NotServed, at(1));
+    assert_eq!(barriers.next_due(), Some(at(0)));
+    assert_eq!(std::iter::from_fn(|| barriers.poll_list(at(1))).count(), 1);
+}

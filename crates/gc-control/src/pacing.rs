@@ -1,0 +1,322 @@
+//! How many requests are in flight: as many as the server carries.
+//!
+//! A gradient algorithm, after the one called Gradient2 in Netflix's concurrency-limits: the latency of the last round
+//! of requests against the usual one says whether requests queue at the server. The limit grows a little while they do
+//! not and shrinks in proportion while they do; 429, 503, 504 and timeouts take a larger part off at once. What differs
+//! from it:
+//!
+//! * a round is judged by its mean, and what is usual has an error, so that latencies that merely
+//!   scatter (30 to 370 ms) are no sign of load;
+//! * what is usual is measured, from time to time, by a round at the floor ([`PROBE_PERIOD`]): so load that lasts does not
+//!   become usual, a server that has become slower by itself does, and a collector that comes second learns the same;
+//! * rounds in which the limit was not made use of change nothing.
+
+use std::time::Duration;
+
+use crate::Moment;
+
+/// Bounds of the pacing, and an optional fixed rate on top.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PacingOptions {
+    /// Requests in flight at the start.
+    pub initial: usize,
+    /// Never fewer, unless `largest` is smaller.
+    pub smallest: usize,
+    /// Never more.
+    pub largest: usize,
+    /// `--kube-api-qps`: at most so many requests per second in the long run; none if absent.
+    pub queries_per_second: Option<f64>,
+    /// `--kube-api-burst`: so many at once on top of the rate.
+    pub burst: u32,
+}
+
+impl Default for PacingOptions {
+    fn default() -> Self {
+        Self { initial: 32, smallest: 8, largest: 128, queries_per_second: None, burst: 30 }
+    }
+}
+
+/// What an answer says about the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// It answered, whatever the answer.
+    Answered,
+    /// It is too busy, and may have said for how long.
+    Busy(Option<Duration>),
+}
+
+/// The figures of the pacing, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PacingState {
+    /// Requests allowed in flight.
+    pub limit: usize,
+    /// Requests in flight.
+    pub in_flight: usize,
+    /// Mean latency of the last round.
+    pub latency: Duration,
+    /// Smoothed latency, in the long run.
+    pub usual_latency: Duration,
+}
+
+/// Answers since the limit was last judged.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    /// It measures what is usual: no more requests than the floor allows are in flight, and so many answers do not count
+    /// yet, so that neither what was in flight before nor the fastest answers alone are measured.
+    probe: bool,
+    uncounted: usize,
+    answers: usize,
+    seconds: f64,
+    /// The sum of the squares of the same.
+    squares: f64,
+    /// The most requests that were in flight.
+    in_flight: usize,
+}
+
+/// Decides when the next request may go.
+#[derive(Clone, Debug)]
+pub struct Pacer {
+    options: PacingOptions,
+    limit: f64,
+    in_flight: usize,
+    round: Round,
+    latency: f64,
+    /// Zero until the first round is over.
+    usual_latency: f64,
+    /// How far that may be off: the standard error of the mean.
+    usual_error: f64,
+    /// When what is usual was last measured.
+    probed_at: Moment,
+    /// Until then nothing goes.
+    paused_until: Option<Moment>,
+    /// Requests begun before this moment say nothing new about the server being busy.
+    decreased_at: Option<Moment>,
+    tokens: f64,
+    refilled_at: Option<Moment>,
+}
+
+/// What a busy server leaves of the limit.
+const DECREASE: f64 = 0.6;
+/// Latency up to so many times the usual one is no sign of load.
+const LATENCY_TOLERANCE: f64 = 1.5;
+/// So many standard errors of the usual latency come on top.
+const ERRORS_TOLERATED: f64 = 2.0;
+/// Latency below this is never a sign of load, seconds.
+const LATENCY_FLOOR: f64 = 0.005;
+/// The least that one round leaves of the limit, before smoothing.
+const SMALLEST_GRADIENT: f64 = 0.5;
+/// So many requests may queue at the server: what the limit grows by while none do, before smoothing.
+const QUEUE_ALLOWANCE: f64 = 4.0;
+/// Weight of what a round says about the limit.
+const SMOOTHING: f64 = 0.25;
+/// A round has at least so many answers.
+const SMALLEST_ROUND: usize = 10;
+/// Answers that a measurement of what is usual counts.
+const PROBE_ANSWERS: usize = 24;
+/// Weight of such a measurement, and of rounds in which the limit was not made use of, in what is usual.
+const PROBE_WEIGHT: f64 = 0.5;
+/// How often what is usual is measured by a round at the floor, while the limit is made use of.
+pub const PROBE_PERIOD: Duration = Duration::from_secs(15);
+/// The same while the limit is at most twice its floor: that latency stays high then is hardly our doing.
+pub const PROBE_PERIOD_WHEN_LOW: Duration = Duration::from_secs(2);
+/// A server's Retry-After is followed up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+impl Pacer {
+    /// Nothing in flight.
+    #[must_use]
+    pub fn new(options: PacingOptions) -> Self {
+        let mut pacer = Self {
+            limit: count(options.initial),
+            in_flight: 0,
+            round: Round::default(),
+            latency: 0.0,
+            usual_latency: 0.0,
+            usual_error: 0.0,
+            probed_at: Moment::default(),
+            paused_until: None,
+            decreased_at: None,
+            tokens: f64::from(options.burst),
+            refilled_at: None,
+            options,
+        };
+        pacer.clamp();
+        pacer
+    }
+
+    /// Changes the bounds; what is in flight beyond them ends by itself.
+    pub fn set_options(&mut self, options: PacingOptions) {
+        self.options = options;
+        self.tokens = self.tokens.min(f64::from(options.burst.max(1)));
+        self.clamp();
+    }
+
+    /// Whether a request may go now; `Err` says when to ask again (`None`: when a request is done). Asked before anything is
+    /// decided, so that what is decided goes at once, and never by what was so a while ago.
+    ///
+    /// # Errors
+    ///
+    /// If none may go.
+    pub fn check(&mut self, now: Moment) -> Result<(), Option<Moment>> {
+        if let Some(until) = self.paused_until {
+            if now < until {
+                return Err(Some(until));
+            }
+            self.paused_until = None;
+        }
+        if self.in_flight >= self.allowed() {
+            return Err(None);
+        }
+        if let Some(rate) = self.options.queries_per_second.filter(|rate| *rate > 0.0) {
+            let since = self.refilled_at.map_or(Duration::ZERO, |at| now.since(at));
+            self.refilled_at = Some(now);
+            let full = f64::from(self.options.burst.max(1));
+            self.tokens = (self.tokens + since.as_secs_f64() * rate).min(full);
+            if self.tokens < 1.0 {
+                return Err(Some(now.after(Duration::from_secs_f64((1.0 - self.tokens) / rate))));
+            }
+        }
+        Ok(())
+    }
+
+    /// A request goes.
+    pub fn begin(&mut self) {
+        if self.options.queries_per_second.is_some_and(|rate| rate > 0.0) {
+            self.tokens -= 1.0;
+        }
+        self.in_flight += 1;
+        self.round.in_flight = self.round.in_flight.max(self.in_flight);
+    }
+
+    /// Gives the place back, with what was learned.
+    pub fn finish(&mut self, begun: Moment, now: Moment, signal: Signal) {
+        self.release();
+        match signal {
+            Signal::Answered => self.answered(begun, now),
+            Signal::Busy(wait) => self.busy(begun, now, wait),
+        }
+    }
+
+    /// Gives the place of a request back from which nothing was learned.
+    pub fn release(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    fn answered(&mut self, begun: Moment, now: Moment) {
+        if self.round.uncounted > 0 {
+            self.round.uncounted -= 1;
+            return;
+        }
+        let seconds = now.since(begun).as_secs_f64();
+        self.round.answers += 1;
+        self.round.seconds += seconds;
+        self.round.squares += seconds * seconds;
+        if self.round.answers
+            >= self.allowed().max(if self.round.probe { PROBE_ANSWERS } else { SMALLEST_ROUND })
+        {
+            let next = Round { in_flight: self.in_flight, ..Round::default() };
+            let round = std::mem::replace(&mut self.round, next);
+            self.judge(&round, now);
+        }
+    }
+
+    /// One round of requests is over.
+    fn judge(&mut self, round: &Round, now: Moment) {
+        self.latency = round.mean();
+        if self.usual_latency == 0.0 {
+            (self.usual_latency, self.usual_error) = (self.latency, round.error_of_mean());
+        }
+        let made_use_of = round.in_flight * 2 >= self.allowed();
+        if round.probe || !made_use_of {
+            // Far more than what was usual is a change, and no chance.
+            let weight = if self.latency > self.tolerated() { 1.0 } else { PROBE_WEIGHT };
+            self.usual_latency += weight * (self.latency - self.usual_latency);
+            self.usual_error += weight * (round.error_of_mean() - self.usual_error);
+            return;
+        }
+        let gradient = (self.tolerated() / self.latency.max(f64::MIN_POSITIVE)).clamp(SMALLEST_GRADIENT, 1.0);
+        let wanted = self.limit * gradient + QUEUE_ALLOWANCE;
+        self.limit += SMOOTHING * (wanted - self.limit);
+        self.clamp();
+        let period = if self.is_low() { PROBE_PERIOD_WHEN_LOW } else { PROBE_PERIOD };
+        if now.since(self.probed_at) >= period {
+            self.probed_at = now;
+            self.round.probe = true;
+            self.round.uncounted = self.in_flight + self.allowed();
+        }
+    }
+
+    /// Latency up to this is no sign of load.
+    fn tolerated(&self) -> f64 {
+        (LATENCY_TOLERANCE * self.usual_latency + ERRORS_TOLERATED * self.usual_error).max(LATENCY_FLOOR)
+    }
+
+    fn busy(&mut self, begun: Moment, now: Moment, wait: Option<Duration>) {
+        if self.decreased_at.is_none_or(|at| begun > at) {
+            self.limit *= DECREASE;
+            self.decreased_at = Some(now);
+            self.clamp();
+        }
+        if let Some(wait) = wait {
+            let until = now.after(wait.min(LONGEST_PAUSE));
+            self.paused_until = Some(self.paused_until.map_or(until, |earlier| earlier.max(until)));
+        }
+    }
+
+    fn clamp(&mut self) {
+        let (floor, largest) = (self.floor(), count(self.options.largest.max(1)));
+        self.limit = self.limit.clamp(floor.min(largest), largest);
+    }
+
+    fn floor(&self) -> f64 {
+        count(self.options.smallest.max(1))
+    }
+
+    fn is_low(&self) -> bool {
+        self.limit <= 2.0 * self.floor()
+    }
+
+    fn allowed(&self) -> usize {
+        whole(if self.round.probe { self.limit.min(self.floor()) } else { self.limit })
+    }
+
+    /// The present figures.
+    #[must_use]
+    pub fn state(&self) -> PacingState {
+        PacingState {
+            limit: whole(self.limit),
+            in_flight: self.in_flight,
+            latency: Duration::from_secs_f64(self.latency),
+            usual_latency: Duration::from_secs_f64(self.usual_latency),
+        }
+    }
+}
+
+impl Round {
+    fn mean(&self) -> f64 {
+        self.seconds / count(self.answers.max(1))
+    }
+
+    /// The standard error of the mean.
+    fn error_of_mean(&self) -> f64 {
+        let answers = count(self.answers.max(1));
+        let variance = (self.squares / answers - self.mean().powi(2)).max(0.0);
+        (variance / answers).sqrt()
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "clamped to positive, small bounds"
+)]
+fn whole(limit: f64) -> usize {
+    limit as usize
+}
+
+fn count(number: usize) -> f64 {
+    f64::from(u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,320 @@
+//! Claims about the pacing, and about throughput and fairness over simulated servers.
+
+#![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test may panic")]
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::*;
+
+const FAST: Duration = Duration::from_millis(10);
+
+fn at(milliseconds: u64) -> Moment {
+    Moment::from_start(Duration::from_millis(milliseconds))
+}
+
+fn begin(pacer: &mut Pacer, now: Moment) -> Result<(), Option<Moment>> {
+    pacer.check(now).map(|()| pacer.begin())
+}
+
+fn run(pacer: &mut Pacer, now: &mut Moment, rounds: usize, latency: Duration, signal: Signal) {
+    for _ in 0..rounds {
+        let mut begun = 0;
+        while begin(pacer, *now).is_ok() {
+            begun += 1;
+        }
+        let start = *now;
+        *now = now.after(latency);
+        for _ in 0..begun {
+            pacer.finish(start, *now, signal);
+        }
+    }
+}
+
+#[test]
+fn the_limit_grows_while_latency_holds_and_stays_in_its_bounds() {
+    let mut now = at(0);
+    let mut pacer = Pacer::new(PacingOptions::default());
+    run(&mut pacer, &mut now, 10, FAST, Signal::Answered);
+    let grown = pacer.state().limit;
+    assert!((40..=44).contains(&grown), "{grown}");
+    run(&mut pacer, &mut now, 500, FAST, Signal::Answered);
+    assert_eq!(pacer.state().limit, PacingOptions::default().largest);
+}
+
+#[test]
+fn a_busy_server_shrinks_it_once_per_round_and_never_below_the_floor() {
+    let mut now = at(0);
+    let mut pacer = Pacer::new(PacingOptions::default());
+    run(&mut pacer, &mut now, 1, FAST, Signal::Busy(None));
+    assert_eq!(pacer.state().limit, 19);
+    run(&mut pacer, &mut now, 50, FAST, Signal::Busy(None));
+    assert_eq!(pacer.state().limit, 8);
+}
+
+#[test]
+fn a_limit_that_is_not_made_use_of_does_not_change() {
+    let mut now = at(0);
+    let mut pacer = Pacer::new(PacingOptions::default());
+    for latency in [1, 10, 100, 1_000].into_iter().cycle().take(400) {
+        begin(&mut pacer, now).unwrap();
+        let start = now;
+        now = now.after(Duration::from_millis(latency));
+        pacer.finish(start, now, Signal::Answered);
+    }
+    assert_eq!(pacer.state().limit, PacingOptions::default().initial);
+}
+
+#[test]
+fn retry_after_pauses_everything() {
+    let mut pacer = Pacer::new(PacingOptions::default());
+    assert_eq!(begin(&mut pacer, at(0)), Ok(()));
+    pacer.finish(at(0), at(0), Signal::Busy(Some(Duration::from_secs(2))));
+    assert_eq!(begin(&mut pacer, at(1_000)), Err(Some(at(2_000))));
+    assert_eq!(begin(&mut pacer, at(2_000)), Ok(()));
+}
+
+#[test]
+fn a_fixed_rate_caps_it() {
+    let options = PacingOptions { queries_per_second: Some(10.0), burst: 2, ..PacingOptions::default() };
+    let mut pacer = Pacer::new(options);
+    let answers: Vec<_> = (0..3).map(|_| begin(&mut pacer, at(0))).collect();
+    assert_eq!(answers, [Ok(()), Ok(()), Err(Some(at(100)))]);
+    assert_eq!(begin(&mut pacer, at(100)), Ok(()));
+}
+
+#[test]
+fn new_bounds_hold_at_once() {
+    let mut pacer = Pacer::new(PacingOptions::default());
+    pacer.set_options(PacingOptions { largest: 2, ..PacingOptions::default() });
+    let answers: Vec<_> = (0..3).map(|_| begin(&mut pacer, at(0))).collect();
+    assert_eq!(answers, [Ok(()), Ok(()), Err(None)]);
+    let slow = PacingOptions { queries_per_second: Some(1.0), burst: 1, ..PacingOptions::default() };
+    pacer.set_options(slow);
+    pacer.finish(at(0), at(0), Signal::Answered);
+    assert_eq!(begin(&mut pacer, at(0)), Ok(()));
+    pacer.finish(at(0), at(0), Signal::Answered);
+    assert_eq!(begin(&mut pacer, at(0)), Err(Some(at(1_000))));
+}
+
+// ---- simulated servers ----
+
+/// A number in [0, 1) that depends on its number in the sequence only.
+struct Fraction(u64);
+
+impl Fraction {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        f64::from(u32::try_from(self.0 >> 32).unwrap()) / f64::from(u32::MAX)
+    }
+}
+
+/// A server that carries so many requests at a time, each for as long as `milliseconds` says (by the second of the
+/// simulation and chance), and lets further ones queue; beyond `refuses_above` it answers 429.
+#[derive(Clone, Copy)]
+struct Server {
+    carries: usize,
+    refuses_above: usize,
+    milliseconds: fn(f64, f64) -> f64,
+}
+
+const UNBOUNDED: usize = usize::MAX;
+
+/// One pacer, from this second on.
+struct Client {
+    pacer: Pacer,
+    starts: f64,
+    answered: Vec<u32>,
+}
+
+/// Answers per second of each client, second by second.
+fn simulate(server: Server, starts: &[f64], seconds: usize) -> Vec<Client> {
+    let mut clients: Vec<Client> = starts
+        .iter()
+        .map(|&starts| Client {
+            pacer: Pacer::new(PacingOptions::default()),
+            starts,
+            answered: vec![0; seconds],
+        })
+        .collect();
+    let mut chance = Fraction(1);
+    let mut now = 0_u64;
+    let end = u64::try_from(seconds).unwrap() * 1_000_000;
+    // Microseconds at which each place of the server is free.
+    let mut places: BinaryHeap<Reverse<u64>> = (0..server.carries.min(1_000)).map(|_| Reverse(0)).collect();
+    let mut under_way = BinaryHeap::new();
+    let mut turn = 0;
+    while now < end {
+        let moment = Moment::from_start(Duration::from_micros(now));
+        let mut idle = 0;
+        while idle < clients.len() {
+            turn = (turn + 1) % clients.len();
+            let in_flight: usize = clients.iter().map(|client| client.pacer.state().in_flight).sum();
+            let client = &mut clients[turn];
+            if client.starts > seconds_of(now) || begin(&mut client.pacer, moment).is_err() {
+                idle += 1;
+                continue;
+            }
+            idle = 0;
+            if in_flight >= server.refuses_above {
+                under_way.push(Reverse((now + 1_000, turn, now, false)));
+                continue;
+            }
+            let takes = (server.milliseconds)(seconds_of(now), chance.next()) * 1_000.0;
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // milliseconds of a test
+            let takes = takes as u64;
+            let Reverse(free) = places.pop().unwrap();
+            let done = free.max(now) + takes;
+            places.push(Reverse(done));
+            under_way.push(Reverse((done, turn, now, true)));
+        }
+        let starts = clients.iter().map(|client| client.starts).filter(|starts| *starts > seconds_of(now));
+        let next_start = starts.fold(f64::MAX, f64::min);
+        let Some(&Reverse((done, client, begun, answered))) = under_way.peek() else {
+            now += 1_000;
+            continue;
+        };
+        if next_start < seconds_of(done) {
+            now = now.max(Duration::from_secs_f64(next_start).as_micros().try_into().unwrap());
+            if seconds_of(now) >= next_start {
+                clients
+                    .iter_mut()
+                    .filter(|client| client.starts == next_start)
+                    .for_each(|client| client.starts = 0.0);
+                continue;
+            }
+        }
+        under_way.pop();
+        now = done;
+        let client = &mut clients[client];
+        let signal = if answered { Signal::Answered } else { Signal::Busy(None) };
+        let moment = |micros| Moment::from_start(Duration::from_micros(micros));
+        client.pacer.finish(moment(begun), moment(now), signal);
+        if let Some(second) = client.answered.get_mut(usize::try_from(now / 1_000_000).unwrap()) {
+            *second += u32::from(answered);
+        }
+    }
+    clients
+}
+
+fn seconds_of(micros: u64) -> f64 {
+    Duration::from_micros(micros).as_secs_f64()
+}
+
+fn mean(answered: &[u32]) -> f64 {
+    f64::from(answered.iter().sum::<u32>()) / f64::from(u32::try_from(answered.len()).unwrap())
+}
+
+/// Throughput as a share of what the server could give to 128 requests in flight, over the last half of the time.
+#[test]
+fn throughput_comes_near_what_the_server_carries() {
+    let rows: [(&str, Server, f64, f64); 9] = [
+        (
+            "fast and steady",
+            Server { carries: 1_000, refuses_above: UNBOUNDED, milliseconds: |_, _| 5.0 },
+            25_600.0,
+            0.99,
+        ),
+        (
+            "30 to 370 ms without any 429",
+            Server {
+                carries: 1_000,
+                refuses_above: UNBOUNDED,
+                milliseconds: |_, chance| 30.0 + 340.0 * chance,
+            },
+            640.0,
+            0.9,
+        ),
+        (
+            "mostly 30 ms, one in ten 370 ms",
+            Server {
+                carries: 1_000,
+                refuses_above: UNBOUNDED,
+                milliseconds: |_, chance| if chance < 0.9 { 30.0 } else { 370.0 },
+            },
+            128.0 / 0.064,
+            0.65,
+        ),
+        (
+            "steps from 10 to 100 ms",
+            Server {
+                carries: 1_000,
+                refuses_above: UNBOUNDED,
+                milliseconds: |second, _| if second < 30.0 { 10.0 } else { 100.0 },
+            },
+            1_280.0,
+            0.9,
+        ),
+        (
+            "steps from 100 to 10 ms",
+            Server {
+                carries: 1_000,
+                refuses_above: UNBOUNDED,
+                milliseconds: |second, _| if second < 30.0 { 100.0 } else { 10.0 },
+            },
+            12_800.0,
+            0.9,
+        ),
+        (
+            "drifts from 10 to 70 ms within a minute",
+            Server { carries: 1_000, refuses_above: UNBOUNDED, milliseconds: |second, _| 10.0 + second },
+            128.0 / 0.055,
+            0.5,
+        ),
+        (
+            "carries 20 at a time",
+            Server { carries: 20, refuses_above: UNBOUNDED, milliseconds: |_, chance| 5.0 + 10.0 * chance },
+            2_000.0,
+            0.95,
+        ),
+        (
+            "carries 4 at a time",
+            Server { carries: 4, refuses_above: UNBOUNDED, milliseconds: |_, chance| 5.0 + 10.0 * chance },
+            400.0,
+            0.95,
+        ),
+        (
+            "refuses more than 40",
+            Server { carries: 1_000, refuses_above: 40, milliseconds: |_, chance| 5.0 + 10.0 * chance },
+            4_000.0,
+            0.7,
+        ),
+    ];
+    let mut failed = Vec::new();
+    for (name, server, possible, share) in rows {
+        let clients = simulate(server, &[0.0], 60);
+        let reached = mean(&clients[0].answered[40..]) / possible;
+        println!("{name}: {reached:.2} of {possible}, limit {:?}", clients[0].pacer.state());
+        if reached < share {
+            failed.push((name, reached));
+        }
+    }
+    assert_eq!(failed, []);
+}
+
+/// What queues at a server that carries 20 stays a small multiple of that.
+#[test]
+fn a_saturated_server_is_not_piled_up() {
+    let server =
+        Server { carries: 20, refuses_above: UNBOUNDED, milliseconds: |_, chance| 5.0 + 10.0 * chance };
+    let clients = simulate(server, &[0.0], 60);
+    let limit = clients[0].pacer.state().limit;
+    assert!((20..=80).contains(&limit), "{limit}");
+}
+
+/// Two collectors on one saturated server: neither starves, whoever came first. Jain's index: 1 is equal shares, 0.5 all
+/// for one of them.
+#[test]
+fn collectors_share_a_saturated_server() {
+    let server =
+        Server { carries: 20, refuses_above: UNBOUNDED, milliseconds: |_, chance| 5.0 + 10.0 * chance };
+    for starts in [[0.0, 0.0], [0.0, 20.0]] {
+        let clients = simulate(server, &starts, 60);
+        let shares: Vec<f64> = clients.iter().map(|client| mean(&client.answered[40..])).collect();
+        let (sum, squares) =
+            (shares.iter().sum::<f64>(), shares.iter().map(|share| share * share).sum::<f64>());
+        let jain = sum * sum / (2.0 * squares);
+        println!("{starts:?}: {shares:?}, Jain {jain:.2}");
+        assert!(jain >= 0.8 && sum >= 0.95 * 2_000.0, "{starts:?}: {shares:?}");
+    }
+}

@@ -1,0 +1,41 @@
+//! Points on a clock that only runs forward.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A point on a monotonic clock: the time that has passed since some fixed start, which everything that is compared
+/// shares. Unlike the wall clock it is never set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(Duration);
+
+impl Moment {
+    /// So long after the start of the clock.
+    #[must_use]
+    pub const fn from_start(passed: Duration) -> Self {
+        Self(passed)
+    }
+
+    /// So much later.
+    #[must_use]
+    pub fn after(self, passed: Duration) -> Self {
+        Self(self.0.saturating_add(passed))
+    }
+
+    /// So much earlier, but not before the start.
+    #[must_use]
+    pub fn before(self, passed: Duration) -> Self {
+        Self(self.0.saturating_sub(passed))
+    }
+
+    /// How much later it is than another moment; nothing if it is earlier.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}

@@ -1,0 +1,164 @@
+//! Barriers: proof that everything that a resource held when owners were marked for deletion has been observed.
+//!
+//! There is one barrier per resource, and it serves every owner that waits when it is made: it asks for the whole
+//! resource, or for a single namespace where that takes fewer pages. Owners that begin to wait while it is under way
+//! are served by the next one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use gc_types::{Outcome, Reason, Request, ResourceVersion, Timestamp, Verdict};
+
+use super::retry::backoff;
+use super::{Context, Engine, HeldLanes, Timer, Wanted};
+use crate::graph::{CLUSTER, ResourceIndex};
+
+/// How many objects an adapter reads with one request; decides whether one list of a whole resource is cheaper than a
+/// list of each namespace.
+const OBJECTS_PER_PAGE: usize = 1_000;
+/// How many proofs about single namespaces are remembered for one resource; those that are forgotten are made again.
+const NAMESPACES_REMEMBERED: usize = 1_000;
+
+/// The barrier of one resource.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Barrier {
+    /// It is queued, under way, or about to be tried again.
+    pub(crate) pending: bool,
+    /// The newest barrier over the whole resource that was answered; it covers every mark seen before it was made.
+    done: Option<u64>,
+    /// The same for single namespaces.
+    done_in: BTreeMap<Arc<str>, u64>,
+    /// Answers to barriers made before this effect prove nothing.
+    valid_from: u64,
+    failures: u32,
+    /// Not before this time again.
+    due: Timestamp,
+}
+
+impl Barrier {
+    /// Whether an owner in this namespace whose mark was seen before effect number `mark_effect` is served.
+    pub(super) fn covers(&self, namespace: Option<&str>, mark_effect: u64) -> bool {
+        let narrow = namespace.and_then(|namespace| self.done_in.get(namespace).copied());
+        self.done.max(narrow).is_some_and(|done| done >= mark_effect)
+    }
+}
+
+impl Engine {
+    /// Has a barrier made for a resource, unless one is pending.
+    pub(super) fn ask_barrier(&mut self, resource: ResourceIndex) {
+        let barrier = self.barriers.entry(resource).or_default();
+        if barrier.pending {
+            return;
+        }
+        barrier.pending = true;
+        if barrier.due > self.now {
+            self.timers.insert((barrier.due, Timer::Barrier(resource)));
+        } else {
+            self.barrier_queue.push_back(resource);
+        }
+    }
+
+    /// Turns a pending barrier into an effect.
+    pub(super) fn make_barrier(&mut self, resource: ResourceIndex) {
+        if self.waiting.is_empty() {
+            // No owner needs it any more.
+            self.barriers.remove(&resource);
+            return;
+        }
+        // The answer counts for every owner that waits now, so it must be new enough for all of them.
+        let all_comparable = self.waiting.keys().all(|&node| self.is_comparable(node, resource));
+        let highest = self.waiting.values().map(|waiting| waiting.mark).max();
+        let at_least = highest.filter(|_| all_comparable).unwrap_or(ResourceVersion::UNKNOWN);
+        let namespace = self.barrier_namespace(resource);
+        let request = Request::Barrier {
+            resource: self.graph.resource_id(resource),
+            namespace: namespace.clone(),
+            at_least,
+        };
+        let reason = Reason { verdict: Verdict::CatchUp, owners: Vec::new(), evidence: Vec::new() };
+        let context = Context::Barrier(resource, namespace);
+        self.decided = Some(Wanted { request, reason, context, lanes: HeldLanes::new() });
+    }
+
+    /// The single namespace that a barrier is to ask for; `None` if asking for the whole resource takes no more
+    /// requests than asking for each namespace with an owner that needs the barrier.
+    fn barrier_namespace(&self, resource: ResourceIndex) -> Option<Arc<str>> {
+        if !self.graph.resources.is_namespaced(resource) {
+            return None;
+        }
+        let pages = 1 + self.graph.resources.get(resource)?.objects / OBJECTS_PER_PAGE;
+        let mut namespaces = BTreeSet::new();
+        let mut first = None;
+        for (&node, waiting) in &self.waiting {
+            let namespace = self.graph.namespace(node);
+            if namespaces.contains(&namespace) || self.has_caught_up(node, waiting, resource) {
+                continue;
+            }
+            if namespace == CLUSTER {
+                return None;
+            }
+            first.get_or_insert(namespace);
+            namespaces.insert(namespace);
+            if namespaces.len() > pages.max(1) {
+                return None;
+            }
+        }
+        let narrow = namespaces.len() == 1 || namespaces.len() < pages;
+        first.filter(|_| narrow).map(|namespace| self.graph.namespace_text(namespace))
+    }
+
+    /// The answer to a barrier.
+    pub(super) fn barrier_done(
+        &mut self,
+        effect: u64,
+        resource: ResourceIndex,
+        namespace: Option<Arc<str>>,
+        outcome: &Outcome,
+    ) {
+        let Some(barrier) = self.barriers.get_mut(&resource) else { return };
+        barrier.pending = false;
+        if let Outcome::Applied(_) = outcome {
+            barrier.failures = 0;
+            if effect < barrier.valid_from {
+                return self.wake_held(resource, None);
+            }
+            match namespace {
+                None => barrier.done = barrier.done.max(Some(effect)),
+                Some(namespace) => {
+                    if barrier.done_in.len() >= NAMESPACES_REMEMBERED {
+                        barrier.done_in.clear();
+                    }
+                    let done = barrier.done_in.entry(namespace).or_default();
+                    *done = effect.max(*done);
+                }
+            }
+        } else {
+            barrier.failures = barrier.failures.saturating_add(1);
+            let wait = backoff(
+                self.config.poll_first_milliseconds,
+                self.config.gap_wait_milliseconds,
+                barrier.failures,
+            );
+            barrier.due = self.now.after(wait);
+        }
+        self.wake_held(resource, None);
+    }
+
+    /// A resource is not served any more: what was proven about it does not hold when it is served again.
+    pub(super) fn void_barrier(&mut self, resource: ResourceIndex) {
+        if let Some(barrier) = self.barriers.get_mut(&resource) {
+            barrier.done = None;
+            barrier.done_in.clear();
+            barrier.valid_from = self.next_effect;
+        }
+    }
+
+    /// What was proven until now is not needed or not true any more.
+    pub(super) fn forget_barriers(&mut self) {
+        self.barriers.retain(|_, barrier| barrier.pending);
+        for barrier in self.barriers.values_mut() {
+            barrier.done = None;
+            barrier.done_in.clear();
+        }
+    }
+}
