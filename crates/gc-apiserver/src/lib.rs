@@ -7,6 +7,7 @@
 
 mod auth;
 mod encode;
+mod fairness;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod metrics;

@@ -8,7 +8,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use tokio::sync::OwnedSemaphorePermit;
+
+use crate::work::WatchPlace;
 
 /// What requests are counted by. Values come from the table of resources and from fixed sets, never from
 /// clients, so that their number is bounded.
@@ -53,6 +54,8 @@ pub(crate) struct Metrics {
     pub(crate) in_flight: Gauge,
     /// Requests that were refused because too much was going on.
     pub(crate) rejected: Counter,
+    /// Requests that wait for a place; set when metrics are read.
+    waiting: Gauge,
     /// Open connections.
     pub(crate) connections: Gauge,
 }
@@ -83,8 +86,14 @@ impl Metrics {
             "Requests refused with 429 because too many were in flight",
             rejected.clone(),
         );
+        let waiting = Gauge::default();
+        registry.register(
+            "apiserver_current_inqueue_requests",
+            "Requests that wait for a place by priority and fairness",
+            waiting.clone(),
+        );
         registry.register("kubegc_apiserver_connections", "Open connections", connections.clone());
-        Self { registry, requests, durations, watches, in_flight, rejected, connections }
+        Self { registry, requests, durations, watches, in_flight, rejected, waiting, connections }
     }
 
     /// Counts an answered request.
@@ -101,13 +110,14 @@ impl Metrics {
     }
 
     /// Counts a watch for as long as the guard lives.
-    pub(crate) fn watch(&self, place: OwnedSemaphorePermit) -> WatchGuard {
+    pub(crate) fn watch(&self, place: WatchPlace) -> WatchGuard {
         self.watches.inc();
         WatchGuard { open: self.watches.clone(), _place: place }
     }
 
-    /// The text for `/metrics`.
-    pub(crate) fn text(&self) -> String {
+    /// The text for `/metrics`, with how many requests wait now.
+    pub(crate) fn text(&self, waiting: usize) -> String {
+        self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         let mut text = String::new();
         // Writing to a text does not fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
@@ -118,7 +128,7 @@ impl Metrics {
 /// One open watch.
 pub(crate) struct WatchGuard {
     open: Gauge,
-    _place: OwnedSemaphorePermit,
+    _place: WatchPlace,
 }
 
 impl Drop for WatchGuard {

@@ -60,6 +60,10 @@ pub(crate) struct StateParts {
 impl State {
     /// Puts the parts together.
     pub(crate) fn new(parts: StateParts) -> Self {
+        let random = SystemRandom::new();
+        let mut seed = [0; 8];
+        // Without random bits nothing that follows would be safe: names, UIDs, token ids.
+        random.fill(&mut seed).expect("the operating system gives random bits");
         Self {
             registry: parts.registry,
             authenticator: parts.authenticator,
@@ -68,11 +72,11 @@ impl State {
             discovery: Discovery::default(),
             openapi: OpenApi::default(),
             metrics: Metrics::new(),
-            work: Work::default(),
+            work: Work::new(u64::from_le_bytes(seed)),
             frames: Arc::default(),
             stop: parts.stop,
             advertised: parts.advertised,
-            random: SystemRandom::new(),
+            random,
         }
     }
 

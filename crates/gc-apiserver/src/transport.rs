@@ -1,6 +1,7 @@
 //! The transport: connections, requests, queries, paths and the bodies of answers.
 
 pub(crate) mod answers;
+pub(crate) mod bodies;
 pub(crate) mod body;
 pub(crate) mod exchange;
 pub(crate) mod in_process;

@@ -1,19 +1,23 @@
 //! Bounds on the work that goes on at once, and the line between what is done on the spot and what waits for
 //! a disk or a network on a thread of its own.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use gc_registry::api::RequestBody;
+use gc_registry::api::{RequestBody, UserInfo};
 use gc_registry::error::{ApiError, Details};
 use gc_registry::storage::Blocking;
 use prometheus_client::metrics::gauge::Gauge;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
 
 use crate::encode::decode;
+use crate::fairness::configuration::{About, Configuration, Flow};
+use crate::fairness::seats::{Decision, Seats, Ticket};
 use crate::metrics::Metrics;
 use crate::state::State;
+use crate::transport::bodies::Bodies;
 
 /// Requests that are worked on at once (upstream: 400 reads and 200 writes).
 const MAXIMUM_IN_FLIGHT: usize = 600;
@@ -25,35 +29,120 @@ const QUEUE_PATIENCE: Duration = Duration::from_secs(15);
 const MAXIMUM_JSON_ON_THE_SPOT: usize = 16 * 1024;
 /// The same for YAML, which takes several times as long.
 const MAXIMUM_YAML_ON_THE_SPOT: usize = 2 * 1024;
-/// Watches that may be open at once.
+/// A request takes a further place for so much of JSON...
+const JSON_PER_PLACE: usize = 256 * 1024;
+/// ...or so much of YAML...
+const YAML_PER_PLACE: usize = 32 * 1024;
+/// ...up to this many, as upstream.
+const MAXIMUM_WIDTH: usize = 10;
+/// Watches that may be open at once; administrators have [`WATCHES_IN_RESERVE`] beyond them.
 const MAXIMUM_WATCHES: usize = 50_000;
+/// Watches of one user who is no administrator.
+const MAXIMUM_WATCHES_OF_ONE: usize = 25_000;
+/// Watches that are kept for administrators.
+const WATCHES_IN_RESERVE: usize = 2_000;
 
 /// The bounds.
 pub(crate) struct Work {
-    places: Arc<Semaphore>,
-    queue: Arc<Semaphore>,
-    watches: Arc<Semaphore>,
+    shared: Arc<Shared>,
+    /// Bodies that are being read, and those that are held.
+    pub(crate) bodies: Arc<Bodies>,
 }
 
-impl Default for Work {
-    fn default() -> Self {
-        Self {
-            places: Arc::new(Semaphore::new(MAXIMUM_IN_FLIGHT)),
-            queue: Arc::new(Semaphore::new(MAXIMUM_IN_FLIGHT + MAXIMUM_QUEUED)),
-            watches: Arc::new(Semaphore::new(MAXIMUM_WATCHES)),
+struct Shared {
+    configuration: RwLock<Arc<Configuration>>,
+    places: Mutex<Places>,
+    watches: Mutex<Watches>,
+    /// Makes the hashes of flows those of this process.
+    seed: u64,
+}
+
+struct Places {
+    seats: Seats,
+    /// Who is told that it has its places.
+    told: BTreeMap<Ticket, oneshot::Sender<()>>,
+}
+
+#[derive(Default)]
+struct Watches {
+    open: usize,
+    of_users: BTreeMap<Arc<str>, usize>,
+}
+
+/// Locks; what a thread that panicked left behind is used as it is.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Places {
+    fn tell(&mut self, seated: Vec<Ticket>) {
+        for ticket in seated {
+            if let Some(waiting) = self.told.remove(&ticket) {
+                // One that stopped waiting gives the places back by itself.
+                let _ = waiting.send(());
+            }
         }
+    }
+
+    fn release(&mut self, flow: &Flow, width: usize) {
+        let seated = self.seats.release(flow, width);
+        self.tell(seated);
     }
 }
 
 /// A request that is being worked on.
 pub(crate) struct Place {
+    shared: Arc<Shared>,
+    flow: Flow,
+    width: usize,
     in_flight: Gauge,
-    _place: OwnedSemaphorePermit,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.in_flight.dec();
+        lock(&self.shared.places).release(&self.flow, self.width);
+    }
+}
+
+/// A request that waits; dropped, it gives up.
+struct Waiter<'a> {
+    shared: &'a Shared,
+    flow: &'a Flow,
+    ticket: Ticket,
+    width: usize,
+    seated: bool,
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if self.seated {
+            return;
+        }
+        let mut places = lock(&self.shared.places);
+        places.told.remove(&self.ticket);
+        if !places.seats.give_up(self.flow, self.ticket) {
+            places.release(self.flow, self.width);
+        }
+    }
+}
+
+/// A watch that is open.
+pub(crate) struct WatchPlace {
+    shared: Arc<Shared>,
+    user: Arc<str>,
+}
+
+impl Drop for WatchPlace {
+    fn drop(&mut self) {
+        let mut watches = lock(&self.shared.watches);
+        watches.open -= 1;
+        if let Some(count) = watches.of_users.get_mut(&self.user) {
+            *count -= 1;
+            if *count == 0 {
+                watches.of_users.remove(&self.user);
+            }
+        }
     }
 }
 
@@ -74,8 +163,11 @@ pub(crate) enum Weight {
 
 /// Whether a body is decoded on a thread that may take its time.
 pub(crate) fn takes_long_to_decode(body: &[u8], content_type: Option<&str>) -> bool {
-    let yaml = content_type.is_some_and(|content_type| content_type.contains("yaml"));
-    body.len() > if yaml { MAXIMUM_YAML_ON_THE_SPOT } else { MAXIMUM_JSON_ON_THE_SPOT }
+    body.len() > if is_yaml(content_type) { MAXIMUM_YAML_ON_THE_SPOT } else { MAXIMUM_JSON_ON_THE_SPOT }
+}
+
+fn is_yaml(content_type: Option<&str>) -> bool {
+    content_type.is_some_and(|content_type| content_type.contains("yaml"))
 }
 
 /// Decodes the body of an object, away from the async threads if it is large.
@@ -93,30 +185,97 @@ pub(crate) async fn decode_object(
         .unwrap_or_else(|failure| Err(ApiError::internal(format!("the body was not decoded: {failure}"))))
 }
 
+/// How many places a request takes whose body has a size.
+pub(crate) fn width(body: &[u8], content_type: Option<&str>) -> usize {
+    let per_place = if is_yaml(content_type) { YAML_PER_PLACE } else { JSON_PER_PLACE };
+    (1 + body.len() / per_place).min(MAXIMUM_WIDTH)
+}
+
 impl Work {
-    /// A place for a request; 429 if too many wait already, or it took too long.
-    pub(crate) async fn place(&self, metrics: &Metrics) -> Result<Place, ApiError> {
-        let place = self.free_place().await.inspect_err(|_| {
+    /// The bounds by the default configuration.
+    pub(crate) fn new(seed: u64) -> Self {
+        let configuration = Configuration::default();
+        let seats = Seats::new(MAXIMUM_IN_FLIGHT, MAXIMUM_QUEUED, &configuration);
+        let shared = Shared {
+            configuration: RwLock::new(Arc::new(configuration)),
+            places: Mutex::new(Places { seats, told: BTreeMap::new() }),
+            watches: Mutex::default(),
+            seed,
+        };
+        Self { shared: Arc::new(shared), bodies: Arc::default() }
+    }
+
+    /// Takes over a configuration of priority and fairness.
+    pub(crate) fn configure(&self, configuration: Configuration) {
+        let mut places = lock(&self.shared.places);
+        let seated = places.seats.configure(&configuration);
+        places.tell(seated);
+        *self.shared.configuration.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(configuration);
+    }
+
+    /// The flow that a request belongs to.
+    pub(crate) fn classify(&self, user: &UserInfo, about: About<'_>) -> Flow {
+        let configuration =
+            Arc::clone(&self.shared.configuration.read().unwrap_or_else(PoisonError::into_inner));
+        configuration.classify(user, about, self.shared.seed)
+    }
+
+    /// The places of a request whose body has arrived; 429 if too many wait already, or it took too long.
+    pub(crate) async fn place(
+        &self,
+        metrics: &Metrics,
+        flow: &Flow,
+        width: usize,
+    ) -> Result<Place, ApiError> {
+        let width = self.seated(flow, width).await.inspect_err(|_| {
             metrics.rejected.inc();
         })?;
         metrics.in_flight.inc();
-        Ok(Place { in_flight: metrics.in_flight.clone(), _place: place })
+        let (shared, flow) = (Arc::clone(&self.shared), flow.clone());
+        Ok(Place { shared, flow, width, in_flight: metrics.in_flight.clone() })
     }
 
-    async fn free_place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-            return Ok(place);
-        }
-        let _queued = self.queue.try_acquire().map_err(|_| too_many_requests())?;
-        match tokio::time::timeout(QUEUE_PATIENCE, Arc::clone(&self.places).acquire_owned()).await {
-            Ok(Ok(place)) => Ok(place),
+    async fn seated(&self, flow: &Flow, width: usize) -> Result<usize, ApiError> {
+        let (ticket, told, width) = {
+            let mut places = lock(&self.shared.places);
+            let width = places.seats.width(flow, width);
+            match places.seats.request(flow, width) {
+                Decision::Seated => return Ok(width),
+                Decision::Refused => return Err(too_many_requests()),
+                Decision::Waits(ticket) => {
+                    let (tell, told) = oneshot::channel();
+                    places.told.insert(ticket, tell);
+                    (ticket, told, width)
+                }
+            }
+        };
+        let mut waiter = Waiter { shared: &self.shared, flow, ticket, width, seated: false };
+        match tokio::time::timeout(QUEUE_PATIENCE, told).await {
+            Ok(Ok(())) => {
+                waiter.seated = true;
+                Ok(width)
+            }
             _ => Err(too_many_requests()),
         }
     }
 
+    /// Requests that wait for a place.
+    pub(crate) fn waiting(&self) -> usize {
+        lock(&self.shared.places).seats.waiting()
+    }
+
     /// A place for a watch.
-    pub(crate) fn watch_place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        Arc::clone(&self.watches).try_acquire_owned().map_err(|_| too_many_requests())
+    pub(crate) fn watch_place(&self, user: &str, flow: &Flow) -> Result<WatchPlace, ApiError> {
+        let mut watches = lock(&self.shared.watches);
+        let reserve = if flow.exempt { WATCHES_IN_RESERVE } else { 0 };
+        let of_user = watches.of_users.get(user).copied().unwrap_or(0);
+        if watches.open >= MAXIMUM_WATCHES + reserve || !flow.exempt && of_user >= MAXIMUM_WATCHES_OF_ONE {
+            return Err(too_many_requests());
+        }
+        let user: Arc<str> = user.into();
+        watches.open += 1;
+        *watches.of_users.entry(Arc::clone(&user)).or_default() += 1;
+        Ok(WatchPlace { shared: Arc::clone(&self.shared), user })
     }
 }
 

@@ -6,8 +6,12 @@ mod support;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::StreamBody;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
-use support::TestServer;
+use support::{TOKEN, TestServer};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const YAML: (&str, &str) = ("content-type", "application/yaml");
@@ -77,4 +81,71 @@ async fn unknown_fields_of_json_are_named_before_duplicates() {
     let message: Value = answer.json()["message"].clone();
     let want = "strict decoding error: unknown field \"spce\", duplicate field \"data.k\"";
     assert!(message.as_str().unwrap().ends_with(want), "{message}");
+}
+
+/// 800 bodies that never arrive, of a user without rights: places used to be taken before bodies.
+#[tokio::test]
+async fn bodies_that_do_not_arrive_hold_no_places() {
+    type Never = futures::stream::Pending<Result<http_body::Frame<Bytes>, std::convert::Infallible>>;
+    let server = TestServer::start().await;
+    let stream = server.connect(b"h2", false).await;
+    let (mut sender, connection) = hyper::client::conn::http2::handshake::<_, _, StreamBody<Never>>(
+        TokioExecutor::new(),
+        TokioIo::new(stream),
+    )
+    .await
+    .unwrap();
+    tokio::spawn(connection);
+    let mut slow = Vec::new();
+    for _ in 0..800 {
+        sender.ready().await.unwrap();
+        let request =
+            Request::post("https://localhost/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+                .header("authorization", format!("Bearer {TOKEN}"))
+                .header("impersonate-user", "eve")
+                .body(StreamBody::new(futures::stream::pending()))
+                .unwrap();
+        slow.push(sender.send_request(request));
+    }
+    // The server has seen them all: this one comes after them on the same connection.
+    let probe = Request::post("https://localhost/readyz")
+        .header("authorization", format!("Bearer {TOKEN}"))
+        .body(StreamBody::new(futures::stream::pending()))
+        .unwrap();
+    assert_eq!(sender.send_request(probe).await.unwrap().status(), 405);
+    let created = tokio::time::timeout(Duration::from_secs(5), server.config_map("a"));
+    assert_eq!(created.await.expect("an administrator is not in line")["metadata"]["name"], "a");
+    let review = r#"{"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}}"#;
+    let other = [("impersonate-user", "bob"), ("content-type", "application/json")];
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let asked = tokio::time::timeout(Duration::from_secs(5), server.send("POST", path, &other, review));
+    assert_eq!(asked.await.expect("nor is another user").code, 201);
+}
+
+#[tokio::test]
+async fn requests_follow_the_stored_flow_schemas() {
+    const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
+    const HEADER: &str = "x-kubernetes-pf-flowschema-uid";
+    let server = TestServer::start().await;
+    let exempt = server.get(&format!("{SCHEMAS}/exempt")).await;
+    let uid = exempt.json()["metadata"]["uid"].as_str().unwrap().to_owned();
+    assert_eq!(exempt.header(HEADER), uid);
+    let level = server.get("/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations/exempt").await;
+    assert_eq!(
+        level.header("x-kubernetes-pf-prioritylevel-uid"),
+        level.json()["metadata"]["uid"].as_str().unwrap()
+    );
+    let mine = json!({"apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema", "metadata": {"name": "mine"},
+        "spec": {"priorityLevelConfiguration": {"name": "workload-low"}, "matchingPrecedence": 7,
+            "rules": [{"subjects": [{"kind": "User", "user": {"name": "eve"}}],
+                "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["/version"]}]}]}});
+    let created = server.post(SCHEMAS, &mine).await;
+    assert_eq!(created.code, 201, "{created:?}");
+    let uid = created.json()["metadata"]["uid"].as_str().unwrap().to_owned();
+    let followed = async {
+        while server.send("GET", "/version", &[("impersonate-user", "eve")], "").await.header(HEADER) != uid {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), followed).await.expect("the new schema applies");
 }

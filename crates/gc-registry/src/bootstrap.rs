@@ -1,5 +1,7 @@
 //! What every cluster has: namespaces, bootstrap roles and bindings, system priority classes.
 
+pub mod flow_control;
+
 use serde_json::{Value, json};
 
 use crate::api::{Operation, RequestBody, RequestContext, RequestTarget};
@@ -9,6 +11,7 @@ use crate::meta;
 use crate::registry::Registry;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
+const FLOW_CONTROL: &str = "flowcontrol.apiserver.k8s.io";
 const DEFAULTING: (&str, &str) = ("kubernetes.io/bootstrapping", "rbac-defaults");
 
 /// Values of the two system priority classes.
@@ -54,6 +57,12 @@ impl Registry {
             let binding = json!({"metadata": bootstrap_metadata(role), "subjects": subjects,
                 "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}});
             self.ensure(RBAC, "v1", "clusterrolebindings", binding, context)?;
+        }
+        for level in flow_control::priority_levels() {
+            self.ensure(FLOW_CONTROL, "v1", "prioritylevelconfigurations", level, context)?;
+        }
+        for schema in flow_control::flow_schemas() {
+            self.ensure(FLOW_CONTROL, "v1", "flowschemas", schema, context)?;
         }
         Ok(())
     }

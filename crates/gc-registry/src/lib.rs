@@ -6,7 +6,7 @@
 
 mod admission;
 pub mod api;
-mod bootstrap;
+pub mod bootstrap;
 mod call;
 pub mod catalog;
 mod convert;

@@ -45,7 +45,7 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
         ["metrics"] => Ok(text_answer(
             StatusCode::OK,
             "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            state.metrics.text(),
+            state.metrics.text(state.work.waiting()),
         )),
         [".well-known", "openid-configuration"] => {
             let document = json!({

@@ -1,5 +1,7 @@
 //! What a request asks of the registry: read off the wire first, and decoded where it may take its time.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use gc_registry::api::{DeleteOptions, ListOptions, Operation, PatchType, RequestTarget, WriteOptions};
 use gc_registry::error::ApiError;
@@ -7,6 +9,7 @@ use http::header::CONTENT_TYPE;
 
 use crate::encode::decode as bodies;
 use crate::encode::negotiate;
+use crate::transport::bodies::Bodies;
 use crate::transport::exchange::{ApiRequest, method_not_allowed};
 use crate::work::{self, Weight};
 
@@ -33,6 +36,7 @@ impl Wish {
     /// Reads options and body.
     pub(crate) async fn read(
         request: &mut ApiRequest,
+        bodies: &Arc<Bodies>,
         target: &RequestTarget,
         verb: &str,
     ) -> Result<Self, ApiError> {
@@ -54,7 +58,7 @@ impl Wish {
         };
         let body = match verb {
             Verb::Get { .. } | Verb::List(_) => Bytes::new(),
-            _ => request.read_body().await?,
+            _ => request.read_body(bodies).await?,
         };
         let verb = match verb {
             Verb::Delete(_) if body.is_empty() => Verb::Delete(request.query.delete_options()?),
@@ -78,6 +82,11 @@ impl Wish {
             _ if work::takes_long_to_decode(&self.body, self.content_type.as_deref()) => Weight::WriteLarge,
             _ => Weight::Write,
         }
+    }
+
+    /// How many places it takes.
+    pub(crate) fn width(&self) -> usize {
+        work::width(&self.body, self.content_type.as_deref())
     }
 
     /// Decodes the body.

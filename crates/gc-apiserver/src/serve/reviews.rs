@@ -33,7 +33,7 @@ pub(crate) async fn answer(
     let definition = &*target.resource;
     let representation = request.representation(Purpose::Answer)?;
     let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
-    let bytes = request.read_body().await?;
+    let bytes = request.read_body(&state.work.bodies).await?;
     let mut review = work::decode_object(bytes, content_type, &definition.kind).await?.value;
     expect_kind(&review, definition)?;
     let spec = review.get("spec").cloned().unwrap_or_else(|| json!({}));

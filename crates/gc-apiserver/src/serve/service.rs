@@ -18,6 +18,7 @@ use crate::auth::impersonation;
 use crate::auth::rbac::Question;
 use crate::encode::negotiate::{Form, Purpose};
 use crate::encode::table::{IncludeObject, Table};
+use crate::fairness::configuration::{About, Flow};
 use crate::metrics::RequestLabels;
 use crate::serve::operation::Wish;
 use crate::serve::watching::{WatchSetup, WatchStream};
@@ -30,7 +31,7 @@ use crate::transport::exchange::{
 };
 use crate::transport::path::{self, ResourcePath, Route};
 use crate::transport::query::{Query, decode};
-use crate::work::{self, Weight};
+use crate::work::{self, Place, Weight};
 
 /// A watch without timeoutSeconds lasts between this and twice this.
 const WATCH_MINIMUM_SECONDS: u64 = 1800;
@@ -56,6 +57,8 @@ where
         headers: parts.headers,
         body: body.map_err(Into::into).boxed(),
         user: UserInfo::default(),
+        flow: Flow::default(),
+        read: None,
     };
     let answered = answer(&state, certificate.as_ref(), &mut request, &mut labels).await;
     let mut response = answered.unwrap_or_else(|error| error_answer(&error, &request));
@@ -67,6 +70,11 @@ where
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     if let Ok(id) = HeaderValue::from_str(&state.uuid()) {
         headers.insert("audit-id", id);
+    }
+    for (name, uid) in request.flow.headers() {
+        if let Ok(uid) = HeaderValue::from_str(uid) {
+            headers.insert(name, uid);
+        }
     }
     labels.code = response.status().as_u16();
     state.metrics.answered(&labels, started.elapsed(), long_running);
@@ -106,8 +114,14 @@ async fn answer(
     authorize(state, request, &route)?;
     match route {
         Route::Resource(target) => resource_request(state, request, target, labels).await,
-        Route::Discovery(document) => discovery::answer(state, request, &document),
-        Route::Other => health::answer(state, request).await,
+        Route::Discovery(document) => {
+            let _place = state.work.place(&state.metrics, &request.flow, 1).await?;
+            discovery::answer(state, request, &document)
+        }
+        Route::Other => {
+            let _place = state.work.place(&state.metrics, &request.flow, 1).await?;
+            health::answer(state, request).await
+        }
     }
 }
 
@@ -134,11 +148,22 @@ fn authorize(state: &State, request: &mut ApiRequest, route: &Route) -> Result<(
     if let Some(wanted) = impersonation::wanted(&request.headers)? {
         request.user = impersonation::impersonate(&state.rbac, &request.user, &wanted, &question)?;
     }
+    request.flow = state.work.classify(&request.user, about(&question));
     let decision = state.rbac.decide(&request.user, &question);
     if decision.allowed {
         return Ok(());
     }
     Err(authentication::refused(&request.user, &question, &decision.reason))
+}
+
+/// A question of authorization as priority and fairness looks at it.
+fn about<'a>(question: &Question<'a>) -> About<'a> {
+    match *question {
+        Question::Resource(Attributes { verb, group, resource, subresource, namespace, .. }) => {
+            About::Resource { verb, group, resource, subresource, namespace }
+        }
+        Question::Path { verb, path } => About::Path { verb, path },
+    }
 }
 
 async fn resource_request(
@@ -225,20 +250,20 @@ async fn dispatch(
         return watch(state, request, target).await;
     }
     if verb == "create" && reviews::is_review(&target.resource) {
-        let _place = state.work.place(&state.metrics).await?;
+        let _place = place_after_body(state, request).await?;
         return reviews::answer(state, request, &target).await;
     }
     if let Some(refusal) = node_subresource(&target) {
         return Err(refusal);
     }
     if verb == "create" && target.subresource == "token" && *target.resource.resource == *"serviceaccounts" {
-        let _place = state.work.place(&state.metrics).await?;
+        let _place = place_after_body(state, request).await?;
         return token_request::answer(state, request, &target).await;
     }
     let purpose = if matches!(verb, "delete") { Purpose::Status } else { Purpose::Answer };
     let representation = request.representation(purpose)?;
-    let wish = Wish::read(request, &target, verb).await?;
-    let _place = state.work.place(&state.metrics).await?;
+    let wish = Wish::read(request, &state.work.bodies, &target, verb).await?;
+    let _place = state.work.place(&state.metrics, &request.flow, wish.width()).await?;
     let (user, manager) = (request.user.clone(), request.manager());
     let definition = Arc::clone(&target.resource);
     let outcome = work::perform(state, wish.weight(), move |state| {
@@ -247,6 +272,13 @@ async fn dispatch(
     })
     .await;
     write_answer(request, &definition, representation, outcome?)
+}
+
+/// A place for a request whose body has arrived.
+async fn place_after_body(state: &State, request: &mut ApiRequest) -> Result<Place, ApiError> {
+    let bytes = request.read_body(&state.work.bodies).await?;
+    let width = work::width(&bytes, request.header(&CONTENT_TYPE));
+    state.work.place(&state.metrics, &request.flow, width).await
 }
 
 /// Subresources that lead to a kubelet or through a proxy, neither of which is there.
@@ -276,13 +308,16 @@ async fn watch(
     let representation = request.representation(Purpose::Watch)?;
     let include = IncludeObject::parse(request.query.get("includeObject"))?;
     let options = request.query.list_options()?;
-    let place = state.work.watch_place()?;
+    let place = state.work.watch_place(&request.user.name, &request.flow)?;
+    // Only what comes before the first event is work.
+    let starting = state.work.place(&state.metrics, &request.flow, 1).await?;
     let definition = Arc::clone(&target.resource);
     let started: ListOptions = options.clone();
     target.subresource.clear();
     let watch =
         work::perform(state, Weight::ReadMany, move |state| Ok(state.registry.watch(&target, &started)))
             .await?;
+    drop(starting);
     // A version that is gone is told within the stream, as upstream's watch cache does; the rest is refused.
     let watch = match watch {
         Err(error) if error.code != 410 => return Err(error),

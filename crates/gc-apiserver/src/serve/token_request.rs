@@ -32,7 +32,7 @@ pub(crate) async fn answer(
     let representation = request.representation(Purpose::Answer)?;
     let dry_run = request.query.write_options("CreateOptions")?.dry_run;
     let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
-    let bytes = request.read_body().await?;
+    let bytes = request.read_body(&state.work.bodies).await?;
     let body = work::decode_object(bytes, content_type, "TokenRequest").await?.value;
     let (namespace, name) = (target.namespace.clone(), target.name.clone());
     let review =

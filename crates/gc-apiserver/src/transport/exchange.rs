@@ -1,5 +1,6 @@
 //! A request as it came, and the plain forms of answers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -7,16 +8,20 @@ use gc_registry::api::UserInfo;
 use gc_registry::error::ApiError;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT, VARY};
 use http::{HeaderMap, Method, Response, StatusCode};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::BoxBody;
 
 use crate::encode::list::GZIP_FROM;
 use crate::encode::negotiate::{self, Purpose, Representation};
+use crate::fairness::configuration::Flow;
+use crate::transport::bodies::{Bodies, Held, NoRoom};
 use crate::transport::body::AnswerBody;
 use crate::transport::query::Query;
+use crate::work;
 
 /// Longest request body (upstream's limit).
-const MAXIMUM_BODY: usize = 3 * 1024 * 1024;
+pub(crate) const MAXIMUM_BODY: usize = 3 * 1024 * 1024;
 /// How much of a body beyond that is read and dropped, so that the client gets to see the answer.
 const MAXIMUM_DRAINED: usize = 64 * 1024 * 1024;
 /// How long a body may take.
@@ -47,6 +52,10 @@ pub(crate) struct ApiRequest {
     pub(crate) body: RequestBytes,
     /// Who asks.
     pub(crate) user: UserInfo,
+    /// The flow of priority and fairness that it belongs to, once it is known who asks.
+    pub(crate) flow: Flow,
+    /// The body, once it has been read, and the room that it takes.
+    pub(crate) read: Option<(Bytes, Option<Held>)>,
 }
 
 impl ApiRequest {
@@ -74,11 +83,25 @@ impl ApiRequest {
         name.chars().filter(|c| !c.is_control()).take(MAXIMUM_MANAGER).collect()
     }
 
-    /// Reads the whole body: 413 beyond the limit, 504 if it takes too long, 400 if it breaks off.
-    pub(crate) async fn read_body(&mut self) -> Result<Bytes, ApiError> {
-        match tokio::time::timeout(BODY_PATIENCE, collect(&mut self.body, MAXIMUM_BODY)).await {
-            Ok(Ok(Some(bytes))) => Ok(bytes),
-            Ok(Ok(None)) => {
+    /// Reads the whole body, once: 413 beyond the limit, 429 if there is no room for it, 504 if it takes too long,
+    /// 400 if it breaks off. A body that has not arrived takes no place among the requests that are worked on.
+    pub(crate) async fn read_body(&mut self, bodies: &Arc<Bodies>) -> Result<Bytes, ApiError> {
+        if let Some((bytes, _)) = &self.read {
+            return Ok(bytes.clone());
+        }
+        if self.body.is_end_stream() {
+            return Ok(Bytes::new());
+        }
+        let exempt = self.flow.exempt;
+        let mut held =
+            bodies.begin(&self.user.name, exempt).await.map_err(|NoRoom| work::too_many_requests())?;
+        match tokio::time::timeout(BODY_PATIENCE, collect(&mut self.body, &mut held)).await {
+            Ok(Ok(bytes)) => {
+                held.arrived();
+                self.read = Some((bytes.clone(), Some(held)));
+                Ok(bytes)
+            }
+            Ok(Err(Unread::TooLarge)) => {
                 let _ = tokio::time::timeout(DRAIN_PATIENCE, drain(&mut self.body)).await;
                 Err(ApiError::new(
                     413,
@@ -86,7 +109,8 @@ impl ApiRequest {
                     format!("Request entity too large: limit is {MAXIMUM_BODY}"),
                 ))
             }
-            Ok(Err(error)) => {
+            Ok(Err(Unread::NoRoom)) => Err(work::too_many_requests()),
+            Ok(Err(Unread::Broken(error))) => {
                 Err(ApiError::bad_request(format!("the body of the request broke off: {error}")))
             }
             Err(_) => Err(ApiError::new(
@@ -101,14 +125,22 @@ impl ApiRequest {
     }
 }
 
-async fn collect(body: &mut RequestBytes, limit: usize) -> Result<Option<Bytes>, BodyError> {
+/// Why a body was not read.
+enum Unread {
+    TooLarge,
+    NoRoom,
+    Broken(BodyError),
+}
+
+async fn collect(body: &mut RequestBytes, held: &mut Held) -> Result<Bytes, Unread> {
     let mut all = BytesMut::new();
     let mut first: Option<Bytes> = None;
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame?.into_data() else { continue };
-        if all.len() + first.as_ref().map_or(0, Bytes::len) + data.len() > limit {
-            return Ok(None);
+        let Ok(data) = frame.map_err(Unread::Broken)?.into_data() else { continue };
+        if all.len() + first.as_ref().map_or(0, Bytes::len) + data.len() > MAXIMUM_BODY {
+            return Err(Unread::TooLarge);
         }
+        held.add(data.len()).map_err(|NoRoom| Unread::NoRoom)?;
         match first.take() {
             None if all.is_empty() => first = Some(data),
             None => all.extend_from_slice(&data),
@@ -118,7 +150,7 @@ async fn collect(body: &mut RequestBytes, limit: usize) -> Result<Option<Bytes>,
             }
         }
     }
-    Ok(Some(first.unwrap_or_else(|| all.freeze())))
+    Ok(first.unwrap_or_else(|| all.freeze()))
 }
 
 async fn drain(body: &mut RequestBytes) {

@@ -91,6 +91,9 @@ pub enum StartError {
     /// The roles and bindings.
     #[error("cannot read roles and bindings: {0}")]
     Roles(ApiError),
+    /// The flow schemas and priority levels.
+    #[error("cannot read flow schemas and priority levels: {0}")]
+    Fairness(ApiError),
 }
 
 /// Starts servers.
@@ -151,6 +154,7 @@ impl Server {
         crate::auth::authentication::follow_roles(&state, &mut background)
             .await
             .map_err(StartError::Roles)?;
+        crate::fairness::follow::follow(&state, &mut background).await.map_err(StartError::Fairness)?;
         background.spawn(maintain(Arc::clone(&state)));
 
         let credentials = ClientCredentials {

@@ -1,0 +1,97 @@
+//! Keeps the configuration of priority and fairness what the stored objects say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use gc_registry::api::WatchEvent;
+use gc_registry::api::{ListOptions, Operation, RequestTarget, ResponseBody};
+use gc_registry::error::ApiError;
+use gc_registry::watch::Watch;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use super::configuration::Configuration;
+use crate::state::{State, system_user};
+use crate::work::{self, Weight};
+
+const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+const RESOURCES: [&str; 2] = ["flowschemas", "prioritylevelconfigurations"];
+/// How long to wait before a watch that broke is taken up again, and at least between two readings.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Reads schemas and levels, and goes on following them in the background.
+pub(crate) async fn follow(state: &Arc<State>, background: &mut JoinSet<()>) -> Result<(), ApiError> {
+    read(state).await?;
+    for resource in RESOURCES {
+        background.spawn(keep_following(Arc::clone(state), resource));
+    }
+    Ok(())
+}
+
+fn target(state: &State, resource: &str) -> Result<RequestTarget, ApiError> {
+    let catalog = state.registry.catalog();
+    let definition = catalog
+        .find(GROUP, "v1", resource)
+        .ok_or_else(|| ApiError::internal(format!("{resource}.{GROUP} is not served")))?;
+    Ok(RequestTarget {
+        resource: Arc::clone(definition),
+        namespace: String::new(),
+        name: String::new(),
+        subresource: String::new(),
+    })
+}
+
+async fn read(state: &Arc<State>) -> Result<(), ApiError> {
+    let [schemas, levels] = work::perform(state, Weight::ReadMany, |state| {
+        Ok([list(state, RESOURCES[0])?, list(state, RESOURCES[1])?])
+    })
+    .await?;
+    state.work.configure(Configuration::new(&schemas, &levels));
+    Ok(())
+}
+
+fn list(state: &State, resource: &str) -> Result<Vec<Value>, ApiError> {
+    let target = target(state, resource)?;
+    let operation = Operation::List(ListOptions::default());
+    let answer = state
+        .with_context(&system_user(), "", |registry, context| registry.handle(&target, operation, context))?;
+    let ResponseBody::List(list) = answer.body else {
+        return Err(ApiError::internal("a list was not answered with a list"));
+    };
+    list.items.iter().map(|item| Ok((**item.value()?).clone())).collect()
+}
+
+async fn keep_following(state: Arc<State>, resource: &'static str) {
+    loop {
+        if let Err(error) = follow_once(&state, resource).await {
+            tracing::warn!(%error, resource, "priority and fairness cannot be read, and what was read last applies");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Reads anew whenever something changes, until the watch ends.
+async fn follow_once(state: &Arc<State>, resource: &'static str) -> Result<(), ApiError> {
+    let mut watch: Watch = work::perform(state, Weight::ReadMany, move |state| {
+        state.registry.watch(&target(state, resource)?, &ListOptions::default())
+    })
+    .await?;
+    read(state).await?;
+    let mut next = std::future::poll_fn(|cx| watch.poll_next(cx)).await;
+    while let Some(event) = next {
+        if let WatchEvent::Error(error) = event {
+            return Err(error);
+        }
+        // Changes seldom come alone: those of a moment are read once.
+        tokio::time::sleep(PAUSE).await;
+        while let Some(Some(event)) = std::future::poll_fn(|cx| watch.poll_next(cx)).now_or_never() {
+            if let WatchEvent::Error(error) = event {
+                return Err(error);
+            }
+        }
+        read(state).await?;
+        next = std::future::poll_fn(|cx| watch.poll_next(cx)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,356 @@
+//! Who works and who waits: places of the priority levels, and fair queues for what finds none.
+//!
+//! Each level has places of its own; the part that it may lend is a common pool, from which any level may take beyond
+//! its own. What a level does not lend is always there for it, so that no level can starve another. In a level, the
+//! requests of a flow wait in the shortest of the few queues that its hash deals it, and queues are served in turn, so
+//! that one busy flow leaves most queues to the others.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::configuration::{Configuration, Flow, Queues};
+
+/// A request that waits.
+pub(crate) type Ticket = u64;
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// It has its places.
+    Seated,
+    /// It waits; [`Seats::release`] tells when it has its places.
+    Waits(Ticket),
+    /// There is no place, not even to wait.
+    Refused,
+}
+
+/// Places and queues.
+#[derive(Debug)]
+pub(crate) struct Seats {
+    total: usize,
+    /// How many may wait in all.
+    most_waiting: usize,
+    waiting: usize,
+    pool: usize,
+    levels: BTreeMap<Arc<str>, LevelSeats>,
+    next_ticket: Ticket,
+    /// The level that is looked at first when places become free; moves on, so that none is always last.
+    turn: usize,
+}
+
+#[derive(Debug, Default)]
+struct LevelSeats {
+    exempt: bool,
+    /// Places that no other level can use.
+    own: usize,
+    /// The most that it may use, with those of the pool.
+    most: usize,
+    in_use: usize,
+    shape: Option<Queues>,
+    queues: Vec<VecDeque<Waiting>>,
+    /// The queue that is served next.
+    turn: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    ticket: Ticket,
+    width: usize,
+}
+
+impl LevelSeats {
+    fn borrowed(&self) -> usize {
+        if self.exempt { 0 } else { self.in_use.saturating_sub(self.own) }
+    }
+}
+
+impl Seats {
+    /// `total` places, and no more than `most_waiting` requests that wait.
+    pub(crate) fn new(total: usize, most_waiting: usize, configuration: &Configuration) -> Self {
+        let mut seats = Self {
+            total,
+            most_waiting,
+            waiting: 0,
+            pool: 0,
+            levels: BTreeMap::new(),
+            next_ticket: 0,
+            turn: 0,
+        };
+        seats.configure(configuration);
+        seats
+    }
+
+    /// Takes over a configuration. Returns who has places now.
+    pub(crate) fn configure(&mut self, configuration: &Configuration) -> Vec<Ticket> {
+        let shares: u64 = configuration.levels.values().filter(|level| !level.exempt).map(|l| l.shares).sum();
+        self.pool = 0;
+        for level in self.levels.values_mut() {
+            (level.own, level.most) = (0, 0);
+        }
+        for (name, wanted) in &configuration.levels {
+            let level = self.levels.entry(Arc::clone(name)).or_default();
+            level.exempt = wanted.exempt;
+            if wanted.exempt {
+                continue;
+            }
+            let nominal = self.total as u64 * wanted.shares / shares.max(1);
+            let nominal = usize::try_from(nominal).unwrap_or(self.total).max(1);
+            let percent = |percent: u64| nominal * usize::try_from(percent.min(10_000)).unwrap_or(0) / 100;
+            let lent = percent(wanted.lendable_percent);
+            level.own = nominal - lent;
+            level.most = wanted.borrowing_percent.map_or(usize::MAX, |more| nominal + percent(more));
+            self.pool += lent;
+            let count = wanted.queues.map_or(0, |queues| queues.count);
+            level.shape = wanted.queues;
+            // Queues that are no longer there are kept while somebody waits in them.
+            while level.queues.len() > count && level.queues.last().is_some_and(VecDeque::is_empty) {
+                level.queues.pop();
+            }
+            level.queues.resize_with(count.max(level.queues.len()), VecDeque::new);
+        }
+        self.levels.retain(|name, level| {
+            configuration.levels.contains_key(name)
+                || level.in_use > 0
+                || level.queues.iter().any(|queue| !queue.is_empty())
+        });
+        self.fill()
+    }
+
+    /// How many places a request takes: never more than its level has, or it would wait for ever.
+    pub(crate) fn width(&self, flow: &Flow, wanted: usize) -> usize {
+        self.levels.get(&flow.level).map_or(1, |level| wanted.clamp(1, level.own.max(1)))
+    }
+
+    /// Asks for the places of a request.
+    pub(crate) fn request(&mut self, flow: &Flow, width: usize) -> Decision {
+        let Some(level) = self.levels.get(&flow.level) else { return Decision::Refused };
+        let nobody_waits = level.queues.iter().all(VecDeque::is_empty);
+        if level.exempt || (nobody_waits && self.fits(level, width)) {
+            if let Some(level) = self.levels.get_mut(&flow.level) {
+                level.in_use += width;
+            }
+            return Decision::Seated;
+        }
+        let Some(shape) = level.shape else { return Decision::Refused };
+        if self.waiting >= self.most_waiting {
+            return Decision::Refused;
+        }
+        let shortest = hand(flow.hash, shape).min_by_key(|queue| level.queues[*queue].len());
+        let Some(queue) = shortest.filter(|queue| level.queues[*queue].len() < shape.length) else {
+            return Decision::Refused;
+        };
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.waiting += 1;
+        if let Some(level) = self.levels.get_mut(&flow.level) {
+            level.queues[queue].push_back(Waiting { ticket, width });
+        }
+        Decision::Waits(ticket)
+    }
+
+    /// Gives places back. Returns who has places now.
+    pub(crate) fn release(&mut self, flow: &Flow, width: usize) -> Vec<Ticket> {
+        if let Some(level) = self.levels.get_mut(&flow.level) {
+            level.in_use = level.in_use.saturating_sub(width);
+        }
+        self.fill()
+    }
+
+    /// Stops waiting. False if the places were given already, and have to be released.
+    pub(crate) fn give_up(&mut self, flow: &Flow, ticket: Ticket) -> bool {
+        let Some(level) = self.levels.get_mut(&flow.level) else { return false };
+        for queue in &mut level.queues {
+            if let Some(at) = queue.iter().position(|waiting| waiting.ticket == ticket) {
+                queue.remove(at);
+                self.waiting -= 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Requests that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    fn fits(&self, level: &LevelSeats, width: usize) -> bool {
+        let wanted = level.in_use + width;
+        let borrowed: usize = self.levels.values().map(LevelSeats::borrowed).sum();
+        let more = wanted.saturating_sub(level.own).saturating_sub(level.borrowed());
+        wanted <= level.most.max(1) && borrowed + more <= self.pool || level.in_use == 0
+    }
+
+    /// Gives free places to those that wait: level by level, queue by queue, one after the other.
+    fn fill(&mut self) -> Vec<Ticket> {
+        let mut seated = Vec::new();
+        if self.waiting == 0 {
+            return seated;
+        }
+        let names: Vec<Arc<str>> = self.levels.keys().cloned().collect();
+        loop {
+            let before = seated.len();
+            for at in 0..names.len() {
+                let name = &names[(self.turn + at) % names.len()];
+                let Some(level) = self.levels.get(name) else { continue };
+                let count = level.queues.len();
+                let next = (0..count)
+                    .map(|step| (level.turn + step) % count)
+                    .find(|queue| !level.queues[*queue].is_empty());
+                let Some(queue) = next else { continue };
+                let Some(first) = level.queues[queue].front().copied() else { continue };
+                if !self.fits(level, first.width) {
+                    continue;
+                }
+                if let Some(level) = self.levels.get_mut(name) {
+                    level.queues[queue].pop_front();
+                    level.in_use += first.width;
+                    level.turn = queue + 1;
+                }
+                self.waiting -= 1;
+                seated.push(first.ticket);
+            }
+            self.turn += 1;
+            if seated.len() == before {
+                return seated;
+            }
+        }
+    }
+}
+
+/// The queues that a hash deals: as many different ones as the hand holds.
+fn hand(hash: u64, shape: Queues) -> impl Iterator<Item = usize> {
+    let mut rest = hash;
+    let mut dealt: Vec<usize> = Vec::with_capacity(shape.hand);
+    for taken in 0..shape.hand {
+        let left = (shape.count - taken) as u64;
+        let mut card = usize::try_from(rest % left).unwrap_or(0);
+        rest = (rest / left) ^ rest.rotate_left(17);
+        // The card is counted among those that are left.
+        dealt.sort_unstable();
+        for other in &dealt {
+            if card >= *other {
+                card += 1;
+            }
+        }
+        dealt.push(card);
+    }
+    dealt.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn flow(level: &str, hash: u64) -> Flow {
+        let empty: Arc<str> = "".into();
+        let (schema_uid, level_uid) = (Arc::clone(&empty), empty);
+        Flow { schema_uid, level_uid, level: level.into(), exempt: level == "exempt", hash }
+    }
+
+    fn level(name: &str, shares: u32, lendable: u32, queues: u32) -> Value {
+        let response = match queues {
+            0 => json!({"type": "Reject"}),
+            _ => {
+                json!({"type": "Queue", "queuing": {"queues": queues, "handSize": 2, "queueLengthLimit": 3}})
+            }
+        };
+        json!({"metadata": {"name": name}, "spec": {"type": "Limited", "limited": {
+            "nominalConcurrencyShares": shares, "lendablePercent": lendable, "limitResponse": response}}})
+    }
+
+    fn seats(levels: &[Value]) -> Seats {
+        Seats::new(100, 50, &Configuration::new(&[], levels))
+    }
+
+    fn seated(seats: &mut Seats, flow: &Flow, tries: usize) -> usize {
+        (0..tries).filter(|_| seats.request(flow, 1) == Decision::Seated).count()
+    }
+
+    #[test]
+    fn a_level_uses_its_own_places_and_what_others_lend() {
+        // catch-all has 5 shares: 45 + 50 + 5.
+        let mut seats = seats(&[level("low", 45, 80, 0), level("high", 50, 50, 0)]);
+        let (low, high) = (flow("low", 1), flow("high", 2));
+        // 9 of its own, and all of the pool: 36 + 25.
+        assert_eq!(seated(&mut seats, &low, 200), 70);
+        assert_eq!(seated(&mut seats, &high, 200), 25, "what high does not lend is there for it");
+        assert_eq!(seated(&mut seats, &flow("exempt", 3), 500), 500, "and exempt requests need none");
+        assert_eq!(seats.request(&flow("unknown", 4), 1), Decision::Refused);
+    }
+
+    #[test]
+    fn a_busy_flow_leaves_room_for_another() {
+        let mut seats = seats(&[level("low", 95, 0, 64)]);
+        let (busy, other) = (flow("low", 1), flow("low", 0xdead_beef_1234));
+        assert_eq!(seated(&mut seats, &busy, 95), 95);
+        let decisions: Vec<Decision> = (0..20).map(|_| seats.request(&busy, 1)).collect();
+        assert_eq!(
+            decisions.iter().filter(|one| **one == Decision::Refused).count(),
+            14,
+            "two queues of three"
+        );
+        let Decision::Waits(mine) = seats.request(&other, 1) else { panic!("there is room to wait") };
+        // Queues are served in turn, so that it is among the first three.
+        let served: Vec<Ticket> = (0..3).flat_map(|_| seats.release(&busy, 1)).collect();
+        assert!(served.contains(&mine), "{served:?} without {mine}");
+    }
+
+    #[test]
+    fn who_gives_up_waits_no_longer() {
+        let mut seats = seats(&[level("low", 95, 0, 1)]);
+        let low = flow("low", 1);
+        assert_eq!(seated(&mut seats, &low, 95), 95);
+        let waits = (0..3).map(|_| seats.request(&low, 1)).collect::<Vec<_>>();
+        assert_eq!(waits, [0, 1, 2].map(Decision::Waits));
+        assert_eq!(seats.request(&low, 1), Decision::Refused);
+        assert!(seats.give_up(&low, 0));
+        assert_eq!(seats.release(&low, 1), [1]);
+        assert!(!seats.give_up(&low, 1), "it has its place");
+        assert_eq!(seats.waiting(), 1);
+    }
+
+    #[test]
+    fn wide_requests_take_as_many_places_as_they_are_wide() {
+        let mut seats = seats(&[level("low", 95, 0, 0)]);
+        let low = flow("low", 1);
+        assert_eq!((0..20).filter(|_| seats.request(&low, 10) == Decision::Seated).count(), 9);
+        assert_eq!(seats.release(&low, 10), Vec::<Ticket>::new());
+        assert_eq!(seats.width(&low, 1000), 95, "no wider than the level");
+        assert_eq!(seats.request(&low, 95), Decision::Refused);
+        for _ in 0..8 {
+            seats.release(&low, 10);
+        }
+        seats.release(&low, 10);
+        assert_eq!(seats.request(&low, 95), Decision::Seated);
+        seats.release(&low, 95);
+        assert_eq!(seated(&mut seats, &low, 200), 95);
+    }
+
+    #[test]
+    fn a_new_configuration_keeps_what_is_under_way() {
+        let mut seats = seats(&[level("low", 95, 0, 1)]);
+        let low = flow("low", 1);
+        assert_eq!(seated(&mut seats, &low, 95), 95);
+        assert_eq!(seats.request(&low, 1), Decision::Waits(0));
+        // The level goes while it is in use, and what waits gets its turn when places are free.
+        let none = Configuration::new(&[], &[level("other", 95, 0, 0)]);
+        assert_eq!(seats.configure(&none), Vec::<Ticket>::new());
+        let served: Vec<Ticket> = (0..95).flat_map(|_| seats.release(&low, 1)).collect();
+        assert_eq!(served, [0]);
+        seats.release(&low, 1);
+        seats.configure(&none);
+        assert_eq!(seats.request(&low, 1), Decision::Refused);
+    }
+
+    #[test]
+    fn a_hand_is_of_different_queues() {
+        let shape = Queues { count: 8, hand: 8, length: 1 };
+        for hash in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
+            let mut dealt: Vec<usize> = hand(hash, shape).collect();
+            dealt.sort_unstable();
+            assert_eq!(dealt, [0, 1, 2, 3, 4, 5, 6, 7], "{hash}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Bodies of requests while they are read and held: how many of one user, and how many bytes of one and of all.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::exchange::MAXIMUM_BODY;
+
+/// Bodies of one user that are read at once; further ones wait.
+const MAXIMUM_READING: usize = 128;
+/// How long a body may wait for its turn to be read.
+const TURN_PATIENCE: Duration = Duration::from_secs(15);
+/// Bytes of all bodies that are held, from their arrival to the answer.
+const MAXIMUM_BYTES: usize = 256 * 1024 * 1024;
+/// Bytes that are kept for administrators beyond that.
+const BYTES_IN_RESERVE: usize = 64 * 1024 * 1024;
+
+/// There is no room for a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoRoom;
+
+/// All bodies.
+#[derive(Debug, Default)]
+pub(crate) struct Bodies(Mutex<Ledger>);
+
+/// Who holds how much. Users are there for as long as they have a body.
+#[derive(Debug, Default)]
+struct Ledger {
+    bytes: usize,
+    users: BTreeMap<Arc<str>, Usage>,
+}
+
+#[derive(Debug)]
+struct Usage {
+    bytes: usize,
+    bodies: usize,
+    turns: Arc<Semaphore>,
+}
+
+impl Ledger {
+    /// Whether a user may hold so many bytes more: an equal share of all for each user, but always one whole body.
+    fn admits(&self, user: &str, more: usize, exempt: bool) -> bool {
+        let (limit, share) = if exempt {
+            (MAXIMUM_BYTES + BYTES_IN_RESERVE, MAXIMUM_BYTES + BYTES_IN_RESERVE)
+        } else {
+            (MAXIMUM_BYTES, (MAXIMUM_BYTES / (self.users.len() + 1)).max(MAXIMUM_BODY))
+        };
+        let held = self.users.get(user).map_or(0, |usage| usage.bytes);
+        self.bytes + more <= limit && held + more <= share
+    }
+}
+
+impl Bodies {
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the turn of a body.
+    pub(crate) async fn begin(self: &Arc<Self>, user: &str, exempt: bool) -> Result<Held, NoRoom> {
+        let user: Arc<str> = user.into();
+        let turns = {
+            let mut ledger = self.ledger();
+            let usage = ledger.users.entry(Arc::clone(&user)).or_insert_with(|| Usage {
+                bytes: 0,
+                bodies: 0,
+                turns: Arc::new(Semaphore::new(MAXIMUM_READING)),
+            });
+            usage.bodies += 1;
+            Arc::clone(&usage.turns)
+        };
+        // Counted from here on, also if the wait is given up.
+        let mut held = Held { bodies: Arc::clone(self), user, exempt, bytes: 0, turn: None };
+        if !exempt {
+            let turn = tokio::time::timeout(TURN_PATIENCE, turns.acquire_owned()).await;
+            held.turn = Some(turn.map_err(|_| NoRoom)?.map_err(|_| NoRoom)?);
+        }
+        Ok(held)
+    }
+}
+
+/// A body that is read or held.
+#[derive(Debug)]
+pub(crate) struct Held {
+    bodies: Arc<Bodies>,
+    user: Arc<str>,
+    exempt: bool,
+    bytes: usize,
+    turn: Option<OwnedSemaphorePermit>,
+}
+
+impl Held {
+    /// Counts bytes that arrived.
+    pub(crate) fn add(&mut self, more: usize) -> Result<(), NoRoom> {
+        let mut ledger = self.bodies.ledger();
+        if !ledger.admits(&self.user, more, self.exempt) {
+            return Err(NoRoom);
+        }
+        ledger.bytes += more;
+        if let Some(usage) = ledger.users.get_mut(&self.user) {
+            usage.bytes += more;
+        }
+        self.bytes += more;
+        Ok(())
+    }
+
+    /// The body has arrived: another one of the user may be read.
+    pub(crate) fn arrived(&mut self) {
+        self.turn = None;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut ledger = self.bodies.ledger();
+        ledger.bytes -= self.bytes;
+        let Some(usage) = ledger.users.get_mut(&self.user) else { return };
+        usage.bytes -= self.bytes;
+        usage.bodies -= 1;
+        if usage.bodies == 0 {
+            ledger.users.remove(&self.user);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+    use futures::FutureExt as _;
+
+    #[tokio::test]
+    async fn one_user_reads_so_many_bodies_at_once() {
+        let bodies = Arc::new(Bodies::default());
+        let mut reading = Vec::new();
+        for _ in 0..MAXIMUM_READING {
+            reading.push(bodies.begin("eve", false).await.unwrap());
+        }
+        assert!(bodies.begin("eve", false).now_or_never().is_none(), "it waits");
+        assert!(bodies.begin("bob", false).await.is_ok(), "others are not in line behind him");
+        assert!(bodies.begin("eve", true).await.is_ok());
+        reading[0].arrived();
+        assert!(bodies.begin("eve", false).await.is_ok());
+        drop(reading);
+        assert!(bodies.ledger().users.is_empty());
+    }
+
+    #[tokio::test]
+    async fn bytes_are_shared_by_those_who_hold_some() {
+        let bodies = Arc::new(Bodies::default());
+        let mut eve = bodies.begin("eve", false).await.unwrap();
+        assert_eq!(eve.add(MAXIMUM_BYTES / 2), Ok(()));
+        assert_eq!(eve.add(1), Err(NoRoom), "half of all, alone");
+        let mut bob = bodies.begin("bob", false).await.unwrap();
+        assert_eq!(bob.add(MAXIMUM_BYTES / 3), Ok(()));
+        let mut others = Vec::new();
+        for number in 0..14 {
+            let mut held = bodies.begin(&format!("user-{number}"), false).await.unwrap();
+            assert_eq!(held.add(MAXIMUM_BODY), Ok(()));
+            others.push(held);
+        }
+        let mut last = bodies.begin("last", false).await.unwrap();
+        assert_eq!(last.add(MAXIMUM_BODY), Err(NoRoom), "all is taken");
+        let mut admin = bodies.begin("admin", true).await.unwrap();
+        assert_eq!(admin.add(BYTES_IN_RESERVE / 2), Ok(()), "but not what is kept for administrators");
+        drop((eve, bob, others, last, admin));
+        assert_eq!(bodies.ledger().bytes, 0);
+    }
+}
