@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
 use gc_retention::containers::{ContainerId, ContainerState, Sandbox, SandboxId};
-use gc_retention::images::{ImageId, LayerId};
+use gc_retention::images::{Image, ImageId, LayerId};
 use hyper_util::rt::TokioIo;
 use prost::Message;
 use tokio::net::UnixStream;
@@ -318,12 +318,12 @@ impl CriClient {
         Ok(answer.info.get("info").map(|info| layers_of_info(info)).unwrap_or_default())
     }
 
-    /// Whether the runtime pins an image now; `None` if it is gone.
-    pub async fn is_pinned(&self, image: &ImageId) -> Result<Option<bool>, CriError> {
+    /// An image as it is now: its names, and whether the runtime pins it; `None` if it is gone. Layers are not asked for.
+    pub async fn image(&self, image: &ImageId) -> Result<Option<Image>, CriError> {
         let request = protocol::ImageStatusRequest { image: Some(spec(image, "")), verbose: false };
         let answer: protocol::ImageStatusResponse =
             self.call("runtime.v1.ImageService/ImageStatus", request).await?;
-        Ok(answer.image.map(|image| image.pinned))
+        Ok(listing::images(answer.image.into_iter().collect()).images.pop())
     }
 
     /// Removes an image by its full identifier (all its names go). One that is gone already is a success.

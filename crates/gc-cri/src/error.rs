@@ -112,6 +112,12 @@ impl CriError {
         matches!(self, Self::NotFound { .. })
     }
 
+    /// Whether no answer came in time. The runtime may be busy with this one object and serve others.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Timeout { .. })
+    }
+
     /// Whether the runtime, rather than this one object, is the trouble: a pass ends, and the next one tries again.
     #[must_use]
     pub fn is_outage(&self) -> bool {

@@ -294,7 +294,7 @@ async fn removals_take_absence_for_success() {
     client.stop_container(&container, 0).await.unwrap();
     client.remove_sandbox(&sandbox).await.unwrap();
     assert_eq!(client.container_details(&container).await.unwrap(), None);
-    assert_eq!(client.is_pinned(&ImageId::new(&image_id(1)).unwrap()).await.unwrap(), None);
+    assert_eq!(client.image(&ImageId::new(&image_id(1)).unwrap()).await.unwrap(), None);
     fake.state().calls.clear();
     fake.state().rule(|_, method, _| {
         (method == "StopPodSandbox").then(|| Answer::failure(code::UNKNOWN, "netns is busy"))

@@ -47,6 +47,10 @@ pub(crate) trait Pages: Send + Sync {
     fn refresh(&self);
     /// Why the process should be restarted, if it should.
     fn unhealthy(&self) -> Option<String>;
+    /// Why it is not ready, where more is known than that the first pass is not done.
+    fn unready(&self) -> Option<String> {
+        None
+    }
     /// The page at a path, if there is one.
     fn page(&self, path: &str, query: &str) -> Option<Page>;
 }
@@ -89,7 +93,10 @@ async fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Full<Byt
             Some(why) => text(StatusCode::INTERNAL_SERVER_ERROR, &why),
         },
         "/readyz" if shown.ready.load(Ordering::Relaxed) => text(StatusCode::OK, "ok"),
-        "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "the first pass is not done yet"),
+        "/readyz" => {
+            let why = shown.pages.as_ref().and_then(|pages| pages.unready());
+            text(StatusCode::SERVICE_UNAVAILABLE, why.as_deref().unwrap_or("the first pass is not done yet"))
+        }
         "/metrics" => {
             if let Some(pages) = &shown.pages {
                 pages.refresh();

@@ -39,6 +39,10 @@ fn agent(fake: &Fake, arguments: &[&str]) -> Command {
     if !arguments.contains(&"--kubelet-config") {
         command.args(["--kubelet-config", "/nonexistent"]);
     }
+    // How full the disk of this machine is shall not matter.
+    if !arguments.contains(&"--eviction-hard") {
+        command.args(["--eviction-hard", ""]);
+    }
     for (flag, name) in
         [("--state-dir", "state"), ("--pod-logs-dir", "logs"), ("--container-log-links-dir", "links")]
     {
@@ -74,6 +78,8 @@ fn what_is_wrong_is_said_in_one_line() {
     let header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
     std::fs::write(at("types.yaml"), format!("{header}imageGCHighThresholdPercent: much\n")).unwrap();
     std::fs::write(at("broken.yaml"), "a: [").unwrap();
+    std::fs::write(at("misspelled.yaml"), format!("{header}imageGCHighTresholdPercent: 1\n")).unwrap();
+    let misspelled = at("misspelled.yaml");
     let endpoint = |name: &str| format!("unix://{}", at(name));
     let (missing, other, types, broken, absent) = (
         endpoint("absent.sock"),
@@ -96,16 +102,16 @@ fn what_is_wrong_is_said_in_one_line() {
         (&["--once", "--image-gc-high-threshold", "101"], 2, "101 must be between 0 and 100, inclusive"),
         (&["--once", "--minimum-image-ttl-duration", "2d"], 2, "unknown unit"),
         (&["--once", "--minimum-container-ttl-duration=-1s"], 2, "-1s; must not be negative"),
-        (
-            &["--once", "--maximum-dead-containers-per-container", "0"],
-            2,
-            "--unsafe-remove-newest-of-live-pods",
-        ),
         (&["--once", "--eviction-hard", "imagefs.available"], 2, "expected SIGNAL<LIMIT"),
         (
             &["--once", "--config", &types],
             2,
             "imageGCHighThresholdPercent: expected an integer, found the string",
+        ),
+        (
+            &["--once", "--config", &misspelled],
+            2,
+            "line 3, column 1: unknown field \"imageGCHighTresholdPercent\"; did you mean \"imageGCHighThresholdPercent\"?",
         ),
         (&["--once", "--config", &broken], 2, "is not valid YAML"),
         (&["--once", "--config", &absent], 2, "cannot read"),
@@ -279,6 +285,12 @@ fn a_dry_run_and_a_first_look_remove_nothing() {
     assert_eq!(named(&document["containers"], "reason"), ["PerPodContainerLimit"; 2]);
     let empty = serde_json::json!([]);
     assert_eq!([&document["sandboxes"], &document["logDirectories"], &document["links"]], [&empty; 3]);
+    assert_eq!(document["filesystems"][0]["overThreshold"], true);
+    assert_eq!((&document["firstContact"], &document["evictionSignals"]), (&false.into(), &empty));
+    let pressed = ["--dry-run", "--eviction-hard", "imagefs.available<1Ei"];
+    let (_, text) = said(agent(&fake, &["--collect", "images"]).args(pressed).args(age));
+    assert!(text.contains("The eviction threshold of imagefs.available is crossed."), "{text}");
+    assert!(text.contains("2 images would be removed"), "pressure takes them below the threshold: {text}");
     let (exit, text) = said(agent(&fake, &ALL[3..]).args(age).arg("--dry-run"));
     assert_eq!(exit, Some(0), "{text}");
     for words in [
@@ -292,6 +304,50 @@ fn a_dry_run_and_a_first_look_remove_nothing() {
     let removes = |method: &str| method.starts_with("Remove") || method.starts_with("Stop");
     let removals: Vec<_> = state.calls.iter().filter(|(method, _)| removes(method)).collect();
     assert!(removals.is_empty(), "{removals:?}");
+}
+
+/// On a node that no agent has seen and on which no pod has run, a dry run says what a pass will do, and not that all is young.
+#[test]
+fn a_first_dry_run_says_what_will_go() {
+    let fake = Fake::start();
+    fake.state().images = (1..=2).map(|n| image(n, n)).collect();
+    let (exit, text) = said(agent(&fake, &ALL[3..]).arg("--dry-run"));
+    assert_eq!(exit, Some(0), "{text}");
+    assert!(
+        text.contains("No ages are saved here yet") && text.contains("2 images would be removed"),
+        "{text}"
+    );
+    assert!(text.contains(", threshold 1 → 0: ") && text.contains(" needed."), "{text}");
+}
+
+/// `--once` takes eviction thresholds into account, answers programs in JSON, and is no success when it was interrupted.
+#[test]
+fn one_pass_relieves_pressure_and_reports() {
+    let fake = Fake::start();
+    std::fs::create_dir(fake.folder().join("logs")).unwrap();
+    fake.state().images = (1..=2).map(|n| image(n, n)).collect();
+    let pass = ["--once", "--collect", "images", "--minimum-image-ttl-duration=0s", "-o", "json"];
+    let done = agent(&fake, &pass).arg("--eviction-hard=imagefs.available<1Ei").output().unwrap();
+    assert_eq!(fake.state().images.len(), 0);
+    let document: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(document["removed"]["images"], 2, "{document}");
+
+    fake.state().images = (1..=2).map(|n| image(n, n)).collect();
+    fake.state().rule(|_, method, _| (method == "RemoveImage").then_some(Answer::Silence));
+    let limits = ["--eviction-hard=", "--image-gc-high-threshold=1", "--image-gc-low-threshold=0"];
+    let mut interrupted = agent(&fake, &pass);
+    interrupted.args(limits).args(["--runtime-request-timeout", "1s"]).stderr(Stdio::piped());
+    let interrupted = interrupted.stdout(Stdio::piped()).spawn().unwrap();
+    let began = std::time::Instant::now();
+    while fake.state().called("RemoveImage").len() < 4 {
+        assert!(began.elapsed() < Duration::from_secs(30), "no removal begins");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill_process(Pid::from_child(&interrupted), Signal::TERM).unwrap();
+    let ended = interrupted.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{text}");
+    assert!(text.contains("stopped by a signal before the pass was complete"), "{text}");
 }
 
 /// Options may stand before a question and after it.
@@ -362,7 +418,7 @@ fn every_removal_leaves_a_trace() {
         let found = text.lines().position(|line| words.iter().all(|word| line.contains(word)));
         found.unwrap_or_else(|| panic!("no line with {words:?}: {text}"))
     };
-    let warned = line(&["WARN", "no registry could give back", "registry.example/image-1:v1"]);
+    let warned = line(&["INFO", "no registry could give back", "registry.example/image-1:v1"]);
     assert!(warned < line(&["INFO", "removed", "registry.example/image-1:v1", "reason=Space"]));
     line(&["INFO", "removed", "registry.example/image-2:v1", &image_id(2), "reason=Space"]);
     assert!(!text.lines().any(|line| line.contains("no registry") && line.contains("image-2")), "{text}");
@@ -511,7 +567,8 @@ fn the_daemon_serves_waits_and_ends() {
         text
     };
     let began = std::time::Instant::now();
-    while fake.state().images.len() > 1 || !get("/readyz").contains("200 OK") {
+    // Its thresholds cannot be met, so its image passes fail, and it says so.
+    while fake.state().images.len() > 1 || !get("/readyz").contains("the last pass over images failed") {
         assert!(began.elapsed() < Duration::from_secs(30), "the first passes take too long");
         std::thread::sleep(Duration::from_millis(50));
     }

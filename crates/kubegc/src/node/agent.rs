@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use gc_cri::CriClient;
 use gc_kube::ApiClient;
-use gc_retention::images::plan::{ImagePlan, needed_by_the_books};
+use gc_retention::images::plan::{AgePolicy, ImagePlan, needed_by_the_books};
 use gc_retention::images::space::{BinaryBytes, Filesystem, Goal, shortage_message};
 use gc_retention::pressure::{self, Measured, Pressure, PressureMemory, Reclaim, Topology};
+use gc_types::GoDuration;
 use tokio::time::sleep_until;
 use tracing::{info, warn};
 
@@ -22,9 +22,12 @@ use super::config::NodeConfig;
 use super::containers::{self, Collector, ContainerReport};
 use super::events::{NodeEvents, Told};
 use super::filesystem::Measurement;
+use super::health::Health;
 use super::images::{self, ImageMemory, ImageReport, Observation, Outcome, Remover};
 use super::metrics::{CollectorLabel, KindLabel, Metrics};
-use super::output::{self, ContainerView, DryRun, Format, GoingImages, GoingLeftovers, Progress, Tally};
+use super::output::{
+    self, ContainerView, DiskUse, DryRun, Format, GoingImages, GoingLeftovers, Progress, Tally,
+};
 use super::pods::Pods;
 use super::state::{StateDirectory, UnknownPods};
 use super::{filesystem, state, uses};
@@ -83,7 +86,9 @@ impl Agent {
     }
 
     fn restore(&mut self, state: &StateDirectory) -> Result<()> {
-        self.memory.history = state.load_images(now())?;
+        if !self.config.forget_ages {
+            self.memory.history = state.load_images(now())?;
+        }
         self.pods.view.unknown_since = state.load_pods(now())?;
         self.saved_pods = self.pods.view.unknown_since.clone();
         Ok(())
@@ -152,7 +157,12 @@ impl Agent {
             let observation = self.look_at_containers(state_dir).await?;
             let (_nobody_asks, stop) = Stop::new();
             let collector = self.collector(&stop);
-            let log_directories = collector.directories_to_remove(&observation)?;
+            // A node on which no pod has run yet has no such folder; a pass would say so.
+            let log_directories = if self.config.pod_logs_dir.exists() {
+                collector.directories_to_remove(&observation)?
+            } else {
+                Vec::new()
+            };
             let links = collector.links_to_remove().await?;
             let containers = self.view_containers(observation);
             found.leftovers = Some(GoingLeftovers { containers, log_directories, links });
@@ -161,26 +171,57 @@ impl Agent {
     }
 
     async fn going_images(&mut self, state_dir: &Path) -> Result<GoingImages> {
+        let first_contact = state::peek_images(state_dir, now())?.is_empty();
+        if first_contact {
+            // Every image would count as new, and the preview would say nothing of what a daemon does two minutes later.
+            self.config.ages = AgePolicy { minimum_age: GoDuration::ZERO, maximum_age: None };
+        }
         let (observation, plan) = self.look_at_images(state_dir).await?;
         let measured = images::filesystems(&self.client).await?;
-        let mut missing = 0_u64;
+        let mut disks = Vec::new();
         for (filesystem, found) in images::assess_all(&measured, &self.config)? {
-            let Some(goal) = found.goal.filter(|_| self.config.image_loop) else { continue };
-            missing = missing.max(match goal.missing_bytes(&filesystem) {
-                // Inodes alone are short; what each image holds of them nobody knows beforehand.
-                0 => u64::MAX,
-                bytes => bytes,
+            let goal = found.goal.filter(|_| self.config.image_loop);
+            disks.push(DiskUse {
+                path: filesystem.path.clone(),
+                usage_percent: found.usage_percent,
+                inodes_usage_percent: found.inodes_usage_percent,
+                thresholds: self.config.thresholds,
+                missing_bytes: goal.as_ref().map(|goal| missing_bytes(goal, &filesystem)),
             });
         }
+        let pressure = self.pressure_on_images(&measured).await?;
+        let missing = disks.iter().filter_map(|disk| disk.missing_bytes);
+        let missing = missing.chain(pressure.iter().map(|(_, bytes)| *bytes)).max().unwrap_or(0);
         let freed_by_age: u64 = plan.by_age.iter().map(|removal| removal.expected_freed_bytes).sum();
         let needed = needed_by_the_books(&plan.by_space, missing.saturating_sub(freed_by_age)).len();
         let mut removals = if self.config.image_loop { plan.by_age } else { Vec::new() };
         removals.extend(plan.by_space.into_iter().take(needed));
-        Ok(GoingImages { removals, now: observation.started })
+        Ok(GoingImages { removals, disks, pressure, first_contact, now: observation.started })
+    }
+
+    /// The eviction signals that fire now and take images, and the bytes that each misses. Soft thresholds need time to
+    /// fire, which a single look does not have.
+    async fn pressure_on_images(&self, measured: &[Filesystem]) -> Result<Vec<(pressure::Signal, u64)>> {
+        if self.config.eviction.is_empty() {
+            return Ok(Vec::new());
+        }
+        let fired = pressure::observe(
+            &self.config.eviction,
+            &self.measure().await?,
+            &mut PressureMemory::default(),
+            now(),
+        );
+        let on_images = fired.into_iter().filter(|one| one.reclaims.contains(&Reclaim::Images));
+        let missing = |one: &Pressure| {
+            let filesystem = measured.iter().find(|disk| disk.path == one.goal.path).or(measured.first());
+            filesystem.map_or(0, |filesystem| missing_bytes(&one.goal, filesystem))
+        };
+        Ok(on_images.map(|one| (one.signal, missing(&one))).collect())
     }
 
     /// `kubegc node --once`
-    pub(super) async fn once(mut self, state_dir: &Path, collect: &[Collect]) -> Result<()> {
+    pub(super) async fn once(mut self, state_dir: &Path, collect: &[Collect], format: Format) -> Result<()> {
+        let _only_one = state::lock_runtime(self.client.endpoint())?;
         let state = StateDirectory::open(state_dir)?;
         self.restore(&state)?;
         let stop = stop_on_signals()?;
@@ -192,7 +233,11 @@ impl Agent {
         if collect.contains(&Collect::Images) {
             failures.extend(self.image_pass(&state, &stop).await.err());
         }
-        println!("{}", self.tally);
+        failures.extend(self.relieve_pressure(collect, &state, &stop).await.err());
+        output::write_tally(&self.tally, format, &mut std::io::stdout().lock())?;
+        if stop.is_requested() {
+            failures.push(anyhow::anyhow!("stopped by a signal before the pass was complete"));
+        }
         let failures: Vec<String> = failures.iter().map(|error| format!("{error:#}")).collect();
         aggregate(&failures).map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))
     }
@@ -204,11 +249,13 @@ impl Agent {
         collect: &[Collect],
         listen: SocketAddr,
     ) -> Result<()> {
+        let _only_one = state::lock_runtime(self.client.endpoint())?;
         let state = StateDirectory::open(state_dir)?;
         self.restore(&state)?;
         let stop = stop_on_signals()?;
-        let ready = Arc::new(AtomicBool::new(false));
-        let shown = Shown { metrics: Arc::clone(&self.registry), ready: Arc::clone(&ready), pages: None };
+        let health = Arc::new(Health::new(collect));
+        let ready = Arc::clone(&health.ready);
+        let shown = Shown { metrics: Arc::clone(&self.registry), ready, pages: Some(health.clone()) };
         let address = operations::serve(listen, shown).await?;
         info!(%address, "metrics and health");
         uses::follow(self.client.clone(), self.memory.seen.clone(), self.metrics.dropped_uses.clone());
@@ -223,18 +270,20 @@ impl Agent {
                 biased;
                 () = stop.requested() => break,
                 () = sleep_until(container_loop.next), if containers => {
-                    if let Err(error) = self.container_pass(false, &state, &stop).await {
+                    let done = self.container_pass(false, &state, &stop).await;
+                    if let Err(error) = &done {
                         warn!("container pass: {error:#}");
                     }
                     container_loop.ended(tokio::time::Instant::now());
-                    ready.store(true, Ordering::Relaxed);
+                    health.ended(Collect::Containers, done.is_ok());
                 }
                 () = sleep_until(image_loop.next), if images => {
-                    if let Err(error) = self.image_pass(&state, &stop).await {
+                    let done = self.image_pass(&state, &stop).await;
+                    if let Err(error) = &done {
                         warn!("image pass: {error:#}");
                     }
                     image_loop.ended(tokio::time::Instant::now());
-                    ready.store(true, Ordering::Relaxed);
+                    health.ended(Collect::Images, done.is_ok());
                 }
                 () = sleep_until(pressure_loop.next) => {
                     if let Err(error) = self.relieve_pressure(collect, &state, &stop).await {
@@ -571,6 +620,14 @@ impl Agent {
         };
         let topology = Topology::of(of(&node), of(&images), writable);
         Ok(Measured { topology, node: node.filesystem, images: images.filesystem })
+    }
+}
+
+/// How many bytes a goal misses. Where inodes alone are short, nobody knows beforehand what each image holds of them.
+fn missing_bytes(goal: &Goal, filesystem: &Filesystem) -> u64 {
+    match goal.missing_bytes(filesystem) {
+        0 => u64::MAX,
+        bytes => bytes,
     }
 }
 

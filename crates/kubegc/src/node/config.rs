@@ -70,6 +70,9 @@ pub(super) struct NodeFlags {
     /// Eviction-style disk thresholds, such as imagefs.available<15%,nodefs.available<10% [default: the kubelet's]
     #[arg(long, value_name = "SIGNAL<LIMIT,…")]
     pub eviction_hard: Option<String>,
+    /// Count the ages of images anew at each start, as the kubelet does
+    #[arg(long)]
+    pub forget_ages: bool,
     /// Where pod logs lie [default: /var/log/pods]
     #[arg(long, value_name = "DIR")]
     pub pod_logs_dir: Option<PathBuf>,
@@ -100,6 +103,8 @@ pub(super) struct NodeConfig {
     pub pod_logs_dir: PathBuf,
     /// Where container logs are linked.
     pub container_log_links_dir: PathBuf,
+    /// Whether saved ages of images are ignored at the start.
+    pub forget_ages: bool,
     /// Whether images are collected periodically (off at high 100 with no maximum age, as upstream).
     pub image_loop: bool,
     /// Images kept.
@@ -206,7 +211,7 @@ fn describe(value: &Value) -> String {
 }
 
 /// Fields that this agent reads.
-const READ: [&str; 18] = [
+const READ: [&str; 19] = [
     "apiVersion",
     "kind",
     "imageGCHighThresholdPercent",
@@ -225,7 +230,31 @@ const READ: [&str; 18] = [
     "evictionSoftGracePeriod",
     "evictionMinimumReclaim",
     "mergeDefaultEvictionSettings",
+    "featureGates",
 ];
+
+/// Most edits between a field that is read and a misspelling of it.
+const MAX_MISSPELLING: usize = 2;
+
+/// Fields of a file that are likely misspellings of fields that are read, each with its line and column. Other unknown fields
+/// concern other parts of the kubelet, or another release of it.
+pub(super) fn misspelled(file: &Value, text: &str) -> Vec<String> {
+    let names = file.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+    names
+        .filter(|name| !READ.contains(name))
+        .filter_map(|name| {
+            let near = |meant: &&&str| {
+                strsim::levenshtein(&name.to_lowercase(), &meant.to_lowercase()) <= MAX_MISSPELLING
+            };
+            let meant = READ.iter().find(near)?;
+            let at = text.lines().enumerate().find_map(|(line, content)| {
+                let column = content.find(name)?;
+                Some(format!("line {}, column {}: ", line + 1, column + 1))
+            });
+            Some(format!("{}unknown field {name:?}; did you mean {meant:?}?", at.unwrap_or_default()))
+        })
+        .collect()
+}
 
 /// Puts file and flags together. `file` is the parsed document, or null without one. Also returns notices: what was
 /// in the file and concerns other parts of the kubelet.
@@ -233,8 +262,8 @@ pub(super) fn resolve(file: &Value, flags: &NodeFlags) -> Result<(NodeConfig, Ve
     let mut reader = Reader { file, errors: Vec::new() };
     check_header(&mut reader);
     let mut notices = notices(file);
-    let (thresholds, ages) = image_settings(&mut reader, flags);
-    let containers = container_settings(&mut reader, flags);
+    let (thresholds, ages) = image_settings(&mut reader, flags, &mut notices);
+    let containers = container_settings(&mut reader, flags, &mut notices);
     let endpoint = endpoint(&mut reader, flags);
     let eviction = eviction(&mut reader, flags, &mut notices);
     let pod_logs_dir = pod_logs_dir(&mut reader, flags);
@@ -271,6 +300,7 @@ pub(super) fn resolve(file: &Value, flags: &NodeFlags) -> Result<(NodeConfig, Ve
         ages,
         containers,
         eviction,
+        forget_ages: flags.forget_ages,
         pod_logs_dir,
         container_log_links_dir: flags
             .container_log_links_dir
@@ -319,7 +349,11 @@ fn notices(file: &Value) -> Vec<String> {
     )]
 }
 
-fn image_settings(reader: &mut Reader<'_>, flags: &NodeFlags) -> (Thresholds, AgePolicy) {
+fn image_settings(
+    reader: &mut Reader<'_>,
+    flags: &NodeFlags,
+    notices: &mut Vec<String>,
+) -> (Thresholds, AgePolicy) {
     let high = flags.image_gc_high_threshold.or(reader.integer("imageGCHighThresholdPercent")).unwrap_or(85);
     let low = flags.image_gc_low_threshold.or(reader.integer("imageGCLowThresholdPercent")).unwrap_or(80);
     for (field, flag, value) in [
@@ -334,6 +368,13 @@ fn image_settings(reader: &mut Reader<'_>, flags: &NodeFlags) -> (Thresholds, Ag
         reader.errors.push(format!(
             "imageGCLowThresholdPercent (--image-gc-low-threshold) {low} must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) {high}"
         ));
+    }
+    if reader.file.get("imageMinimumGCAge").and_then(Value::as_str) == Some("0s") {
+        notices.push(
+            "imageMinimumGCAge: 0s in a file means the default of 2m0s, as in the kubelet; for none, use \
+             --minimum-image-ttl-duration 0s"
+                .into(),
+        );
     }
     let minimum = reader.duration("imageMinimumGCAge", GoDuration::from_seconds(120));
     let minimum = reader.flag_duration(
@@ -357,14 +398,26 @@ fn image_settings(reader: &mut Reader<'_>, flags: &NodeFlags) -> (Thresholds, Ag
             .errors
             .push(format!("imageMaximumGCAge {maximum} must be greater than imageMinimumGCAge {minimum}"));
     }
+    let gate = reader.file.pointer("/featureGates/ImageMaximumGCAge");
+    let is_off = gate.and_then(Value::as_bool) == Some(false);
+    if is_off && maximum > GoDuration::ZERO {
+        notices.push("imageMaximumGCAge has no effect: featureGates has ImageMaximumGCAge: false".into());
+    }
     let percent = |value: i64| u8::try_from(value.clamp(0, 100)).unwrap_or(100);
     (
         Thresholds { high_percent: percent(high), low_percent: percent(low) },
-        AgePolicy { minimum_age: minimum, maximum_age: (maximum > GoDuration::ZERO).then_some(maximum) },
+        AgePolicy {
+            minimum_age: minimum,
+            maximum_age: (maximum > GoDuration::ZERO && !is_off).then_some(maximum),
+        },
     )
 }
 
-fn container_settings(reader: &mut Reader<'_>, flags: &NodeFlags) -> ContainerPolicy {
+fn container_settings(
+    reader: &mut Reader<'_>,
+    flags: &NodeFlags,
+    notices: &mut Vec<String>,
+) -> ContainerPolicy {
     let text = flags.minimum_container_ttl_duration.as_ref();
     let minimum_age = reader.flag_duration("minimum-container-ttl-duration", text, GoDuration::ZERO);
     if minimum_age < GoDuration::ZERO {
@@ -373,9 +426,10 @@ fn container_settings(reader: &mut Reader<'_>, flags: &NodeFlags) -> ContainerPo
     let limit = |value: i64| u32::try_from(value).ok();
     let per_container = flags.maximum_dead_containers_per_container.unwrap_or(1);
     if per_container == 0 && !flags.unsafe_remove_newest_of_live_pods {
-        reader.errors.push(
-            "--maximum-dead-containers-per-container 0 would remove what the kubelet needs of live pods (restart counts, \
-             exit codes, the proof that a container ran); expected at least 1, or --unsafe-remove-newest-of-live-pods"
+        notices.push(
+            "--maximum-dead-containers-per-container 0 keeps the newest dead container of each name in a live pod all the \
+             same, for the kubelet reads restart counts and exit codes from it; --unsafe-remove-newest-of-live-pods \
+             removes it too"
                 .into(),
         );
     }
@@ -592,6 +646,39 @@ mod tests {
         assert_eq!(config.eviction.len(), 1);
         let expected = "evictionHard[containerfs.available] is ignored: writable layers follow the filesystem that they lie on";
         assert_eq!(notices, [expected]);
+    }
+
+    /// What looks like a field that is read is an error; fields of other parts, and of other releases, are not.
+    #[test]
+    fn misspelled_fields_are_named_with_their_places() {
+        let text = "apiVersion: v1\nimagegcHighThresholdPercent: 1\nclusterDNS: []\nanythingElse: 1\n  evictionhard: {}\n";
+        let value = serde_json::json!({
+            "apiVersion": "v1", "imagegcHighThresholdPercent": 1, "clusterDNS": [], "anythingElse": 1, "evictionhard": {},
+        });
+        let expected = [
+            "line 5, column 3: unknown field \"evictionhard\"; did you mean \"evictionHard\"?",
+            "line 2, column 1: unknown field \"imagegcHighThresholdPercent\"; did you mean \"imageGCHighThresholdPercent\"?",
+        ];
+        let mut found = misspelled(&value, text);
+        found.sort_by_key(|line| !line.starts_with("line 5"));
+        assert_eq!(found, expected);
+    }
+
+    /// As the kubelet has it: a gate that is off takes the maximum age along, a zero in a file is the default, and no dead
+    /// container per name is kept but the newest of live pods.
+    #[test]
+    fn settings_that_surprise_are_explained() {
+        let file = serde_json::json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+            "imageMaximumGCAge": "24h", "imageMinimumGCAge": "0s", "featureGates": {"ImageMaximumGCAge": false},
+        });
+        let flags = NodeFlags { maximum_dead_containers_per_container: Some(0), ..NodeFlags::default() };
+        let (config, notices) = resolve(&file, &flags).unwrap();
+        assert_eq!(config.ages, AgePolicy { minimum_age: GoDuration::from_seconds(120), maximum_age: None });
+        assert_eq!(config.containers.maximum_per_pod_container, Some(0));
+        assert!(config.containers.keep_newest_of_live_pods);
+        let beginnings: Vec<&str> = notices.iter().map(|notice| &notice[..20]).collect();
+        assert_eq!(beginnings, ["imageMinimumGCAge: 0", "imageMaximumGCAge ha", "--maximum-dead-conta"]);
     }
 
     fn any_json() -> impl Strategy<Value = Value> {

@@ -135,6 +135,12 @@ impl Collector<'_> {
         report: &mut ContainerReport,
     ) {
         let plan = observation.plan(self.pods, self.config, pressure);
+        if plan.over_node_limit > 0 {
+            warn!(
+                above_limit = plan.over_node_limit,
+                "--maximum-dead-containers cannot be kept: live pods need the newest dead containers of their names"
+            );
+        }
         let work = |removal: ContainerRemoval| async move {
             let listed = &observation.containers[removal.place];
             let (id, names) = (&listed.container.id, &listed.names);

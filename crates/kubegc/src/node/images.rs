@@ -68,6 +68,14 @@ pub(super) struct ImageMemory {
     backoff: BTreeMap<ImageId, (UnixNanoseconds, GoDuration)>,
 }
 
+#[cfg(test)]
+impl ImageMemory {
+    /// As if every wait after a failure were over.
+    pub(super) fn expire_backoffs(&mut self) {
+        self.backoff.values_mut().for_each(|(until, _)| *until = UnixNanoseconds(0));
+    }
+}
+
 /// What became of one planned removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -192,8 +200,11 @@ pub(super) fn plan_pass(
     let waiting = |removal: &Removal| {
         memory.backoff.get(&removal.id).is_some_and(|(until, _)| *until > observation.started)
     };
-    plan.by_age.retain(|removal| !waiting(removal));
-    plan.by_space.retain(|removal| !waiting(removal));
+    for list in [&mut plan.by_age, &mut plan.by_space] {
+        list.retain(|removal| !waiting(removal));
+        // What failed before is tried last, so that an image whose removal hangs holds up no other.
+        list.sort_by_key(|removal| memory.backoff.contains_key(&removal.id));
+    }
     Ok(plan)
 }
 
@@ -408,7 +419,8 @@ async fn remove_one(
 ) -> (Outcome, bool) {
     let failed = |error: gc_cri::CriError| {
         warn!(image = %removal.name, id = %removal.id, "not removed: {error}");
-        (Outcome::Failed(error.to_string()), error.is_outage())
+        // One removal that hangs is that image's trouble. A runtime that hangs does not answer the next list either.
+        (Outcome::Failed(error.to_string()), error.is_outage() && !error.is_timeout())
     };
     let kept = |why: KeepReason| {
         debug!(image = %removal.name, id = %removal.id, ?why, "kept after all");
@@ -418,15 +430,17 @@ async fn remove_one(
     if let Err(why) = keep_reason(image, still, ages, started) {
         return kept(why);
     }
-    // The pin is the runtime's, and may have been set a moment ago.
-    match client.is_pinned(&removal.id).await {
+    // It may have been pinned, or got a name that is protected, a moment ago.
+    let now = match client.image(&removal.id).await {
         Ok(None) => return (Outcome::Removed, false),
-        Ok(Some(true)) => return kept(KeepReason::Pinned),
-        Ok(Some(false)) => {}
+        Ok(Some(now)) => now,
         Err(error) => return failed(error),
+    };
+    if let Err(why) = keep_reason(&now, still, ages, started) {
+        return kept(why);
     }
     if removal.irreplaceable {
-        warn!(image = %removal.name, id = %removal.id, "removing an image that no registry could give back");
+        info!(image = %removal.name, id = %removal.id, "removing an image that no registry could give back");
     }
     if let Err(error) = client.remove_image(&removal.id, &removal.runtime_handler).await {
         return failed(error);

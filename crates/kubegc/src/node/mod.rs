@@ -8,6 +8,7 @@ mod events;
 mod filesystem;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod health;
 mod images;
 mod metrics;
 mod output;
@@ -43,6 +44,16 @@ pub(crate) enum Collect {
     Images,
     /// Dead containers, sandboxes and logs.
     Containers,
+}
+
+impl Collect {
+    /// As the flag has it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Images => "images",
+            Self::Containers => "containers",
+        }
+    }
 }
 
 /// Collects unused images and dead containers on this node, over the container runtime's socket.
@@ -104,10 +115,14 @@ enum NodeCommand {
 /// Runs the command.
 pub(crate) fn run(options: NodeOptions) -> Result<()> {
     crate::logging::start(&options.log)?;
-    let file = match &options.flags.config {
+    let (file, text) = match &options.flags.config {
         Some(path) => read_file(path).map_err(|error| crate::UsageError::new(format!("{error:#}")))?,
-        None => Value::Null,
+        None => (Value::Null, String::new()),
     };
+    let misspelled = config::misspelled(&file, &text);
+    if let (Some(path), false) = (&options.flags.config, misspelled.is_empty()) {
+        return Err(crate::UsageError::new(format!("{}: {}", path.display(), misspelled.join("; "))).into());
+    }
     let (config, notices) = config::resolve(&file, &options.flags).map_err(crate::UsageError::new)?;
     for notice in &notices {
         info!("{notice}");
@@ -120,9 +135,11 @@ pub(crate) fn run(options: NodeOptions) -> Result<()> {
     runtime.block_on(start(options, config))
 }
 
-fn read_file(path: &PathBuf) -> Result<Value> {
+/// What is in a file, and its text.
+fn read_file(path: &PathBuf) -> Result<(Value, String)> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse_file(&text).with_context(|| format!("{} is not valid YAML", path.display()))
+    let value = parse_file(&text).with_context(|| format!("{} is not valid YAML", path.display()))?;
+    Ok((value, text))
 }
 
 fn parse_file(text: &str) -> Result<Value> {
@@ -161,7 +178,7 @@ async fn start(options: NodeOptions, config: NodeConfig) -> Result<()> {
         Some(NodeCommand::Images) => agent.show_images(&options.state_dir, options.output).await,
         Some(NodeCommand::Containers) => agent.show_containers(&options.state_dir, options.output).await,
         None if options.dry_run => agent.dry_run(&options.state_dir, &options.collect, options.output).await,
-        None if options.once => agent.once(&options.state_dir, &options.collect).await,
+        None if options.once => agent.once(&options.state_dir, &options.collect, options.output).await,
         None => agent.daemon(&options.state_dir, &options.collect, options.listen).await,
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -13,8 +14,9 @@ use gc_retention::containers::sandboxes::{SandboxRemoval, SandboxRemovalReason};
 use gc_retention::images::history::ImageHistory;
 use gc_retention::images::layers::LayerUsers;
 use gc_retention::images::plan::{ImagePlan, KeepReason, Removal, RemovalReason};
-use gc_retention::images::space::BinaryBytes;
+use gc_retention::images::space::{BinaryBytes, Thresholds};
 use gc_retention::images::{Image, ImageId};
+use gc_retention::pressure::Signal;
 use gc_types::{GoDuration, UnixNanoseconds};
 use serde_json::{Map, Value, json};
 
@@ -82,6 +84,19 @@ impl fmt::Display for Tally {
             self.links
         )
     }
+}
+
+/// What a pass removed: a sentence for people, one document for programs.
+pub(super) fn write_tally(tally: &Tally, format: Format, out: &mut impl Write) -> Result<()> {
+    if !format.is_for_programs() {
+        writeln!(out, "{tally}")?;
+        return Ok(());
+    }
+    let removed = json!({
+        "images": tally.images, "containers": tally.containers, "sandboxes": tally.sandboxes,
+        "logDirectories": tally.log_directories, "links": tally.links,
+    });
+    write_value(&json!({"removed": removed, "freedBytes": tally.freed_bytes}), format, out)
 }
 
 /// One line on a terminal that says how far a pass is; silent elsewhere.
@@ -164,11 +179,50 @@ pub(super) struct DryRun {
     pub leftovers: Option<GoingLeftovers>,
 }
 
+/// How full an image filesystem is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DiskUse {
+    /// Where it is mounted.
+    pub path: Arc<str>,
+    /// Use of bytes.
+    pub usage_percent: u8,
+    /// Use of inodes.
+    pub inodes_usage_percent: u8,
+    /// When collection begins and ends.
+    pub thresholds: Thresholds,
+    /// What must be freed, if it is over its threshold; [`u64::MAX`] where inodes alone are short.
+    pub missing_bytes: Option<u64>,
+}
+
+impl fmt::Display for DiskUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Thresholds { high_percent, low_percent } = self.thresholds;
+        write!(f, "{}: {} % used", self.path, self.usage_percent)?;
+        match self.missing_bytes {
+            None => write!(f, ", below its threshold of {high_percent} %."),
+            Some(u64::MAX) => write!(
+                f,
+                " ({} % of inodes), threshold {high_percent} → {low_percent}: inodes are needed.",
+                self.inodes_usage_percent
+            ),
+            Some(bytes) => {
+                write!(f, ", threshold {high_percent} → {low_percent}: {} needed.", BinaryBytes(bytes))
+            }
+        }
+    }
+}
+
 /// Images that would go.
 #[derive(Debug)]
 pub(super) struct GoingImages {
     /// In their order.
     pub removals: Vec<Removal>,
+    /// How full the image filesystems are.
+    pub disks: Vec<DiskUse>,
+    /// Eviction signals that fire, with the bytes that each misses.
+    pub pressure: Vec<(Signal, u64)>,
+    /// No agent has saved ages here yet, so that every image counts as old enough.
+    pub first_contact: bool,
     /// The moment from which ages are counted.
     pub now: UnixNanoseconds,
 }
@@ -223,12 +277,39 @@ impl GoingImages {
             })
         };
         let images: Vec<Value> = self.removals.iter().map(value).collect();
-        [("images".to_owned(), images.into()), ("expectedFreedBytes".to_owned(), self.freed().into())]
-            .into_iter()
-            .collect()
+        let needed = |bytes: u64| if bytes == u64::MAX { Value::Null } else { bytes.into() };
+        let disk = |disk: &DiskUse| {
+            json!({
+                "path": &*disk.path, "usagePercent": disk.usage_percent,
+                "inodesUsagePercent": disk.inodes_usage_percent,
+                "overThreshold": disk.missing_bytes.is_some(),
+                "missingBytes": disk.missing_bytes.map_or(Value::Null, needed),
+            })
+        };
+        let signal = |(signal, bytes): &(Signal, u64)| json!({"signal": signal.to_string(), "missingBytes": needed(*bytes)});
+        let values = [
+            ("images", images.into()),
+            ("expectedFreedBytes", self.freed().into()),
+            ("filesystems", self.disks.iter().map(disk).collect::<Vec<_>>().into()),
+            ("evictionSignals", self.pressure.iter().map(signal).collect::<Vec<_>>().into()),
+            ("firstContact", self.first_contact.into()),
+        ];
+        values.into_iter().map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect()
     }
 
     fn write_table(&self, format: Format, out: &mut impl Write) -> Result<()> {
+        for disk in &self.disks {
+            writeln!(out, "{disk}")?;
+        }
+        for (signal, _) in &self.pressure {
+            writeln!(out, "The eviction threshold of {signal} is crossed.")?;
+        }
+        if self.first_contact {
+            writeln!(
+                out,
+                "No ages are saved here yet, so every image is taken for old enough; a first pass only begins to count."
+            )?;
+        }
         if self.removals.is_empty() {
             writeln!(out, "No image would be removed.")?;
             return Ok(());
@@ -303,7 +384,9 @@ pub(super) fn write_images(
     let now = observation.started;
     let mut table = Table::new(&["IMAGE", "ID", "SIZE", "SHARED", "AGE", "LAST USED", "VERDICT"]);
     let mut values = Vec::new();
-    for image in &observation.images {
+    let mut images: Vec<&Image> = observation.images.iter().collect();
+    images.sort_by_key(|image| (image.display_name(), &image.id));
+    for image in images {
         let record = history.get(&image.id);
         let used = record.and_then(gc_retention::images::history::ImageRecord::last_used);
         let first_seen = record.map(gc_retention::images::history::ImageRecord::first_seen);

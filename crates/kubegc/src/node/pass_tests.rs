@@ -37,9 +37,14 @@ struct World {
 impl World {
     /// With so many images, none of them in use, all of them old enough.
     async fn new(images: u64) -> Self {
+        Self::with_limit(images, Duration::from_secs(20)).await
+    }
+
+    /// Calls that take longer than this are given up.
+    async fn with_limit(images: u64, request_timeout: Duration) -> Self {
         let fake = Fake::start();
         fake.state().images = (1..=images).map(|n| image(n, n)).collect();
-        let options = gc_cri::Options { request_timeout: Duration::from_secs(20), ..Default::default() };
+        let options = gc_cri::Options { request_timeout, ..Default::default() };
         let endpoint = Endpoint::parse(&fake.endpoint()).unwrap();
         let (client, _) = CriClient::connect(endpoint, options).await.unwrap();
         let flags = NodeFlags {
@@ -105,6 +110,47 @@ async fn what_comes_into_use_after_the_plan_stays() {
     let mut asked = world.fake.state().called("RemoveImage");
     asked.sort();
     assert_eq!(asked, [image_id(1), image_id(4)], "full identifiers, and nothing else");
+}
+
+/// A removal that hangs is that image's trouble: the others go in the same pass, and it is tried last when its time comes.
+#[tokio::test]
+async fn one_removal_that_hangs_holds_up_no_other() {
+    let mut world = World::with_limit(4, Duration::from_millis(400)).await;
+    world
+        .fake
+        .state()
+        .rule(|_, method, id| (method == "RemoveImage" && id == image_id(4)).then_some(Answer::Silence));
+    let (observation, plan) = world.observe().await.unwrap();
+    let (done, outcomes) = world.remove(plan.by_space, &observation).await;
+    done.unwrap();
+    let hung = Outcome::Failed("RemoveImage: no answer within 400ms".into());
+    let expected = [(4, hung), (3, Outcome::Removed), (2, Outcome::Removed), (1, Outcome::Removed)];
+    assert_eq!(outcomes, expected);
+    assert_eq!(world.left(), [image_id(4)]);
+    world.fake.state().images.extend((5..=6).map(|n| image(n, n)));
+    let planned = |plan: ImagePlan| plan.by_space.iter().map(|one| one.size_bytes).collect::<Vec<_>>();
+    assert_eq!(planned(world.observe().await.unwrap().1), [6, 5], "left alone for a while");
+    world.memory.expire_backoffs();
+    assert_eq!(
+        planned(world.observe().await.unwrap().1),
+        [6, 5, 4],
+        "then tried last, although it is the oldest"
+    );
+}
+
+/// A name that is protected may be given to an image after the list; the last question before a removal sees it.
+#[tokio::test]
+async fn an_image_that_gets_a_protected_name_stays() {
+    let mut world = World::new(2).await;
+    world.config.protection =
+        gc_retention::images::protection::ProtectionList::new(["registry.example/base/*"]).unwrap();
+    let (observation, plan) = world.observe().await.unwrap();
+    assert_eq!(plan.by_space.len(), 2);
+    world.fake.state().images[0].repo_tags.push("registry.example/base/os:1".into());
+    let (done, outcomes) = world.remove(plan.by_space, &observation).await;
+    done.unwrap();
+    let kept = Outcome::Kept(KeepReason::Protected("registry.example/base/*".into()));
+    assert_eq!(outcomes, [(2, Outcome::Removed), (1, kept)]);
 }
 
 /// Images are listed before containers: one that comes into use between the two lists is seen in use.

@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use gc_cri::Endpoint;
 use gc_retention::containers::PodUid;
 use gc_retention::images::ImageId;
 use gc_retention::images::history::{ImageHistory, ImageRecord};
@@ -166,6 +167,27 @@ impl StateDirectory {
     }
 }
 
+/// Keeps a second agent from the same runtime, whatever its state directory: two would fight over what to keep. The lock is
+/// on the folder of the socket, which both see, and ends with the process.
+pub(super) fn lock_runtime(endpoint: &Endpoint) -> Result<Option<File>> {
+    let Some(folder) = endpoint.path().parent() else { return Ok(None) };
+    let Ok(lock) = File::open(folder) else {
+        // Seen through a mount of the socket alone.
+        warn!(
+            "cannot open {}, so that a second agent on this runtime would not be noticed",
+            folder.display()
+        );
+        return Ok(None);
+    };
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(lock)),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            bail!("another agent works with {endpoint}; one runtime has one collector")
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot lock {}", folder.display())),
+    }
+}
+
 /// The ages of images that an agent saved in this directory, for questions: nothing is locked, moved or made.
 pub(super) fn peek_images(directory: &Path, now: UnixNanoseconds) -> Result<ImageHistory> {
     Ok(history(peek(directory)?, now))
@@ -313,6 +335,17 @@ mod tests {
         let left: Vec<_> =
             fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 2, "the file and the lock: {left:?}");
+    }
+
+    #[test]
+    fn a_second_agent_is_kept_from_the_same_runtime() {
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::parse(&format!("unix://{}/runtime.sock", folder.path().display())).unwrap();
+        let first = lock_runtime(&endpoint).unwrap();
+        let refused = lock_runtime(&endpoint).unwrap_err().to_string();
+        assert_eq!(refused, format!("another agent works with {endpoint}; one runtime has one collector"));
+        drop(first);
+        assert!(lock_runtime(&endpoint).unwrap().is_some());
     }
 
     /// T178.
