@@ -77,7 +77,7 @@ pub(crate) fn run(command: &PolicyCommand) -> anyhow::Result<()> {
 }
 
 fn documents(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
-    let found: Vec<Value> = serde_saphyr::from_multiple(text)?;
+    let found: Vec<Value> = crate::yaml::from_multiple(text)?;
     Ok(found.into_iter().filter(|document| !document.is_null()).collect())
 }
 

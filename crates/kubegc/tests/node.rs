@@ -40,7 +40,7 @@ fn agent(fake: &Fake, arguments: &[&str]) -> Command {
         command.args(["--kubelet-config", "/nonexistent"]);
     }
     // How full the disk of this machine is shall not matter.
-    if !arguments.contains(&"--eviction-hard") {
+    if !arguments.iter().any(|argument| argument.starts_with("--eviction-hard")) {
         command.args(["--eviction-hard", ""]);
     }
     for (flag, name) in
@@ -287,8 +287,8 @@ fn a_dry_run_and_a_first_look_remove_nothing() {
     assert_eq!([&document["sandboxes"], &document["logDirectories"], &document["links"]], [&empty; 3]);
     assert_eq!(document["filesystems"][0]["overThreshold"], true);
     assert_eq!((&document["firstContact"], &document["evictionSignals"]), (&false.into(), &empty));
-    let pressed = ["--dry-run", "--eviction-hard", "imagefs.available<1Ei"];
-    let (_, text) = said(agent(&fake, &["--collect", "images"]).args(pressed).args(age));
+    let pressed = ["--collect", "images", "--dry-run", "--eviction-hard", "imagefs.available<1Ei"];
+    let (_, text) = said(agent(&fake, &pressed).args(age));
     assert!(text.contains("The eviction threshold of imagefs.available is crossed."), "{text}");
     assert!(text.contains("2 images would be removed"), "pressure takes them below the threshold: {text}");
     let (exit, text) = said(agent(&fake, &ALL[3..]).args(age).arg("--dry-run"));
@@ -327,14 +327,15 @@ fn one_pass_relieves_pressure_and_reports() {
     std::fs::create_dir(fake.folder().join("logs")).unwrap();
     fake.state().images = (1..=2).map(|n| image(n, n)).collect();
     let pass = ["--once", "--collect", "images", "--minimum-image-ttl-duration=0s", "-o", "json"];
-    let done = agent(&fake, &pass).arg("--eviction-hard=imagefs.available<1Ei").output().unwrap();
+    let pressed = [&pass[..], &["--eviction-hard=imagefs.available<1Ei"]].concat();
+    let done = agent(&fake, &pressed).output().unwrap();
     assert_eq!(fake.state().images.len(), 0);
     let document: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!(document["removed"]["images"], 2, "{document}");
 
     fake.state().images = (1..=2).map(|n| image(n, n)).collect();
     fake.state().rule(|_, method, _| (method == "RemoveImage").then_some(Answer::Silence));
-    let limits = ["--eviction-hard=", "--image-gc-high-threshold=1", "--image-gc-low-threshold=0"];
+    let limits = ["--image-gc-high-threshold=1", "--image-gc-low-threshold=0"];
     let mut interrupted = agent(&fake, &pass);
     interrupted.args(limits).args(["--runtime-request-timeout", "1s"]).stderr(Stdio::piped());
     let interrupted = interrupted.stdout(Stdio::piped()).spawn().unwrap();

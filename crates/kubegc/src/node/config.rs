@@ -547,7 +547,8 @@ mod tests {
             );
             assert_eq!(config.containers, ContainerPolicy::default());
             assert_eq!((config.eviction.len(), config.pod_logs_dir), (4, "/var/log/pods".into()));
-            assert!(notices.is_empty() && config.image_loop);
+            let explained = document.get("imageMinimumGCAge").is_some();
+            assert_eq!((notices.len(), config.image_loop), (usize::from(explained), true), "{notices:?}");
         }
         let flags = NodeFlags { minimum_image_ttl_duration: Some("0".into()), ..NodeFlags::default() };
         assert_eq!(resolve(&Value::Null, &flags).unwrap().0.ages.minimum_age, GoDuration::ZERO);
@@ -590,7 +591,7 @@ mod tests {
     fn all_errors_are_reported_at_once() {
         let flags = NodeFlags {
             minimum_container_ttl_duration: Some("-1s".into()),
-            maximum_dead_containers_per_container: Some(0),
+            protect_image: vec![String::new()],
             ..NodeFlags::default()
         };
         let found = errors(&json!({"imageGCHighThresholdPercent": 300}), &flags);

@@ -143,7 +143,7 @@ fn read_file(path: &PathBuf) -> Result<(Value, String)> {
 }
 
 fn parse_file(text: &str) -> Result<Value> {
-    Ok(serde_saphyr::from_str(text)?)
+    Ok(crate::yaml::from_str(text)?)
 }
 
 async fn start(options: NodeOptions, config: NodeConfig) -> Result<()> {
@@ -201,7 +201,7 @@ async fn api_client(options: &NodeOptions) -> Result<Option<gc_kube::ApiClient>>
 /// Two collectors on one node fight: names what a kubelet beside this agent still does (section 19).
 fn warn_of_kubelet(path: &Path, collect: &[Collect], config: &NodeConfig) {
     let read = std::fs::read_to_string(path).map_err(anyhow::Error::from);
-    let kubelet = read.and_then(|text| Ok(serde_saphyr::from_str::<Value>(&text)?));
+    let kubelet = read.and_then(|text| Ok(crate::yaml::from_str::<Value>(&text)?));
     match kubelet {
         Ok(kubelet) => {
             for warning in kubelet_conflicts(&kubelet, collect, config) {

@@ -333,7 +333,7 @@ async fn list(client: &ApiClient, path: &str) -> Result<Vec<Pod>> {
 
 /// The images that the manifest of a pod names.
 pub(super) fn manifest_images(text: &str) -> Result<Vec<String>, serde_saphyr::Error> {
-    let pod: Pod = serde_saphyr::from_str(text)?;
+    let pod: Pod = crate::yaml::from_str(text)?;
     Ok(pod.images().map(str::to_owned).collect())
 }
 

@@ -326,8 +326,7 @@ pub(super) fn read(path: &Path) -> Result<File, UsageError> {
 
 /// Reads the text of a file. Errors begin with `LINE:COLUMN: `.
 pub(super) fn parse(text: &str) -> Result<File, String> {
-    let options = serde_saphyr::options! { with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+    crate::yaml::from_str(text).map_err(|error| {
         let said = error.to_string();
         let (said, place) = said.rsplit_once(" at line ").unwrap_or((&said, "1, column 1"));
         let (line, column) = place.split_once(", column ").unwrap_or(("1", "1"));
