@@ -58,6 +58,8 @@ pub(crate) struct Metrics {
     waiting: Gauge,
     /// Open connections.
     pub(crate) connections: Gauge,
+    /// Connections that were refused because their peer had too many.
+    pub(crate) refused_connections: Counter,
 }
 
 impl Metrics {
@@ -86,14 +88,29 @@ impl Metrics {
             "Requests refused with 429 because too many were in flight",
             rejected.clone(),
         );
-        let waiting = Gauge::default();
+        let (waiting, refused_connections) = (Gauge::default(), Counter::default());
+        registry.register(
+            "kubegc_apiserver_refused_connections",
+            "Connections refused because their peer had too many",
+            refused_connections.clone(),
+        );
         registry.register(
             "apiserver_current_inqueue_requests",
             "Requests that wait for a place by priority and fairness",
             waiting.clone(),
         );
         registry.register("kubegc_apiserver_connections", "Open connections", connections.clone());
-        Self { registry, requests, durations, watches, in_flight, rejected, waiting, connections }
+        Self {
+            registry,
+            requests,
+            durations,
+            watches,
+            in_flight,
+            rejected,
+            waiting,
+            connections,
+            refused_connections,
+        }
     }
 
     /// Counts an answered request.

@@ -3,6 +3,7 @@
 pub(crate) mod answers;
 pub(crate) mod bodies;
 pub(crate) mod body;
+pub(crate) mod connections;
 pub(crate) mod exchange;
 pub(crate) mod in_process;
 pub(crate) mod path;

@@ -10,8 +10,6 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
 use gc_registry::Registry;
 use gc_registry::error::ApiError;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
@@ -23,21 +21,11 @@ use crate::auth::pki::{Keep, Pki, PkiError, certificate_subject};
 use crate::auth::tokens::TokenSigner;
 use crate::serve::service;
 use crate::state::{State, StateParts, system_user};
+use crate::transport::connections::{IdlePatience, Limits, Peers, converse};
 use crate::transport::in_process::InProcess;
-use crate::transport::stall::StallGuard;
 
-/// Connections that may be open at once; more wait in the system's queue.
-const MAXIMUM_CONNECTIONS: usize = 30_000;
 /// How long a TLS handshake may take.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
-/// How long the header of a request may take, and how long a connection may be idle (upstream: 32 s).
-const HEADER_PATIENCE: Duration = Duration::from_secs(32);
-/// Longest header block.
-const MAXIMUM_HEADER_BYTES: usize = 64 * 1024;
-/// Requests in flight on one HTTP/2 connection.
-const MAXIMUM_STREAMS: u32 = 1000;
-/// How often an HTTP/2 peer is asked whether it is still there, and how long it may take to answer.
-const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 /// How long requests may take to end when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_millis(1500);
 /// How often the registry is tended without being asked to.
@@ -226,7 +214,8 @@ impl Drop for RunningServer {
 
 async fn serve(state: Arc<State>, listener: TcpListener, acceptor: TlsAcceptor, mut background: JoinSet<()>) {
     let mut connections = JoinSet::new();
-    let places = Arc::new(Semaphore::new(MAXIMUM_CONNECTIONS));
+    let limits = Limits::of_process();
+    let (places, peers) = (Arc::new(Semaphore::new(limits.total)), Peers::new(limits));
     let mut stop = state.stop.clone();
     loop {
         let place = tokio::select! {
@@ -235,11 +224,18 @@ async fn serve(state: Arc<State>, listener: TcpListener, acceptor: TlsAcceptor, 
             // The semaphore is never closed.
             place = Arc::clone(&places).acquire_owned() => place.ok(),
         };
-        let stream = tokio::select! {
+        let (stream, peer) = tokio::select! {
             biased;
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok((stream, address)) => match peers.admit(address.ip()) {
+                    Some(peer) => (stream, peer),
+                    None => {
+                        tracing::debug!(%address, "a connection was refused: its peer has too many");
+                        state.metrics.refused_connections.inc();
+                        continue;
+                    }
+                },
                 Err(error) => {
                     // Out of file descriptors, mostly: wait until some connection ends.
                     tracing::warn!(%error, "cannot accept a connection");
@@ -252,7 +248,7 @@ async fn serve(state: Arc<State>, listener: TcpListener, acceptor: TlsAcceptor, 
         let (state, acceptor) = (Arc::clone(&state), acceptor.clone());
         connections.spawn(async move {
             connection(state, acceptor, stream).await;
-            drop(place);
+            drop((place, peer));
         });
     }
     drop(listener);
@@ -279,36 +275,8 @@ async fn connection(state: Arc<State>, acceptor: TlsAcceptor, stream: TcpStream)
     state.metrics.connections.inc();
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let identity = certificate.map(|certificate| Arc::new(certificate_subject(certificate)));
-    let io = TokioIo::new(StallGuard::new(stream));
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_PATIENCE)
-        .max_buf_size(MAXIMUM_HEADER_BYTES * 2)
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MAXIMUM_STREAMS)
-        .max_header_list_size(u32::try_from(MAXIMUM_HEADER_BYTES).unwrap_or(u32::MAX))
-        .keep_alive_interval(KEEP_ALIVE.0)
-        .keep_alive_timeout(KEEP_ALIVE.1);
-    let serving_state = Arc::clone(&state);
-    let service = hyper::service::service_fn(move |request| {
-        service::serve(Arc::clone(&serving_state), identity.clone(), request)
-    });
-    let serving = builder.serve_connection(io, service);
-    tokio::pin!(serving);
-    let mut stop = state.stop.clone();
-    let ended = tokio::select! {
-        ended = &mut serving => ended,
-        () = &mut stop => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(error, "a connection ended");
-    }
+    let answer = |request| service::serve(Arc::clone(&state), identity.clone(), request);
+    converse(stream, IdlePatience::default(), state.stop.clone(), answer).await;
     state.metrics.connections.dec();
 }
 
