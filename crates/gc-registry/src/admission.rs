@@ -1,6 +1,8 @@
 //! Admission (spec `api-deletion.md`, 11 and 12.4): NamespaceLifecycle, OwnerReferencesPermissionEnforcement,
 //! and the protection of what a cluster cannot do without.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::api::{Attributes, Write};
@@ -111,6 +113,37 @@ impl Call<'_> {
         ))
     }
 
+    /// CertificateApproval and CertificateSigning: who changes what was approved or issued may do so for the signer.
+    pub(crate) fn admit_certificate(&self, new: &Value, old: &Value) -> Result<(), ApiError> {
+        if !self.resource().is("certificates.k8s.io", "certificatesigningrequests") {
+            return Ok(());
+        }
+        let changed = |field: &str| new.pointer(field) != old.pointer(field);
+        let verb = match self.target.subresource.as_str() {
+            "approval" => "approve",
+            "status" if changed("/status/certificate") || changed("/status/conditions") => "sign",
+            _ => return Ok(()),
+        };
+        let signer = old.pointer("/spec/signerName").and_then(Value::as_str).unwrap_or_default();
+        let domain = signer.split('/').next().unwrap_or_default();
+        let allowed = [signer, &format!("{domain}/*")].into_iter().any(|name| {
+            let attributes = Attributes {
+                verb,
+                group: "certificates.k8s.io",
+                version: "*",
+                resource: "signers",
+                name,
+                ..Attributes::default()
+            };
+            self.context.authorizer.allows(self.context.user, &attributes)
+        });
+        if allowed {
+            return Ok(());
+        }
+        let why = format!("user not permitted to {verb} requests with signerName {}", quoted(signer));
+        Err(self.forbidden(meta::name(old), &why))
+    }
+
     /// OwnerReferencesPermissionEnforcement (spec 11). Unlike upstream, a reference counts as known only if the
     /// stored one is the same owner in every coordinate (S09).
     pub(crate) fn admit_owner_references(&self, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
@@ -132,10 +165,10 @@ impl Call<'_> {
             );
         }
         let blocks = |reference: &Value| reference.get("blockOwnerDeletion") == Some(&Value::Bool(true));
+        let known: BTreeSet<String> = before.iter().filter(|known| blocks(known)).map(owner).collect();
         let newly_blocking: Vec<&Value> = references
             .iter()
-            .filter(|reference| blocks(reference))
-            .filter(|reference| !before.iter().any(|known| blocks(known) && same_owner(known, reference)))
+            .filter(|reference| blocks(reference) && !known.contains(&owner(reference)))
             .collect();
         if newly_blocking.is_empty() {
             return Ok(());
@@ -203,6 +236,8 @@ impl Call<'_> {
     }
 }
 
-fn same_owner(a: &Value, b: &Value) -> bool {
-    ["apiVersion", "kind", "name", "uid"].into_iter().all(|field| a.get(field) == b.get(field))
+/// Every coordinate of an owner, as a text to compare by.
+fn owner(reference: &Value) -> String {
+    let coordinates = ["apiVersion", "kind", "name", "uid"].map(|field| reference.get(field));
+    serde_json::to_string(&coordinates).unwrap_or_default()
 }

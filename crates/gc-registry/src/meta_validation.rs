@@ -1,5 +1,7 @@
 //! Validation of metadata (spec `api-deletion.md`, sections 6 and 10), the same for every kind.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::error::{CauseReason, FieldError};
@@ -265,14 +267,16 @@ pub(crate) fn drop_duplicate_owners(object: &mut Value, when: Deduplication) -> 
     }
     let mut kept: Vec<Value> = Vec::new();
     let mut uids: Vec<String> = Vec::new();
+    let (mut seen, mut told) = (BTreeSet::new(), BTreeSet::new());
     for reference in meta::owner_references(object) {
-        if kept.contains(reference) {
-            let uid = reference.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned();
-            if !uids.contains(&uid) {
-                uids.push(uid);
-            }
-        } else {
+        // Equal references have one text: members are written in the order of their keys.
+        if seen.insert(reference.to_string()) {
             kept.push(reference.clone());
+        } else {
+            let uid = reference.get("uid").and_then(Value::as_str).unwrap_or_default();
+            if told.insert(uid.to_owned()) {
+                uids.push(uid.to_owned());
+            }
         }
     }
     if uids.is_empty() {

@@ -195,6 +195,7 @@ impl Call<'_> {
                 return Err(self.invalid(&self.target.name, &errors));
             }
             self.admit_owner_references(&new, Some(&live))?;
+            self.admit_certificate(&new, &live)?;
             if rules::is_definition(self.resource()) && !meta::is_deleting(&new) {
                 self.settle_definition(&mut new);
             }

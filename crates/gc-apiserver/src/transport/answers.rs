@@ -1,5 +1,6 @@
 //! What the registry answered, in the form that the client takes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gc_registry::api::{Response as RegistryResponse, ResponseBody};
@@ -51,12 +52,37 @@ pub(crate) fn write_answer(
         }
     };
     *response.status_mut() = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::OK);
-    for warning in &answer.warnings {
-        if let Ok(value) = HeaderValue::from_str(&warning_header(warning)) {
+    for warning in bounded_warnings(&answer.warnings) {
+        if let Ok(value) = HeaderValue::from_str(&warning_header(&warning)) {
             response.headers_mut().append("warning", value);
         }
     }
     Ok(response)
+}
+
+/// Most characters of all warnings of an answer; beyond that each is cut, and the rest dropped.
+const MAXIMUM_WARNINGS_LENGTH: usize = 4096;
+/// Characters that are left of each warning when they have to be cut.
+const CUT_WARNING_LENGTH: usize = 256;
+
+/// The warnings that an answer carries, each once: all of them if they are short, else the beginnings of the first.
+fn bounded_warnings(warnings: &[String]) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let warnings: Vec<&String> = warnings.iter().filter(|text| seen.insert(text.as_str())).collect();
+    let total: usize = warnings.iter().map(|text| text.chars().count()).sum();
+    if total <= MAXIMUM_WARNINGS_LENGTH {
+        return warnings.into_iter().cloned().collect();
+    }
+    let mut written = 0;
+    warnings
+        .into_iter()
+        .map(|text| text.chars().take(CUT_WARNING_LENGTH).collect::<String>())
+        .take_while(|text| {
+            let room = written < MAXIMUM_WARNINGS_LENGTH;
+            written += text.chars().count();
+            room
+        })
+        .collect()
 }
 
 /// Protobuf of whole objects is not ours: a DELETE that asked for it (and got an object instead of a Status)
@@ -154,4 +180,29 @@ pub(crate) fn error_answer(error: &ApiError, request: &ApiRequest) -> Answer {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_bounded() {
+        let texts = |list: &[(&str, usize)]| -> Vec<String> {
+            list.iter().map(|(text, times)| text.repeat(*times)).collect()
+        };
+        let table = [
+            (texts(&[]), texts(&[])),
+            (texts(&[("a", 1), ("b", 1), ("a", 1)]), texts(&[("a", 1), ("b", 1)])),
+            (texts(&[("a", 4096)]), texts(&[("a", 4096)])),
+            (texts(&[("a", 4096), ("ü", 1)]), texts(&[("a", 256), ("ü", 1)])),
+            (texts(&[("ü", 5000)]), texts(&[("ü", 256)])),
+        ];
+        for (warnings, want) in table {
+            assert_eq!(bounded_warnings(&warnings), want);
+        }
+        let many: Vec<String> = (0..10_000).map(|n| format!("{n}{}", "x".repeat(300))).collect();
+        let bounded = bounded_warnings(&many);
+        assert_eq!((bounded.len(), bounded.iter().map(String::len).sum::<usize>()), (16, 4096));
+    }
 }

@@ -125,3 +125,39 @@ async fn tokens_are_good_for_their_audiences_alone() {
     let answer = world.server.send("GET", CONFIG_MAPS, &[("authorization", &bearer)], "").await;
     assert_eq!(answer.code, 401, "a token for another audience");
 }
+
+#[tokio::test]
+async fn certificates_are_approved_and_signed_for_permitted_signers_alone() {
+    let world = World::start().await;
+    let group = "certificates.k8s.io";
+    let requests = format!("/apis/{group}/v1/certificatesigningrequests");
+    let parts = ["certificatesigningrequests/approval", "certificatesigningrequests/status"];
+    let signers = |names: &[&str], verb: &str| json!({"apiGroups": [group], "resources": ["signers"], "resourceNames": names, "verbs": [verb]});
+    let writer = || rule(group, &parts, &["update", "patch"]);
+    let clients = [
+        ("eve", json!([writer()])),
+        ("ann", json!([writer(), signers(&["example.com/a"], "approve")])),
+        ("bob", json!([writer(), signers(&["example.com/*"], "sign")])),
+    ];
+    let key = include_str!("csr.pem");
+    let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, key);
+    let request = json!({"apiVersion": format!("{group}/v1"), "kind": "CertificateSigningRequest",
+        "metadata": {"name": "c"},
+        "spec": {"request": encoded, "signerName": "example.com/a", "usages": ["client auth"]}});
+    world.admin().create(&requests, &request).await;
+    let approval =
+        json!({"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "test"}]}});
+    let failure = json!({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "test"}]}});
+    let labels = json!({"metadata": {"labels": {"a": "b"}}});
+    let wants = [("eve", [403, 403, 200]), ("ann", [200, 403, 200]), ("bob", [403, 200, 200])];
+    for ((user, rules), (_, want)) in clients.into_iter().zip(wants) {
+        let client = world.grant(user, rules).await;
+        for ((part, patch), want) in
+            [("approval", &approval), ("status", &failure), ("status", &labels)].into_iter().zip(want)
+        {
+            let path = format!("{requests}/c/{part}?dryRun=All");
+            let answer = client.patch(&path, MERGE_PATCH, patch).await;
+            assert_eq!(answer.code, want, "{user} {part}: {answer:?}");
+        }
+    }
+}

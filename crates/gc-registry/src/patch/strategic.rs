@@ -1,6 +1,8 @@
 //! Strategic merge patch: a merge patch that knows the schema, so that lists may be merged by key, with
 //! directives (`$patch`, `$retainKeys`, `$deleteFromPrimitiveList/…`, `$setElementOrder/…`).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Map, Value};
 
 use super::merge::drop_nulls;
@@ -157,7 +159,8 @@ fn delete_from_list(original: &mut Fields, field: &str, value: Value, schema: &S
     if check_elements(old, &gone)? {
         *old = merge_list(std::mem::take(old), gone, list, strategy)?;
     } else {
-        old.retain(|item| !gone.contains(item));
+        let gone: BTreeSet<String> = gone.iter().map(identity).collect();
+        old.retain(|item| !gone.contains(&identity(item)));
     }
     Ok(())
 }
@@ -166,7 +169,8 @@ fn delete_from_list(original: &mut Fields, field: &str, value: Value, schema: &S
 fn retain_keys(original: &mut Fields, patch: &mut Fields) -> Result<(), Error> {
     let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(retained) = directive else { return Err(Error::RetainKeysFormat) };
-    let named = |name: &str| retained.iter().any(|other| other.as_str() == Some(name));
+    let retained: BTreeSet<&str> = retained.iter().filter_map(Value::as_str).collect();
+    let named = |name: &str| retained.contains(name);
     let exempt =
         |name: &str| name.starts_with(DELETE_FROM_PRIMITIVE_LIST) || name.starts_with(SET_ELEMENT_ORDER);
     if patch.iter().any(|(name, value)| !value.is_null() && !exempt(name) && !named(name)) {
@@ -252,28 +256,27 @@ fn merge_list(
         return Ok(old);
     }
     if !check_elements(&old, &new)? {
-        let mut merged: Vec<Value> = Vec::with_capacity(old.len() + new.len());
-        for item in old.iter().chain(&new) {
-            if !merged.contains(item) {
-                merged.push(item.clone());
-            }
-        }
+        let mut seen = BTreeSet::new();
+        let merged = old.iter().chain(&new).filter(|item| seen.insert(identity(item))).cloned().collect();
         return in_order(merged, &new, &old, None, false);
     }
     let key = strategy.merge_key.as_deref().ok_or(Error::ListWithoutMergeKey)?;
     let (old, new) = apply_item_directives(old, new, key)?;
     let mut merged = old.clone();
+    let mut places = first_places(merged.iter().map(|item| item.get(key)));
     for item in &new {
-        let value = merge_value(item, Some(key))?;
-        let found = find_item(&merged, key, value)?;
-        match (found, item) {
+        let value = identity(merge_value(item, Some(key))?);
+        match (places.get(&value).copied(), item) {
             (Some(index), Value::Object(item)) => {
                 let Value::Object(before) = std::mem::take(&mut merged[index]) else {
                     return Err(Error::ItemIsNoMap(index));
                 };
                 merged[index] = Value::Object(merge_object(before, item.clone(), &list.items)?);
             }
-            _ => merged.push(item.clone()),
+            _ => {
+                places.insert(value, merged.len());
+                merged.push(item.clone());
+            }
         }
     }
     // Items that were merged kept their keys, so that the order can be looked up in the lists before merging.
@@ -288,6 +291,7 @@ fn apply_item_directives(
     key: &str,
 ) -> Result<(Vec<Value>, Vec<Value>), Error> {
     let mut replace = false;
+    let mut deleted = BTreeSet::new();
     let mut rest = Vec::with_capacity(new.len());
     for item in new {
         let Some(directive) = item.get(DIRECTIVE) else {
@@ -296,27 +300,32 @@ fn apply_item_directives(
         };
         match directive.as_str() {
             Some("delete") => {
-                let value = merge_value(&item, Some(key))?;
-                while let Some(index) = find_item(&old, key, value)? {
-                    old.remove(index);
-                }
+                deleted.insert(identity(merge_value(&item, Some(key))?));
             }
             Some("replace") => replace = true,
             Some("merge") => return Err(Error::MergeDirectiveInList),
             _ => return Err(Error::UnknownDirective { directive: directive.clone(), item }),
         }
     }
+    old.retain(|item| !item.get(key).is_some_and(|value| deleted.contains(&identity(value))));
     Ok(if replace { (rest, Vec::new()) } else { (old, rest) })
 }
 
-fn find_item(items: &[Value], key: &str, value: &Value) -> Result<Option<usize>, Error> {
-    for (index, item) in items.iter().enumerate() {
-        let Value::Object(fields) = item else { return Err(Error::ItemIsNoMap(index)) };
-        if fields.get(key) == Some(value) {
-            return Ok(Some(index));
+/// A text that equal values have in common and different ones do not: objects are written in the order of their
+/// keys. Lists are searched by it, so that merging them costs no more than they are long.
+fn identity(value: &Value) -> String {
+    value.to_string()
+}
+
+/// Where each value comes first.
+fn first_places<'a>(values: impl Iterator<Item = Option<&'a Value>>) -> BTreeMap<String, usize> {
+    let mut places = BTreeMap::new();
+    for (index, value) in values.enumerate() {
+        if let Some(value) = value {
+            places.entry(identity(value)).or_insert(index);
         }
     }
-    Ok(None)
+    places
 }
 
 /// Orders a merged list: the items that the patch knows as in `patch_order`, the others as in `old_order`; of
@@ -329,17 +338,18 @@ fn in_order(
     objects: bool,
 ) -> Result<Vec<Value>, Error> {
     let key = if objects { key } else { None };
-    let places = |order: &[Value]| -> Result<Vec<Value>, Error> {
-        order.iter().map(|item| merge_value(item, key).cloned()).collect()
+    let places = |order: &[Value]| -> Result<BTreeMap<String, usize>, Error> {
+        let values: Vec<&Value> =
+            order.iter().map(|item| merge_value(item, key)).collect::<Result<_, Error>>()?;
+        Ok(first_places(values.into_iter().map(Some)))
     };
     let (patch_order, old_order) = (places(patch_order)?, places(old_order)?);
-    let place = |order: &[Value], value: &Value| order.iter().position(|other| other == value);
     let mut from_patch = Vec::new();
     let mut from_old = Vec::new();
     for item in merged {
-        let value = merge_value(&item, key)?;
-        let in_old = place(&old_order, value);
-        match place(&patch_order, value) {
+        let value = identity(merge_value(&item, key)?);
+        let in_old = old_order.get(&value).copied();
+        match patch_order.get(&value).copied() {
             Some(index) => from_patch.push((index, in_old, item)),
             None => from_old.push((in_old, item)),
         }
