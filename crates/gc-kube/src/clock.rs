@@ -35,9 +35,38 @@ pub fn moment() -> Moment {
     Moment::from_start(START.elapsed())
 }
 
+/// The wall clock of the start of this process, carried on by a clock that nobody sets.
+pub(crate) fn steady_now() -> Timestamp {
+    static CLOCK: LazyLock<SteadyClock> = LazyLock::new(SteadyClock::started);
+    CLOCK.at(Instant::now())
+}
+
 /// A moment as the timers know it.
 pub(crate) fn instant(moment: Moment) -> Instant {
     *START + moment.since(Moment::default())
+}
+
+/// A given clock that goes back by less is waited for; by more, it was set.
+pub(crate) const CLOCK_STEP: Duration = Duration::from_secs(2);
+
+/// What a clock that may be set says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// Time has passed, and it is this time now.
+    Passed(Timestamp),
+    /// It was set back, to this time.
+    Set(Timestamp),
+}
+
+/// Reads a clock on which `before` was the last time.
+pub(crate) fn read(clock: &Clock, before: Timestamp) -> Reading {
+    let now = clock();
+    if before.since(now) > i64::try_from(CLOCK_STEP.as_millis()).unwrap_or(i64::MAX) {
+        let seconds = before.since(now) / 1000;
+        tracing::warn!(seconds, "the clock was set back; what is due is judged anew");
+        return Reading::Set(now);
+    }
+    Reading::Passed(before.max(now))
 }
 
 /// How long it is until then; nothing if it is past.

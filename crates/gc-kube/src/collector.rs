@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::barrier::{self, Ended, Found};
 use crate::breaker::is_inferred;
-use crate::clock::{Clock, SteadyClock, instant, moment, until};
+use crate::clock::{Clock, Reading, SteadyClock, instant, moment, read, steady_now, until};
 use crate::connection::ApiClient;
 use crate::notes::{EVENT_SOURCE, Notes};
 use crate::observer::Observer;
@@ -47,6 +47,8 @@ pub trait Engine: Send + 'static {
     fn poll_effect(&mut self) -> Option<Effect>;
     /// When it wants to be told the time again, if at all.
     fn next_wakeup(&self) -> Option<Timestamp>;
+    /// The wall clock that it was told the time of was set: it is this time now. For engines that are given a clock.
+    fn set_clock(&mut self, _now: Timestamp) {}
     /// How many objects of a resource are known, if that is counted.
     fn objects_of(&self, _resource: ResourceId) -> Option<usize> {
         None
@@ -64,6 +66,10 @@ impl Engine for ExpiryEngine {
 
     fn next_wakeup(&self) -> Option<Timestamp> {
         self.next_wakeup()
+    }
+
+    fn set_clock(&mut self, now: Timestamp) {
+        self.set_clock(now);
     }
 }
 
@@ -313,10 +319,17 @@ impl<E: Engine> Driver<E> {
     }
 
     fn tick(&mut self) {
-        self.now = match &self.given_clock {
-            Some(clock) => self.now.max(clock()),
-            None => self.clock.at(Instant::now()),
+        let reading = match &self.given_clock {
+            Some(clock) => read(clock, self.now),
+            None => Reading::Passed(self.clock.at(Instant::now())),
         };
+        match reading {
+            Reading::Passed(now) => self.now = now,
+            Reading::Set(now) => {
+                self.now = now;
+                self.engine.set_clock(now);
+            }
+        }
         self.engine.handle(Event::Tick(self.now));
     }
 
@@ -512,7 +525,7 @@ impl<E: Engine> Driver<E> {
         let route = self.table.get(key.resource)?;
         let objects = self.engine.objects_of(key.resource).unwrap_or(usize::MAX);
         let deletion = Deletion { resource: &route.name, inferred: is_inferred(&effect.reason), objects };
-        self.guard.admit(deletion, self.now, &*self.observer)
+        self.guard.admit(deletion, steady_now(), &*self.observer)
     }
 
     fn answer_at_once(&mut self, effect: &Effect, outcome: Outcome) {

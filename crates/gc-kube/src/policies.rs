@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::clock::{Clock, SteadyClock, moment, system_clock, until};
+use crate::clock::{Clock, Reading, SteadyClock, moment, read, steady_now, system_clock, until};
 use crate::collector::{QUEUED_BATCHES, SHUTDOWN_GRACE};
 use crate::connection::ApiClient;
 use crate::discovery::{Discovered, DiscoveryError, discover};
@@ -242,7 +242,14 @@ impl Driver {
     }
 
     fn tick(&mut self) {
-        self.now = self.now.max((self.clock)());
+        match read(&self.clock, self.now) {
+            Reading::Passed(now) => self.now = now,
+            Reading::Set(now) => {
+                self.now = now;
+                self.roster.set_clock(now);
+                self.rewatch(0);
+            }
+        }
         self.roster.tick(self.now, self.steady.at(Instant::now()));
         if self.discover_at.is_some_and(|at| at <= Instant::now()) && !self.discovering {
             (self.discover_at, self.discovering) = (None, true);
@@ -355,7 +362,7 @@ impl Driver {
                 _ if self.dry_run => Some(HeldBy::DryRun),
                 Some(route) => {
                     let deletion = Deletion { resource: &route.name, inferred: false, objects: usize::MAX };
-                    self.guard.admit(deletion, self.now, &*self.observer)
+                    self.guard.admit(deletion, steady_now(), &*self.observer)
                 }
                 None => None,
             };

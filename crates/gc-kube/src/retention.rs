@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::clock::{Clock, moment, system_clock, until};
+use crate::clock::{Clock, Reading, moment, read, steady_now, system_clock, until};
 use crate::collector::{QUEUED_BATCHES, SHUTDOWN_GRACE};
 use crate::connection::ApiClient;
 use crate::facts::{FactsReader, FactsWatcher, list_live};
@@ -238,8 +238,16 @@ impl<C: Collecting> Driver<C> {
     }
 
     fn tick(&mut self) {
-        self.now = self.now.max((self.clock)());
-        self.collecting.tick(self.now);
+        match read(&self.clock, self.now) {
+            Reading::Passed(now) => {
+                self.now = now;
+                self.collecting.tick(now);
+            }
+            Reading::Set(now) => {
+                self.now = now;
+                self.collecting.set_clock(now);
+            }
+        }
     }
 
     fn take_bounds(&mut self) {
@@ -267,7 +275,7 @@ impl<C: Collecting> Driver<C> {
         }
         let route = deleted(effect).and_then(|key| self.table.get(key.resource))?;
         let deletion = Deletion { resource: &route.name, inferred: false, objects: usize::MAX };
-        self.guard.admit(deletion, self.now, &*self.observer)
+        self.guard.admit(deletion, steady_now(), &*self.observer)
     }
 
     /// Asks for effects, one by one while they may go, and sends them.

@@ -124,6 +124,9 @@ pub trait Judge {
     fn outbox(&mut self) -> Option<&mut Outbox> {
         None
     }
+    /// The wall clock was set by so many milliseconds. Moments that were taken from it and that durations are measured from
+    /// move along; what objects say of themselves does not.
+    fn clock_set(&mut self, _by: i64) {}
     /// How its gauges stand. Called once in a while: what is read must be kept up to date, not counted here.
     fn gauges(&self, _into: &mut Vec<Measurement>) {}
 }
@@ -134,6 +137,8 @@ pub trait Collecting: Send + 'static {
     fn kinds(&self) -> &'static [Kind];
     /// Time passes; it never goes backwards.
     fn tick(&mut self, now: Timestamp);
+    /// The wall clock was set, forward or back: it is this time now.
+    fn set_clock(&mut self, now: Timestamp);
     /// Takes an observation in.
     fn observe(&mut self, observation: Observation);
     /// The next thing to do, or `None` if there is nothing to do now.
@@ -177,6 +182,10 @@ impl<J: Judge + Send + 'static> Collecting for Engine<J> {
 
     fn tick(&mut self, now: Timestamp) {
         Self::tick(self, now);
+    }
+
+    fn set_clock(&mut self, now: Timestamp) {
+        Self::set_clock(self, now);
     }
 
     fn observe(&mut self, observation: Observation) {
@@ -291,6 +300,18 @@ impl<J: Judge> Engine<J> {
     /// Time passes; it never goes backwards here.
     pub fn tick(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
+    }
+
+    /// The wall clock was set, forward or back: it is this time now. Whatever was to be judged at a time is judged anew, as
+    /// nobody can tell which of these times are those of objects.
+    pub fn set_clock(&mut self, now: Timestamp) {
+        let by = now.since(self.now);
+        self.now = now;
+        self.listed = self.listed.after(by);
+        self.judge.clock_set(by);
+        let keys: Vec<ObjectKey> = self.when.keys().cloned().collect();
+        (self.when, self.due) = (BTreeMap::new(), BTreeSet::new());
+        self.schedule_all(keys);
     }
 
     /// Takes an observation in.

@@ -292,6 +292,11 @@ impl ExpiryEngine {
         }
     }
 
+    /// The wall clock was set, forward or back: it is this time now.
+    pub fn set_clock(&mut self, now: Timestamp) {
+        self.engine.set_clock(now);
+    }
+
     /// The next thing to do, or `None` if there is nothing to do now.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.nothing_followed();

@@ -309,6 +309,22 @@ mod tests {
         engine
     }
 
+    /// The clock was 25 h ahead and is corrected: what finishes after that has its whole time to live.
+    #[test]
+    fn a_clock_that_is_set_back_makes_nothing_due() {
+        let mut engine = Engine::new(JobCollector::default());
+        engine.tick(at(25 * 3600));
+        engine.observe(Observation::ListStarted(Kind::Job));
+        engine.observe(Observation::Synced(Kind::Job));
+        engine.set_clock(at(0));
+        engine.observe(Observation::Observed(Facts::Job(plain(Some(3600), &[("Complete", Some(0))]))));
+        assert_eq!(engine.poll_effect(), None);
+        assert_eq!(engine.next_wakeup(), Some(at(3600)));
+        // What waited before is judged by the new time as well.
+        engine.set_clock(at(3601));
+        assert!(matches!(engine.poll_effect().unwrap().request, Request::Delete { .. }));
+    }
+
     /// TTL-T15
     #[test]
     fn the_request_is_foreground_and_guarded() {

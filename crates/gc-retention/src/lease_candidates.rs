@@ -110,6 +110,12 @@ impl Judge for LeaseCandidateCollector {
         &[Kind::LeaseCandidate]
     }
 
+    fn clock_set(&mut self, by: i64) {
+        for (_, _, since) in self.unchanged.values_mut() {
+            *since = since.after(by);
+        }
+    }
+
     fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         match observation {
             Observation::ListStarted(Kind::LeaseCandidate) => self.candidates.list_started(),

@@ -263,6 +263,15 @@ impl Judge for LeaseCollector {
         if self.ownerless { &[Kind::Lease, Kind::Node] } else { &[Kind::Lease] }
     }
 
+    fn clock_set(&mut self, by: i64) {
+        for (_, _, since) in self.unchanged.values_mut() {
+            *since = since.after(by);
+        }
+        for (_, at) in self.looked_up.values_mut() {
+            *at = at.after(by);
+        }
+    }
+
     fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         match observation {
             Observation::ListStarted(Kind::Lease) => self.leases.list_started(),

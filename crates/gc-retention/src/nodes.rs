@@ -304,6 +304,16 @@ impl Judge for NodeLifecycle {
         &[Kind::Node]
     }
 
+    fn clock_set(&mut self, by: i64) {
+        for machine in self.machines.values_mut() {
+            machine.first_negative = machine.first_negative.after(by);
+            machine.next_look = machine.next_look.after(by);
+        }
+        for at in &mut self.deleted {
+            *at = at.after(by);
+        }
+    }
+
     fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         match observation {
             Observation::ListStarted(Kind::Node) => self.nodes.list_started(),

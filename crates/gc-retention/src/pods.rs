@@ -543,6 +543,13 @@ impl Judge for PodCollector {
         &[Kind::Pod, Kind::Node]
     }
 
+    fn clock_set(&mut self, by: i64) {
+        for missing in self.missing.values_mut() {
+            missing.since = missing.since.after(by);
+            missing.confirmed = missing.confirmed.map(|at| at.after(by));
+        }
+    }
+
     fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         match observation {
             Observation::ListStarted(Kind::Pod) => self.pods.list_started(),

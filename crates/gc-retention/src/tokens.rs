@@ -477,6 +477,12 @@ impl Judge for TokenCollector {
         &[Kind::TokenSecret, Kind::ServiceAccount, Kind::TokenTracking]
     }
 
+    fn clock_set(&mut self, by: i64) {
+        for listing in self.listings.values_mut() {
+            listing.ended = listing.ended.map(|at| at.after(by));
+        }
+    }
+
     fn observe(&mut self, observation: Observation, _now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         match observation {
             Observation::ListStarted(Kind::TokenSecret) => self.secrets.list_started(),

@@ -598,6 +598,15 @@ impl Judge for ClaimProtection {
         &[Kind::Claim, Kind::Pod]
     }
 
+    fn clock_set(&mut self, by: i64) {
+        for at in self.not_before.values_mut() {
+            *at = at.after(by);
+        }
+        for (_, since) in self.noticed.values_mut() {
+            *since = since.after(by);
+        }
+    }
+
     fn observe(&mut self, observation: Observation, _now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         match observation {
             Observation::ListStarted(Kind::Claim) => {

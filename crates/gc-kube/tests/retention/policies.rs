@@ -239,3 +239,35 @@ async fn annotations_of_one_kind_need_rules_for_that_kind_alone() {
         "{refused:?}"
     );
 }
+
+/// The collectors' clock was 25 h ahead and is corrected: what is made after that, and is due in 10 h, stays.
+#[tokio::test]
+async fn a_clock_that_is_corrected_deletes_only_what_is_due() {
+    let world = World::start().await;
+    let expiring = |name: &str, hours: i64| {
+        let at = jiff::Timestamp::from_millisecond(system_clock()().0 + hours * HOUR).unwrap();
+        json!({"metadata": {"name": name, "annotations": {"kubegc.io/expires-at": at.to_string()}}})
+    };
+    world.create(CONFIG_MAPS, expiring("ahead", 20)).await;
+    world.pass(25 * HOUR);
+    let controller = Controller::Expiry;
+    let Account { client, .. } = world.account(controller.identity(), controller.rules()).await;
+    let mut options = CollectorOptions::default();
+    options.ignored_resources.extend(expiry::FINISHING.map(|(group, name)| (group.into(), name.into())));
+    let collector = Collector::new(client, options).with_clock(world.clock());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let work = tokio::spawn(async move {
+        let observer: Arc<dyn Observer> = Arc::<Recorder>::default();
+        drop(collector.run(ExpiryEngine::default(), observer, async { drop(stopped.await) }).await);
+    });
+    world.until_gone(&format!("{CONFIG_MAPS}/ahead")).await;
+    world.pass(-25 * HOUR);
+    world.create(CONFIG_MAPS, expiring("late", 10)).await;
+    for name in ["due", "due-too"] {
+        world.create(CONFIG_MAPS, expiring(name, -1)).await;
+        world.until_gone(&format!("{CONFIG_MAPS}/{name}")).await;
+    }
+    assert_eq!(world.get(&format!("{CONFIG_MAPS}/late")).await.0, 200);
+    stop.send(()).unwrap();
+    work.await.unwrap();
+}

@@ -395,6 +395,14 @@ impl PolicyEngine {
         }
     }
 
+    /// The same policy with this status, before any of its objects was observed.
+    #[must_use]
+    pub fn anew(&self, status: &Value) -> Self {
+        let metadata = serde_json::json!({"generation": self.generation});
+        let object = serde_json::json!({"metadata": metadata, "spec": self.spec, "status": status});
+        Self::new(&object, self.resource)
+    }
+
     /// The policy, if it was understood.
     #[must_use]
     pub fn policy(&self) -> Option<&Arc<Policy>> {
@@ -496,7 +504,8 @@ impl PolicyEngine {
         }
         let Some(policy) = self.policy().cloned() else { return changed };
         changed |= self.next_run.is_none();
-        let last = self.last_run.as_ref().map(|run| run.begun);
+        // A run that was written down by a clock that was ahead holds up none.
+        let last = self.last_run.as_ref().map(|run| run.begun.min(self.now));
         let next = *self
             .next_run
             .get_or_insert_with(|| policy.schedule.next(last, CONTINUOUS_PAUSE_MILLISECONDS, self.now));

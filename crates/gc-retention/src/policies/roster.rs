@@ -151,6 +151,19 @@ impl Roster {
         }
     }
 
+    /// The wall clock was set, forward or back. What is due was found by it: every policy begins anew, with new watches.
+    pub fn set_clock(&mut self, now: Timestamp) {
+        self.now = now;
+        for active in self.active.values_mut() {
+            self.last_number += 1;
+            active.member.epoch = self.last_number;
+            active.engine = active.engine.anew(&active.stored);
+            active.engine.tick(now);
+            (active.unsaid, active.writing) = (true, false);
+        }
+        self.rewatch();
+    }
+
     // ---- the policies ----
 
     /// A list of the policies begins: what is not told until it is complete is gone.

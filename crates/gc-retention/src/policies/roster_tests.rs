@@ -361,3 +361,29 @@ proptest! {
         }
     }
 }
+
+/// What was found due by a clock that was ahead is not deleted when the clock is corrected.
+#[test]
+fn a_clock_that_is_set_back_makes_nothing_due() {
+    const HOUR: i64 = 3_600_000;
+    let mut roster = Roster::default();
+    // In truth the object is half an hour old.
+    tick(&mut roster, 25 * HOUR - 3 * HOUR / 2);
+    roster.list_started();
+    roster.observed(&shown(policy("p", "Job", 1)), number).unwrap();
+    roster.synced();
+    let before = watch_of(&roster, "Job");
+    list(&mut roster, before, &["a"]);
+    let truth = at(-3 * HOUR / 2);
+    roster.set_clock(truth);
+    assert_eq!(wanted(&mut roster), []);
+    let after = watch_of(&roster, "Job");
+    assert_ne!(before, after, "it is listed anew");
+    list(&mut roster, after, &["a"]);
+    for minute in 0..20 {
+        roster.tick(truth.after(minute * 60_000), at(minute * 60_000));
+        assert_eq!(wanted(&mut roster), [], "{minute}");
+    }
+    roster.tick(at(0), at(HOUR));
+    assert_eq!(names(&wanted(&mut roster)), ["p a"]);
+}

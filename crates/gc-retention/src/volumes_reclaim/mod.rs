@@ -584,6 +584,18 @@ impl Judge for VolumeReclaim {
         &[Kind::Volume, Kind::Claim, Kind::Attachment]
     }
 
+    fn clock_set(&mut self, by: i64) {
+        let calls = self.calls.values_mut().flat_map(BTreeMap::values_mut);
+        let begun = self.begun.values_mut().map(|(_, at, _)| at);
+        let failed = self.failed.values_mut().map(|failed| &mut failed.not_before);
+        let looks = self.look_again.values_mut().chain(self.unattached.values_mut());
+        let list = self.list.iter_mut().map(|list| &mut list.begun);
+        let all = calls.chain(begun).chain(failed).chain(looks).chain(list);
+        for at in all.chain([&mut self.no_list_before]) {
+            *at = at.after(by);
+        }
+    }
+
     fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         match observation {
             Observation::ListStarted(Kind::Volume) => self.volumes.list_started(),
