@@ -24,6 +24,7 @@ mod facts;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod notes;
+mod objects;
 mod observer;
 mod policies;
 mod raw;
@@ -43,6 +44,7 @@ pub use collector::{Collector, CollectorOptions, Engine, QUEUED_BATCHES, SHUTDOW
 pub use connection::ApiClient;
 pub use definitions::{KEEP_OBJECTS, follow_definitions};
 pub use gc_control::pacing;
+pub use objects::{ObjectNews, watch_objects};
 pub use observer::{NoObserver, Observer, Observers};
 pub use policies::PolicyCollector;
 pub use resources::{ResourceTable, Route, push_segment};
