@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// Crates that decide. None of them may reach a runtime, a client, a server or a disk, directly or through others.
-const PURE: [&str; 6] = ["gc-types", "gc-cel", "gc-ownership", "gc-retention", "gc-control", "gc-registry"];
+const PURE: [&str; 7] =
+    ["gc-types", "gc-cel", "gc-ownership", "gc-retention", "gc-control", "gc-registry", "gc-workloads"];
 
 /// What would make a pure crate able to act.
 const FORBIDDEN: [&str; 16] = [
@@ -29,13 +30,14 @@ const FORBIDDEN: [&str; 16] = [
 ];
 
 /// Who may use whom among ours (ARCHITECTURE.md, "Rooms"); development dependencies are free.
-const MAY_USE: [(&str, &[&str]); 13] = [
+const MAY_USE: [(&str, &[&str]); 14] = [
     ("gc-types", &[]),
     ("gc-ownership", &["gc-types"]),
     ("gc-control", &["gc-types"]),
     ("gc-cel", &[]),
     ("gc-retention", &["gc-types", "gc-cel"]),
     ("gc-registry", &["gc-types", "gc-cel"]),
+    ("gc-workloads", &["gc-types"]),
     ("gc-store", &["gc-registry", "gc-types"]),
     ("gc-apiserver", &["gc-registry", "gc-types"]),
     ("gc-kube", &["gc-types", "gc-control", "gc-ownership", "gc-retention"]),

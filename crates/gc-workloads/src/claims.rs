@@ -1,0 +1,80 @@
+//! Adoption and release: which of the objects that a selector selects belong to an owner.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::kinds::Kind;
+use crate::object::Object;
+use crate::plan::{Plan, Request};
+use crate::selector;
+use crate::store::Store;
+
+/// What belongs to an owner.
+#[derive(Debug, Default)]
+pub(crate) struct Claimed {
+    /// Those that do already.
+    pub(crate) mine: Vec<Arc<Object>>,
+    /// Those that are to be adopted.
+    pub(crate) adopted: Vec<Arc<Object>>,
+    /// Those that are to be released.
+    pub(crate) released: Vec<Arc<Object>>,
+}
+
+impl Claimed {
+    /// Sorts the objects of a kind in the owner's namespace. `admits` says more than the selector does.
+    #[must_use]
+    pub(crate) fn of(store: &Store, owner: &Object, kind: Kind, selects: impl Fn(&Object) -> bool) -> Self {
+        let mut claimed = Self::default();
+        for object in store.controlled_by(&owner.uid, kind) {
+            if selects(object) {
+                claimed.mine.push(Arc::clone(object));
+            } else if !owner.deleting {
+                claimed.released.push(Arc::clone(object));
+            }
+        }
+        if !owner.deleting {
+            let orphans = store.orphans(kind, owner.namespace());
+            let orphans = orphans.filter(|object| !object.deleting && selects(object));
+            claimed.adopted.extend(orphans.cloned());
+        }
+        claimed
+    }
+
+    /// The objects whose labels the owner's `spec.selector` selects.
+    #[must_use]
+    pub(crate) fn by_selector(store: &Store, owner: &Object, kind: Kind) -> Self {
+        let wanted = &owner.spec()["selector"];
+        Self::of(store, owner, kind, |object| selector::matches(wanted, object.labels()))
+    }
+
+    /// What has to be sent first, if anything. The owner is read from the server before anything is adopted: it may have been
+    /// deleted with its dependents orphaned, which the watch has not shown yet.
+    #[must_use]
+    pub(crate) fn settle(&self, owner: &Object) -> Option<Plan> {
+        if self.adopted.is_empty() && self.released.is_empty() {
+            return None;
+        }
+        let mut plan = Plan::default();
+        plan.together(self.released.iter().map(|object| release(object, owner)).collect());
+        if !self.adopted.is_empty() {
+            plan.then(Request::confirm(owner, "adopt"));
+            plan.together(self.adopted.iter().map(|object| adopt(object, owner)).collect());
+        }
+        Some(plan)
+    }
+}
+
+fn adopt(object: &Object, owner: &Object) -> Request {
+    let patch = json!({"metadata": {
+        "ownerReferences": [owner.controller_reference()], "uid": &*object.uid,
+    }});
+    Request::patch(&object.key, patch, "adopt")
+}
+
+fn release(object: &Object, owner: &Object) -> Request {
+    let patch: Value = json!({"metadata": {
+        "ownerReferences": [{"$patch": "delete", "uid": &*owner.uid}], "uid": &*object.uid,
+    }});
+    Request::patch(&object.key, patch, "release")
+}

@@ -1,0 +1,229 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use serde_json::{Value, json};
+
+use super::arithmetic::{max_surge, max_unavailable};
+use super::*;
+use crate::testing::{World, owner};
+
+fn world(spec: &Value) -> World {
+    let mut world = World::whole();
+    world.create(Kind::Deployment, owner("web", spec));
+    world.settle();
+    world
+}
+
+/// The sets by revision, with how many pods they want.
+fn sets(world: &World) -> Vec<(String, i64)> {
+    let mut sets: Vec<_> = world
+        .of_kind(Kind::ReplicaSet)
+        .into_iter()
+        .map(|set| {
+            let revision = set["metadata"]["annotations"][REVISION].as_str().unwrap().to_owned();
+            (revision, set["spec"]["replicas"].as_i64().unwrap())
+        })
+        .collect();
+    sets.sort();
+    sets
+}
+
+fn conditions(world: &World) -> Vec<(String, String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let all = world.get(Kind::Deployment, "web")["status"]["conditions"].as_array().unwrap();
+    all.iter().map(|one| (text(&one["type"]), text(&one["status"]), text(&one["reason"]))).collect()
+}
+
+fn set_image(world: &mut World, image: &str) {
+    world.change(Kind::Deployment, "web", |value| {
+        value["spec"]["template"]["spec"]["containers"][0]["image"] = image.into();
+    });
+    world.settle();
+}
+
+fn history(reason: &str, status: &str) -> (String, String, String) {
+    ("Progressing".to_owned(), status.to_owned(), reason.to_owned())
+}
+
+fn rolling(surge: &Value, unavailable: &Value) -> Value {
+    json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}})
+}
+
+#[test]
+fn a_deployment_becomes_available() {
+    let world = world(&json!({"replicas": 3, "progressDeadlineSeconds": 600,
+        "strategy": rolling(&json!("25%"), &json!("25%"))}));
+    let deployment = world.get(Kind::Deployment, "web");
+    assert_eq!(deployment["metadata"]["annotations"], json!({REVISION: "1"}));
+    let name = format!("web-{}", crate::hash::pod_template_hash(&deployment["spec"]["template"], None));
+    let set = world.get(Kind::ReplicaSet, &name);
+    assert_eq!(
+        set["metadata"]["annotations"],
+        json!({REVISION: "1", DESIRED_REPLICAS: "3", MAX_REPLICAS: "4"})
+    );
+    assert_eq!(set["spec"]["selector"]["matchLabels"][TEMPLATE_HASH], name[4..]);
+    let at = "2023-11-14T22:13:20Z";
+    assert_eq!(
+        deployment["status"],
+        json!({
+            "observedGeneration": 1, "replicas": 3, "updatedReplicas": 3, "readyReplicas": 3,
+            "availableReplicas": 3, "terminatingReplicas": 0,
+            "conditions": [
+                {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable",
+                    "message": "Deployment has minimum availability.", "lastUpdateTime": at, "lastTransitionTime": at},
+                {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable",
+                    "message": format!("ReplicaSet \"{name}\" has successfully progressed."),
+                    "lastUpdateTime": at, "lastTransitionTime": at},
+            ],
+        })
+    );
+    assert_eq!(world.events("web"), [format!("ScalingReplicaSet Scaled up replica set {name} from 0 to 3")]);
+}
+
+#[test]
+fn a_new_template_rolls_and_an_old_one_rolls_back_as_a_new_revision() {
+    let mut world = world(&json!({"replicas": 3, "progressDeadlineSeconds": 600, "revisionHistoryLimit": 1,
+        "strategy": rolling(&json!(1), &json!(0))}));
+    set_image(&mut world, "web:2");
+    assert_eq!(sets(&world), [("1".into(), 0), ("2".into(), 3)]);
+    let scaled: Vec<_> = world
+        .events("web")
+        .iter()
+        .map(|event| event.split("set ").nth(1).unwrap().split_once(' ').unwrap().1.to_owned())
+        .collect();
+    let expected = [
+        "from 0 to 3",
+        "from 0 to 1",
+        "from 3 to 2",
+        "from 1 to 2",
+        "from 2 to 1",
+        "from 2 to 3",
+        "from 1 to 0",
+    ];
+    assert_eq!(scaled, expected);
+    set_image(&mut world, "web:1");
+    assert_eq!(sets(&world), [("2".into(), 0), ("3".into(), 3)]);
+    let newest =
+        world.of_kind(Kind::ReplicaSet).into_iter().find(|set| set["spec"]["replicas"] == 3).unwrap();
+    assert_eq!(newest["metadata"]["annotations"]["deployment.kubernetes.io/revision-history"], "1");
+    // One old set is kept beside the new one.
+    set_image(&mut world, "web:3");
+    assert_eq!(sets(&world), [("3".into(), 0), ("4".into(), 3)]);
+    assert_eq!(world.names(Kind::Pod).len(), 3);
+}
+
+#[test]
+fn pods_are_recreated_only_when_the_last_old_one_is_gone() {
+    let mut world = world(&json!({"replicas": 2, "strategy": {"type": "Recreate"}}));
+    let pods: Vec<String> = world.names(Kind::Pod).into_iter().map(str::to_owned).collect();
+    // The node is stopped: its pods stay.
+    let stop = |stopped: &'static str| {
+        move |value: &mut Value| {
+            value["metadata"]["annotations"]["kubegc.io/stopped"] = stopped.into();
+        }
+    };
+    world.change(Kind::Node, "kubegc-node-0", stop("true"));
+    set_image(&mut world, "web:2");
+    assert_eq!(world.names(Kind::Pod), pods);
+    assert_eq!(sets(&world), [("1".into(), 0)]);
+    world.change(Kind::Node, "kubegc-node-0", stop("false"));
+    world.settle();
+    assert_eq!(sets(&world), [("1".into(), 0), ("2".into(), 2)]);
+    assert!(world.names(Kind::Pod).iter().all(|name| !pods.iter().any(|old| old == name)));
+}
+
+#[test]
+fn pausing_scaling_and_resuming() {
+    let mut world = world(&json!({"replicas": 2, "progressDeadlineSeconds": 600,
+        "strategy": rolling(&json!(1), &json!(0))}));
+    world.change(Kind::Deployment, "web", |value| value["spec"]["paused"] = true.into());
+    world.settle();
+    set_image(&mut world, "web:2");
+    assert_eq!(sets(&world), [("1".into(), 2)]);
+    assert_eq!(conditions(&world)[1], history("DeploymentPaused", "Unknown"));
+    world.change(Kind::Deployment, "web", |value| value["spec"]["replicas"] = 4.into());
+    world.settle();
+    assert_eq!(sets(&world), [("1".into(), 4)]);
+    world.change(Kind::Deployment, "web", |value| value["spec"]["paused"] = false.into());
+    world.settle();
+    assert_eq!(sets(&world), [("1".into(), 0), ("2".into(), 4)]);
+    assert_eq!(conditions(&world)[1], history("NewReplicaSetAvailable", "True"));
+}
+
+#[test]
+fn a_rollout_without_progress_times_out_once() {
+    let mut world = World::whole();
+    let spec = json!({"replicas": 1, "progressDeadlineSeconds": 60, "strategy": rolling(&json!(1), &json!(0)),
+        "template": {"spec": {"nodeSelector": {"disk": "none"}}}});
+    world.create(Kind::Deployment, owner("web", &spec));
+    world.settle();
+    assert_eq!(conditions(&world)[1], history("ReplicaSetUpdated", "True"));
+    world.pass(59);
+    assert_eq!(conditions(&world)[1], history("ReplicaSetUpdated", "True"));
+    world.pass(3);
+    assert_eq!(conditions(&world)[1], history("ProgressDeadlineExceeded", "False"));
+}
+
+#[test]
+fn several_sets_are_scaled_in_proportion() {
+    // Half-way through a roll from 10 pods, with the old set stuck at 8 and the new one at 5.
+    let deployment = json!({"metadata": {"name": "web", "uid": "d", "generation": 1, "annotations": {REVISION: "2"}},
+        "spec": {"replicas": 30, "selector": {"matchLabels": {"app": "web"}}, "paused": true,
+            "strategy": rolling(&json!(3), &json!(2)), "template": {"spec": {"image": 2}}}});
+    let set = |name: &str, size: i64, image: i64, revision: &str| {
+        json!({"metadata": {"name": name, "uid": name, "labels": {"app": "web"},
+            "annotations": {DESIRED_REPLICAS: "10", MAX_REPLICAS: "13", REVISION: revision},
+            "ownerReferences": [{"uid": "d", "controller": true}]},
+            "spec": {"replicas": size, "template": {"spec": {"image": image}}}})
+    };
+    let objects = [
+        (Kind::Deployment, deployment),
+        (Kind::ReplicaSet, set("old", 8, 1, "1")),
+        (Kind::ReplicaSet, set("new", 5, 2, "2")),
+    ];
+    let (store, settings) = (crate::testing::store(&objects), crate::plan::Settings::default());
+    let view = crate::testing::view(&store, &settings);
+    let plan = reconcile(&view, &Kind::Deployment.key("", "web"));
+    let sizes: Vec<_> = plan
+        .steps
+        .iter()
+        .flatten()
+        .filter(|request| request.why == "scale")
+        .map(|request| match &request.action {
+            crate::plan::Action::Update { key, object } => {
+                (key.name.to_string(), object["spec"]["replicas"].clone())
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    // 33 pods may exist: 8 of 13 are 20, 5 of 13 are 13.
+    assert_eq!(sizes, [("old".to_owned(), json!(20)), ("new".to_owned(), json!(13))]);
+}
+
+#[test]
+fn surge_and_unavailability_are_numbers_or_shares() {
+    for (replicas, surge, unavailable, expected) in [
+        (10, json!("25%"), json!("25%"), (3, 2)),
+        (1, json!("25%"), json!("25%"), (1, 0)),
+        (10, json!(0), json!(0), (0, 1)),
+        (2, json!(1), json!(5), (1, 2)),
+        (0, json!(1), json!(1), (1, 0)),
+    ] {
+        let value = json!({"spec": {"replicas": replicas, "strategy": rolling(&surge, &unavailable)}});
+        assert_eq!((max_surge(&value), max_unavailable(&value)), expected, "{value}");
+    }
+}
+
+#[test]
+fn a_foreign_set_of_the_same_name_counts_as_a_collision() {
+    let mut world = World::whole();
+    let deployment = owner("web", &json!({"replicas": 1}));
+    let name = format!("web-{}", crate::hash::pod_template_hash(&deployment["spec"]["template"], None));
+    world.create(Kind::ReplicaSet, json!({"metadata": {"name": name}, "spec": {"replicas": 0,
+        "selector": {"matchLabels": {"app": "other"}}, "template": {"metadata": {"labels": {"app": "other"}}}}}));
+    world.create(Kind::Deployment, deployment);
+    world.settle();
+    let deployment = world.get(Kind::Deployment, "web");
+    assert_eq!(deployment["status"]["collisionCount"], 1);
+    let other = format!("web-{}", crate::hash::pod_template_hash(&deployment["spec"]["template"], Some(1)));
+    assert_eq!(world.get(Kind::ReplicaSet, &other)["status"]["readyReplicas"], 1);
+}

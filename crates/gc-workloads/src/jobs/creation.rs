@@ -1,0 +1,186 @@
+//! How many pods of a Job run at a time, and what each of them is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::policies::{self, Verdict};
+use super::{INDEX, INDEX_FAILURES, TRACKING, Work, failures_before, index_of};
+use crate::object::{Object, int, items, text};
+use crate::plan::Request;
+use crate::pods;
+use crate::time::{self, Milliseconds, SECOND};
+
+/// So many pods are created or deleted in one go.
+const MOST_AT_ONCE: usize = 500;
+/// How long a Job waits after its first failure, doubled with each further one.
+const FIRST_PAUSE: Milliseconds = 10 * SECOND;
+/// The longest pause after a failure.
+const LONGEST_PAUSE: Milliseconds = 600 * SECOND;
+
+impl Work<'_> {
+    /// Deletes or creates pods until as many are active as are wanted; says how many are then, and how many of them are ready.
+    pub(super) fn manage(&mut self, ready: usize) -> (usize, usize) {
+        let active = self.active.len();
+        let wanted = if self.is_suspended() { 0 } else { self.wanted(active) };
+        let doomed = self.surplus(wanted);
+        if !doomed.is_empty() {
+            let were_ready = doomed.iter().filter(|pod| pods::is_ready(pod)).count();
+            self.delete_pods(&doomed);
+            return (active - doomed.len(), ready - were_ready);
+        }
+        let terminating = self.pods.iter().filter(|pod| pods::is_terminating(pod)).count();
+        let held = if self.replaces_failed_only() { terminating } else { 0 };
+        let missing = wanted.saturating_sub(held + active).min(MOST_AT_ONCE);
+        if missing == 0 {
+            return (active, ready);
+        }
+        if self.backoff_per_index().is_none()
+            && let Some(at) = self.pause_until(&self.pods)
+        {
+            self.plan.again_at(at);
+            return (active, ready);
+        }
+        let requests = self.pods_to_create(missing);
+        let created = requests.len();
+        self.plan.slowly(requests);
+        (active + created, ready)
+    }
+
+    fn wanted(&self, active: usize) -> usize {
+        let parallelism = int(&self.spec()["parallelism"], 1);
+        let wanted = match self.completions() {
+            // Once one has succeeded, the others are left to end by themselves.
+            None if self.succeeded > 0 => return active,
+            None => parallelism,
+            Some(completions) => (completions - self.succeeded - self.failed_indexes.len()).min(parallelism),
+        };
+        usize::try_from(wanted).unwrap_or_default()
+    }
+
+    /// The pods that are too many: those of an index that another has or that is done first, then those that do least.
+    fn surplus(&self, wanted: usize) -> Vec<Arc<Object>> {
+        let mut seen = BTreeSet::new();
+        let (mut doomed, mut rest) = (Vec::new(), Vec::new());
+        for pod in &self.active {
+            let index = index_of(pod);
+            let valid = index.is_some_and(|index| {
+                index < self.completions().unwrap_or_default() && !self.succeeded_indexes.contains(index)
+            });
+            if self.is_indexed() && !(valid && seen.insert(index)) {
+                doomed.push(pod);
+            } else {
+                rest.push(pod);
+            }
+        }
+        rest.sort_by_key(|pod| {
+            let bound = !pods::node_name(pod).is_empty();
+            (
+                bound,
+                text(&pod.status()["phase"]) == "Running",
+                pods::is_ready(pod),
+                std::cmp::Reverse(pod.created),
+            )
+        });
+        let more = rest.len().saturating_sub(wanted);
+        doomed.extend(rest.into_iter().take(more));
+        doomed.into_iter().take(MOST_AT_ONCE).cloned().collect()
+    }
+
+    /// Until when no pod is created, after these have failed without any success since.
+    fn pause_until(&self, among: &[Arc<Object>]) -> Option<Milliseconds> {
+        let succeeded =
+            among.iter().filter(|pod| pod.status()["phase"] == "Succeeded").map(|pod| ended(pod)).max();
+        let failures = among.iter().filter(|pod| self.has_failed(pod) && self.counts_as_failure(pod));
+        let times: Vec<Milliseconds> = failures
+            .map(|pod| ended(pod))
+            .filter(|at| succeeded.is_none_or(|success| *at > success))
+            .collect();
+        let last = times.iter().max()?;
+        let doublings = u32::try_from(times.len() - 1).unwrap_or(u32::MAX).min(16);
+        let until = last + (FIRST_PAUSE << doublings).min(LONGEST_PAUSE);
+        (until > self.view.now).then_some(until)
+    }
+
+    fn pods_to_create(&mut self, missing: usize) -> Vec<Request> {
+        if !self.is_indexed() {
+            let pod = self.new_pod(None);
+            return vec![crate::replicasets::create_pod(self.job, pod); missing];
+        }
+        let taken: BTreeSet<i64> = self.active.iter().filter_map(|pod| index_of(pod)).collect();
+        let completions = self.completions().unwrap_or_default();
+        let mut by_index: BTreeMap<i64, Vec<Arc<Object>>> = BTreeMap::new();
+        for pod in self.pods.iter().filter(|pod| self.has_failed(pod)) {
+            by_index.entry(index_of(pod).unwrap_or(-1)).or_default().push(Arc::clone(pod));
+        }
+        let free = (0..completions).filter(|index| {
+            !taken.contains(index)
+                && !self.succeeded_indexes.contains(*index)
+                && !self.failed_indexes.contains(*index)
+        });
+        let chosen: Vec<i64> = free.take(missing).collect();
+        let mut requests = Vec::new();
+        for index in chosen {
+            let failed = by_index.get(&index).map(Vec::as_slice).unwrap_or_default();
+            if self.backoff_per_index().is_some()
+                && let Some(at) = self.pause_until(failed)
+            {
+                self.plan.again_at(at);
+                continue;
+            }
+            let failures = failed.iter().map(|pod| self.failures_with(pod)).max().unwrap_or_default();
+            let pod = self.new_pod(Some((index, failures)));
+            requests.push(crate::replicasets::create_pod(self.job, pod));
+        }
+        requests
+    }
+
+    /// The failures of an index, with that of this pod.
+    fn failures_with(&self, pod: &Object) -> i64 {
+        failures_before(pod) + i64::from(policies::failure(self.job, pod) != Verdict::Ignore)
+    }
+
+    fn new_pod(&self, index: Option<(i64, i64)>) -> Value {
+        let mut pod = pods::from_template(&self.spec()["template"], self.job);
+        let mut finalizers: Vec<Value> = items(&pod["metadata"]["finalizers"]).cloned().collect();
+        if !finalizers.iter().any(|present| present == TRACKING) {
+            finalizers.push(TRACKING.into());
+        }
+        pod["metadata"]["finalizers"] = finalizers.into();
+        let Some((index, failures)) = index else { return pod };
+        let shown = index.to_string();
+        let metadata = &mut pod["metadata"];
+        for map in ["annotations", "labels"] {
+            if !metadata[map].is_object() {
+                metadata[map] = json!({});
+            }
+            metadata[map][INDEX] = shown.clone().into();
+        }
+        if self.backoff_per_index().is_some() {
+            metadata["annotations"][INDEX_FAILURES] = failures.to_string().into();
+        }
+        metadata["generateName"] = format!("{}-{index}-", self.job.name()).into();
+        pod["spec"]["hostname"] = format!("{}-{index}", self.job.name()).into();
+        let variable = json!({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {
+            "apiVersion": "v1", "fieldPath": format!("metadata.labels['{INDEX}']")}}});
+        for list in ["initContainers", "containers"] {
+            for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+                let mut variables: Vec<Value> = items(&container["env"]).cloned().collect();
+                if !variables.iter().any(|known| known["name"] == "JOB_COMPLETION_INDEX") {
+                    variables.push(variable.clone());
+                }
+                container["env"] = variables.into();
+            }
+        }
+        pod
+    }
+}
+
+/// When a pod ended: its last container, or else when it was told to.
+fn ended(pod: &Object) -> Milliseconds {
+    let finished = items(&pod.status()["containerStatuses"])
+        .filter_map(|container| time::parse(&container["state"]["terminated"]["finishedAt"]))
+        .max();
+    finished.or_else(|| time::parse(&pod.value["metadata"]["deletionTimestamp"])).unwrap_or(pod.created)
+}

@@ -1,0 +1,182 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::World;
+
+fn job(name: &str, spec: &Value, annotations: &Value) -> Value {
+    let mut whole = json!({
+        "parallelism": 1, "completions": 1, "backoffLimit": 6,
+        "selector": {"matchLabels": {"job-name": name}},
+        "template": {"metadata": {"labels": {"job-name": name}, "annotations": annotations},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}},
+    });
+    let fields = whole.as_object_mut().unwrap();
+    fields.extend(spec.as_object().unwrap().clone());
+    fields.retain(|_, value| !value.is_null());
+    json!({"metadata": {"name": name}, "spec": whole})
+}
+
+fn world(spec: &Value, annotations: &Value) -> World {
+    let mut world = World::whole();
+    world.create(Kind::Job, job("sum", spec, annotations));
+    world.settle();
+    world
+}
+
+fn status(world: &World) -> Value {
+    let mut status = world.get(Kind::Job, "sum")["status"].clone();
+    for condition in status["conditions"].as_array_mut().into_iter().flatten() {
+        *condition = format!(
+            "{} {} {}",
+            text(&condition["type"]),
+            text(&condition["status"]),
+            text(&condition["reason"])
+        )
+        .into();
+    }
+    status
+}
+
+#[test]
+fn a_job_completes_and_its_pods_are_counted_once() {
+    let world = world(&json!({"parallelism": 2, "completions": 3}), &json!({}));
+    let at = "2023-11-14T22:13:20Z";
+    assert_eq!(
+        status(&world),
+        json!({"startTime": at, "completionTime": at, "succeeded": 3, "ready": 0, "terminating": 0,
+            "uncountedTerminatedPods": {},
+            "conditions": ["SuccessCriteriaMet True CompletionsReached", "Complete True CompletionsReached"]})
+    );
+    assert!(world.of_kind(Kind::Pod).iter().all(|pod| pod["metadata"]["finalizers"] == json!([])));
+    let events = world.events("sum");
+    assert_eq!(events.len(), 4, "{events:?}");
+    assert_eq!(events[3], "Completed Job completed");
+}
+
+#[test]
+fn failures_are_retried_with_pauses_up_to_the_limit() {
+    let mut world = world(&json!({"backoffLimit": 2}), &json!({"kubegc.io/fails": "1"}));
+    assert_eq!(status(&world)["failed"], 1);
+    world.pass(9);
+    assert_eq!(status(&world)["failed"], 1);
+    world.pass(1);
+    assert_eq!(status(&world)["failed"], 2);
+    world.pass(20);
+    assert_eq!(status(&world)["failed"], 3);
+    let expected = json!(["FailureTarget True BackoffLimitExceeded", "Failed True BackoffLimitExceeded"]);
+    assert_eq!(status(&world)["conditions"], expected);
+    assert_eq!(
+        world.events("sum").last().unwrap(),
+        "BackoffLimitExceeded Job has reached the specified backoff limit"
+    );
+}
+
+#[test]
+fn indexes_are_completed_one_each() {
+    let world = world(&json!({"completionMode": "Indexed", "parallelism": 2, "completions": 3}), &json!({}));
+    let status = status(&world);
+    assert_eq!((&status["completedIndexes"], &status["succeeded"]), (&json!("0-2"), &json!(3)));
+    let pods = world.of_kind(Kind::Pod);
+    let mut hosts: Vec<_> = pods.iter().map(|pod| text(&pod["spec"]["hostname"])).collect();
+    hosts.sort_unstable();
+    assert_eq!(hosts, ["sum-0", "sum-1", "sum-2"]);
+    assert_eq!(pods[0]["spec"]["containers"][0]["env"][0]["name"], "JOB_COMPLETION_INDEX");
+}
+
+#[test]
+fn an_index_fails_by_itself_where_it_has_a_limit_of_its_own() {
+    let spec = json!({"completionMode": "Indexed", "parallelism": 2, "completions": 2, "backoffLimitPerIndex": 1,
+        "backoffLimit": i32::MAX});
+    let mut world = world(&spec, &json!({"kubegc.io/fails": "1"}));
+    assert_eq!(status(&world)["failedIndexes"], "");
+    world.pass(30);
+    let status = status(&world);
+    assert_eq!((&status["failedIndexes"], &status["failed"]), (&json!("0,1"), &json!(4)));
+    assert_eq!(
+        status["conditions"],
+        json!(["FailureTarget True FailedIndexes", "Failed True FailedIndexes"])
+    );
+}
+
+#[test]
+fn a_policy_fails_the_job_or_ignores_the_pod() {
+    let policy = |action: &str| {
+        json!({"podFailurePolicy": {"rules": [{"action": action,
+            "onExitCodes": {"operator": "In", "values": [42]}}]}})
+    };
+    let fails = json!({"kubegc.io/fails": "42"});
+    let failed = world(&policy("FailJob"), &fails);
+    let expected = json!(["FailureTarget True PodFailurePolicy", "Failed True PodFailurePolicy"]);
+    assert_eq!(status(&failed)["conditions"], expected);
+    let message = &failed.get(Kind::Job, "sum")["status"]["conditions"][1]["message"];
+    let pod = failed.names(Kind::Pod)[0];
+    let expected = format!(
+        "Container c for pod default/{pod} failed with exit code 42 matching FailJob rule at index 0"
+    );
+    assert_eq!(*message, expected);
+    let mut ignoring = World::whole();
+    let mut ignored = job("sum", &policy("Ignore"), &json!({}));
+    ignored["spec"]["template"]["metadata"]["annotations"] = json!({"kubegc.io/completes-after": "1h"});
+    ignoring.create(Kind::Job, ignored);
+    ignoring.settle();
+    let pod = ignoring.names(Kind::Pod)[0].to_owned();
+    ignoring
+        .change(Kind::Pod, &pod, |value| value["metadata"]["annotations"] = json!({"kubegc.io/fails": "42"}));
+    ignoring.settle();
+    assert_eq!((&status(&ignoring)["failed"], ignoring.names(Kind::Pod).len()), (&Value::Null, 2));
+}
+
+#[test]
+fn a_success_policy_ends_what_still_runs() {
+    let spec = json!({"completionMode": "Indexed", "parallelism": 3, "completions": 3,
+        "successPolicy": {"rules": [{"succeededIndexes": "1-2", "succeededCount": 1}]}});
+    let mut world = world(&spec, &json!({"kubegc.io/completes-after": "1h"}));
+    let pod = world.names(Kind::Pod).into_iter().find(|name| name.starts_with("sum-2")).unwrap().to_owned();
+    world.change(Kind::Pod, &pod, |value| value["status"]["phase"] = "Succeeded".into());
+    world.settle();
+    let expected = json!(["SuccessCriteriaMet True SuccessPolicy", "Complete True SuccessPolicy"]);
+    assert_eq!(status(&world)["conditions"], expected);
+    assert_eq!((world.names(Kind::Pod), &status(&world)["failed"]), (vec![&*pod], &Value::Null));
+}
+
+#[test]
+fn a_job_is_suspended_and_resumed() {
+    let mut world = world(&json!({"suspend": true}), &json!({"kubegc.io/completes-after": "1h"}));
+    assert_eq!((world.names(Kind::Pod).len(), &status(&world)["startTime"]), (0, &Value::Null));
+    assert_eq!(status(&world)["conditions"], json!(["Suspended True JobSuspended"]));
+    world.change(Kind::Job, "sum", |value| value["spec"]["suspend"] = false.into());
+    world.settle();
+    assert_eq!(status(&world)["conditions"], json!(["Suspended False JobResumed"]));
+    assert_eq!((&status(&world)["active"], &status(&world)["ready"]), (&json!(1), &json!(1)));
+    world.change(Kind::Job, "sum", |value| value["spec"]["suspend"] = true.into());
+    world.settle();
+    assert_eq!((world.names(Kind::Pod).len(), &status(&world)["active"]), (0, &Value::Null));
+    // The Event of the same text from before is counted up.
+    let counts: Vec<_> = world
+        .of_kind(Kind::Event)
+        .iter()
+        .map(|event| (event["reason"].clone(), event["count"].clone()))
+        .collect();
+    assert!(counts.contains(&(json!("Suspended"), json!(2))), "{counts:?}");
+}
+
+#[test]
+fn a_job_runs_no_longer_than_its_deadline() {
+    let mut world = world(&json!({"activeDeadlineSeconds": 30}), &json!({"kubegc.io/completes-after": "1h"}));
+    world.pass(29);
+    assert_eq!(status(&world)["active"], 1);
+    world.pass(1);
+    let expected = json!(["FailureTarget True DeadlineExceeded", "Failed True DeadlineExceeded"]);
+    assert_eq!(status(&world)["conditions"], expected);
+    assert!(world.names(Kind::Pod).is_empty());
+}
+
+#[test]
+fn pods_of_a_job_that_is_gone_lose_their_finalizer() {
+    let mut world = world(&json!({}), &json!({"kubegc.io/completes-after": "1h"}));
+    world.delete(&Kind::Job.key("default", "sum"), None);
+    world.settle();
+    assert_eq!(world.of_kind(Kind::Pod)[0]["metadata"]["finalizers"], json!([]));
+}

@@ -1,0 +1,27 @@
+//! Workload controllers, a scheduler and simulated nodes, as pure decisions.
+//!
+//! [`runtime::Runtime`] takes in what was observed and hands out requests; whoever drives it sends them and brings back the
+//! answers. Each controller is a function from what is known ([`plan::View`]) and an object's key to a [`plan::Plan`]. There is
+//! no clock and no randomness here: the time comes with each call.
+
+mod claims;
+pub mod cronjobs;
+pub mod deployments;
+pub mod events;
+pub mod hash;
+pub mod jobs;
+pub mod kinds;
+mod namespaces;
+pub mod nodes;
+pub mod object;
+pub mod plan;
+pub mod pods;
+pub mod replicasets;
+pub mod resources;
+pub mod runtime;
+pub mod selector;
+pub mod store;
+#[cfg(test)]
+mod testing;
+pub mod time;
+pub mod workloads;

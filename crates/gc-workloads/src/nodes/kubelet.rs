@@ -1,0 +1,474 @@
+//! What a kubelet would write for the nodes that this process keeps: the Node and its Lease, and the status of the pods that
+//! are bound to it. Containers are not run.
+
+use std::sync::Arc;
+
+use gc_types::GoDuration;
+use serde_json::{Map, Value, json};
+
+use super::{COMPLETES_AFTER, FAILS, SIMULATED, capacity, is_kept, spread};
+use crate::kinds::{Key, Kind};
+use crate::object::{Object, condition, int, items, map, text};
+use crate::plan::{Action, Plan, Request, Settings, View};
+use crate::pods;
+use crate::store::Change;
+use crate::time::{self, Milliseconds, SECOND};
+
+/// The namespace of nodes' Leases.
+const LEASES: &str = "kube-node-lease";
+/// How often a Lease is renewed.
+const RENEW_EVERY: Milliseconds = 10 * SECOND;
+/// How long a Lease is good for.
+const LEASE_SECONDS: i64 = 40;
+/// How often a node's conditions say that it is still there.
+const REPORT_EVERY: Milliseconds = 300 * SECOND;
+/// The version that simulated nodes say they have.
+const VERSION: &str = "v1.36.0";
+/// With which exit code a container ends that is told to.
+const TERMINATED: i64 = 143;
+/// The first pause before a failed container is started again, doubled with each further one.
+const FIRST_RESTART: Milliseconds = 10 * SECOND;
+/// The longest pause before a failed container is started again.
+const LONGEST_RESTART: Milliseconds = 300 * SECOND;
+
+/// A node is looked at with its Lease, a pod when it changes, and all pods of a node that starts or stops.
+pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
+    let Some(object) = change.object() else { return };
+    match object.key.kind {
+        Kind::Pod => {
+            let bound = change.after.as_ref().filter(|pod| !pods::node_name(pod).is_empty());
+            keys.extend(bound.map(|pod| pod.key.clone()));
+        }
+        Kind::Node if change.after.is_some() => {
+            keys.push(object.key.clone());
+            let kept = |node: &Option<Arc<Object>>| node.as_ref().is_some_and(|node| is_kept(node));
+            if kept(&change.after) && !kept(&change.before) {
+                keys.extend(view.store.pods_on(object.name()).map(|pod| pod.key.clone()));
+            }
+        }
+        Kind::Lease if object.namespace() == LEASES && change.after.is_none() => {
+            let node = view.store.find(Kind::Node, "", object.name());
+            keys.extend(node.map(|node| node.key.clone()));
+        }
+        _ => {}
+    }
+}
+
+pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
+    match key.kind {
+        Kind::Lease => register(view, key),
+        Kind::Node => keep_node(view, key),
+        _ => keep_pod(view, key),
+    }
+}
+
+/// What is looked at once, at the start, so that a node is there: a node that is deleted later does not register again.
+pub(crate) fn first_keys(settings: &Settings) -> Vec<Key> {
+    (0..settings.nodes).map(|number| Kind::Lease.key(LEASES, &super::name(number))).collect()
+}
+
+fn register(view: &View<'_>, lease: &Key) -> Plan {
+    let mut plan = Plan::default();
+    if view.store.find(Kind::Node, "", &lease.name).is_none() {
+        plan.then(Request::create(Kind::Node, "", new_node(view, &lease.name), "register"));
+    }
+    plan
+}
+
+fn keep_node(view: &View<'_>, key: &Key) -> Plan {
+    let mut plan = Plan::default();
+    let Some(node) = view.store.get(key) else { return plan };
+    if !is_kept(node) {
+        return plan;
+    }
+    let reported = condition(node.status(), "Ready");
+    let heard = reported.and_then(|ready| time::parse(&ready["lastHeartbeatTime"])).unwrap_or_default();
+    if reported.is_none_or(|ready| ready["status"] != "True") || heard + REPORT_EVERY <= view.now {
+        plan.then(Request::update_status(key, with_status(node, node_status(view, node)), "report"));
+    }
+    let lease = view.store.find(Kind::Lease, LEASES, &key.name);
+    let now = time::format_micro(view.now);
+    match lease {
+        None => {
+            let lease = json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": &*key.name, "namespace": LEASES, "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "Node", "name": &*key.name, "uid": &*node.uid}]},
+                "spec": {"holderIdentity": &*key.name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now},
+            });
+            plan.then(Request::create(Kind::Lease, LEASES, lease, "lease"));
+            plan.again_at(view.now + RENEW_EVERY);
+        }
+        Some(lease) => {
+            let renewed = time::parse(&lease.spec()["renewTime"]).unwrap_or_default();
+            if renewed + RENEW_EVERY <= view.now {
+                let mut value = lease.value.clone();
+                value["spec"]["renewTime"] = now;
+                value["spec"]["holderIdentity"] = (&*key.name).into();
+                plan.then(Request::update(&lease.key, value, "lease"));
+                plan.again_at(view.now + RENEW_EVERY);
+            } else {
+                plan.again_at(renewed + RENEW_EVERY);
+            }
+        }
+    }
+    plan
+}
+
+fn new_node(view: &View<'_>, name: &str) -> Value {
+    let mut node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": name,
+            "annotations": {SIMULATED: "true", "node.alpha.kubernetes.io/ttl": "0"},
+            "labels": {
+                "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+                "beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64",
+            },
+        },
+        "spec": {},
+        "status": {},
+    });
+    node["status"] = status_of_node(view, name, None);
+    node
+}
+
+fn node_status(view: &View<'_>, node: &Object) -> Value {
+    status_of_node(view, node.name(), Some(node))
+}
+
+fn status_of_node(view: &View<'_>, name: &str, node: Option<&Object>) -> Value {
+    let now = time::format(view.now);
+    let condition_of = |kind: &str, status: &str, reason: &str, message: &str| {
+        let known = node.and_then(|node| condition(node.status(), kind));
+        let since =
+            known.filter(|known| known["status"] == status).map(|known| known["lastTransitionTime"].clone());
+        json!({
+            "type": kind, "status": status, "reason": reason, "message": message,
+            "lastHeartbeatTime": now, "lastTransitionTime": since.unwrap_or_else(|| now.clone()),
+        })
+    };
+    let mut info = Map::new();
+    for field in ["machineID", "systemUUID", "bootID", "kernelVersion", "osImage"] {
+        info.insert(field.into(), "simulated".into());
+    }
+    for field in ["kubeletVersion", "kubeProxyVersion"] {
+        info.insert(field.into(), VERSION.into());
+    }
+    info.insert("containerRuntimeVersion".into(), "kubegc://simulated".into());
+    info.insert("operatingSystem".into(), "linux".into());
+    info.insert("architecture".into(), "amd64".into());
+    json!({
+        "capacity": capacity(), "allocatable": capacity(),
+        "addresses": [
+            {"type": "InternalIP", "address": address_of_node(name)}, {"type": "Hostname", "address": name}],
+        "conditions": [
+            condition_of("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+            condition_of("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+            condition_of("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+            condition_of("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+        ],
+        "nodeInfo": info,
+    })
+}
+
+fn address_of_node(name: &str) -> String {
+    let [_, _, high, low] = spread(name).to_be_bytes();
+    format!("192.168.{high}.{}", low.max(1))
+}
+
+/// An address out of 10.128.0.0/9 that no pod has.
+fn address_of_pod(view: &View<'_>, pod: &Object) -> String {
+    let mut number = spread(&pod.uid);
+    loop {
+        let [_, second, third, fourth] = number.to_be_bytes();
+        let address = format!("10.{}.{third}.{fourth}", second | 128);
+        if !view.store.is_address_used(&address) || view.store.len() > 1 << 22 {
+            return address;
+        }
+        number = number.wrapping_add(1);
+    }
+}
+
+/// How far a simulated pod has come.
+#[derive(Debug, PartialEq, Eq)]
+enum Stage {
+    /// Its containers are to be started at this time.
+    Waiting(Milliseconds),
+    /// They are to run from now on.
+    Start,
+    /// They run, and end at this time, if ever.
+    Running(Option<Milliseconds>),
+    /// They end now with this exit code.
+    End(i64),
+    /// They failed, and are started again at this time.
+    Restarting(Milliseconds),
+    /// Nothing is left to be done.
+    Ended,
+}
+
+fn keep_pod(view: &View<'_>, key: &Key) -> Plan {
+    let mut plan = Plan::default();
+    let Some(pod) = view.store.get(key) else { return plan };
+    let node = view.store.find(Kind::Node, "", pods::node_name(pod));
+    let Some(node) = node.filter(|node| is_kept(node)) else { return plan };
+    if pod.deleting {
+        return end_deleted(view, pod, node);
+    }
+    match stage(view, pod) {
+        Stage::Waiting(at) => {
+            if items(&pod.status()["containerStatuses"]).next().is_none() {
+                plan.then(report(view, pod, node, "Pending", &waiting("ContainerCreating"), "bound"));
+            }
+            plan.again_at(at);
+        }
+        Stage::Start => plan.then(report(
+            view,
+            pod,
+            node,
+            "Running",
+            &json!({"running": {"startedAt": time::format(view.now)}}),
+            "start",
+        )),
+        Stage::Running(end) => end.into_iter().for_each(|at| plan.again_at(at)),
+        Stage::End(code) => {
+            let again = text(&pod.spec()["restartPolicy"]) != "Never" && code != 0;
+            if again {
+                plan.then(report(view, pod, node, "Running", &waiting("CrashLoopBackOff"), "fails"));
+            } else {
+                let phase = if code == 0 { "Succeeded" } else { "Failed" };
+                plan.then(report(view, pod, node, phase, &terminated(view, pod, code), "ends"));
+            }
+        }
+        Stage::Restarting(at) => plan.again_at(at),
+        Stage::Ended => {}
+    }
+    plan
+}
+
+fn stage(view: &View<'_>, pod: &Object) -> Stage {
+    let status = pod.status();
+    if pods::is_finished(pod) {
+        return Stage::Ended;
+    }
+    let first = items(&status["containerStatuses"]).next();
+    let state = first.map(|container| &container["state"]);
+    if state.is_some_and(|state| state["waiting"]["reason"] == "CrashLoopBackOff") {
+        let failed =
+            first.and_then(|container| time::parse(&container["lastState"]["terminated"]["finishedAt"]));
+        let restarts = u32::try_from(pods::restarts(pod)).unwrap_or_default();
+        let pause = FIRST_RESTART.saturating_mul(1 << restarts.min(10)).min(LONGEST_RESTART);
+        let at = failed.unwrap_or(view.now) + pause;
+        return if at <= view.now { Stage::Start } else { Stage::Restarting(at) };
+    }
+    let Some(started) = state.and_then(|state| time::parse(&state["running"]["startedAt"])) else {
+        let bound =
+            condition(status, "PodScheduled").and_then(|bound| time::parse(&bound["lastTransitionTime"]));
+        let latency = view.settings.pod_start_latency;
+        let at = bound.unwrap_or(pod.created) + latency;
+        return if latency == 0 || at <= view.now { Stage::Start } else { Stage::Waiting(at) };
+    };
+    match lifetime(view, pod) {
+        None => Stage::Running(None),
+        Some((after, code)) if started + after <= view.now => Stage::End(code),
+        Some((after, _)) => Stage::Running(Some(started + after)),
+    }
+}
+
+/// After which time a pod's containers end, and with which exit code; `None` if they run on.
+fn lifetime(view: &View<'_>, pod: &Object) -> Option<(Milliseconds, i64)> {
+    let fails = annotation(view, pod, FAILS).filter(|value| value != "false");
+    let code = fails.map(|value| value.parse().unwrap_or(1));
+    let after = annotation(view, pod, COMPLETES_AFTER);
+    let of_job = view.store.controller_of(pod).is_some_and(|owner| owner.key.kind == Kind::Job);
+    let ends = of_job && text(&pod.spec()["restartPolicy"]) != "Always";
+    match (after, code) {
+        (Some(after), code) => Some((duration(&after)?, code.unwrap_or_default())),
+        (None, Some(code)) => Some((0, code)),
+        (None, None) => ends.then_some((0, 0)),
+    }
+}
+
+/// An annotation of a pod, or else of the object that manages it.
+fn annotation(view: &View<'_>, pod: &Object, name: &str) -> Option<String> {
+    let own = pod.annotation(name);
+    own.or_else(|| view.store.controller_of(pod)?.annotation(name)).map(str::to_owned)
+}
+
+/// A Go duration in milliseconds; `None` for one that cannot be read, which means never.
+fn duration(text: &str) -> Option<Milliseconds> {
+    let duration: GoDuration = text.parse().ok()?;
+    i64::try_from(duration.to_std().as_millis()).ok()
+}
+
+fn waiting(reason: &str) -> Value {
+    json!({"waiting": {"reason": reason}})
+}
+
+fn terminated(view: &View<'_>, pod: &Object, code: i64) -> Value {
+    let running =
+        items(&pod.status()["containerStatuses"]).next().map(|first| &first["state"]["running"]["startedAt"]);
+    let started =
+        running.filter(|started| !started.is_null()).cloned().unwrap_or_else(|| time::format(view.now));
+    json!({"terminated": {
+        "exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" },
+        "startedAt": started, "finishedAt": time::format(view.now),
+    }})
+}
+
+/// Containers end as soon as they are told to; then the pod goes.
+fn end_deleted(view: &View<'_>, pod: &Object, node: &Object) -> Plan {
+    let mut plan = Plan::default();
+    if pod.value["metadata"]["deletionGracePeriodSeconds"] == 0 && pods::is_finished(pod) {
+        // Only a finalizer holds it still.
+        if items(&pod.value["metadata"]["finalizers"]).next().is_some() {
+            return plan;
+        }
+    }
+    if !pods::is_finished(pod) {
+        let code = TERMINATED;
+        plan.then(report(view, pod, node, "Failed", &terminated(view, pod, code), "terminate"));
+    }
+    plan.then(Request::new(
+        Action::Delete {
+            key: pod.key.clone(),
+            uid: Arc::clone(&pod.uid),
+            version: None,
+            grace_seconds: Some(0),
+            propagation: None,
+        },
+        "terminated",
+    ));
+    plan
+}
+
+/// The status of a pod whose containers are all in one state.
+fn report(
+    view: &View<'_>,
+    pod: &Object,
+    node: &Object,
+    phase: &str,
+    state: &Value,
+    why: &'static str,
+) -> Request {
+    let ready = state["running"].is_object();
+    let finished = matches!(phase, "Succeeded" | "Failed");
+    let mut status = json!({
+        "phase": phase,
+        "observedGeneration": pod.generation(),
+        "conditions": conditions(view, pod, phase, ready),
+        "containerStatuses": containers(view, pod, "containers", state, ready),
+    });
+    let init = if phase == "Pending" { state.clone() } else { terminated(view, pod, 0) };
+    let init = containers(view, pod, "initContainers", &init, phase != "Pending");
+    if !init.is_empty() {
+        status["initContainerStatuses"] = init.into();
+    }
+    let host = address_of_node(node.name());
+    if pod.status()["hostIP"].is_null() {
+        status["hostIP"] = host.clone().into();
+        status["hostIPs"] = json!([{"ip": host}]);
+        status["startTime"] = time::format(view.now);
+    }
+    if phase != "Pending" && pod.status()["podIP"].is_null() && !finished {
+        let address = if pod.spec()["hostNetwork"] == true { host } else { address_of_pod(view, pod) };
+        status["podIPs"] = json!([{"ip": address}]);
+        status["podIP"] = address.into();
+    }
+    Request::update_status(&pod.key, with_status(pod, status), why)
+}
+
+/// An object with other fields in its status; conditions of other types stay.
+fn with_status(object: &Object, mut status: Value) -> Value {
+    let mut merged = map(object.status());
+    let mut conditions: Vec<Value> = items(&object.status()["conditions"]).cloned().collect();
+    for new in status["conditions"].as_array_mut().into_iter().flatten() {
+        let new = without_nulls(new.take());
+        match conditions.iter_mut().find(|known| known["type"] == new["type"]) {
+            Some(known) => *known = new,
+            None => conditions.push(new),
+        }
+    }
+    status["conditions"] = conditions.into();
+    merged.extend(map(&status));
+    object.with_status(merged.into())
+}
+
+fn without_nulls(mut value: Value) -> Value {
+    if let Some(fields) = value.as_object_mut() {
+        fields.retain(|_, field| !field.is_null());
+    }
+    value
+}
+
+fn conditions(view: &View<'_>, pod: &Object, phase: &str, ready: bool) -> Vec<Value> {
+    let finished = matches!(phase, "Succeeded" | "Failed");
+    let readiness = match (ready, phase) {
+        (true, _) => ("True", None),
+        (false, "Succeeded") => ("False", Some("PodCompleted")),
+        (false, "Failed") => ("False", Some("PodFailed")),
+        (false, _) => ("False", Some("ContainersNotReady")),
+    };
+    let initialized = if phase == "Pending" && items(&pod.spec()["initContainers"]).next().is_some() {
+        ("False", Some("ContainersNotInitialized"))
+    } else {
+        ("True", (phase == "Succeeded").then_some("PodCompleted"))
+    };
+    let gates = items(&pod.spec()["readinessGates"]).all(|gate| {
+        condition(pod.status(), text(&gate["conditionType"])).is_some_and(|known| known["status"] == "True")
+    });
+    let whole = if ready && !gates { ("False", Some("ReadinessGatesNotReady")) } else { readiness };
+    let started = if phase == "Pending" || finished { "False" } else { "True" };
+    let names: Vec<&str> =
+        items(&pod.spec()["containers"]).map(|container| text(&container["name"])).collect();
+    let unready = format!("containers with unready status: [{}]", names.join(" "));
+    [
+        ("PodReadyToStartContainers", (started, None)),
+        ("Initialized", initialized),
+        ("Ready", whole),
+        ("ContainersReady", readiness),
+        ("PodScheduled", ("True", None)),
+    ]
+    .into_iter()
+    .map(|(kind, (status, reason))| {
+        let known = condition(pod.status(), kind).filter(|known| known["status"] == status);
+        let since = known.map_or_else(|| time::format(view.now), |known| known["lastTransitionTime"].clone());
+        let message = (reason == Some("ContainersNotReady")).then_some(&unready);
+        json!({
+            "type": kind, "status": status, "reason": reason, "message": message, "lastProbeTime": null,
+            "lastTransitionTime": since, "observedGeneration": pod.generation(),
+        })
+    })
+    .collect()
+}
+
+fn containers(view: &View<'_>, pod: &Object, field: &str, state: &Value, ready: bool) -> Vec<Value> {
+    let statuses = if field == "containers" { "containerStatuses" } else { "initContainerStatuses" };
+    let known = |name: &str| items(&pod.status()[statuses]).find(|status| status["name"] == name);
+    items(&pod.spec()[field])
+        .map(|container| {
+            let name = text(&container["name"]);
+            let before = known(name);
+            let restarts = before.map_or(0, |before| int(&before["restartCount"], 0));
+            let was = before.map_or(&Value::Null, |before| &before["state"]);
+            let crashed = state["waiting"]["reason"] == "CrashLoopBackOff";
+            let last = if crashed {
+                let code = lifetime(view, pod).map_or(1, |(_, code)| code);
+                terminated(view, pod, code)
+            } else {
+                before.map_or_else(|| json!({}), |before| before["lastState"].clone())
+            };
+            let again = was["waiting"]["reason"] == "CrashLoopBackOff" && state["running"].is_object();
+            let image = text(&container["image"]);
+            let mut status = json!({
+                "name": name, "image": image, "imageID": "", "ready": ready, "started": state["running"].is_object(),
+                "restartCount": restarts + i64::from(again), "state": state, "lastState": last,
+            });
+            if !state["waiting"].is_object() || crashed {
+                status["containerID"] = format!("kubegc://{:08x}{:08x}", spread(&pod.uid), spread(name)).into();
+                status["imageID"] = format!("{image}@simulated").into();
+            }
+            status
+        })
+        .collect()
+}

@@ -1,0 +1,43 @@
+//! Simulated nodes and the scheduler.
+
+pub mod kubelet;
+pub mod lifecycle;
+pub mod scheduler;
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Value, json};
+
+use crate::object::Object;
+
+/// Marks the nodes that this process keeps; a node without it belongs to a kubelet, or to whoever else made it.
+pub const SIMULATED: &str = "kubegc.io/simulated";
+/// Stops a simulated node: its Lease and its pods are left alone.
+pub const STOPPED: &str = "kubegc.io/stopped";
+/// How long after its start a simulated pod completes.
+pub const COMPLETES_AFTER: &str = "kubegc.io/completes-after";
+/// With which exit code the containers of a simulated pod end.
+pub const FAILS: &str = "kubegc.io/fails";
+
+/// The name of a simulated node.
+#[must_use]
+pub fn name(number: u32) -> String {
+    format!("kubegc-node-{number}")
+}
+
+/// Whether this process keeps a node, and it is not stopped.
+pub(crate) fn is_kept(node: &Object) -> bool {
+    node.annotation(SIMULATED) == Some("true") && node.annotation(STOPPED) != Some("true") && !node.deleting
+}
+
+/// What a simulated node has: more than any test needs.
+pub(crate) fn capacity() -> Value {
+    json!({"cpu": "1k", "memory": "10Ti", "ephemeral-storage": "100Ti", "pods": "200k"})
+}
+
+/// A 32-bit mixing of a text, by which addresses are spread.
+pub(crate) fn spread(text: &str) -> u32 {
+    let mut hash = crate::hash::Fnv32a::default();
+    hash.write(text.as_bytes());
+    hash.finish()
+}

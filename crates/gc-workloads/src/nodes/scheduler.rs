@@ -1,0 +1,257 @@
+//! The scheduler: one pass per pod, no preemption. It honours node selectors, node and pod affinity, taints, resources and
+//! unschedulable nodes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::kinds::{Key, Kind};
+use crate::object::{Object, items, text};
+use crate::plan::{Action, Note, Plan, Request, View};
+use crate::pods;
+use crate::resources::Amounts;
+use crate::selector::{self, matches_requirement};
+use crate::store::Change;
+use crate::time;
+
+/// Pods that name no other scheduler are ours.
+const NAME: &str = "default-scheduler";
+
+/// A pod without a node is looked at when it changes; all of them when a node, or what runs on one, does.
+pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
+    let Some(object) = change.object() else { return };
+    match object.key.kind {
+        Kind::Pod => {
+            if change.after.as_ref().is_some_and(|pod| is_unscheduled(pod)) {
+                keys.push(object.key.clone());
+            }
+            let freed = !pods::node_name(object).is_empty()
+                && change.after.as_ref().is_none_or(|pod| pods::is_finished(pod))
+                && change.before.as_ref().is_some_and(|pod| !pods::is_finished(pod));
+            if freed {
+                keys.extend(view.store.unscheduled().map(|pod| pod.key.clone()));
+            }
+        }
+        Kind::Node if change.after.is_some() => {
+            let differs = change.differs(Object::spec)
+                || change.differs(Object::labels)
+                || change.differs(|node| &node.status()["allocatable"]);
+            if differs {
+                keys.extend(view.store.unscheduled().map(|pod| pod.key.clone()));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether a pod waits for this scheduler.
+pub(crate) fn is_unscheduled(pod: &Object) -> bool {
+    let spec = pod.spec();
+    let ours = spec["schedulerName"].as_str().is_none_or(|name| name == NAME);
+    ours && pods::node_name(pod).is_empty()
+        && pods::is_active(pod)
+        && items(&spec["schedulingGates"]).next().is_none()
+}
+
+pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
+    let mut plan = Plan::default();
+    let Some(pod) = view.store.get(key).filter(|pod| is_unscheduled(pod)) else { return plan };
+    let wanted = Amounts::requested(&pod.value);
+    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    let mut best: Option<(i128, &Arc<Object>)> = None;
+    let mut count = 0;
+    for node in view.store.all(Kind::Node) {
+        count += 1;
+        let free = free_on(view, node);
+        match reason_against(view, pod, node, &free, &wanted) {
+            Some(reason) => *reasons.entry(reason).or_default() += 1,
+            // The one with the fewest pods, the first by name among equals.
+            None => {
+                let room = free.get("pods");
+                if best.is_none_or(|(most, _)| room > most) {
+                    best = Some((room, node));
+                }
+            }
+        }
+    }
+    match best {
+        Some((_, node)) => {
+            let action = Action::Bind {
+                key: key.clone(),
+                uid: Arc::clone(&pod.uid),
+                node: Arc::clone(&node.key.name),
+            };
+            let message = format!("Successfully assigned {}/{} to {}", key.namespace, key.name, node.name());
+            let note = Note::normal(pod, "Scheduled", message);
+            plan.then(Request::new(action, "fits").noting(note, None));
+        }
+        None => refuse(view, pod, count, &reasons, &mut plan),
+    }
+    plan
+}
+
+/// Writes why no node will do.
+fn refuse(view: &View<'_>, pod: &Object, count: usize, reasons: &BTreeMap<String, usize>, plan: &mut Plan) {
+    let message = if count == 0 {
+        "no nodes available to schedule pods".to_owned()
+    } else {
+        let reasons: Vec<String> =
+            reasons.iter().map(|(reason, nodes)| format!("{nodes} {reason}")).collect();
+        format!("0/{count} nodes are available: {}.", reasons.join(", "))
+    };
+    let known = crate::object::condition(pod.status(), "PodScheduled");
+    if known.is_some_and(|known| known["status"] == "False" && known["message"] == *message) {
+        return;
+    }
+    let since =
+        known.filter(|known| known["status"] == "False").map(|known| known["lastTransitionTime"].clone());
+    let condition = json!({
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
+        "lastTransitionTime": since.unwrap_or_else(|| time::format(view.now)),
+        "observedGeneration": pod.generation(),
+    });
+    let patch = json!({"metadata": {"uid": &*pod.uid}, "status": {"conditions": [condition]}});
+    let request = Request::patch_status(&pod.key, patch, "unschedulable");
+    plan.then(request.noting(Note::warning(pod, "FailedScheduling", message), None));
+}
+
+fn free_on(view: &View<'_>, node: &Object) -> Amounts {
+    let status = node.status();
+    let list = if status["allocatable"].is_object() { &status["allocatable"] } else { &status["capacity"] };
+    let mut free = Amounts::read(list);
+    free.subtract(&view.store.requested_on(node.name()));
+    free
+}
+
+/// Why a pod does not run on a node, in the scheduler's own words; `None` if it does.
+fn reason_against(
+    view: &View<'_>,
+    pod: &Object,
+    node: &Object,
+    free: &Amounts,
+    wanted: &Amounts,
+) -> Option<String> {
+    if node.spec()["unschedulable"] == true && !tolerates_unschedulable(pod) {
+        return Some("node(s) were unschedulable".into());
+    }
+    if let Some(taint) = items(&node.spec()["taints"]).find(|taint| repels(taint, pod)) {
+        let value = text(&taint["value"]);
+        let key = text(&taint["key"]);
+        let shown = if value.is_empty() { format!("{{{key}: }}") } else { format!("{{{key}: {value}}}") };
+        return Some(format!("node(s) had untolerated taint {shown}"));
+    }
+    if !selects_node(pod, node) {
+        return Some("node(s) didn't match Pod's node affinity/selector".into());
+    }
+    if let Some(resource) = free.lacking(wanted).next() {
+        return Some(if resource == "pods" {
+            "Too many pods".into()
+        } else {
+            format!("Insufficient {resource}")
+        });
+    }
+    affinity_against(view, pod, node)
+}
+
+fn tolerates_unschedulable(pod: &Object) -> bool {
+    let taint = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
+    items(&pod.spec()["tolerations"]).any(|toleration| tolerates(toleration, &taint))
+}
+
+fn repels(taint: &Value, pod: &Object) -> bool {
+    let effect = text(&taint["effect"]);
+    (effect == "NoSchedule" || effect == "NoExecute")
+        && !items(&pod.spec()["tolerations"]).any(|toleration| tolerates(toleration, taint))
+}
+
+/// Whether a toleration tolerates a taint.
+pub(crate) fn tolerates(toleration: &Value, taint: &Value) -> bool {
+    let (key, effect) = (text(&toleration["key"]), text(&toleration["effect"]));
+    if !effect.is_empty() && effect != text(&taint["effect"]) {
+        return false;
+    }
+    if !key.is_empty() && key != text(&taint["key"]) {
+        return false;
+    }
+    match text(&toleration["operator"]) {
+        "Exists" => true,
+        "" | "Equal" => !key.is_empty() && text(&toleration["value"]) == text(&taint["value"]),
+        _ => false,
+    }
+}
+
+/// `nodeSelector` and the required node affinity.
+pub(crate) fn selects_node(pod: &Object, node: &Object) -> bool {
+    let spec = pod.spec();
+    let required = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    selector::matches_map(&spec["nodeSelector"], node.labels())
+        && (required.is_null() || items(&required["nodeSelectorTerms"]).any(|term| matches_term(term, node)))
+}
+
+fn matches_term(term: &Value, node: &Object) -> bool {
+    let fields = json!({"metadata.name": node.name()});
+    let (expressions, by_field) = (items(&term["matchExpressions"]), items(&term["matchFields"]));
+    // A term without requirements selects nothing.
+    (expressions.clone().next().is_some() || by_field.clone().next().is_some())
+        && expressions.into_iter().all(|requirement| matches_requirement(requirement, node.labels()))
+        && by_field.into_iter().all(|requirement| matches_requirement(requirement, &fields))
+}
+
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+
+/// The required pod affinity and anti-affinity of the pod, and the anti-affinity of those that run already.
+fn affinity_against(view: &View<'_>, pod: &Object, node: &Object) -> Option<String> {
+    let affinity = &pod.spec()["affinity"];
+    for term in items(&affinity["podAffinity"][REQUIRED]) {
+        let anywhere = scheduled(view).any(|other| matches_pod_term(term, pod, other));
+        // The first of a group that attracts itself may go anywhere.
+        let first = !anywhere && matches_pod_term(term, pod, pod);
+        if !first && !in_domain(view, term, node).any(|other| matches_pod_term(term, pod, other)) {
+            return Some("node(s) didn't match pod affinity rules".into());
+        }
+    }
+    for term in items(&affinity["podAntiAffinity"][REQUIRED]) {
+        if in_domain(view, term, node).any(|other| matches_pod_term(term, pod, other)) {
+            return Some("node(s) didn't match pod anti-affinity rules".into());
+        }
+    }
+    let repelled = view.store.repelling().any(|other| {
+        let mut terms = items(&other.spec()["affinity"]["podAntiAffinity"][REQUIRED]);
+        terms.any(|term| matches_pod_term(term, other, pod) && same_domain(view, term, other, node))
+    });
+    repelled.then(|| "node(s) didn't satisfy existing pods anti-affinity rules".into())
+}
+
+fn scheduled<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+    view.store.all(Kind::Pod).filter(|pod| !pods::node_name(pod).is_empty() && !pods::is_finished(pod))
+}
+
+fn same_domain(view: &View<'_>, term: &Value, other: &Object, node: &Object) -> bool {
+    let key = text(&term["topologyKey"]);
+    let theirs = view.store.find(Kind::Node, "", pods::node_name(other));
+    theirs.is_some_and(|theirs| theirs.label(key).is_some() && theirs.label(key) == node.label(key))
+}
+
+/// The pods that run where a term's topology says the same as of this node.
+fn in_domain<'a>(
+    view: &View<'a>,
+    term: &Value,
+    node: &Object,
+) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+    let key = text(&term["topologyKey"]).to_owned();
+    let value = node.label(&key).map(str::to_owned);
+    let store = view.store;
+    let nodes =
+        store.all(Kind::Node).filter(move |other| value.is_some() && other.label(&key) == value.as_deref());
+    nodes.flat_map(move |node| store.pods_on(node.name())).filter(|pod| !pods::is_finished(pod))
+}
+
+/// Whether a term of one pod's affinity means another.
+fn matches_pod_term(term: &Value, owner: &Object, other: &Object) -> bool {
+    let listed = items(&term["namespaces"]).any(|namespace| namespace == other.namespace());
+    let unnamed = items(&term["namespaces"]).next().is_none() && term["namespaceSelector"].is_null();
+    let everywhere = selector::selects_all(&term["namespaceSelector"]);
+    (listed || everywhere || (unnamed && owner.namespace() == other.namespace()))
+        && selector::matches(&term["labelSelector"], other.labels())
+}

@@ -1,0 +1,151 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use serde_json::{Value, json};
+
+use super::scheduler::tolerates;
+use crate::kinds::Kind;
+use crate::testing::World;
+
+fn pod(name: &str, spec: &Value) -> Value {
+    let mut whole = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Always"});
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    json!({"metadata": {"name": name, "labels": {"app": name}}, "spec": whole})
+}
+
+fn phase(world: &World, name: &str) -> Value {
+    world.get(Kind::Pod, name)["status"]["phase"].clone()
+}
+
+#[test]
+fn a_namespace_gets_its_furniture_again_when_it_is_taken() {
+    let mut world = World::whole();
+    let namespace = json!({"metadata": {"name": "default"}, "status": {"phase": "Active"}});
+    world.create(Kind::Namespace, namespace);
+    world.settle();
+    assert_eq!(world.get(Kind::ConfigMap, "kube-root-ca.crt")["data"], json!({"ca.crt": "CA"}));
+    world.delete(&Kind::ServiceAccount.key("default", "default"), None);
+    world.change(Kind::ConfigMap, "kube-root-ca.crt", |value| value["data"] = json!({"ca.crt": "other"}));
+    world.settle();
+    assert_eq!(world.names(Kind::ServiceAccount), ["default"]);
+    assert_eq!(world.get(Kind::ConfigMap, "kube-root-ca.crt")["data"], json!({"ca.crt": "CA"}));
+}
+
+#[test]
+fn a_pod_runs_where_it_fits_and_says_why_it_does_not() {
+    let mut world = World::whole();
+    world.create(Kind::Pod, pod("plain", &json!({})));
+    world.create(Kind::Pod, pod("selective", &json!({"nodeSelector": {"disk": "ssd"}})));
+    let huge = json!([{"name": "c", "resources": {"requests": {"cpu": "100k"}}}]);
+    world.create(Kind::Pod, pod("huge", &json!({"containers": huge})));
+    let apart = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "plain"}}}]}}});
+    world.create(Kind::Pod, pod("apart", &apart));
+    world.settle();
+    assert_eq!(phase(&world, "plain"), "Running");
+    for (name, reason) in [
+        ("selective", "node(s) didn't match Pod's node affinity/selector"),
+        ("huge", "Insufficient cpu"),
+        ("apart", "node(s) didn't match pod anti-affinity rules"),
+    ] {
+        let message = format!("0/1 nodes are available: 1 {reason}.");
+        assert_eq!(world.get(Kind::Pod, name)["status"]["conditions"][0]["message"], message);
+        assert_eq!(world.events(name), [format!("FailedScheduling {message}")]);
+    }
+    // What changes on the node, or leaves it, lets them in.
+    world.change(Kind::Node, "kubegc-node-0", |value| value["metadata"]["labels"]["disk"] = "ssd".into());
+    world.delete(&Kind::Pod.key("default", "plain"), None);
+    world.settle();
+    assert_eq!((phase(&world, "selective"), phase(&world, "apart")), (json!("Running"), json!("Running")));
+    assert!(!world.names(Kind::Pod).contains(&"plain"));
+}
+
+#[test]
+fn a_lease_is_renewed_and_a_stopped_node_loses_its_pods() {
+    let mut world = World::whole();
+    world.create(Kind::Pod, pod("a", &json!({"tolerations": [
+        {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+    ]})));
+    world.settle();
+    let renewed = |world: &World| {
+        let leases = world.of_kind(Kind::Lease);
+        leases[0]["spec"]["renewTime"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(renewed(&world), "2023-11-14T22:13:20.000000Z");
+    world.pass(25);
+    assert_eq!(renewed(&world), "2023-11-14T22:13:40.000000Z");
+    world.change(Kind::Node, "kubegc-node-0", |value| {
+        value["metadata"]["annotations"]["kubegc.io/stopped"] = "true".into();
+    });
+    world.pass(60);
+    assert_eq!(renewed(&world), "2023-11-14T22:13:40.000000Z");
+    let node = world.get(Kind::Node, "kubegc-node-0");
+    assert_eq!(node["status"]["conditions"][3]["reason"], "NodeStatusUnknown");
+    let effects: Vec<_> =
+        node["spec"]["taints"].as_array().unwrap().iter().map(|taint| taint["effect"].clone()).collect();
+    assert_eq!(effects, ["NoSchedule", "NoExecute"]);
+    assert_eq!(world.get(Kind::Pod, "a")["metadata"]["deletionTimestamp"], Value::Null);
+    world.pass(300);
+    assert_ne!(world.get(Kind::Pod, "a")["metadata"]["deletionTimestamp"], Value::Null);
+    // It comes back: the taints go, and so does the pod that was told to.
+    world.change(Kind::Node, "kubegc-node-0", |value| {
+        value["metadata"]["annotations"]["kubegc.io/stopped"] = "false".into();
+    });
+    world.settle();
+    assert_eq!(world.get(Kind::Node, "kubegc-node-0")["spec"]["taints"], json!([]));
+    assert!(world.names(Kind::Pod).is_empty());
+}
+
+#[test]
+fn pods_complete_fail_and_restart_on_request() {
+    let mut world = World::whole();
+    let annotated = |name: &str, policy: &str, annotations: Value| {
+        let mut pod = pod(name, &json!({"restartPolicy": policy}));
+        pod["metadata"]["annotations"] = annotations;
+        pod
+    };
+    world.create(Kind::Pod, annotated("slow", "Never", json!({"kubegc.io/completes-after": "5s"})));
+    world.create(Kind::Pod, annotated("bad", "Never", json!({"kubegc.io/fails": "3"})));
+    world.create(Kind::Pod, annotated("loop", "OnFailure", json!({"kubegc.io/fails": "true"})));
+    world.settle();
+    assert_eq!((phase(&world, "slow"), phase(&world, "bad")), (json!("Running"), json!("Failed")));
+    let ended = &world.get(Kind::Pod, "bad")["status"]["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!((&ended["exitCode"], &ended["reason"]), (&json!(3), &json!("Error")));
+    world.pass(5);
+    assert_eq!(phase(&world, "slow"), "Succeeded");
+    let looping = |world: &World| world.get(Kind::Pod, "loop")["status"]["containerStatuses"][0].clone();
+    assert_eq!(looping(&world)["state"], json!({"waiting": {"reason": "CrashLoopBackOff"}}));
+    assert_eq!(looping(&world)["restartCount"], 0);
+    world.pass(6);
+    assert_eq!(looping(&world)["restartCount"], 1);
+    world.pass(20);
+    assert_eq!(looping(&world)["restartCount"], 2);
+}
+
+#[test]
+fn a_nodes_own_kubelet_keeps_it() {
+    let mut world = World::whole();
+    world
+        .create(Kind::Node, json!({"metadata": {"name": "real"}, "status": {"allocatable": {"pods": "10"}}}));
+    world.create(Kind::Pod, pod("a", &json!({"nodeName": "real"})));
+    world.settle();
+    assert_eq!(world.get(Kind::Pod, "a")["status"], Value::Null);
+    // Nor is a node that was deleted made anew.
+    world.delete(&Kind::Node.key("", "kubegc-node-0"), None);
+    world.pass(60);
+    assert_eq!(world.names(Kind::Node), ["real"]);
+}
+
+#[test]
+fn tolerations_tolerate() {
+    let taint = json!({"key": "k", "value": "v", "effect": "NoSchedule"});
+    for (toleration, expected) in [
+        (json!({"operator": "Exists"}), true),
+        (json!({"key": "k", "operator": "Exists"}), true),
+        (json!({"key": "k", "value": "v"}), true),
+        (json!({"key": "k", "operator": "Equal", "value": "w"}), false),
+        (json!({"key": "other", "operator": "Exists"}), false),
+        (json!({"key": "k", "operator": "Exists", "effect": "NoExecute"}), false),
+    ] {
+        assert_eq!(tolerates(&toleration, &taint), expected, "{toleration}");
+    }
+}

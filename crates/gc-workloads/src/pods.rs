@@ -1,0 +1,90 @@
+//! What controllers ask about pods, and how a pod is made from a template.
+
+use serde_json::{Map, Value, json};
+
+use crate::object::{Object, condition, has_condition, int, text};
+use crate::time::{self, Milliseconds, SECOND};
+
+/// Whether all containers have ended for good.
+#[must_use]
+pub fn is_finished(pod: &Object) -> bool {
+    matches!(text(&pod.status()["phase"]), "Succeeded" | "Failed")
+}
+
+/// Whether it counts as a replica: neither finished nor being deleted.
+#[must_use]
+pub fn is_active(pod: &Object) -> bool {
+    !pod.deleting && !is_finished(pod)
+}
+
+/// Whether it is being deleted and its containers still run.
+#[must_use]
+pub fn is_terminating(pod: &Object) -> bool {
+    pod.deleting && !is_finished(pod)
+}
+
+/// Whether its condition `Ready` is true.
+#[must_use]
+pub fn is_ready(pod: &Object) -> bool {
+    has_condition(pod.status(), "Ready")
+}
+
+/// Since when its condition `Ready` is what it is.
+#[must_use]
+pub fn ready_since(pod: &Object) -> Option<Milliseconds> {
+    time::parse(&condition(pod.status(), "Ready")?["lastTransitionTime"])
+}
+
+/// Whether it has been ready for at least so many seconds.
+#[must_use]
+pub fn is_available(pod: &Object, minimum_ready_seconds: i64, now: Milliseconds) -> bool {
+    is_ready(pod)
+        && (minimum_ready_seconds == 0
+            || ready_since(pod).is_some_and(|since| since + minimum_ready_seconds * SECOND <= now))
+}
+
+/// When a pod that is ready will be available; `None` if it is not ready, or available already.
+#[must_use]
+pub fn available_at(pod: &Object, minimum_ready_seconds: i64, now: Milliseconds) -> Option<Milliseconds> {
+    if !is_ready(pod) || is_available(pod, minimum_ready_seconds, now) {
+        return None;
+    }
+    Some(ready_since(pod)? + minimum_ready_seconds * SECOND)
+}
+
+/// The node it is bound to; empty if none.
+#[must_use]
+pub fn node_name(pod: &Object) -> &str {
+    text(&pod.spec()["nodeName"])
+}
+
+/// How often its containers were restarted; the largest number.
+#[must_use]
+pub fn restarts(pod: &Object) -> i64 {
+    let all = crate::object::items(&pod.status()["containerStatuses"]);
+    all.map(|container| int(&container["restartCount"], 0)).max().unwrap_or_default()
+}
+
+/// The longest name that a generated name may begin with: a pod's name has 253 characters at most.
+const LONGEST_PREFIX: usize = 252;
+
+/// A pod that an owner makes from a template. Its name is for the server to generate.
+#[must_use]
+pub fn from_template(template: &Value, owner: &Object) -> Value {
+    let metadata = &template["metadata"];
+    let mut made = Map::new();
+    for name in ["labels", "annotations", "finalizers"] {
+        let part = &metadata[name];
+        if part.as_object().is_some_and(|map| !map.is_empty())
+            || part.as_array().is_some_and(|all| !all.is_empty())
+        {
+            made.insert(name.into(), part.clone());
+        }
+    }
+    // Upstream leaves the dash away where it would make the name too long.
+    let name = owner.name();
+    let prefix = if name.len() < LONGEST_PREFIX { format!("{name}-") } else { name.to_owned() };
+    made.insert("generateName".into(), prefix.into());
+    made.insert("ownerReferences".into(), json!([owner.controller_reference()]));
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": template["spec"].clone()})
+}

@@ -1,0 +1,130 @@
+//! Amounts of resources: what pods request and nodes have.
+
+use std::collections::BTreeMap;
+
+use gc_types::parse_quantity;
+use serde_json::Value;
+
+use crate::object::items;
+
+/// Amounts by resource name: CPU in thousandths, everything else in whole units.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Amounts(BTreeMap<Box<str>, i128>);
+
+/// Reads one quantity of a resource.
+fn amount(name: &str, value: &Value) -> i128 {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return 0,
+    };
+    if name != "cpu" {
+        return parse_quantity(&text).unwrap_or_default();
+    }
+    // A thousandth of a CPU is the smallest unit, so that "1m" must not be rounded up to one.
+    match text.strip_suffix('m') {
+        Some(thousandths) => thousandths.parse().unwrap_or_default(),
+        None => match text.parse::<f64>() {
+            #[allow(clippy::cast_possible_truncation)] // a quantity is far below 2^100
+            Ok(whole) if !text.contains(['e', 'E']) => (whole * 1000.0).ceil() as i128,
+            _ => parse_quantity(&text).unwrap_or_default().saturating_mul(1000),
+        },
+    }
+}
+
+impl Amounts {
+    /// Reads a `ResourceList`.
+    #[must_use]
+    pub fn read(list: &Value) -> Self {
+        let entries = list.as_object().into_iter().flatten();
+        Self(entries.map(|(name, value)| (name.as_str().into(), amount(name, value))).collect())
+    }
+
+    /// What a pod requests: the sum of its containers, or its largest init container, and its overhead. Restartable
+    /// init containers count as containers. Each pod takes one of `pods`.
+    #[must_use]
+    pub fn requested(pod: &Value) -> Self {
+        let mut sum = Self::default();
+        for container in items(&pod["spec"]["containers"]) {
+            sum.add(&Self::read(&container["resources"]["requests"]));
+        }
+        let (mut peak, mut restartable) = (Self::default(), Self::default());
+        for container in items(&pod["spec"]["initContainers"]) {
+            let wanted = Self::read(&container["resources"]["requests"]);
+            if container["restartPolicy"] == "Always" {
+                sum.add(&wanted);
+                restartable.add(&wanted);
+                peak.raise(&restartable);
+            } else {
+                let mut together = restartable.clone();
+                together.add(&wanted);
+                peak.raise(&together);
+            }
+        }
+        sum.raise(&peak);
+        let of_pod = Self::read(&pod["spec"]["resources"]["requests"]);
+        for (name, wanted) in of_pod.0 {
+            sum.0.insert(name, wanted);
+        }
+        sum.add(&Self::read(&pod["spec"]["overhead"]));
+        sum.0.insert("pods".into(), 1);
+        sum
+    }
+
+    /// Adds other amounts.
+    pub fn add(&mut self, other: &Self) {
+        for (name, amount) in &other.0 {
+            *self.0.entry(name.clone()).or_default() += amount;
+        }
+    }
+
+    /// Takes other amounts away.
+    pub fn subtract(&mut self, other: &Self) {
+        for (name, amount) in &other.0 {
+            *self.0.entry(name.clone()).or_default() -= amount;
+        }
+    }
+
+    fn raise(&mut self, other: &Self) {
+        for (name, amount) in &other.0 {
+            let mine = self.0.entry(name.clone()).or_default();
+            *mine = (*mine).max(*amount);
+        }
+    }
+
+    /// The amount of one resource.
+    #[must_use]
+    pub fn get(&self, name: &str) -> i128 {
+        self.0.get(name).copied().unwrap_or_default()
+    }
+
+    /// The resources that do not fit: `self` is what is free.
+    pub fn lacking<'a>(&'a self, wanted: &'a Self) -> impl Iterator<Item = &'a str> {
+        wanted
+            .0
+            .iter()
+            .filter(|(name, amount)| **amount > 0 && self.get(name) < **amount)
+            .map(|(name, _)| &**name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_requests_its_containers_or_its_largest_init_container() {
+        let container = |cpu: &str| json!({"resources": {"requests": {"cpu": cpu, "memory": "1Mi"}}});
+        let pod = json!({"spec": {
+            "containers": [container("250m"), container("0.5")],
+            "initContainers": [container("2")],
+            "overhead": {"cpu": "1m"},
+        }});
+        let expected = json!({"cpu": "2001m", "memory": 2 << 20, "pods": 1});
+        assert_eq!(Amounts::requested(&pod), Amounts::read(&expected));
+        let free = Amounts::read(&json!({"cpu": 2, "memory": "1Gi", "pods": 0}));
+        assert_eq!(free.lacking(&Amounts::requested(&pod)).collect::<Vec<_>>(), ["cpu", "pods"]);
+    }
+}

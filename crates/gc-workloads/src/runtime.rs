@@ -1,0 +1,571 @@
+//! The loop around the controllers, without a clock and without I/O: which object is looked at next, what is sent for it, and
+//! when it is tried again.
+//!
+//! One plan is at work per controller and object. What a request answers with is taken into the store before the object is
+//! looked at again, so that a controller always sees what it has written itself; that takes the place of expectations.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+use serde_json::Value;
+
+use crate::events::Recorder;
+use crate::kinds::{Key, Kind};
+use crate::object::Object;
+use crate::plan::{Action, FailedAction, Failure, FailureReason, Note, Plan, Request, Settings, View};
+use crate::store::{Change, Store};
+use crate::time::Milliseconds;
+use crate::workloads::Workload;
+
+/// At most so many requests wait for answers at a time.
+pub const MAX_IN_FLIGHT: usize = 64;
+/// At most so many plans are at work at a time.
+pub const MAX_PLANS: usize = 256;
+/// At most so many Events wait to be sent; further ones are dropped and counted.
+pub const MAX_WAITING_EVENTS: usize = 10_000;
+/// After a failure an object waits this long, doubled with each further failure.
+pub const FIRST_RETRY: Milliseconds = 5;
+/// An object that keeps failing is tried this often.
+pub const LONGEST_RETRY: Milliseconds = 1_000_000;
+
+/// Names a request until it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+/// A request to be sent now.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// Its name.
+    pub id: RequestId,
+    /// Who sends it.
+    pub workload: Workload,
+    /// What to send.
+    pub action: Action,
+    /// Why.
+    pub why: &'static str,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// It was done; the object as the server has it now, where it said so.
+    Done(Option<Value>),
+    /// It was not done.
+    Failed {
+        /// Why.
+        reason: FailureReason,
+        /// What the server said.
+        message: String,
+    },
+}
+
+/// What is learned from the API server.
+#[derive(Clone, Debug)]
+pub enum Observation {
+    /// All objects of a kind.
+    Listed(Kind, Vec<Value>),
+    /// An object appeared or changed.
+    Present(Kind, Value),
+    /// An object is gone.
+    Gone(Kind, Value),
+}
+
+type Work = (Workload, Key);
+
+/// A plan at work.
+#[derive(Debug)]
+struct Running {
+    steps: VecDeque<Vec<Request>>,
+    /// Events to be written once everything is done.
+    notes: Vec<Note>,
+    /// Of the current step: not sent yet.
+    waiting: VecDeque<Request>,
+    /// Of the current step: sent.
+    unanswered: usize,
+    failure: Option<Failure>,
+    /// It was made in view of the failure of the one before it.
+    shown: bool,
+    again_at: Option<Milliseconds>,
+    still_failing: bool,
+    /// The versions that this plan's own requests gave objects.
+    versions: BTreeMap<Key, Value>,
+}
+
+/// What went wrong for an object and has not gone well since.
+#[derive(Debug, Default)]
+struct Trouble {
+    retries: u32,
+    /// What its controller has not been shown yet.
+    unseen: Option<Failure>,
+}
+
+/// Counts for logs and tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests sent.
+    pub requests: u64,
+    /// Requests that failed.
+    pub failures: u64,
+    /// Events dropped because too many waited.
+    pub dropped_events: u64,
+}
+
+/// The state of all controllers together.
+#[derive(Debug)]
+pub struct Runtime {
+    store: Store,
+    settings: Settings,
+    workloads: Vec<Workload>,
+    unlisted: BTreeSet<Kind>,
+    ready: VecDeque<Work>,
+    queued: BTreeSet<Work>,
+    running: BTreeMap<Work, Running>,
+    /// Changed while their plan was at work.
+    dirty: BTreeSet<Work>,
+    /// Works whose current step has requests that are not sent yet.
+    sendable: VecDeque<Work>,
+    in_flight: BTreeMap<RequestId, (Work, Request)>,
+    events_in_flight: BTreeSet<RequestId>,
+    timers: BTreeSet<(Milliseconds, Work)>,
+    /// When each timer is due: an object has one at most.
+    due: BTreeMap<Work, Milliseconds>,
+    troubles: BTreeMap<Work, Trouble>,
+    events: VecDeque<(Workload, Action)>,
+    recorder: Recorder,
+    next_request: u64,
+    counts: Counts,
+}
+
+impl Runtime {
+    /// Starts with nothing known.
+    #[must_use]
+    pub fn new(settings: Settings, workloads: Vec<Workload>) -> Self {
+        let unlisted = workloads.iter().flat_map(|workload| workload.observes()).copied().collect();
+        Self {
+            store: Store::default(),
+            settings,
+            workloads,
+            unlisted,
+            ready: VecDeque::new(),
+            queued: BTreeSet::new(),
+            running: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            sendable: VecDeque::new(),
+            in_flight: BTreeMap::new(),
+            events_in_flight: BTreeSet::new(),
+            timers: BTreeSet::new(),
+            due: BTreeMap::new(),
+            troubles: BTreeMap::new(),
+            events: VecDeque::new(),
+            recorder: Recorder::default(),
+            next_request: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// The kinds that have to be listed and watched.
+    #[must_use]
+    pub fn kinds(&self) -> BTreeSet<Kind> {
+        self.workloads.iter().flat_map(|workload| workload.observes()).copied().collect()
+    }
+
+    /// What is known.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Takes in the rules of a time zone. Who knows none of a name need not say so.
+    pub fn learn_time_zone(&mut self, name: &str, zone: TimeZone) {
+        self.settings.time_zones.insert(name.to_owned(), zone);
+    }
+
+    /// Whether the rules of a time zone are known.
+    #[must_use]
+    pub fn knows_time_zone(&self, name: &str) -> bool {
+        self.settings.time_zones.contains_key(name)
+    }
+
+    /// Whether every kind has been listed, so that controllers act.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.unlisted.is_empty()
+    }
+
+    /// Takes in what was observed.
+    pub fn observe(&mut self, observation: Observation, now: Milliseconds) {
+        match observation {
+            Observation::Listed(kind, values) => {
+                let objects: Vec<Object> =
+                    values.into_iter().filter_map(|value| Object::new(kind, value)).collect();
+                for change in self.store.retain(kind, &objects) {
+                    self.wake(&change, now);
+                }
+                for object in objects {
+                    self.take_in(object, now);
+                }
+                if self.unlisted.remove(&kind) && self.unlisted.is_empty() {
+                    self.begin(now);
+                }
+            }
+            Observation::Present(kind, value) => {
+                if let Some(object) = Object::new(kind, value) {
+                    self.take_in(object, now);
+                }
+            }
+            Observation::Gone(kind, value) => {
+                let Some(object) = Object::new(kind, value) else { return };
+                if let Some(change) = self.store.vanish(&object.key, Some(&object.uid)) {
+                    self.wake(&change, now);
+                }
+            }
+        }
+    }
+
+    /// Everything is known: each object is looked at once.
+    fn begin(&mut self, now: Milliseconds) {
+        for workload in self.workloads.clone() {
+            for key in workload.first_keys(&self.settings) {
+                self.enqueue((workload, key));
+            }
+        }
+        for kind in self.kinds() {
+            let objects: Vec<Arc<Object>> = self.store.all(kind).cloned().collect();
+            for object in objects {
+                self.wake(&Change { before: None, after: Some(object) }, now);
+            }
+        }
+    }
+
+    fn take_in(&mut self, object: Object, now: Milliseconds) {
+        if let Some(change) = self.store.observe(object) {
+            self.wake(&change, now);
+        }
+    }
+
+    fn wake(&mut self, change: &Change, now: Milliseconds) {
+        if !self.unlisted.is_empty() {
+            return;
+        }
+        let view = View { store: &self.store, now, settings: &self.settings, failure: None };
+        let mut woken = Vec::new();
+        for &workload in &self.workloads {
+            let mut keys = Vec::new();
+            workload.wakes(&view, change, &mut keys);
+            woken.extend(keys.into_iter().map(|key| (workload, key)));
+        }
+        for work in woken {
+            self.enqueue(work);
+        }
+    }
+
+    fn enqueue(&mut self, work: Work) {
+        if self.running.contains_key(&work) {
+            self.dirty.insert(work);
+        } else if self.queued.insert(work.clone()) {
+            self.ready.push_back(work);
+        }
+    }
+
+    /// The next request to send; `None` until something is answered, observed or due.
+    pub fn next_request(&mut self, now: Milliseconds) -> Option<Sent> {
+        self.ring(now);
+        loop {
+            if self.in_flight.len() + self.events_in_flight.len() >= MAX_IN_FLIGHT {
+                return None;
+            }
+            if let Some(sent) = self.send_of_plans() {
+                return Some(sent);
+            }
+            if self.running.len() < MAX_PLANS
+                && let Some(work) = self.ready.pop_front()
+            {
+                self.queued.remove(&work);
+                self.reconcile(work, now);
+                continue;
+            }
+            let (workload, action) = self.events.pop_front()?;
+            let id = self.new_id();
+            self.events_in_flight.insert(id);
+            return Some(Sent { id, workload, action, why: "event" });
+        }
+    }
+
+    /// When to ask for requests again, if nothing happens before.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Milliseconds> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    fn ring(&mut self, now: Milliseconds) {
+        while self.timers.first().is_some_and(|(at, _)| *at <= now) {
+            if let Some((_, work)) = self.timers.pop_first() {
+                self.due.remove(&work);
+                self.enqueue(work);
+            }
+        }
+    }
+
+    fn set_timer(&mut self, work: &Work, at: Option<Milliseconds>) {
+        if let Some(before) = self.due.remove(work) {
+            self.timers.remove(&(before, work.clone()));
+        }
+        if let Some(at) = at {
+            self.due.insert(work.clone(), at);
+            self.timers.insert((at, work.clone()));
+        }
+    }
+
+    fn new_id(&mut self) -> RequestId {
+        self.next_request += 1;
+        self.counts.requests += 1;
+        RequestId(self.next_request)
+    }
+
+    fn send_of_plans(&mut self) -> Option<Sent> {
+        while let Some(work) = self.sendable.front().cloned() {
+            let next = self.running.get_mut(&work).and_then(|running| {
+                let request = running.waiting.pop_front()?;
+                running.unanswered += 1;
+                Some((
+                    with_own_version(&request.action, &running.versions),
+                    request,
+                    running.waiting.is_empty(),
+                ))
+            });
+            let Some((action, request, last)) = next else {
+                self.sendable.pop_front();
+                continue;
+            };
+            if last {
+                self.sendable.pop_front();
+            }
+            let id = self.new_id();
+            let sent = Sent { id, workload: work.0, action, why: request.why };
+            self.in_flight.insert(id, (work, request));
+            return Some(sent);
+        }
+        None
+    }
+
+    fn reconcile(&mut self, work: Work, now: Milliseconds) {
+        let failure = self.troubles.get_mut(&work).and_then(|trouble| trouble.unseen.take());
+        let view = View { store: &self.store, now, settings: &self.settings, failure: failure.as_ref() };
+        let Plan { steps, notes, again_at, still_failing } = work.0.reconcile(&view, &work.1);
+        let running = Running {
+            steps: steps.into(),
+            notes,
+            waiting: VecDeque::new(),
+            unanswered: 0,
+            failure: None,
+            shown: failure.is_some(),
+            again_at,
+            still_failing: still_failing && failure.is_some(),
+            versions: BTreeMap::new(),
+        };
+        self.running.insert(work.clone(), running);
+        self.advance(work, now);
+    }
+
+    /// Goes on with a plan whose current step is complete.
+    fn advance(&mut self, work: Work, now: Milliseconds) {
+        let Some(running) = self.running.get_mut(&work) else { return };
+        if running.unanswered > 0 || !running.waiting.is_empty() {
+            return;
+        }
+        if running.failure.is_none() {
+            while let Some(step) = running.steps.pop_front() {
+                if !step.is_empty() {
+                    running.waiting = step.into();
+                    self.sendable.push_back(work);
+                    return;
+                }
+            }
+        }
+        let Some(ended) = self.running.remove(&work) else { return };
+        self.end(work, ended, now);
+    }
+
+    fn end(&mut self, work: Work, ended: Running, now: Milliseconds) {
+        let woken = self.dirty.remove(&work);
+        let mut again_at = ended.again_at.map(|at| at.max(now + 1));
+        let mut at_once = woken;
+        if ended.failure.is_none() {
+            for note in ended.notes {
+                self.note(work.0, note, now);
+            }
+        }
+        match ended.failure {
+            Some(failure) if failure.reason == FailureReason::NamespaceTerminating => {
+                self.troubles.remove(&work);
+            }
+            Some(failure) => {
+                let trouble = self.troubles.entry(work.clone()).or_default();
+                let show = is_reported(&failure) && !ended.shown && work.0.handles_failures();
+                if show {
+                    trouble.unseen = Some(failure);
+                    at_once = true;
+                } else {
+                    again_at = Some(now + delay(trouble.retries));
+                    trouble.retries += 1;
+                }
+            }
+            None if ended.still_failing => {
+                let trouble = self.troubles.entry(work.clone()).or_default();
+                again_at = Some(now + delay(trouble.retries));
+                trouble.retries += 1;
+            }
+            None => {
+                self.troubles.remove(&work);
+            }
+        }
+        self.set_timer(&work, again_at);
+        if at_once {
+            self.enqueue(work);
+        }
+    }
+
+    /// Takes in what came of a request.
+    pub fn answered(&mut self, id: RequestId, answer: Answer, now: Milliseconds) {
+        if self.events_in_flight.remove(&id) {
+            return;
+        }
+        let Some((work, request)) = self.in_flight.remove(&id) else { return };
+        let answer = as_wanted(&request.action, answer);
+        match answer {
+            Answer::Done(value) => self.done(&work, request, value, now),
+            Answer::Failed { reason, message } => {
+                self.counts.failures += 1;
+                let failure = Failure { action: failed_action(&request.action), reason, message };
+                if let Some(note) = request.failed.filter(|_| is_reported(&failure)) {
+                    let message = note.message.replace("{}", &failure.message);
+                    self.note(work.0, Note { message, ..note }, now);
+                }
+                if let Some(running) = self.running.get_mut(&work) {
+                    running.failure = Some(failure);
+                }
+            }
+        }
+        if let Some(running) = self.running.get_mut(&work) {
+            running.unanswered -= 1;
+        }
+        self.advance(work, now);
+    }
+
+    fn done(&mut self, work: &Work, request: Request, value: Option<Value>, now: Milliseconds) {
+        let mut key = request.action.key();
+        let answered = value.and_then(|value| Object::new(key.kind, value));
+        if let Some(note) = request.done {
+            let name =
+                answered.as_ref().map_or_else(|| key.name.to_string(), |object| object.name().to_owned());
+            let message = note.message.replace("{}", &name);
+            self.note(work.0, Note { message, ..note }, now);
+        }
+        match (&request.action, answered) {
+            (Action::Delete { uid, .. }, object) if object.as_ref().is_none_or(is_gone) => {
+                if let Some(change) = self.store.removed(&key, uid) {
+                    self.wake(&change, now);
+                }
+            }
+            (Action::Bind { uid, node, .. }, _) => {
+                // The scheduler has to know at once what is taken; the node hears of it by the watch, with the version.
+                self.store.bound(&key, uid, node);
+            }
+            (Action::Confirm { .. }, _) | (_, None) => {}
+            (_, Some(object)) => {
+                key.name = Arc::clone(&object.key.name);
+                let version = object.value["metadata"]["resourceVersion"].clone();
+                if let Some(running) = self.running.get_mut(work) {
+                    running.versions.insert(key, version);
+                }
+                self.take_in(object, now);
+            }
+        }
+    }
+
+    fn note(&mut self, workload: Workload, note: Note, now: Milliseconds) {
+        let Some(action) = self.recorder.record(workload, note, now) else { return };
+        if self.events.len() >= MAX_WAITING_EVENTS {
+            self.events.pop_front();
+            self.counts.dropped_events += 1;
+        }
+        self.events.push_back((workload, action));
+    }
+
+    /// Whether nothing is sent, queued or unanswered.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        self.ready.is_empty()
+            && self.running.is_empty()
+            && self.events.is_empty()
+            && self.events_in_flight.is_empty()
+    }
+}
+
+/// Whether the answer to a deletion shows the object as it was when it went: nothing holds it any more.
+fn is_gone(object: &Object) -> bool {
+    let metadata = &object.value["metadata"];
+    let held = metadata["finalizers"].as_array().is_some_and(|all| !all.is_empty());
+    let grace = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or_default();
+    !held && (!object.deleting || grace == 0)
+}
+
+fn delay(retries: u32) -> Milliseconds {
+    FIRST_RETRY.saturating_mul(1 << retries.min(30)).min(LONGEST_RETRY)
+}
+
+/// Whether a failure is reported to people; what was only out of date is retried quietly.
+fn is_reported(failure: &Failure) -> bool {
+    !matches!(
+        failure.reason,
+        FailureReason::Conflict | FailureReason::NotConfirmed | FailureReason::NamespaceTerminating
+    )
+}
+
+fn failed_action(action: &Action) -> FailedAction {
+    match action {
+        Action::Create { kind, .. } => FailedAction::Create(*kind),
+        Action::Delete { key, .. } => FailedAction::Delete(key.kind),
+        _ => FailedAction::Other,
+    }
+}
+
+/// A deletion of what is gone is done; so is one of an object that was replaced.
+fn as_wanted(action: &Action, answer: Answer) -> Answer {
+    match (action, answer) {
+        (
+            Action::Delete { version: None, .. },
+            Answer::Failed { reason: FailureReason::NotFound | FailureReason::Conflict, .. },
+        ) => Answer::Done(None),
+        (Action::Confirm { uid, .. }, Answer::Done(Some(value))) => {
+            let same = value["metadata"]["uid"].as_str() == Some(&**uid);
+            if same && value["metadata"]["deletionTimestamp"].is_null() {
+                Answer::Done(Some(value))
+            } else {
+                Answer::Failed {
+                    reason: FailureReason::NotConfirmed,
+                    message: "it is gone or being deleted".into(),
+                }
+            }
+        }
+        (_, answer) => answer,
+    }
+}
+
+/// A plan that writes an object twice goes on from the version that its first request made.
+fn with_own_version(action: &Action, versions: &BTreeMap<Key, Value>) -> Action {
+    let mut action = action.clone();
+    if let Action::Update { key, object } | Action::UpdateStatus { key, object } = &mut action
+        && let Some(version) = versions.get(key)
+    {
+        object["metadata"]["resourceVersion"] = version.clone();
+    }
+    action
+}

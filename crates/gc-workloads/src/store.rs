@@ -1,0 +1,295 @@
+//! What was observed: objects by key, by owner, by node and by address.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::kinds::{Key, Kind};
+use crate::object::{Object, text};
+use crate::resources::Amounts;
+
+/// A change of one object.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// As it was known before.
+    pub before: Option<Arc<Object>>,
+    /// As it is now; `None` if it is gone.
+    pub after: Option<Arc<Object>>,
+}
+
+impl Change {
+    /// The newest that is known of the object.
+    #[must_use]
+    pub fn object(&self) -> Option<&Arc<Object>> {
+        self.after.as_ref().or(self.before.as_ref())
+    }
+
+    /// Whether the object appeared, vanished, or a part of it changed.
+    #[must_use]
+    pub fn differs(&self, part: impl Fn(&Object) -> &Value) -> bool {
+        match (&self.before, &self.after) {
+            (Some(before), Some(after)) => part(before) != part(after) || before.uid != after.uid,
+            _ => true,
+        }
+    }
+}
+
+/// Everything that was observed.
+#[derive(Debug, Default)]
+pub struct Store {
+    objects: BTreeMap<Key, Arc<Object>>,
+    /// Objects by the UID of the owner that manages them.
+    controlled: BTreeMap<Arc<str>, BTreeSet<Key>>,
+    /// Pods by node.
+    on_node: BTreeMap<Box<str>, BTreeSet<Key>>,
+    /// What the pods of a node request that have not finished.
+    requested: BTreeMap<Box<str>, Amounts>,
+    /// Pods by address.
+    by_address: BTreeMap<Box<str>, Key>,
+    /// Pods that wait for the scheduler.
+    unscheduled: BTreeSet<Key>,
+    /// Pods on nodes that keep others away.
+    repelling: BTreeSet<Key>,
+    /// Objects that nothing manages.
+    orphans: BTreeSet<Key>,
+    /// UIDs that this process removed, until the watch says so too: older news of them is ignored.
+    removed: BTreeMap<Arc<str>, Kind>,
+}
+
+impl Store {
+    /// An object.
+    #[must_use]
+    pub fn get(&self, key: &Key) -> Option<&Arc<Object>> {
+        self.objects.get(key)
+    }
+
+    /// An object by kind, namespace and name.
+    #[must_use]
+    pub fn find(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Arc<Object>> {
+        self.objects.get(&kind.key(namespace, name))
+    }
+
+    /// All objects of a kind in a namespace, by name; the namespace of a kind without any is empty.
+    pub fn in_namespace<'a>(
+        &'a self,
+        kind: Kind,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+        let from = kind.key(namespace, "");
+        let range = self.objects.range((Bound::Included(from), Bound::Unbounded));
+        range
+            .take_while(move |(key, _)| key.kind == kind && &*key.namespace == namespace)
+            .map(|(_, object)| object)
+    }
+
+    /// All objects of a kind.
+    pub fn all(&self, kind: Kind) -> impl Iterator<Item = &Arc<Object>> {
+        let range = self.objects.range((Bound::Included(kind.key("", "")), Bound::Unbounded));
+        range.take_while(move |(key, _)| key.kind == kind).map(|(_, object)| object)
+    }
+
+    /// The objects of a kind that this owner manages.
+    pub fn controlled_by<'a>(
+        &'a self,
+        uid: &str,
+        kind: Kind,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+        let keys = self.controlled.get(uid).into_iter().flatten();
+        keys.filter(move |key| key.kind == kind).filter_map(|key| self.objects.get(key))
+    }
+
+    /// The object that manages this one, if it is known.
+    #[must_use]
+    pub fn controller_of(&self, object: &Object) -> Option<&Arc<Object>> {
+        let reference = crate::object::controller_of(&object.value)?;
+        let kind = Kind::of_reference(text(&reference["apiVersion"]), text(&reference["kind"]))?;
+        let owner = self.find(kind, object.namespace(), text(&reference["name"]))?;
+        (Some(&*owner.uid) == object.controller.as_deref()).then_some(owner)
+    }
+
+    /// The pods of a node.
+    pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Arc<Object>> {
+        self.on_node.get(node).into_iter().flatten().filter_map(|key| self.objects.get(key))
+    }
+
+    /// What the unfinished pods of a node request together.
+    #[must_use]
+    pub fn requested_on(&self, node: &str) -> Amounts {
+        self.requested.get(node).cloned().unwrap_or_default()
+    }
+
+    /// Whether a pod has this address.
+    #[must_use]
+    pub fn is_address_used(&self, address: &str) -> bool {
+        self.by_address.contains_key(address)
+    }
+
+    /// The pods that wait for the scheduler.
+    pub fn unscheduled(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.unscheduled.iter().filter_map(|key| self.objects.get(key))
+    }
+
+    /// The unfinished pods on nodes that have a required anti-affinity.
+    pub fn repelling(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.repelling.iter().filter_map(|key| self.objects.get(key))
+    }
+
+    /// How many objects are known.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// Takes an object in; `None` if nothing new was learned.
+    pub fn observe(&mut self, object: Object) -> Option<Change> {
+        if self.removed.contains_key(&object.uid) {
+            return None;
+        }
+        let key = object.key.clone();
+        let before = self.objects.get(&key).cloned();
+        if let Some(known) = &before
+            && known.uid == object.uid
+            && object.version <= known.version
+        {
+            return None;
+        }
+        if let Some(known) = &before {
+            self.forget(known);
+        }
+        let object = Arc::new(object);
+        self.remember(&object);
+        self.objects.insert(key, Arc::clone(&object));
+        Some(Change { before, after: Some(object) })
+    }
+
+    /// This process bound a pod: the answer does not show it, and the watch will.
+    pub fn bound(&mut self, key: &Key, uid: &str, node: &str) -> Option<Change> {
+        let before =
+            self.objects.get(key).filter(|pod| &*pod.uid == uid && node_of(pod).is_none()).cloned()?;
+        let mut pod = (*before).clone();
+        pod.value["spec"]["nodeName"] = node.into();
+        self.forget(&before);
+        let pod = Arc::new(pod);
+        self.remember(&pod);
+        self.objects.insert(key.clone(), Arc::clone(&pod));
+        Some(Change { before: Some(before), after: Some(pod) })
+    }
+
+    /// The watch, or a list that lacks it, said that an object is gone.
+    pub fn vanish(&mut self, key: &Key, uid: Option<&str>) -> Option<Change> {
+        if let Some(uid) = uid {
+            self.removed.remove(uid);
+        }
+        let known = self.objects.get(key)?;
+        if uid.is_some_and(|uid| uid != &*known.uid) {
+            return None;
+        }
+        let known = self.objects.remove(key)?;
+        self.forget(&known);
+        Some(Change { before: Some(known), after: None })
+    }
+
+    /// This process removed an object: news of it that is still on its way is older.
+    pub fn removed(&mut self, key: &Key, uid: &str) -> Option<Change> {
+        let change = self.vanish(key, Some(uid));
+        if change.is_some() {
+            self.removed.insert(uid.into(), key.kind);
+        }
+        change
+    }
+
+    /// A kind is listed anew: what is not in the list vanished.
+    pub fn retain(&mut self, kind: Kind, listed: &[Object]) -> Vec<Change> {
+        let keys: BTreeSet<&Key> = listed.iter().map(|object| &object.key).collect();
+        let uids: BTreeSet<&str> = listed.iter().map(|object| &*object.uid).collect();
+        self.removed.retain(|uid, removed| *removed != kind || uids.contains(&**uid));
+        let gone: Vec<Key> =
+            self.all(kind).map(|object| &object.key).filter(|key| !keys.contains(key)).cloned().collect();
+        gone.iter().filter_map(|key| self.vanish(key, None)).collect()
+    }
+
+    /// The objects of a kind in a namespace that nothing manages.
+    pub fn orphans<'a>(
+        &'a self,
+        kind: Kind,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+        let range = self.orphans.range((Bound::Included(kind.key(namespace, "")), Bound::Unbounded));
+        range
+            .take_while(move |key| key.kind == kind && &*key.namespace == namespace)
+            .filter_map(|key| self.objects.get(key))
+    }
+
+    fn remember(&mut self, object: &Arc<Object>) {
+        if let Some(owner) = &object.controller {
+            self.controlled.entry(Arc::clone(owner)).or_default().insert(object.key.clone());
+        } else {
+            self.orphans.insert(object.key.clone());
+        }
+        if object.key.kind != Kind::Pod {
+            return;
+        }
+        if crate::nodes::scheduler::is_unscheduled(object) {
+            self.unscheduled.insert(object.key.clone());
+        }
+        if let Some(node) = node_of(object) {
+            if !crate::pods::is_finished(object) && object.spec()["affinity"]["podAntiAffinity"].is_object() {
+                self.repelling.insert(object.key.clone());
+            }
+            self.on_node.entry(node.into()).or_default().insert(object.key.clone());
+            if !crate::pods::is_finished(object) {
+                self.requested.entry(node.into()).or_default().add(&Amounts::requested(&object.value));
+            }
+        }
+        if let Some(address) = object.status()["podIP"].as_str() {
+            self.by_address.insert(address.into(), object.key.clone());
+        }
+    }
+
+    fn forget(&mut self, object: &Arc<Object>) {
+        self.orphans.remove(&object.key);
+        if let Some(owner) = &object.controller
+            && let Some(keys) = self.controlled.get_mut(owner)
+        {
+            keys.remove(&object.key);
+            if keys.is_empty() {
+                self.controlled.remove(owner);
+            }
+        }
+        if object.key.kind != Kind::Pod {
+            return;
+        }
+        self.unscheduled.remove(&object.key);
+        self.repelling.remove(&object.key);
+        if let Some(node) = node_of(object)
+            && let Some(keys) = self.on_node.get_mut(node)
+        {
+            keys.remove(&object.key);
+            if keys.is_empty() {
+                self.on_node.remove(node);
+                self.requested.remove(node);
+            } else if !crate::pods::is_finished(object)
+                && let Some(requested) = self.requested.get_mut(node)
+            {
+                requested.subtract(&Amounts::requested(&object.value));
+            }
+        }
+        if let Some(address) = object.status()["podIP"].as_str()
+            && self.by_address.get(address) == Some(&object.key)
+        {
+            self.by_address.remove(address);
+        }
+    }
+}
+
+fn node_of(pod: &Object) -> Option<&str> {
+    pod.spec()["nodeName"].as_str().filter(|name| !name.is_empty())
+}

@@ -1,0 +1,286 @@
+//! Which workload controllers there are, what they observe, what they may do, and which function decides for each.
+
+use crate::kinds::{Key, Kind};
+use crate::plan::{Plan, Settings, View};
+use crate::store::Change;
+use crate::{cronjobs, deployments, jobs, namespaces, nodes, replicasets};
+
+/// A controller of workloads, the scheduler, or the simulated nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Workload {
+    /// The ServiceAccount `default` of each namespace.
+    ServiceAccount,
+    /// The ConfigMap `kube-root-ca.crt` of each namespace.
+    RootCertificates,
+    /// [`crate::deployments`]
+    Deployment,
+    /// [`crate::replicasets`]
+    ReplicaSet,
+    /// ReplicationControllers.
+    ReplicationController,
+    /// [`crate::jobs`]
+    Job,
+    /// [`crate::cronjobs`]
+    CronJob,
+    /// [`crate::nodes::scheduler`]
+    Scheduler,
+    /// [`crate::nodes::kubelet`]
+    Kubelet,
+    /// Health and taints of nodes.
+    NodeLifecycle,
+    /// Pods that do not tolerate their node's taints.
+    TaintEviction,
+}
+
+/// Verbs on a resource; a rule of a ClusterRole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// Resource, or `resource/subresource`.
+    pub resource: &'static str,
+    /// Verbs.
+    pub verbs: &'static [&'static str],
+}
+
+const fn rule(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Rule {
+    Rule { group, resource, verbs }
+}
+
+const WRITE_EVENTS: Rule = rule("", "events", &["create", "patch"]);
+const UPDATE: &[&str] = &["update"];
+/// Creates and deletes pods of its own, and adopts and releases them.
+const PODS: Rule = rule("", "pods", &["create", "delete", "patch"]);
+
+impl Workload {
+    /// Every one.
+    pub const ALL: &[Self] = &[
+        Self::ServiceAccount,
+        Self::RootCertificates,
+        Self::Deployment,
+        Self::ReplicaSet,
+        Self::ReplicationController,
+        Self::Job,
+        Self::CronJob,
+        Self::Scheduler,
+        Self::Kubelet,
+        Self::NodeLifecycle,
+        Self::TaintEviction,
+    ];
+
+    /// The name in `--controllers`: upstream's.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ServiceAccount => "serviceaccount-controller",
+            Self::RootCertificates => "root-ca-certificate-publisher-controller",
+            Self::Deployment => "deployment-controller",
+            Self::ReplicaSet => "replicaset-controller",
+            Self::ReplicationController => "replicationcontroller-controller",
+            Self::Job => "job-controller",
+            Self::CronJob => "cronjob-controller",
+            Self::Scheduler => "kube-scheduler",
+            Self::Kubelet => "simulated-nodes",
+            Self::NodeLifecycle => "node-lifecycle-controller",
+            Self::TaintEviction => "taint-eviction-controller",
+        }
+    }
+
+    /// The name of its ServiceAccount in `kube-system`.
+    #[must_use]
+    pub const fn identity(self) -> &'static str {
+        match self {
+            Self::ServiceAccount => "service-account-controller",
+            Self::RootCertificates => "root-ca-cert-publisher",
+            Self::ReplicationController => "replication-controller",
+            Self::NodeLifecycle => "node-controller",
+            other => other.name(),
+        }
+    }
+
+    /// Whom its writes name as their manager.
+    #[must_use]
+    pub const fn field_manager(self) -> &'static str {
+        match self {
+            Self::Scheduler => "kube-scheduler",
+            Self::Kubelet => "kubelet",
+            _ => "kube-controller-manager",
+        }
+    }
+
+    /// What its Events name as their source.
+    #[must_use]
+    pub const fn event_source(self) -> &'static str {
+        match self {
+            Self::ReplicationController => "replication-controller",
+            Self::Scheduler => "default-scheduler",
+            Self::Kubelet => "kubelet",
+            Self::NodeLifecycle => "node-controller",
+            other => other.name(),
+        }
+    }
+
+    /// What it needs to be informed of.
+    #[must_use]
+    pub const fn observes(self) -> &'static [Kind] {
+        match self {
+            Self::ServiceAccount => &[Kind::Namespace, Kind::ServiceAccount],
+            Self::RootCertificates => &[Kind::Namespace, Kind::ConfigMap],
+            Self::Deployment => &[Kind::Deployment, Kind::ReplicaSet, Kind::Pod],
+            Self::ReplicaSet => &[Kind::ReplicaSet, Kind::Pod],
+            Self::ReplicationController => &[Kind::ReplicationController, Kind::Pod],
+            Self::Job => &[Kind::Job, Kind::Pod],
+            Self::CronJob => &[Kind::CronJob, Kind::Job],
+            Self::Scheduler | Self::TaintEviction => &[Kind::Pod, Kind::Node],
+            Self::Kubelet => &[Kind::Pod, Kind::Node, Kind::Lease],
+            Self::NodeLifecycle => &[Kind::Node, Kind::Lease],
+        }
+    }
+
+    /// What it writes; reading is the informers' own right.
+    #[must_use]
+    pub const fn rules(self) -> &'static [Rule] {
+        match self {
+            Self::ServiceAccount => const { &[rule("", "serviceaccounts", &["create"]), WRITE_EVENTS] },
+            Self::RootCertificates => {
+                const { &[rule("", "configmaps", &["create", "update"]), WRITE_EVENTS] }
+            }
+            Self::Deployment => {
+                const {
+                    &[
+                        rule("apps", "deployments", &["get"]),
+                        rule("apps", "deployments/status", UPDATE),
+                        rule("apps", "deployments/finalizers", UPDATE),
+                        rule("apps", "replicasets", &["create", "update", "patch", "delete"]),
+                        WRITE_EVENTS,
+                    ]
+                }
+            }
+            Self::ReplicaSet => {
+                const {
+                    &[
+                        rule("apps", "replicasets", &["get"]),
+                        rule("apps", "replicasets/status", UPDATE),
+                        rule("apps", "replicasets/finalizers", UPDATE),
+                        PODS,
+                        WRITE_EVENTS,
+                    ]
+                }
+            }
+            Self::ReplicationController => {
+                const {
+                    &[
+                        rule("", "replicationcontrollers", &["get"]),
+                        rule("", "replicationcontrollers/status", UPDATE),
+                        rule("", "replicationcontrollers/finalizers", UPDATE),
+                        PODS,
+                        WRITE_EVENTS,
+                    ]
+                }
+            }
+            Self::Job => {
+                const {
+                    &[
+                        rule("batch", "jobs", &["get"]),
+                        rule("batch", "jobs/status", UPDATE),
+                        rule("batch", "jobs/finalizers", UPDATE),
+                        PODS,
+                        WRITE_EVENTS,
+                    ]
+                }
+            }
+            Self::CronJob => {
+                const {
+                    &[
+                        rule("batch", "cronjobs/status", UPDATE),
+                        rule("batch", "cronjobs/finalizers", UPDATE),
+                        rule("batch", "jobs", &["create", "delete"]),
+                        WRITE_EVENTS,
+                    ]
+                }
+            }
+            Self::Scheduler => {
+                const {
+                    &[
+                        rule("", "pods/binding", &["create"]),
+                        rule("", "pods/status", &["patch"]),
+                        WRITE_EVENTS,
+                    ]
+                }
+            }
+            Self::Kubelet => {
+                const {
+                    &[
+                        rule("", "nodes", &["create"]),
+                        rule("", "nodes/status", UPDATE),
+                        rule("", "pods", &["delete"]),
+                        rule("", "pods/status", UPDATE),
+                        rule("coordination.k8s.io", "leases", &["create", "update"]),
+                        WRITE_EVENTS,
+                    ]
+                }
+            }
+            Self::NodeLifecycle => {
+                const { &[rule("", "nodes", &["patch"]), rule("", "nodes/status", UPDATE), WRITE_EVENTS] }
+            }
+            Self::TaintEviction => {
+                const { &[rule("", "pods", &["delete"]), rule("", "pods/status", UPDATE), WRITE_EVENTS] }
+            }
+        }
+    }
+
+    /// Whether its reconciliation is shown what failed.
+    #[must_use]
+    pub const fn handles_failures(self) -> bool {
+        matches!(self, Self::Deployment | Self::ReplicaSet | Self::ReplicationController | Self::CronJob)
+    }
+
+    /// What to look at even if it does not exist yet.
+    #[must_use]
+    pub fn first_keys(self, settings: &Settings) -> Vec<Key> {
+        match self {
+            Self::Kubelet => nodes::kubelet::first_keys(settings),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What has to be looked at after a change.
+    pub(crate) fn wakes(self, view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
+        match self {
+            Self::ServiceAccount | Self::RootCertificates => namespaces::wakes(change, keys),
+            Self::Deployment => deployments::wakes(view, change, keys),
+            Self::ReplicaSet => replicasets::wakes(view, change, Kind::ReplicaSet, keys),
+            Self::ReplicationController => {
+                replicasets::wakes(view, change, Kind::ReplicationController, keys);
+            }
+            Self::Job => jobs::wakes(view, change, keys),
+            Self::CronJob => cronjobs::wakes(view, change, keys),
+            Self::Scheduler => nodes::scheduler::wakes(view, change, keys),
+            Self::Kubelet => nodes::kubelet::wakes(view, change, keys),
+            Self::NodeLifecycle => nodes::lifecycle::wakes_nodes(change, keys),
+            Self::TaintEviction => nodes::lifecycle::wakes_pods(view, change, keys),
+        }
+    }
+
+    /// What has to be done for an object.
+    pub(crate) fn reconcile(self, view: &View<'_>, key: &Key) -> Plan {
+        match self {
+            Self::ServiceAccount => namespaces::service_account(view, key),
+            Self::RootCertificates => namespaces::root_certificates(view, key),
+            Self::Deployment => deployments::reconcile(view, key),
+            Self::ReplicaSet | Self::ReplicationController => replicasets::reconcile(view, key),
+            Self::Job => jobs::reconcile(view, key),
+            Self::CronJob => cronjobs::reconcile(view, key),
+            Self::Scheduler => nodes::scheduler::reconcile(view, key),
+            Self::Kubelet => nodes::kubelet::reconcile(view, key),
+            Self::NodeLifecycle => nodes::lifecycle::reconcile_node(view, key),
+            Self::TaintEviction => nodes::lifecycle::evict(view, key),
+        }
+    }
+}
+
+impl std::fmt::Display for Workload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
