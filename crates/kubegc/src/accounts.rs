@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use gc_kube::ApiClient;
 use gc_retention::permissions::Controller;
+use gc_workloads::kinds::Kind;
+use gc_workloads::workloads::Workload;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -24,57 +26,93 @@ const TRIES: usize = 5;
 pub(crate) const GROUPS: [&str; 3] =
     ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
 
-/// The user name of a collector's account.
-pub(crate) fn user(controller: Controller) -> String {
-    format!("system:serviceaccount:{NAMESPACE}:{}", controller.identity())
+/// An account of this process, with what it may do.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Account {
+    /// What its role is called, less the prefix.
+    name: String,
+    /// The name of the ServiceAccount.
+    identity: String,
+    rules: Vec<Value>,
 }
 
-fn role(controller: Controller) -> Value {
-    let rules: Vec<Value> = controller
-        .rules()
-        .iter()
-        .map(|rule| {
+impl From<Controller> for Account {
+    fn from(controller: Controller) -> Self {
+        let rules = controller.rules().iter().map(|rule| {
             let mut value =
                 json!({"apiGroups": [rule.group], "resources": [rule.resource], "verbs": rule.verbs});
             if !rule.names.is_empty() {
                 value["resourceNames"] = json!(rule.names);
             }
             value
-        })
-        .collect();
-    json!({"metadata": {"name": name(controller)}, "rules": rules})
+        });
+        let rules = rules.collect();
+        Self { name: controller.name().to_owned(), identity: controller.identity().to_owned(), rules }
+    }
 }
 
-fn binding(controller: Controller) -> Value {
-    let name = name(controller);
-    json!({"metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": controller.identity()}]})
+impl From<Workload> for Account {
+    fn from(workload: Workload) -> Self {
+        let rules = workload.rules().iter().map(
+            |rule| json!({"apiGroups": [rule.group], "resources": [rule.resource], "verbs": rule.verbs}),
+        );
+        let rules = rules.collect();
+        Self { name: workload.name().to_owned(), identity: workload.identity().to_owned(), rules }
+    }
 }
 
-/// Not upstream's `system:controller:`, whose rules are others.
-fn name(controller: Controller) -> String {
-    format!("kubegc:{}", controller.name())
+impl Account {
+    /// The account whose watches all workload controllers share.
+    pub(crate) fn of_informers(kinds: impl IntoIterator<Item = Kind>) -> Self {
+        let rules = kinds.into_iter().map(|kind| {
+            let served = kind.served();
+            json!({"apiGroups": [served.group], "resources": [served.resource], "verbs": ["list", "watch"]})
+        });
+        let (name, identity) = ("shared-informers".to_owned(), "shared-informers".to_owned());
+        Self { name, identity, rules: rules.collect() }
+    }
+
+    /// Its user name.
+    pub(crate) fn user(&self) -> String {
+        format!("system:serviceaccount:{NAMESPACE}:{}", self.identity)
+    }
+
+    /// Not upstream's `system:controller:`, whose rules are others.
+    fn role_name(&self) -> String {
+        format!("kubegc:{}", self.name)
+    }
+
+    fn role(&self) -> Value {
+        json!({"metadata": {"name": self.role_name()}, "rules": self.rules})
+    }
+
+    fn binding(&self) -> Value {
+        let name = self.role_name();
+        json!({"metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": self.identity}]})
+    }
 }
 
-/// Binds the accounts of these collectors to their rules, and waits until that is in force. `admin` may do everything;
-/// `account_of` makes the client of an account.
+/// Binds accounts to their rules, and waits until that is in force. `admin` may do everything; `client_of` makes the client
+/// of an account.
 pub(crate) async fn bind(
     admin: &ApiClient,
-    account_of: impl Fn(Controller) -> ApiClient,
-    controllers: &[Controller],
+    client_of: impl Fn(&Account) -> ApiClient,
+    accounts: &[Account],
 ) -> anyhow::Result<()> {
-    for &controller in controllers {
-        put(admin, ROLES, &role(controller)).await?;
-        put(admin, BINDINGS, &binding(controller)).await?;
+    for account in accounts {
+        put(admin, ROLES, &account.role()).await?;
+        put(admin, BINDINGS, &account.binding()).await?;
     }
     let deadline = Instant::now() + PATIENCE;
-    for &controller in controllers {
-        let account = account_of(controller);
-        while !is_allowed(&account, controller).await? {
+    for account in accounts {
+        let client = client_of(account);
+        while !is_allowed(&client, account).await? {
             anyhow::ensure!(
                 Instant::now() < deadline,
-                "the permissions of {controller} do not come into force"
+                "the permissions of {} do not come into force",
+                account.name
             );
             tokio::time::sleep(PAUSE).await;
         }
@@ -101,12 +139,15 @@ async fn put(admin: &ApiClient, collection: &str, wanted: &Value) -> anyhow::Res
     anyhow::bail!("{name} keeps changing")
 }
 
-async fn is_allowed(account: &ApiClient, controller: Controller) -> anyhow::Result<bool> {
-    let rule = controller.rules().first().context("a collector without permissions")?;
-    let attributes = json!({"group": rule.group, "resource": rule.resource, "verb": rule.verbs.first()});
+async fn is_allowed(client: &ApiClient, account: &Account) -> anyhow::Result<bool> {
+    let rule = account.rules.first().context("an account without permissions")?;
+    let resource = rule["resources"][0].as_str().unwrap_or_default();
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let attributes = json!({"group": rule["apiGroups"][0], "resource": resource, "subresource": subresource,
+        "verb": rule["verbs"][0]});
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes}});
-    let (_, answer) = call(account, Method::POST, REVIEWS, Some(&review)).await?;
+    let (_, answer) = call(client, Method::POST, REVIEWS, Some(&review)).await?;
     Ok(answer["status"]["allowed"] == true)
 }
 
@@ -116,14 +157,14 @@ mod tests {
 
     #[test]
     fn an_account_is_bound_to_its_own_rules() {
-        let lease = Controller::LeaseCandidate;
+        let lease = Account::from(Controller::LeaseCandidate);
         let expected = json!({"metadata": {"name": "kubegc:stale-leasecandidate-controller"}, "rules": [
             {"apiGroups": ["coordination.k8s.io"], "resources": ["leasecandidates"],
                 "verbs": ["list", "watch", "delete"]}]});
-        assert_eq!(role(lease), expected);
-        assert_eq!(binding(lease)["subjects"][0]["name"], "stale-leasecandidate-controller");
-        assert_eq!(user(lease), "system:serviceaccount:kube-system:stale-leasecandidate-controller");
-        let named = role(Controller::LegacyTokenCleaner)["rules"][3].clone();
+        assert_eq!(lease.role(), expected);
+        assert_eq!(lease.binding()["subjects"][0]["name"], "stale-leasecandidate-controller");
+        assert_eq!(lease.user(), "system:serviceaccount:kube-system:stale-leasecandidate-controller");
+        let named = Account::from(Controller::LegacyTokenCleaner).role()["rules"][3].clone();
         let tracking = "kube-apiserver-legacy-service-account-token-tracking";
         assert_eq!(named["resourceNames"], json!([tracking]));
     }

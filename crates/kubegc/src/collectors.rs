@@ -289,6 +289,15 @@ impl RunningCollectors {
         running
     }
 
+    /// Runs something beside the collectors, until they stop.
+    pub(crate) fn add<F>(&mut self, run: impl FnOnce(futures::future::BoxFuture<'static, ()>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let stopped: futures::future::BoxFuture<'static, ()> = Box::pin(until(self.stop.subscribe()));
+        self.others.push(tokio::spawn(run(stopped)));
+    }
+
     /// Nothing further is sent; what is in flight gets a moment.
     pub(crate) async fn shutdown(self) {
         let Self { stop, ownership, namespaces, retention, others } = self;

@@ -28,6 +28,7 @@ mod rbac;
 mod run;
 mod table;
 mod up;
+mod workloads;
 mod yaml;
 
 /// Kubernetes garbage collection, with an embedded API server to see it at work.

@@ -10,9 +10,10 @@ use anyhow::Context as _;
 use clap::Args;
 use gc_kube::{ApiClient, CollectorOptions, Observer};
 use gc_retention::permissions::Controller;
+use gc_workloads::runtime::Runtime;
 use prometheus_client::registry::Registry;
 
-use crate::accounts;
+use crate::accounts::{self, Account};
 use crate::apiserver::{self, ServerOptions, StartedServer};
 use crate::clock::collector_clock;
 use crate::collector_metrics::CollectorMetrics;
@@ -20,6 +21,7 @@ use crate::collectors::{ControllerOptions, NamespaceOptions, RunningCollectors, 
 use crate::definitions;
 use crate::logging::{self, LogOptions};
 use crate::operations::{self, Shown};
+use crate::workloads::{self, WorkloadOptions};
 
 /// The embedded server knows at once that a namespace terminates, so nothing has to settle first.
 const NAMESPACE_SETTLE: Duration = Duration::ZERO;
@@ -31,6 +33,8 @@ pub(crate) struct Options {
     server: ServerOptions,
     #[command(flatten)]
     controllers: ControllerOptions,
+    #[command(flatten)]
+    workloads: WorkloadOptions,
     /// Where to serve the metrics of the collectors [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind_address: Option<SocketAddr>,
@@ -54,30 +58,49 @@ impl Up {
     pub(crate) async fn start(
         options: &ServerOptions,
         settings: &ControllerOptions,
+        workloads: &WorkloadOptions,
         observer: Option<Arc<dyn Observer>>,
         surroundings: &Surroundings,
     ) -> anyhow::Result<Self> {
+        let living = workloads.enabled(&settings.controllers);
+        let mut settings = settings.clone();
+        settings.controllers.retain(|word| !workloads::is_named(word));
         let enabled = settings.enabled()?;
         let started = apiserver::start(options).await?;
-        let client_of = |controller: Controller| {
-            let way = started.server.in_process_as(&accounts::user(controller), &accounts::GROUPS);
+        let client_of = |account: &Account| {
+            let way = started.server.in_process_as(&account.user(), &accounts::GROUPS);
             ApiClient::in_process(move |request| way.call(request))
         };
         let way = started.server.in_process("kubegc");
         let admin = ApiClient::in_process(move |request| way.call(request));
-        accounts::bind(&admin, client_of, &enabled).await?;
+        let informers = Account::of_informers(workloads::kinds(&living));
+        let mut bound: Vec<Account> = enabled.iter().copied().map(Account::from).collect();
+        if !living.is_empty() {
+            bound.push(informers.clone());
+            bound.extend(living.iter().copied().map(Account::from));
+        }
+        accounts::bind(&admin, client_of, &bound).await?;
         if enabled.contains(&Controller::RetentionPolicy) {
             definitions::install(&admin).await?;
         }
-        let collectors = RunningCollectors::start(
-            client_of,
+        let mut collectors = RunningCollectors::start(
+            |controller| client_of(&controller.into()),
             &enabled,
-            settings,
+            &settings,
             &CollectorOptions::default(),
             NamespaceOptions { settle: NAMESPACE_SETTLE, is_first: true, heard: None },
             observer,
             surroundings,
         );
+        if !living.is_empty() {
+            let of_workloads =
+                living.iter().map(|&workload| (workload, client_of(&workload.into()))).collect();
+            let clients = workloads::Clients { informers: client_of(&informers), of_workloads };
+            let runtime =
+                Runtime::new(workloads.settings(started.server.credentials().ca_pem.clone()), living);
+            let clock = Arc::clone(&surroundings.clock);
+            collectors.add(|stopped| workloads::run(clients, runtime, clock, stopped));
+        }
         Ok(Self { started, collectors })
     }
 
@@ -101,7 +124,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             metrics: Some(CollectorMetrics::register(&mut registry)),
             ..Surroundings::default()
         };
-        let up = Up::start(&options.server, &options.controllers, None, &surroundings).await?;
+        let up =
+            Up::start(&options.server, &options.controllers, &options.workloads, None, &surroundings).await?;
         if let Some(address) = options.bind_address {
             let ready = Arc::new(AtomicBool::new(true));
             let shown = Shown { metrics: Arc::new(registry), ready, pages: None };

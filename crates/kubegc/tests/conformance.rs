@@ -71,7 +71,7 @@ fn the_collectors_end_as_those_of_kube_controller_manager_do() {
         eprintln!("SKIPPED: no recordings at {}", scenarios.display());
         return;
     }
-    let server = Kubegc::start("up");
+    let server = Kubegc::start_collectors();
     replay(&server, &scenarios, "gc", "gc");
 }
 

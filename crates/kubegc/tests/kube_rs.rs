@@ -109,7 +109,7 @@ async fn follow<K: kube::ResourceExt>(
 
 #[tokio::test]
 async fn watchers_list_in_pages_or_as_a_stream_and_then_follow() {
-    let server = Kubegc::start("up");
+    let server = Kubegc::start_collectors();
     let client = server.client().await;
     let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
     let metadata: Api<PartialObjectMeta<ConfigMap>> = Api::default_namespaced(client);
@@ -153,7 +153,7 @@ async fn a_streamed_list_ends_with_its_bookmark() {
 
 #[tokio::test]
 async fn a_reflector_holds_what_the_server_holds() {
-    let server = Kubegc::start("up");
+    let server = Kubegc::start_collectors();
     let maps: Api<ConfigMap> = Api::default_namespaced(server.client().await);
     create(&maps, "gone", None).await;
     let (store, writer) = reflector::store();
@@ -218,7 +218,7 @@ async fn server_side_apply_tells_whose_fields_conflict() {
 
 #[tokio::test]
 async fn the_finalizer_helper_cleans_up_before_the_object_goes() {
-    let server = Kubegc::start("up");
+    let server = Kubegc::start_collectors();
     let maps: Api<ConfigMap> = Api::default_namespaced(server.client().await);
     let reconcile = |object: ConfigMap| async {
         let mut seen = None;
@@ -256,7 +256,7 @@ async fn family(maps: &Api<ConfigMap>) -> [ConfigMap; 4] {
 
 #[tokio::test]
 async fn each_policy_deletes_as_it_says() {
-    let server = Kubegc::start("up");
+    let server = Kubegc::start_collectors();
     let maps: Api<ConfigMap> = Api::default_namespaced(server.client().await);
 
     let [owner, one, two, under] = family(&maps).await;
@@ -350,7 +350,7 @@ async fn define(client: &Client) {
 
 #[tokio::test]
 async fn dynamic_objects_are_discovered_and_collected() {
-    let server = Kubegc::start("up");
+    let server = Kubegc::start_collectors();
     let client = server.client().await;
     define(&client).await;
     let kind = GroupVersionKind::gvk("kube-rs.example.com", "v1", "Part");

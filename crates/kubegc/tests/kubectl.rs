@@ -9,6 +9,8 @@ mod collectors;
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-csi")]
 mod driver;
 mod support;
+#[path = "kubectl/workloads.rs"]
+mod workloads;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
@@ -287,7 +289,7 @@ fn watching_waiting_and_deleting_work() {
 /// With the collector: kubectl waits for what it deletes, and what each policy leaves is what should be left.
 #[test]
 fn each_cascade_ends_as_it_should() {
-    let Some(server) = server_of("up") else { return };
+    let Some(server) = kubectl_is_there().then(Kubegc::start_collectors) else { return };
     for (policy, left) in [("background", ""), ("foreground", ""), ("orphan", "configmap/dependent\n")] {
         kubectl(&server, &["create", "configmap", "owner"], "");
         let uid = kubectl(&server, &["get", "configmap", "owner", "-o", "jsonpath={.metadata.uid}"], "");
@@ -321,8 +323,9 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// A server with all collectors, the expiry of annotated objects included.
 fn up() -> Option<Kubegc> {
-    kubectl_is_there()
-        .then(|| Kubegc::start_with("up", ["--ephemeral", "--controllers", "*,expiry-controller"]))
+    kubectl_is_there().then(|| {
+        Kubegc::start_with("up", ["--ephemeral", "--workloads=off", "--controllers", "*,expiry-controller"])
+    })
 }
 
 /// Waits until an object is gone.

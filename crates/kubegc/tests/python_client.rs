@@ -23,7 +23,7 @@ fn the_official_python_client_works() {
     let folder = tempfile::tempdir().unwrap();
     let offset = folder.path().join("offset");
     std::fs::write(&offset, "0s").unwrap();
-    let arguments = ["--ephemeral", "--collector-clock-offset"].map(Into::into);
+    let arguments = ["--ephemeral", "--workloads=off", "--collector-clock-offset"].map(Into::into);
     let server = Kubegc::start_with("up", arguments.into_iter().chain([offset.clone().into_os_string()]));
     let script = repository().join("crates/kubegc/tests/python_client.py");
     let output = Command::new(python)

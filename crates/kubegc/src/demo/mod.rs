@@ -22,6 +22,7 @@ use crate::apiserver::ServerOptions;
 use crate::collectors::{ControllerOptions, Surroundings};
 use crate::logging::{self, LogFormat, LogOptions};
 use crate::up::{self, Up};
+use crate::workloads::WorkloadOptions;
 use shop::{ACTS, Act, Item, ORDERS};
 use witness::Witness;
 
@@ -48,6 +49,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let up = Up::start(
             &server,
             &ControllerOptions::default(),
+            // The pods of the shop are its own.
+            &WorkloadOptions::off(),
             Some(witness.clone()),
             &Surroundings::default(),
         )

@@ -230,7 +230,7 @@ fn kubectl(arguments: &[&str]) -> Option<Output> {
 /// The whole base is taken by a server that validates strictly, twice, and `kubegc run` works under what it grants.
 #[test]
 fn the_base_is_applied_to_a_server() {
-    let server = Kubegc::start("up");
+    let server = Kubegc::start_collectors();
     let base = repository().join("deploy/run");
     let config = format!("--kubeconfig={}", server.kubeconfig.display());
     for expected in ["created", "unchanged"] {

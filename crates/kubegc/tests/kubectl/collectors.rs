@@ -36,7 +36,8 @@ impl Up {
         std::fs::write(&offset, "0s").unwrap();
         // A port that was free a moment ago.
         let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let mut all = vec!["--ephemeral".to_owned(), "--bind-address".into(), metrics.clone()];
+        let mut all: Vec<String> =
+            ["--ephemeral", "--workloads=off", "--bind-address", &metrics].map(Into::into).to_vec();
         all.extend(["--collector-clock-offset".into(), offset.display().to_string()]);
         all.extend_from_slice(arguments);
         let server = Kubegc::start_under(environment, "up", all);

@@ -38,6 +38,11 @@ impl Kubegc {
         Self::start_with(subcommand, ["--ephemeral"])
     }
 
+    /// Starts `up` with its collectors alone: the tests set what workload controllers would.
+    pub fn start_collectors() -> Self {
+        Self::start_with("up", ["--ephemeral", "--workloads=off"])
+    }
+
     /// Starts a subcommand that takes the server's flags, with further ones.
     pub fn start_with<A: Into<OsString>>(subcommand: &str, arguments: impl IntoIterator<Item = A>) -> Self {
         Self::start_under(&[], subcommand, arguments)

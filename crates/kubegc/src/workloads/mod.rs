@@ -1,0 +1,232 @@
+//! Workload controllers at work: their runtime fed from watches, its requests sent under each controller's own account.
+
+mod requests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use gc_kube::{ApiClient, Clock, ObjectNews, until, watch_objects};
+use gc_types::{Gvr, ResourceId, ResourceInfo, Scope, Timestamp};
+use gc_workloads::kinds::{Kind, Served};
+use gc_workloads::plan::Settings;
+use gc_workloads::runtime::{Observation, Runtime};
+use gc_workloads::workloads::Workload;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::outside::positive;
+
+/// So many batches of news may wait for the runtime; then the watches do.
+const QUEUED_BATCHES: usize = 64;
+/// Without any timer, the runtime is asked this often.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+
+/// A switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    /// On
+    On,
+    /// Off
+    Off,
+}
+
+/// How workloads live.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorkloadOptions {
+    /// Run workload controllers, a scheduler and simulated nodes
+    #[arg(long, value_enum, default_value = "on", value_name = "SWITCH")]
+    pub(crate) workloads: Switch,
+    /// Simulate this many nodes; 0 leaves pods to real ones
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub(crate) nodes: u32,
+    /// Let a simulated pod become ready this long after it was bound
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub(crate) pod_start_latency: Duration,
+}
+
+impl WorkloadOptions {
+    /// Nothing runs.
+    pub(crate) fn off() -> Self {
+        Self { workloads: Switch::Off, nodes: 0, pod_start_latency: Duration::ZERO }
+    }
+
+    /// The workload controllers that are on, given what `--controllers` says of them.
+    pub(crate) fn enabled(&self, controllers: &[String]) -> Vec<Workload> {
+        if self.workloads == Switch::Off {
+            return Vec::new();
+        }
+        let words = || controllers.iter().map(String::as_str);
+        let on = |workload: &Workload| {
+            let named = words().find_map(|word| match word.strip_prefix('-') {
+                Some(name) => (name == workload.name()).then_some(false),
+                None => (word == workload.name()).then_some(true),
+            });
+            named.unwrap_or_else(|| words().any(|word| word == "*"))
+        };
+        Workload::ALL.iter().copied().filter(on).collect()
+    }
+
+    /// How the runtime is set up.
+    pub(crate) fn settings(&self, root_certificates: String) -> Settings {
+        let pod_start_latency = i64::try_from(self.pod_start_latency.as_millis()).unwrap_or(i64::MAX);
+        Settings { nodes: self.nodes, pod_start_latency, root_certificates, ..Settings::default() }
+    }
+}
+
+/// Zero, or a positive Go duration.
+fn duration(text: &str) -> Result<Duration, String> {
+    if matches!(text, "0" | "0s") { Ok(Duration::ZERO) } else { positive(text) }
+}
+
+/// Whether a word of `--controllers` names a workload controller.
+pub(crate) fn is_named(word: &str) -> bool {
+    let name = word.strip_prefix('-').unwrap_or(word);
+    Workload::ALL.iter().any(|workload| workload.name() == name)
+}
+
+/// The clients under which the controllers act.
+pub(crate) struct Clients {
+    /// Reads and watches for all.
+    pub(crate) informers: ApiClient,
+    /// Each writes under its own account.
+    pub(crate) of_workloads: BTreeMap<Workload, ApiClient>,
+}
+
+/// News of a kind.
+struct Batch {
+    kind: Kind,
+    news: Vec<ObjectNews>,
+}
+
+/// Runs the controllers until `stopped`.
+pub(crate) async fn run(
+    clients: Clients,
+    mut runtime: Runtime,
+    clock: Clock,
+    stopped: impl Future<Output = ()>,
+) {
+    let (sink, mut news) = mpsc::channel::<Batch>(QUEUED_BATCHES);
+    let mut watches = tokio::task::JoinSet::new();
+    for kind in runtime.kinds() {
+        let (client, sink) = (clients.informers.clone(), sink.clone());
+        watches.spawn(follow(client, kind, sink));
+    }
+    drop(sink);
+    let mut lists: BTreeMap<Kind, Vec<Value>> = BTreeMap::new();
+    let mut answers = FuturesUnordered::new();
+    let clients = Arc::new(clients.of_workloads);
+    tokio::pin!(stopped);
+    loop {
+        let now = clock();
+        while let Some(sent) = runtime.next_request(now.0) {
+            let clients = Arc::clone(&clients);
+            answers.push(async move { (sent.id, requests::perform(&clients, sent).await) });
+        }
+        let sleep =
+            runtime.next_timer().map_or(LONGEST_SLEEP, |at| until(Timestamp(at), now).min(LONGEST_SLEEP));
+        tokio::select! {
+            () = &mut stopped => break,
+            Some((id, answer)) = answers.next() => runtime.answered(id, answer, clock().0),
+            batch = news.recv() => match batch {
+                Some(batch) => observe(&mut runtime, &mut lists, batch, clock().0),
+                None => break,
+            },
+            () = tokio::time::sleep(sleep) => {}
+        }
+    }
+    watches.shutdown().await;
+    tracing::debug!(counts = ?runtime.counts(), "the workload controllers have ended");
+}
+
+/// Passes on what a watch tells, with the kind it is about.
+async fn follow(client: ApiClient, kind: Kind, sink: mpsc::Sender<Batch>) {
+    let (inner, mut batches) = mpsc::channel(1);
+    let watch = watch_objects(client, resource(kind), kind.field_selector(), inner);
+    let pass_on = async {
+        while let Some(news) = batches.recv().await {
+            if sink.send(Batch { kind, news }).await.is_err() {
+                return;
+            }
+        }
+    };
+    futures::join!(watch, pass_on);
+}
+
+fn resource(kind: Kind) -> ResourceInfo {
+    let Served { group, version, resource, namespaced, .. } = kind.served();
+    ResourceInfo {
+        id: ResourceId(kind as u32),
+        gvr: Gvr { group: group.into(), version: version.into(), resource: resource.into() },
+        kind: kind.name().into(),
+        scope: if namespaced { Scope::Namespaced } else { Scope::Cluster },
+        served_api_versions: vec![kind.api_version().into()],
+        watched: true,
+        comparable_versions: true,
+    }
+}
+
+fn observe(runtime: &mut Runtime, lists: &mut BTreeMap<Kind, Vec<Value>>, batch: Batch, now: i64) {
+    let kind = batch.kind;
+    for news in batch.news {
+        match news {
+            ObjectNews::ListStarted => {
+                lists.insert(kind, Vec::new());
+            }
+            ObjectNews::Present(value) => {
+                if kind == Kind::CronJob {
+                    learn_time_zone(runtime, &value);
+                }
+                match lists.get_mut(&kind) {
+                    Some(list) => list.push(value),
+                    None => runtime.observe(Observation::Present(kind, value), now),
+                }
+            }
+            ObjectNews::Gone(value) => runtime.observe(Observation::Gone(kind, value), now),
+            ObjectNews::Synced => {
+                let listed = lists.remove(&kind).unwrap_or_default();
+                runtime.observe(Observation::Listed(kind, listed), now);
+            }
+        }
+    }
+}
+
+/// Where this machine keeps the rules of time zones.
+const ZONES: &str = "/usr/share/zoneinfo";
+/// The largest file that is read as a time zone.
+const MAX_ZONE_BYTES: u64 = 64 << 10;
+
+/// Reads the rules of the time zone that a CronJob names, once.
+fn learn_time_zone(runtime: &mut Runtime, value: &Value) {
+    let Some(name) = value["spec"]["timeZone"].as_str() else { return };
+    if !runtime.knows_time_zone(name)
+        && let Some(zone) = read_time_zone(name)
+    {
+        runtime.learn_time_zone(name, zone);
+    }
+}
+
+/// A name such as `Europe/Berlin`: no path leads out of the folder.
+fn read_time_zone(name: &str) -> Option<jiff::tz::TimeZone> {
+    let plain = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'+'))
+    };
+    if !name.split('/').all(plain) {
+        return None;
+    }
+    let path = std::path::Path::new(ZONES).join(name);
+    let metadata = std::fs::metadata(&path).ok()?;
+    if !metadata.is_file() || metadata.len() > MAX_ZONE_BYTES {
+        return None;
+    }
+    jiff::tz::TimeZone::tzif(name, &std::fs::read(path).ok()?).ok()
+}
+
+/// The kinds that these controllers have to be informed of.
+pub(crate) fn kinds(workloads: &[Workload]) -> BTreeSet<Kind> {
+    workloads.iter().flat_map(|workload| workload.observes()).copied().collect()
+}
