@@ -181,7 +181,15 @@ fn open_storage(
             Arc::new(EtcdStorage::connect(&options.etcd_endpoints, &etcd_options(options)?)?)
         }
         (StorageKind::Memory, _) => Arc::new(MemoryStorage::default()),
-        (StorageKind::Redb, Some(folder)) => Arc::new(RedbStorage::open(folder, RedbOptions::default())?),
+        (StorageKind::Redb, Some(folder)) => {
+            // Keys are made after the first store: a folder with keys alone lost its objects.
+            anyhow::ensure!(
+                RedbStorage::exists(folder) || !folder.join("pki/ca.crt").exists(),
+                "{} has keys and no store: restore the store, or remove the folder pki to begin anew",
+                folder.display()
+            );
+            Arc::new(RedbStorage::open(folder, RedbOptions::default())?)
+        }
         (StorageKind::Redb, None) => {
             anyhow::bail!("--storage redb needs a data directory, which --ephemeral has not")
         }

@@ -21,6 +21,10 @@ use rustls::server::WebPkiClientVerifier;
 const YEARS: i16 = 10;
 /// User name in the administrator's client certificate.
 pub(crate) const ADMIN_USER: &str = "kubegc-admin";
+/// The certificate of the authority; keys without it are what a first start left that was cut off.
+const CA_CERTIFICATE: &str = "ca.crt";
+/// The keys that are kept.
+const KEYS: [&str; 2] = ["ca.key", "service-account.key"];
 /// The group that may do everything.
 pub(crate) const MASTERS_GROUP: &str = "system:masters";
 
@@ -50,6 +54,23 @@ pub enum PkiError {
         what: String,
         /// Why.
         detail: String,
+    },
+    /// A key is missing beside those that belong to it.
+    #[error(
+        "{path} is missing beside the certificate that was made with it: restore it, or remove the folder that it \
+         belongs in to begin anew (tokens and kubeconfigs of now are refused then)"
+    )]
+    MissingKey {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Others can read a key, and that cannot be changed.
+    #[error("{path} can be read by others, and cannot be made private: {error}")]
+    OpenKey {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
     },
     /// A certificate could not be made.
     #[error("cannot make the certificate of {what}: {detail}")]
@@ -99,6 +120,34 @@ impl Keep<'_> {
         }
     }
 
+    /// Refuses a folder from which a key was lost: the certificate is written last, so that a first start that was cut
+    /// off leaves none. Keys that others can read are made private.
+    fn check_keys(&self) -> Result<(), PkiError> {
+        let Self::Folder(folder) = self else { return Ok(()) };
+        let complete = folder.join(CA_CERTIFICATE).exists();
+        for name in KEYS {
+            let path = folder.join(name);
+            let mode = match fs::metadata(&path) {
+                Ok(found) => found.permissions().mode(),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound && complete => {
+                    return Err(PkiError::MissingKey { path });
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(PkiError::Read { path, error }),
+            };
+            if mode & 0o077 != 0 {
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+                    .map_err(|error| PkiError::OpenKey { path: path.clone(), error })?;
+                tracing::warn!(
+                    path = %path.display(),
+                    mode = format!("{:o}", mode & 0o777),
+                    "others could read a key; it is private now, and should be replaced if they did"
+                );
+            }
+        }
+        Ok(())
+    }
+
     fn write(&self, name: &str, text: &str) -> Result<(), PkiError> {
         match self {
             Self::InMemory => Ok(()),
@@ -139,6 +188,7 @@ impl Pki {
                 .create(folder)
                 .map_err(|error| PkiError::Write { path: folder.to_path_buf(), error })?;
         }
+        keep.check_keys()?;
         let ca_key = load_or_make_key(keep, "ca.key")?;
         let token_key = load_or_make_key(keep, "service-account.key")?;
         let ca_params = authority_params(now);
@@ -375,6 +425,36 @@ mod tests {
         for file in fs::read_dir(&folder).unwrap() {
             let file = file.unwrap();
             assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", file.path());
+        }
+    }
+
+    #[test]
+    fn a_key_that_was_lost_is_not_replaced() {
+        for name in KEYS {
+            let folder = tempfile::tempdir().unwrap();
+            let keep = Keep::Folder(folder.path());
+            Pki::load_or_make(&keep, &[], now()).unwrap();
+            fs::remove_file(folder.path().join(name)).unwrap();
+            let error = Pki::load_or_make(&keep, &[], now()).unwrap_err();
+            assert!(matches!(&error, PkiError::MissingKey { path } if path.ends_with(name)), "{error}");
+            assert!(!folder.path().join(name).exists());
+            // A first start that was cut off left no certificate, and is made up for.
+            fs::remove_file(folder.path().join(CA_CERTIFICATE)).unwrap();
+            Pki::load_or_make(&keep, &[], now()).unwrap();
+        }
+    }
+
+    #[test]
+    fn keys_that_others_can_read_are_made_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let keep = Keep::Folder(folder.path());
+        Pki::load_or_make(&keep, &[], now()).unwrap();
+        for name in KEYS {
+            fs::set_permissions(folder.path().join(name), fs::Permissions::from_mode(0o644)).unwrap();
+        }
+        Pki::load_or_make(&keep, &[], now()).unwrap();
+        for name in KEYS {
+            assert_eq!(fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o777, 0o600);
         }
     }
 

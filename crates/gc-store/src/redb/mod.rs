@@ -121,6 +121,12 @@ impl RedbStorage {
         Self::start(file::opener(path.clone()), options, Some(lock)).map_err(|failure| failure.at(&path))
     }
 
+    /// Whether a directory holds a store.
+    #[must_use]
+    pub fn exists(directory: impl AsRef<Path>) -> bool {
+        directory.as_ref().join(file::DATA).exists()
+    }
+
     fn start(opener: disk::Opener, options: RedbOptions, lock: Option<Lock>) -> Result<Self, disk::Failure> {
         let mut disk = Disk::open(opener, options.page_cache)?;
         let core = Arc::new(Core::new(disk.load()?, options.watch_lag));
