@@ -319,7 +319,8 @@ impl Performer {
         method: Method,
         body: Option<(&'static str, Value)>,
     ) -> Reply {
-        let mut request = http::Request::builder().method(method).uri(path).header(ACCEPT, OBJECT_ACCEPT);
+        let mut request =
+            http::Request::builder().method(method.clone()).uri(path).header(ACCEPT, OBJECT_ACCEPT);
         let mut bytes = Bytes::new();
         if let Some((content_type, value)) = body {
             request = request.header(CONTENT_TYPE, content_type);
@@ -329,11 +330,40 @@ impl Performer {
             Ok(request) => request,
             Err(error) => return Reply::Failure(answered(failed(&error.to_string()), 0)),
         };
-        match self.client.call(request).await {
+        let reply = match self.client.call(request).await {
             Ok(answer) => read_answer(route, key, answer),
-            Err(error) => Reply::Failure(no_answer(&error)),
+            Err(error) => return Reply::Failure(no_answer(&error)),
+        };
+        match reply {
+            // A proxy's page, or one that broke on the way: it says nothing about what the server did.
+            Reply::Success(encoding, body) if method == Method::GET && !is_object(encoding, &body) => {
+                Reply::Failure(unreadable(1))
+            }
+            Reply::Success(encoding, body)
+                if !is_object(encoding, &body) && decode_status(encoding, &body).is_none() =>
+            {
+                Reply::Failure(self.read_after(route, key).await)
+            }
+            reply => reply,
         }
     }
+
+    /// Nobody knows what became of a change: only that the object is gone, if it is, needs no second try.
+    async fn read_after(&self, route: &Route, key: &ObjectKey) -> Performed {
+        match Box::pin(self.read(route, key)).await.outcome {
+            Outcome::Absent => answered(Outcome::Absent, 2),
+            _ => unreadable(2),
+        }
+    }
+}
+
+/// Whether an answer is an object with its UID.
+fn is_object(encoding: Encoding, body: &[u8]) -> bool {
+    decode_object(encoding, body).is_ok_and(|metadata| !metadata.uid.is_empty())
+}
+
+fn unreadable(round_trips: u32) -> Performed {
+    answered(failed("the answer is not that of an API server"), round_trips)
 }
 
 fn finalizer_patch(metadata: &Metadata<'_>, finalizer: &str) -> Value {

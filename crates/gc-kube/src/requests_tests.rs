@@ -274,3 +274,34 @@ async fn conflicts_repeat_it_at_most_four_times_and_a_recreated_object_is_left_a
     assert!(matches!(performed.outcome, Outcome::Applied(Some(_))));
     assert_eq!(absent.sent().len(), 1);
 }
+
+/// A 2xx that comes from somebody else than an API server proves nothing: the object is read.
+#[tokio::test]
+async fn a_success_that_is_no_answer_of_an_api_server_is_no_outcome() {
+    let page = || (200, "text/html", "<html>log in</html>".to_owned());
+    let other = || json_answer(200, &json!({"error": "no upstream"}));
+    let absent = || status(404, "NotFound", &json!({"name": "web", "kind": "pods"}));
+    let present = || json_answer(200, &object(UID, &["x/y"]));
+    let unknown = || failed_with("the answer is not that of an API server", None);
+    let owners = || Request::SetOwners {
+        key: key(),
+        uid: Uid::new(UID),
+        resource_version: ResourceVersion(7),
+        remaining: vec![],
+    };
+    for (request, answers, outcome) in [
+        (delete(), vec![page(), absent()], Outcome::Absent),
+        (delete(), vec![page(), present()], unknown()),
+        (delete(), vec![other(), page()], unknown()),
+        (owners(), vec![page(), present()], unknown()),
+        (owners(), vec![other(), absent()], Outcome::Absent),
+        (Request::Read { key: key() }, vec![page()], unknown()),
+        (Request::Read { key: key() }, vec![other()], unknown()),
+        (Request::Read { key: key() }, vec![status(200, "", &Value::Null)], unknown()),
+    ] {
+        let sent = answers.len();
+        let fixture = fixture(answers);
+        let performed = fixture.performer.perform(&request).await;
+        assert_eq!((performed.outcome, fixture.sent().len()), (outcome, sent), "{request:?}");
+    }
+}
