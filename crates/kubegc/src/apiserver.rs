@@ -268,3 +268,29 @@ pub(crate) fn stop_signals() -> anyhow::Result<tokio::sync::mpsc::Receiver<()>> 
     }
     Ok(receive)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_without_a_store_are_a_store_that_was_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || {
+            open_storage(
+                StorageKind::Redb,
+                Some(folder.path()),
+                &ServerOptions::ephemeral("127.0.0.1:0".parse().unwrap()),
+            )
+        };
+        std::fs::create_dir(folder.path().join("pki")).unwrap();
+        drop(open().unwrap());
+        std::fs::write(folder.path().join("pki/ca.crt"), "").unwrap();
+        drop(open().unwrap());
+        std::fs::remove_file(folder.path().join("kubegc.redb")).unwrap();
+        let error = open().err().unwrap().to_string();
+        assert!(error.contains("has keys and no store"), "{error}");
+        assert!(!folder.path().join("kubegc.redb").exists());
+    }
+}
