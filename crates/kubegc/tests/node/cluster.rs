@@ -162,7 +162,8 @@ fn the_shipped_manifest_fits_the_agent() {
 fn with_cluster(fake: &Fake, kubeconfig: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
     command.args(["node", "--kubeconfig", kubeconfig, "--kubelet-config", "/nonexistent"]);
-    command.args(["--container-runtime-endpoint", &fake.endpoint()]);
+    // How full the disk of this machine is shall not matter.
+    command.args(["--container-runtime-endpoint", &fake.endpoint(), "--eviction-hard", ""]);
     for (flag, name) in
         [("--state-dir", "state"), ("--pod-logs-dir", "logs"), ("--container-log-links-dir", "links")]
     {

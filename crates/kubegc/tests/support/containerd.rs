@@ -387,6 +387,10 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
         if !arguments.contains(&"--kubeconfig") {
             command.args(["--kubeconfig", ""]);
         }
+        // A single pass answers eviction signals, too; how full the disk of this machine is shall not matter.
+        if arguments.iter().any(|argument| ["--once", "--dry-run"].contains(argument)) {
+            command.args(["--eviction-hard", ""]);
+        }
         command.arg("--state-dir").arg(self.state_directory()).arg("--pod-logs-dir").arg(self.pod_logs());
         command.arg("--container-log-links-dir").arg(self.folder.join("links"));
         command.args(["--kubelet-config", "/nonexistent", "--listen", "127.0.0.1:0"]).args(arguments);
