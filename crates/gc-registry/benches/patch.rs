@@ -7,7 +7,7 @@ use std::hint::black_box;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use gc_registry::patch::managed_fields::{ManagerRequest, ResetFields, apply, update};
 use gc_registry::patch::{json_patch, merge_patch, strategic_merge_patch};
-use gc_registry::schema::{Schema, builtin, check_types, drop_unknown, unknown_fields};
+use gc_registry::schema::{Empties, Schema, builtin, check_types, normalize, unknown_fields};
 use serde_json::{Value, json};
 
 fn request<'a>(schema: &'a Schema, api_version: &'a str, kind: &'a str) -> ManagerRequest<'a> {
@@ -137,7 +137,7 @@ fn schemas(c: &mut Criterion) {
                 |object| {
                     check_types(&schema, object).unwrap();
                     black_box(unknown_fields(&schema, object));
-                    drop_unknown(&schema, object);
+                    normalize(&schema, object, Empties::Kept);
                 },
                 BatchSize::SmallInput,
             );

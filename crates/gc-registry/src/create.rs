@@ -25,7 +25,8 @@ impl Call<'_> {
         if let Some(warning) = meta_validation::drop_duplicate_owners(&mut object, Deduplication::Request) {
             self.warnings.push(warning);
         }
-        if !matches!(meta::text(&object, "resourceVersion"), "" | "0") {
+        // Only storing refuses it, so that a dry run does not.
+        if !options.dry_run && !matches!(meta::text(&object, "resourceVersion"), "" | "0") {
             return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
         self.create_object(object, options, Operation::Update)
@@ -53,6 +54,7 @@ impl Call<'_> {
                 meta::metadata_mut(&mut new).insert("name".into(), name.into());
             }
             self.prepare_new(&mut new);
+            rules.finish(&mut new);
             if operation == Operation::Update {
                 managed::update(self, None, &mut new, options);
             }
@@ -71,12 +73,18 @@ impl Call<'_> {
                     return Err(self.exists(&name, &self.decode(&existing)?));
                 }
                 self.warn_of(&new, None);
+                let is_definition = rules::is_definition(self.resource());
+                let new = if is_definition { crd::before_acceptance(&new, 0) } else { new };
                 return Ok(self.answer_value(201, new));
             }
+            meta::metadata_mut(&mut new).remove("resourceVersion");
             let encoded = persist::encode(self.resource(), &new)?;
             match self.commit(&key, Revision(0), Some(encoded.clone()))? {
                 Stored::Done(revision) => {
                     self.warn_of(&new, None);
+                    if rules::is_definition(self.resource()) {
+                        return Ok(self.answer_value(201, crd::before_acceptance(&new, revision.0)));
+                    }
                     return self.answer_stored(201, encoded, revision);
                 }
                 Stored::Raced if given_name.is_empty() && turn < GENERATED_NAMES => {}
@@ -99,7 +107,7 @@ impl Call<'_> {
         let now = self.now();
         let uid = meta::new_uid((self.context.entropy)());
         let metadata = meta::metadata_mut(object);
-        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"] {
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             metadata.remove(field);
         }
         metadata.insert("creationTimestamp".into(), now.into());

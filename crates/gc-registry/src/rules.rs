@@ -9,7 +9,7 @@ use crate::crd;
 use crate::error::{ApiError, FieldError};
 use crate::kinds;
 use crate::resource::{ResourceDefinition, Target};
-use crate::schema::{self, Schema};
+use crate::schema::{self, Empties, Schema};
 
 /// The rules for one request.
 #[derive(Clone, Copy)]
@@ -92,7 +92,7 @@ impl<'a> Rules<'a> {
                         .into_iter()
                         .map(|text| text.replacen("unknown field \"", "unknown field \"metadata.", 1)),
                 );
-                schema::drop_unknown(meta_schema, metadata);
+                schema::normalize(meta_schema, metadata, Empties::Kept);
             }
             problems.extend(custom.prune(object));
             custom.apply_defaults(object);
@@ -102,7 +102,7 @@ impl<'a> Rules<'a> {
             if validation != FieldValidation::Ignore {
                 problems.extend(schema::unknown_fields(&schema, object));
             }
-            schema::drop_unknown(&schema, object);
+            schema::normalize(&schema, object, Empties::Kept);
         }
         crate::meta::normalize(object);
         self.apply_defaults(object);
@@ -176,6 +176,18 @@ impl<'a> Rules<'a> {
         } else {
             kinds::prepare_for_update(self.target(), new, old, &self.kinds_context());
         }
+    }
+
+    /// The form that a document has after it was stored and read again. What the rules of a kind left out is
+    /// filled in: zero values that are always encoded.
+    pub(crate) fn finish(&self, object: &mut Value) {
+        if self.resource.custom.is_some() {
+            return;
+        }
+        // Definitions and APIServices are stored as JSON, which knows empty lists.
+        let as_json = matches!(&*self.resource.group, "apiextensions.k8s.io" | "apiregistration.k8s.io");
+        let empties = if as_json { Empties::Kept } else { Empties::Null };
+        schema::normalize(&schema(self.resource), object, empties);
     }
 
     /// Problems of a new object beyond its metadata.

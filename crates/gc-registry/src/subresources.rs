@@ -82,7 +82,7 @@ impl Call<'_> {
         schema::check_types(&known, &scale).map_err(|why| {
             ApiError::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
         })?;
-        schema::drop_unknown(&known, &mut scale);
+        schema::normalize(&known, &mut scale, schema::Empties::Kept);
         let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or_default();
         if replicas < 0 {
             let error = FieldError {

@@ -185,6 +185,7 @@ impl Call<'_> {
             let rules = self.rules();
             rules.prepare_update(&mut new, &live);
             self.keep_what_is_the_servers(&mut new, &live);
+            rules.finish(&mut new);
             self.admit_content(&new, Some(&live))?;
             if matches!(change, Change::Put(_) | Change::Patch(..) | Change::Scale(_)) {
                 managed::update(self, Some(&live), &mut new, options);

@@ -141,7 +141,10 @@ fn define(world: &World) -> Value {
 #[test]
 fn a_definition_is_served_at_once() {
     let world = World::default();
-    let definition = define(&world);
+    // The creator is answered before the names are accepted, as upstream does.
+    let created = define(&world);
+    assert_eq!(created["status"]["acceptedNames"], json!({"kind": "", "plural": ""}));
+    let definition = world.get(CRD, "/widgets.example.com").unwrap();
     let condition = |kind: &str| {
         let conditions = definition["status"]["conditions"].as_array().unwrap();
         conditions.iter().find(|condition| condition["type"] == kind).unwrap()["status"].clone()

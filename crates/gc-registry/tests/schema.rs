@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 use gc_registry::schema::{
-    IntegerFormat, List, MapNode, Node, Object, Property, Schema, SchemaRef, apply_defaults, builtin,
-    check_types, drop_unknown, prune, unknown_fields,
+    Empties, IntegerFormat, List, MapNode, Node, Object, Property, Schema, SchemaRef, apply_defaults,
+    builtin, check_types, normalize, prune, unknown_fields,
 };
 use serde_json::{Value, json};
 
@@ -66,8 +66,10 @@ fn unknown_fields_of_built_in_kinds() {
         let schema = builtin(kind.0, kind.1, kind.2).unwrap();
         let want: Vec<String> = want.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
         assert_eq!(unknown_fields(&schema, &document), want);
-        let mut dropped = document;
-        drop_unknown(&schema, &mut dropped);
+        let (mut dropped, mut left) = (document, left);
+        normalize(&schema, &mut dropped, Empties::Kept);
+        // What Go always encodes is there in both.
+        normalize(&schema, &mut left, Empties::Kept);
         assert_eq!(dropped, left);
         assert_eq!(unknown_fields(&schema, &dropped), Vec::<String>::new());
     }
@@ -82,11 +84,12 @@ fn null_is_what_go_makes_of_it() {
             "nodeSelector": {}, "containers": [], "volumes": [{"name": "v", "emptyDir": {}}, null]}}},
         "status": null,
     });
-    drop_unknown(&schema, &mut document);
+    normalize(&schema, &mut document, Empties::Null);
     let want = json!({
         "metadata": {"labels": {"a": ""}, "finalizers": [""]},
-        "spec": {"strategy": {}, "template": {"spec": {
-            "containers": [], "volumes": [{"name": "v", "emptyDir": {}}, {}]}}},
+        "spec": {"selector": null, "strategy": {}, "template": {"metadata": {}, "spec": {
+            "containers": null, "volumes": [{"name": "v", "emptyDir": {}}, {"name": ""}]}}},
+        "status": {},
     });
     assert_eq!(document, want);
 }

@@ -38,7 +38,8 @@ enum Which {
     /// The same as protobuf.
     TwoProtobuf,
     Index,
-    Three(String, String),
+    /// A document of version 3 by its path in the index.
+    Three(String),
 }
 
 #[derive(Clone)]
@@ -50,12 +51,10 @@ struct Document {
 impl Which {
     fn of_path(path: &str) -> Option<Self> {
         let rest = path.strip_prefix("/openapi/")?;
-        match rest.split('/').collect::<Vec<_>>().as_slice() {
-            ["v2"] => Some(Self::Two),
-            ["v3"] => Some(Self::Index),
-            ["v3", "api", version] => Some(Self::Three(String::new(), (*version).into())),
-            ["v3", "apis", group, version] => Some(Self::Three((*group).into(), (*version).into())),
-            _ => None,
+        match rest.trim_end_matches('/') {
+            "v2" => Some(Self::Two),
+            "v3" => Some(Self::Index),
+            other => other.strip_prefix("v3/").map(|path| Self::Three(path.into())),
         }
     }
 
@@ -66,7 +65,7 @@ impl Which {
     fn hash(&self, catalog: &Catalog) -> Option<String> {
         match self {
             Self::Two | Self::TwoProtobuf | Self::Index => Some(openapi::v2_hash(catalog)),
-            Self::Three(group, version) => openapi::v3_hash(catalog, group, version),
+            Self::Three(path) => openapi::v3_hash(catalog, path),
         }
     }
 
@@ -77,7 +76,7 @@ impl Which {
                 return Some(openapi_protobuf::encode(&openapi::v2_document(catalog)).into());
             }
             Self::Index => openapi::v3_index(catalog),
-            Self::Three(group, version) => openapi::v3_document(catalog, group, version)?,
+            Self::Three(path) => openapi::v3_document(catalog, path)?,
         };
         Some(value.to_string().into())
     }
@@ -118,6 +117,9 @@ pub(crate) async fn answer(
         return Ok(None);
     }
     let Some(which) = Which::of_path(path) else { return Ok(Some(page_not_found())) };
+    if matches!(which, Which::Three(_)) && which.hash(&state.registry.catalog()).is_none() {
+        return Ok(Some(text_answer(StatusCode::NOT_FOUND, "text/plain", Bytes::new())));
+    }
     if !matches!(request.method, Method::GET | Method::HEAD) {
         return Err(method_not_allowed());
     }

@@ -16,11 +16,10 @@ use crate::schema::{
 /// Compiles a structural schema.
 pub(super) fn compile(source: &Value) -> Schema {
     let Some(source) = source.as_object() else { return Schema::default() };
-    let text = |key: &str| source.get(key).and_then(Value::as_str);
     let flag = |key: &str| source.get(key).and_then(Value::as_bool).unwrap_or(false);
     Schema {
         name: None,
-        description: text("description").map(Arc::from),
+        go: None,
         node: node(source),
         nullable: flag("nullable"),
         default: source.get("default").filter(|value| !value.is_null()).cloned(),
@@ -77,7 +76,7 @@ fn object(source: &Map<String, Value>) -> Node {
             (Arc::from(name.as_str()), Property { schema, ..Property::default() })
         })
         .collect::<BTreeMap<_, _>>();
-    Node::Object(Object { properties, required: texts(source, "required"), map_type })
+    Node::Object(Object { properties, required: texts(source, "required"), map_type, ..Object::default() })
 }
 
 fn list(source: &Map<String, Value>) -> Node {

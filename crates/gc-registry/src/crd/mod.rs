@@ -50,6 +50,7 @@ const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 pub struct CustomVersion {
     api_version: Arc<str>,
     kind: Arc<str>,
+    storage_version: Arc<str>,
     schema: Arc<Schema>,
     source: Value,
     patterns: validate::Patterns,
@@ -78,6 +79,12 @@ pub enum CompileError {
 }
 
 impl CustomVersion {
+    /// The version that instances are stored in.
+    #[must_use]
+    pub fn storage_version(&self) -> &str {
+        &self.storage_version
+    }
+
     /// The schema, compiled.
     #[must_use]
     pub fn schema(&self) -> &Arc<Schema> {
@@ -121,6 +128,19 @@ impl CustomVersion {
     }
 }
 
+/// A new definition as its creator is answered: kube-apiserver accepts the names only after it has answered.
+pub(crate) fn before_acceptance(definition: &Value, revision: u64) -> Value {
+    let mut shown = definition.clone();
+    let stored = shown["status"]["storedVersions"].clone();
+    shown["status"] = serde_json::json!({
+        "acceptedNames": {"kind": "", "plural": ""}, "conditions": null, "storedVersions": stored,
+    });
+    if revision > 0 {
+        shown["metadata"]["resourceVersion"] = revision.to_string().into();
+    }
+    shown
+}
+
 /// Compiles the served versions of a definition, in its order.
 pub fn definitions(definition: &Value) -> Result<Vec<ResourceDefinition>, CompileError> {
     let spec = &definition["spec"];
@@ -130,10 +150,12 @@ pub fn definitions(definition: &Value) -> Result<Vec<ResourceDefinition>, Compil
     let is_accepted = accepted["plural"].as_str().is_some_and(|plural| !plural.is_empty());
     let names = if is_accepted { accepted } else { &spec["names"] };
     let versions = spec["versions"].as_array().ok_or(CompileError::Missing("versions"))?;
+    let storage = versions.iter().find(|version| version["storage"] == true);
+    let storage = storage.and_then(|version| version["name"].as_str()).unwrap_or_default();
     versions
         .iter()
         .filter(|version| version["served"] == true)
-        .map(|version| resource(group, names, &spec["scope"], version))
+        .map(|version| resource(group, names, &spec["scope"], version, storage))
         .collect()
 }
 
@@ -142,6 +164,7 @@ fn resource(
     names: &Value,
     scope: &Value,
     version: &Value,
+    storage: &str,
 ) -> Result<ResourceDefinition, CompileError> {
     let name = version["name"].as_str().ok_or(CompileError::Missing("version name"))?;
     let plural = names["plural"].as_str().ok_or(CompileError::Missing("plural name"))?;
@@ -151,7 +174,8 @@ fn resource(
     let texts = |key: &str| -> Vec<Arc<str>> {
         names[key].as_array().into_iter().flatten().filter_map(Value::as_str).map(Arc::from).collect()
     };
-    let custom = compile_version(group, name, kind, version);
+    let custom =
+        CustomVersion { storage_version: storage.into(), ..compile_version(group, name, kind, version) };
     let mut subresources = Vec::new();
     let mut add = |subresource: &str, (group, version, kind): (&str, &str, &str)| {
         subresources.push(Subresource {
@@ -212,6 +236,7 @@ fn compile_version(group: &str, name: &str, kind: &str, version: &Value) -> Cust
     CustomVersion {
         api_version: api_version.into(),
         kind: kind.into(),
+        storage_version: name.into(),
         schema: Arc::new(schema),
         source,
         patterns,

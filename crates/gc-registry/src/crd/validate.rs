@@ -455,7 +455,7 @@ pub(super) fn list_types(schema: &Schema, path: &str, value: &Value, problems: &
             let mut seen: BTreeMap<String, bool> = BTreeMap::new();
             for (index, item) in items.iter().enumerate() {
                 let identity = match &list.list_type {
-                    ListType::Atomic => None,
+                    ListType::Atomic | ListType::Unspecified => None,
                     ListType::Set => Some(item.clone()),
                     ListType::Map(keys) => {
                         item.is_object().then(|| Value::Object(key_values(item, keys, &list.items)))

@@ -9,9 +9,10 @@ use std::fmt::Write;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::catalog::{Catalog, GroupVersion};
+use crate::catalog::{Catalog, Group, GroupVersion};
 
 mod operations;
+mod parameters;
 mod schemas;
 #[cfg(test)]
 mod tests;
@@ -37,28 +38,68 @@ impl Form {
     }
 }
 
+/// Which document of version 3.
+#[derive(Clone, Copy, Debug)]
+enum Third<'c> {
+    /// A group and version.
+    Version(&'c str, &'c GroupVersion),
+    /// The path of a group.
+    Group(&'c Group),
+    /// One of [`operations::DOCUMENTS`].
+    Document((&'static str, &'static str, &'static str, &'static str)),
+}
+
+impl<'c> Third<'c> {
+    fn all(catalog: &'c Catalog) -> Vec<(String, Self)> {
+        let mut all: Vec<(String, Self)> = operations::DOCUMENTS
+            .into_iter()
+            .map(|row| (row.0.trim_matches('/').to_owned(), Self::Document(row)))
+            .collect();
+        for group in catalog.groups() {
+            if group.versions.iter().flat_map(|version| &version.resources).all(|row| row.custom.is_none()) {
+                let path = if group.name.is_empty() { "api".into() } else { format!("apis/{}", group.name) };
+                all.push((path, Self::Group(group)));
+            }
+            for version in &group.versions {
+                all.push((
+                    group_version_path(&group.name, &version.version),
+                    Self::Version(&group.name, version),
+                ));
+            }
+        }
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
+
+    fn find(catalog: &'c Catalog, path: &str) -> Option<Self> {
+        Self::all(catalog).into_iter().find(|(known, _)| known == path).map(|(_, found)| found)
+    }
+
+    fn hash(self) -> String {
+        match self {
+            Self::Version(group, version) => hash_of([(group, version)]),
+            Self::Group(group) => hash_of([(&*group.name, &GroupVersion::default())]),
+            Self::Document((path, ..)) => hash_of([(path, &GroupVersion::default())]),
+        }
+    }
+}
+
 /// `/openapi/v3`: the documents that there are, each with a hash of what it is made of.
 #[must_use]
 pub fn v3_index(catalog: &Catalog) -> Value {
     let mut paths = Map::new();
-    for group in catalog.groups() {
-        for version in &group.versions {
-            let path = group_version_path(&group.name, &version.version);
-            let hash = hash_of([(&*group.name, version)]);
-            paths.insert(
-                path.clone(),
-                json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}),
-            );
-        }
+    for (path, document) in Third::all(catalog) {
+        let url = format!("/openapi/v3/{path}?hash={}", document.hash());
+        paths.insert(path, json!({"serverRelativeURL": url}));
     }
     json!({"paths": paths})
 }
 
-/// The hash of one document of version 3, or `None` if there is no such group and version. The same hash
-/// means the same document.
+/// The hash of one document of version 3 by its path in the index, or `None` if there is no such document. The
+/// same hash means the same document.
 #[must_use]
-pub fn v3_hash(catalog: &Catalog, group: &str, version: &str) -> Option<String> {
-    Some(hash_of([(group, find(catalog, group, version)?)]))
+pub fn v3_hash(catalog: &Catalog, path: &str) -> Option<String> {
+    Some(Third::find(catalog, path)?.hash())
 }
 
 /// The hash of the document of version 2.
@@ -68,18 +109,23 @@ pub fn v2_hash(catalog: &Catalog) -> String {
     hash_of(groups.flat_map(|group| group.versions.iter().map(|version| (&*group.name, version))))
 }
 
-/// The document of version 3 of one group and version, or `None` if there is none.
+/// One document of version 3 by its path in the index, or `None` if there is none.
 #[must_use]
-pub fn v3_document(catalog: &Catalog, group: &str, version: &str) -> Option<Value> {
-    let served = find(catalog, group, version)?;
+pub fn v3_document(catalog: &Catalog, path: &str) -> Option<Value> {
     let mut components = Components::new(Form::Three);
-    let paths = operations::paths(Form::Three, group, served, &mut components);
-    Some(json!({
-        "openapi": "3.0.0",
-        "info": info(),
-        "paths": paths,
-        "components": {"schemas": components.into_schemas(), "securitySchemes": bearer_token()},
-    }))
+    let paths = match Third::find(catalog, path)? {
+        Third::Version(group, served) => operations::paths(Form::Three, group, served, &mut components),
+        Third::Group(group) => Map::from_iter([operations::group_path(Form::Three, group, &mut components)]),
+        Third::Document(row) => {
+            Map::from_iter([(row.0.to_owned(), operations::document(Form::Three, row, &mut components))])
+        }
+    };
+    let schemas = components.into_schemas();
+    let mut components = json!({"securitySchemes": bearer_token()});
+    if !schemas.is_empty() {
+        components["schemas"] = schemas.into();
+    }
+    Some(json!({"openapi": "3.0.0", "info": info(), "paths": paths, "components": components}))
 }
 
 /// The document of version 2: everything that is served.
@@ -87,23 +133,27 @@ pub fn v3_document(catalog: &Catalog, group: &str, version: &str) -> Option<Valu
 pub fn v2_document(catalog: &Catalog) -> Value {
     let mut components = Components::new(Form::Two);
     let mut paths = Map::new();
+    for row in operations::DOCUMENTS {
+        paths.insert(row.0.to_owned(), operations::document(Form::Two, row, &mut components));
+    }
     for group in catalog.groups() {
+        if group.versions.iter().flat_map(|version| &version.resources).all(|row| row.custom.is_none()) {
+            paths.extend([operations::group_path(Form::Two, group, &mut components)]);
+        }
         for version in &group.versions {
             paths.extend(operations::paths(Form::Two, &group.name, version, &mut components));
         }
     }
+    let (options, patch) = (components.meta("DeleteOptions"), components.meta("Patch"));
     json!({
         "swagger": "2.0",
         "info": info(),
         "paths": paths,
         "definitions": components.into_schemas(),
+        "parameters": parameters::shared(&options, &patch),
         "securityDefinitions": bearer_token(),
         "security": [{"BearerToken": []}],
     })
-}
-
-fn find<'c>(catalog: &'c Catalog, group: &str, version: &str) -> Option<&'c GroupVersion> {
-    catalog.group(group)?.versions.iter().find(|served| *served.version == *version)
 }
 
 /// `api/v1` or `apis/GROUP/VERSION`.

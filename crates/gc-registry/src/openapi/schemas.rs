@@ -9,12 +9,14 @@ use super::Form;
 use crate::resource::ResourceDefinition;
 use crate::schema::{
     IntegerFormat, List, ListType, Node, Object, Ownership, Property, Schema, SchemaRef, StringFormat,
-    builtin,
+    definition_name, definition_named, descriptions, kinds,
 };
 
-const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
-const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
+
+/// Kinds of the meta group that are registered in the core group.
+const META_KINDS: [&str; 7] =
+    ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "DeleteOptions", "Status", "WatchEvent"];
 
 /// What every custom resource has, in the words of its documentation.
 const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers \
@@ -23,6 +25,10 @@ const API_VERSION: &str = "APIVersion defines the versioned schema of this repre
 const KIND: &str = "Kind is a string value representing the REST resource this object represents. Servers may \
     infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+const CONVENTIONS: &str =
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+const LIST_METADATA: &str = "Standard list metadata. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 const METADATA: &str = "Standard object's metadata. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
@@ -30,7 +36,7 @@ const METADATA: &str = "Standard object's metadata. More info: \
 pub(super) struct Components {
     form: Form,
     schemas: BTreeMap<String, Value>,
-    wanted: Vec<Arc<Schema>>,
+    wanted: Vec<String>,
 }
 
 impl Components {
@@ -46,176 +52,153 @@ impl Components {
 
     /// Writes the definitions that were referred to but are not written yet. Each name is written once.
     fn complete(&mut self) {
-        while let Some(schema) = self.wanted.pop() {
-            let Some(name) = schema.name.clone() else { continue };
-            if !self.schemas.contains_key(&*name) {
-                self.schemas.insert(name.to_string(), Value::Null);
-                let written = self.write(&schema);
-                self.schemas.insert(name.to_string(), written);
+        while let Some(name) = self.wanted.pop() {
+            if self.schemas.contains_key(&name) {
+                continue;
             }
+            let Some(schema) = definition_named(&name) else { continue };
+            self.schemas.insert(name.clone(), Value::Null);
+            let mut written = self.write_definition(&name, &schema);
+            if let Some((group, version, kind)) = registered_as(&name) {
+                mark(&mut written, &group, &version, &kind);
+            }
+            self.schemas.insert(name, written);
         }
     }
 
-    pub(super) fn reference(&self, name: &str) -> Value {
+    /// A reference to a definition, which will be part of the document.
+    pub(super) fn reference(&mut self, name: &str) -> Value {
+        if !self.schemas.contains_key(name) {
+            self.wanted.push(name.to_owned());
+        }
         json!({"$ref": format!("{}{name}", self.form.prefix())})
     }
 
-    /// Adds the schema of a kind, marks it with group, version and kind, and gives its name.
-    pub(super) fn kind(&mut self, group: &str, version: &str, kind: &str) -> Option<String> {
-        let schema = builtin(group, version, kind)?;
-        let name = schema.name.as_ref()?.to_string();
-        self.wanted.push(schema);
-        self.complete();
-        self.mark(&name, group, version, kind);
+    /// A reference to a definition of the meta group.
+    pub(super) fn meta(&mut self, kind: &str) -> Value {
+        self.reference(&format!("{META}{kind}"))
+    }
+
+    /// The name of the definition of a built-in kind.
+    pub(super) fn kind(group: &str, version: &str, kind: &str) -> Option<String> {
+        let name = definition_name(group, version, kind);
+        definition_named(&name)?;
         Some(name)
     }
 
-    fn mark(&mut self, name: &str, group: &str, version: &str, kind: &str) {
-        if let Some(schema) = self.schemas.get_mut(name).and_then(Value::as_object_mut) {
-            let gvk = json!({"group": group, "kind": kind, "version": version});
-            let all = schema.entry("x-kubernetes-group-version-kind").or_insert_with(|| json!([]));
-            if let Some(all) = all.as_array_mut()
-                && !all.contains(&gvk)
-            {
-                all.push(gvk);
-            }
-        }
-    }
-
-    /// Adds the schemas of a resource and of its list, and gives their names.
+    /// The names of the schemas of a resource and of its list.
     pub(super) fn resource(&mut self, resource: &ResourceDefinition) -> (String, String) {
         let (group, version, kind) = (&*resource.group, &*resource.version, &*resource.kind);
-        let name = match (&resource.custom, self.kind(group, version, kind)) {
-            (None, Some(name)) => name,
-            (custom, _) => {
-                let name = reversed_name(group, version, kind);
-                let source = custom.as_ref().map_or(&Value::Null, |custom| custom.open_api_schema());
-                let schema = self.custom(source);
-                self.schemas.insert(name.clone(), schema);
-                self.mark(&name, group, version, kind);
-                name
-            }
+        let Some(custom) = &resource.custom else {
+            return (
+                definition_name(group, version, kind),
+                definition_name(group, version, &resource.list_kind),
+            );
         };
-        let list_name = match name.rsplit_once('.') {
-            Some((path, _)) => format!("{path}.{}", resource.list_kind),
-            None => resource.list_kind.to_string(),
-        };
-        let list = self.list_of(&name, kind);
+        let name = reversed_name(group, version, kind);
+        let mut schema = self.custom(custom.open_api_schema());
+        mark(&mut schema, group, version, kind);
+        self.schemas.insert(name.clone(), schema);
+        let list_name = reversed_name(group, version, &resource.list_kind);
+        let mut list = self.list_of(&name, resource);
+        mark(&mut list, group, version, &resource.list_kind);
         self.schemas.insert(list_name.clone(), list);
-        self.mark(&list_name, group, version, &resource.list_kind);
         (name, list_name)
     }
 
-    fn list_of(&mut self, name: &str, kind: &str) -> Value {
-        self.want_meta();
+    fn list_of(&mut self, name: &str, resource: &ResourceDefinition) -> Value {
+        let list_meta = self.meta("ListMeta");
         json!({
-            "description": format!("{kind}List is a list of {kind}"),
+            "description": format!("{} is a list of {}", resource.list_kind, resource.kind),
             "type": "object",
             "required": ["items"],
             "properties": {
                 "apiVersion": {"type": "string", "description": API_VERSION},
                 "kind": {"type": "string", "description": KIND},
-                "metadata": self.described(self.reference(LIST_META), Some(METADATA)),
+                "metadata": self.described(list_meta, Some(LIST_METADATA), None),
                 "items": {
-                    "type": "array", "description": format!("List of {kind} objects"),
+                    "type": "array",
+                    "description": format!("List of {}. More info: {CONVENTIONS}", resource.resource),
                     "items": self.reference(name),
                 },
             },
         })
     }
 
-    /// ListMeta comes with Status, ObjectMeta with every kind.
-    fn want_meta(&mut self) {
-        for kind in ["Status", "ConfigMap"] {
-            let Some(schema) = builtin("", "v1", kind) else { continue };
-            if let Node::Object(object) = &schema.node
-                && let Some(metadata) = object.properties.get("metadata")
-            {
-                self.wanted.push(metadata.schema.shared().clone());
-            }
-        }
-        self.complete();
-    }
-
     /// The schema of a custom resource: what its definition says, and what all objects have.
     fn custom(&mut self, source: &Value) -> Value {
-        self.want_meta();
-        let mut schema = match source {
-            Value::Object(_) => source.clone(),
-            _ => json!({"type": "object"}),
+        let Value::Object(_) = source else {
+            return json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         };
+        let mut schema = source.clone();
         if self.form == Form::Two {
             reduce(&mut schema);
         }
+        let metadata = self.meta("ObjectMeta");
+        let metadata = self.described(metadata, Some(METADATA), None);
         if let Some(map) = schema.as_object_mut() {
+            // A schema that keeps whatever comes says nothing of the fields.
+            if map.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true))
+                && (self.form == Form::Two || !map.contains_key("properties"))
+            {
+                map.remove("properties");
+                return schema;
+            }
             let properties = map.entry("properties").or_insert_with(|| json!({}));
             if let Some(properties) = properties.as_object_mut() {
                 properties.insert("apiVersion".into(), json!({"type": "string", "description": API_VERSION}));
                 properties.insert("kind".into(), json!({"type": "string", "description": KIND}));
-                let metadata = self.described(self.reference(OBJECT_META), Some(METADATA));
                 properties.insert("metadata".into(), metadata);
             }
         }
         schema
     }
 
-    /// The body of DELETE.
-    pub(super) fn delete_options(&mut self) -> Value {
-        let strings =
-            json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "atomic"});
-        let schema = json!({
-            "description": "DeleteOptions may be provided when deleting an API object.",
-            "type": "object",
-            "properties": {
-                "apiVersion": {"type": "string", "description": API_VERSION},
-                "kind": {"type": "string", "description": KIND},
-                "dryRun": strings,
-                "gracePeriodSeconds": {"type": "integer", "format": "int64"},
-                "orphanDependents": {"type": "boolean"},
-                "preconditions": {
-                    "type": "object",
-                    "properties": {"resourceVersion": {"type": "string"}, "uid": {"type": "string"}},
-                },
-                "propagationPolicy": {"type": "string"},
-            },
-        });
-        self.schemas.entry(DELETE_OPTIONS.into()).or_insert(schema);
-        self.mark(DELETE_OPTIONS, "", "v1", "DeleteOptions");
-        self.reference(DELETE_OPTIONS)
-    }
-
-    /// A reference with a description: version 3 knows none beside `$ref`.
-    fn described(&self, reference: Value, description: Option<&str>) -> Value {
-        match (self.form, description) {
-            (_, None) => reference,
-            (Form::Two, Some(text)) => {
-                let mut reference = reference;
-                reference["description"] = text.into();
-                reference
-            }
-            (Form::Three, Some(text)) => json!({"allOf": [reference], "default": {}, "description": text}),
+    /// A reference with a description and a default: version 3 knows nothing beside `$ref`.
+    fn described(&self, reference: Value, description: Option<&str>, default: Option<Value>) -> Value {
+        let mut reference = match (self.form, description.is_some() || default.is_some()) {
+            (Form::Three, true) => json!({"allOf": [reference]}),
+            _ => reference,
+        };
+        if let Some(text) = description {
+            reference["description"] = text.into();
         }
+        if let Some(default) = default {
+            reference["default"] = default;
+        }
+        reference
     }
 
     fn place(&mut self, schema: &SchemaRef) -> Value {
         match &schema.name {
-            Some(name) => {
-                self.wanted.push(schema.shared().clone());
-                self.reference(name)
-            }
+            Some(name) => self.reference(&name.clone()),
             None => self.write(schema),
         }
     }
 
+    fn write_definition(&mut self, name: &str, schema: &Schema) -> Value {
+        let described = descriptions().get(name);
+        let mut written = match &schema.node {
+            Node::Object(object) => self.write_object(object, described),
+            // What encodes itself in more than one form has no type; raw objects have one.
+            Node::Any if name.contains(".apiextensions.") => json!({}),
+            _ => self.write_node(&schema.node),
+        };
+        if let Some(text) = described.and_then(|fields| fields.get("")) {
+            written["description"] = (&**text).into();
+        }
+        written
+    }
+
     fn write(&mut self, schema: &Schema) -> Value {
         let mut written = self.write_node(&schema.node);
-        if let Some(map) = written.as_object_mut() {
-            if let Some(description) = &schema.description {
-                map.insert("description".into(), (&**description).into());
-            }
-            if let Some(default) = &schema.default {
-                map.insert("default".into(), default.clone());
-            }
+        if let Some(go) = &schema.go
+            && !go.enumeration.is_empty()
+        {
+            written["enum"] = go.enumeration.iter().copied().collect();
+        }
+        if let Some(default) = schema.default.as_ref().filter(|_| self.form == Form::Three) {
+            written["default"] = default.clone();
         }
         written
     }
@@ -223,12 +206,8 @@ impl Components {
     fn write_node(&mut self, node: &Node) -> Value {
         match node {
             Node::Any => json!({"type": "object"}),
-            Node::Object(object) => self.write_object(object),
-            Node::Map(map) => {
-                let mut written = json!({"type": "object", "additionalProperties": self.place(&map.values)});
-                mark_atomic(&mut written, map.map_type == Ownership::Atomic);
-                written
-            }
+            Node::Object(object) => self.write_object(object, None),
+            Node::Map(map) => json!({"type": "object", "additionalProperties": self.place(&map.values)}),
             Node::List(list) => self.write_list(list),
             Node::String(format) => match format {
                 StringFormat::Plain | StringFormat::Duration => json!({"type": "string"}),
@@ -253,10 +232,11 @@ impl Components {
         }
     }
 
-    fn write_object(&mut self, object: &Object) -> Value {
+    fn write_object(&mut self, object: &Object, described: Option<&BTreeMap<String, Arc<str>>>) -> Value {
         let mut properties = Map::new();
         for (name, property) in &object.properties {
-            properties.insert(name.to_string(), self.write_property(property));
+            let description = described.and_then(|fields| fields.get(&**name)).map(|text| &**text);
+            properties.insert(name.to_string(), self.write_property(property, description));
         }
         let mut written = json!({"type": "object"});
         if !properties.is_empty() {
@@ -265,18 +245,34 @@ impl Components {
         if !object.required.is_empty() {
             written["required"] = object.required.iter().map(|name| Value::from(&**name)).collect();
         }
-        mark_atomic(&mut written, object.map_type == Ownership::Atomic);
+        if object.map_type == Ownership::Atomic {
+            written["x-kubernetes-map-type"] = "atomic".into();
+        }
+        if let Some((discriminator, members)) = object.union.and_then(|text| text.split_once('/')) {
+            let members: Map<String, Value> = members
+                .split(',')
+                .filter_map(|member| member.split_once(':'))
+                .map(|(field, name)| (field.to_owned(), name.into()))
+                .collect();
+            let mut union = json!({"fields-to-discriminateBy": members});
+            if !discriminator.is_empty() {
+                union["discriminator"] = discriminator.into();
+            }
+            written["x-kubernetes-unions"] = json!([union]);
+        }
         written
     }
 
-    fn write_property(&mut self, property: &Property) -> Value {
+    fn write_property(&mut self, property: &Property, description: Option<&str>) -> Value {
         let placed = self.place(&property.schema);
         let mut written = if placed.get("$ref").is_some() {
-            self.described(placed, property.description.as_deref())
+            let is_struct = matches!(property.schema.node, Node::Object(_)) && !property.pointer;
+            let default = (is_struct && self.form == Form::Three).then(|| json!({}));
+            self.described(placed, description, default)
         } else {
             let mut placed = placed;
-            if let (Some(map), Some(description)) = (placed.as_object_mut(), &property.description) {
-                map.insert("description".into(), (&**description).into());
+            if let Some(text) = description {
+                placed["description"] = text.into();
             }
             placed
         };
@@ -284,16 +280,15 @@ impl Components {
         let strategies =
             [(patch.merge, "merge"), (patch.replace, "replace"), (patch.retain_keys, "retainKeys")];
         let strategies: Vec<&str> = strategies.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
-        if let Some(map) = written.as_object_mut() {
-            if !strategies.is_empty() {
-                map.insert("x-kubernetes-patch-strategy".into(), strategies.join(",").into());
-            }
-            if let Some(key) = &patch.merge_key {
-                map.insert("x-kubernetes-patch-merge-key".into(), (&**key).into());
-            }
-            if property.atomic {
-                map.insert("x-kubernetes-map-type".into(), "atomic".into());
-            }
+        if !strategies.is_empty() {
+            written["x-kubernetes-patch-strategy"] = strategies.join(",").into();
+        }
+        if let Some(key) = &patch.merge_key {
+            written["x-kubernetes-patch-merge-key"] = (&**key).into();
+        }
+        if let Some(ownership) = property.map_type {
+            let name = if ownership == Ownership::Atomic { "atomic" } else { "granular" };
+            written["x-kubernetes-map-type"] = name.into();
         }
         written
     }
@@ -301,6 +296,7 @@ impl Components {
     fn write_list(&mut self, list: &List) -> Value {
         let mut written = json!({"type": "array", "items": self.place(&list.items)});
         match &list.list_type {
+            ListType::Unspecified => {}
             ListType::Atomic => written["x-kubernetes-list-type"] = "atomic".into(),
             ListType::Set => written["x-kubernetes-list-type"] = "set".into(),
             ListType::Map(keys) => {
@@ -312,10 +308,21 @@ impl Components {
     }
 }
 
-fn mark_atomic(written: &mut Value, atomic: bool) {
-    if atomic {
-        written["x-kubernetes-map-type"] = "atomic".into();
+fn mark(schema: &mut Value, group: &str, version: &str, kind: &str) {
+    schema["x-kubernetes-group-version-kind"] = json!([{"group": group, "kind": kind, "version": version}]);
+}
+
+/// Group, version and kind of a definition that is a kind, or a list of one.
+fn registered_as(name: &str) -> Option<(String, String, String)> {
+    let (path, kind) = name.rsplit_once('.')?;
+    if let Some(meta) = name.strip_prefix(META) {
+        return META_KINDS.contains(&meta).then(|| (String::new(), "v1".into(), kind.to_owned()));
     }
+    let item = kind.strip_suffix("List").unwrap_or(kind);
+    let wanted = format!("{path}.{item}");
+    let (group, version, _) =
+        kinds().find(|(group, version, item)| definition_name(group, version, item) == wanted)?;
+    Some((group.to_owned(), version.to_owned(), kind.to_owned()))
 }
 
 /// `com.example.v1.Widget`

@@ -33,9 +33,11 @@ fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Res
             let outer = std::mem::replace(&mut place.struct_name, type_name(schema));
             for (name, value) in fields {
                 if let Some(property) = object.properties.get(name.as_str()) {
+                    let depth = place.fields.len();
+                    place.fields.extend(property.embedded_in);
                     place.fields.push(name);
                     check(&property.schema, value, place)?;
-                    place.fields.pop();
+                    place.fields.truncate(depth);
                 }
             }
             place.struct_name = outer;
@@ -91,6 +93,9 @@ fn type_name(schema: &Schema) -> &str {
 }
 
 fn go_type(schema: &Schema) -> String {
+    if let Some(go) = &schema.go {
+        return go.name.into();
+    }
     match &schema.node {
         Node::Any => "interface {}".into(),
         Node::Object(_) => {

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::sync::{Arc, OnceLock};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::{Node, Schema, StringFormat, builtin};
+use super::{Empties, Node, Schema, builtin, normalize};
 
 /// The fields of an embedded resource that its own schema does not specify.
 const RESOURCE_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -95,7 +95,7 @@ pub fn prune(schema: &Schema, value: &mut Value) {
         Value::Object(fields) => fields.retain(|name, value| {
             match known(schema, name) {
                 Known::As(schema) => prune(schema, value),
-                Known::Metadata => drop_unknown(object_meta(), value),
+                Known::Metadata => normalize(object_meta(), value, Empties::Kept),
                 Known::Anything => {}
                 Known::Not => return false,
             }
@@ -109,64 +109,6 @@ pub fn prune(schema: &Schema, value: &mut Value) {
             }
         }
         _ => {}
-    }
-}
-
-/// What is left of a document of a built-in kind after it was decoded into Go's type and encoded again:
-/// fields that the type does not have go, `null` is the same as absent, `null` in lists and maps is the zero
-/// value, and empty lists and maps that may be absent are.
-pub fn drop_unknown(schema: &Schema, value: &mut Value) {
-    match (value, &schema.node) {
-        (Value::Object(fields), Node::Object(object)) => fields.retain(|name, value| {
-            let Some(property) = object.properties.get(name.as_str()) else {
-                return schema.preserve_unknown;
-            };
-            if value.is_null() {
-                return false;
-            }
-            drop_unknown(&property.schema, value);
-            let empty = match (&*value, &property.schema.node) {
-                (Value::Object(fields), Node::Map(_)) => fields.is_empty(),
-                (Value::Array(items), Node::List(_)) => items.is_empty(),
-                _ => false,
-            };
-            // An empty list of managers is an order to forget them, carried out later.
-            !empty || name == "managedFields" || object.required.iter().any(|required| **required == **name)
-        }),
-        (Value::Object(fields), Node::Map(map)) => {
-            for value in fields.values_mut() {
-                drop_unknown_element(&map.values, value);
-            }
-        }
-        (Value::Array(items), Node::List(list)) => {
-            for item in items {
-                drop_unknown_element(&list.items, item);
-            }
-        }
-        _ => {}
-    }
-}
-
-fn drop_unknown_element(schema: &Schema, value: &mut Value) {
-    if value.is_null() {
-        *value = zero(&schema.node);
-    } else {
-        drop_unknown(schema, value);
-    }
-}
-
-/// What Go has where nothing was decoded.
-fn zero(node: &Node) -> Value {
-    match node {
-        Node::Any
-        | Node::Map(_)
-        | Node::List(_)
-        | Node::String(StringFormat::Byte | StringFormat::DateTime | StringFormat::MicroTime) => Value::Null,
-        Node::Object(_) => Value::Object(Map::new()),
-        Node::String(_) => "".into(),
-        Node::Quantity => "0".into(),
-        Node::Integer(_) | Node::Number | Node::IntOrString => 0.into(),
-        Node::Boolean => false.into(),
     }
 }
 

@@ -10,6 +10,11 @@ fn describe<T: JsonSchema>(generator: &mut SchemaGenerator) -> schemars::Schema 
     generator.subschema_for::<T>()
 }
 
+/// The place of a kind in [`KINDS`].
+pub(super) fn index(group: &str, version: &str, kind: &str) -> Option<usize> {
+    KINDS.binary_search_by(|row| (row.0, row.1, row.2).cmp(&(group, version, kind))).ok()
+}
+
 /// Group, version, kind, and the function that describes it; sorted.
 pub(super) const KINDS: &[(&str, &str, &str, Describe)] = &[
     ("", "v1", "Binding", describe::<k8s::api::core::v1::Binding>),
@@ -185,3 +190,13 @@ pub(super) const KINDS: &[(&str, &str, &str, Describe)] = &[
         describe::<k8s::api::storage::v1::VolumeAttributesClass>,
     ),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_sorted() {
+        assert!(KINDS.is_sorted_by_key(|row| (row.0, row.1, row.2)));
+    }
+}

@@ -8,12 +8,15 @@ mod facts;
 mod fields;
 mod kinds;
 mod types;
+mod zero;
 
 pub use builtin::builtin;
+pub(crate) use builtin::{definition_name, definition_named, descriptions, kinds};
 pub use check::{check_types, json_type};
 pub use depth::{MAX_DEPTH, depth};
-pub use fields::{apply_defaults, drop_unknown, object_meta, prune, unknown_fields};
+pub use fields::{apply_defaults, object_meta, prune, unknown_fields};
 pub use types::{
-    IntegerFormat, List, ListType, MapNode, Node, Object, Ownership, PatchStrategy, Property, Schema,
+    GoType, IntegerFormat, List, ListType, MapNode, Node, Object, Ownership, PatchStrategy, Property, Schema,
     SchemaRef, StringFormat, Validations,
 };
+pub use zero::{Empties, normalize};

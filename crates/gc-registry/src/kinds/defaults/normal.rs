@@ -1,9 +1,8 @@
-//! The form in which a typed server writes an object: absent is absent, quantities are canonical.
+//! The form in which a typed server writes an object: absent is absent.
 
 use serde_json::Value;
 
 use crate::kinds::access::Members;
-use crate::kinds::quantity;
 use crate::resource::Target;
 
 /// Members that are maps of texts or of quantities, and are not written when empty, whatever they are part of.
@@ -30,27 +29,7 @@ const MAPS: [&str; 20] = [
     "volumeAttributes",
 ];
 
-/// Members that are maps of quantities.
-const QUANTITIES: [&str; 13] = [
-    "limits",
-    "requests",
-    "capacity",
-    "allocatable",
-    "allocatedResources",
-    "hard",
-    "used",
-    "max",
-    "min",
-    "default",
-    "defaultRequest",
-    "maxLimitRequestRatio",
-    "overhead",
-];
-
-/// Members that are one quantity.
-const QUANTITY: [&str; 5] = ["sizeLimit", "divisor", "averageValue", "maximumVolumeSize", "targetValue"];
-
-/// Drops nulls and empty lists, empty maps, and writes quantities canonically.
+/// Drops nulls and empty lists and empty maps.
 pub(super) fn normalize(target: Target<'_>, object: &mut Value) {
     let Some(members) = object.as_object_mut() else { return };
     for (key, value) in members.iter_mut() {
@@ -65,7 +44,7 @@ pub(super) fn normalize(target: Target<'_>, object: &mut Value) {
                     metadata.insert("managedFields".into(), managed);
                 }
             }
-            (_, value) => tidy_value(key, value),
+            (_, value) => tidy_value(value),
         }
     }
     drop_empty(members);
@@ -79,22 +58,14 @@ pub(super) fn normalize(target: Target<'_>, object: &mut Value) {
 }
 
 fn tidy(members: &mut Members) {
-    for (key, value) in members.iter_mut() {
-        tidy_value(key, value);
-    }
+    members.values_mut().for_each(tidy_value);
     drop_empty(members);
 }
 
-fn tidy_value(key: &str, value: &mut Value) {
+fn tidy_value(value: &mut Value) {
     match value {
-        Value::Object(members) => {
-            if QUANTITIES.contains(&key) {
-                members.values_mut().for_each(quantity::canonicalize);
-            }
-            tidy(members);
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| tidy_value("", item)),
-        Value::String(_) | Value::Number(_) if QUANTITY.contains(&key) => quantity::canonicalize(value),
+        Value::Object(members) => tidy(members),
+        Value::Array(items) => items.iter_mut().for_each(tidy_value),
         _ => {}
     }
 }

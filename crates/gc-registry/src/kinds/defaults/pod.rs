@@ -26,9 +26,6 @@ pub(super) fn pod(members: &mut Members) {
             }
         }
     }
-    if let Some(status) = child(members, "status") {
-        fill(status, "phase", "Pending");
-    }
 }
 
 /// A pod template in member `key`.

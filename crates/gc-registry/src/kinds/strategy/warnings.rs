@@ -37,9 +37,6 @@ pub fn warnings(target: Target<'_>, new: &Value, old: Option<&Value>) -> Vec<Str
                 );
             }
         }
-        ("", "endpoints") => {
-            texts.push("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into());
-        }
         ("", "persistentvolumes") if text(new, &["spec", "persistentVolumeReclaimPolicy"]) == "Recycle" => {
             texts.push(
                 "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the \

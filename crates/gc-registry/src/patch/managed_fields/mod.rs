@@ -142,7 +142,11 @@ pub fn update(live: Option<&Value>, new: &mut Value, request: &ManagerRequest<'_
 
 /// Hands what changed from `live` to `new` over to the manager of the request.
 fn update_entries(live: Option<&Value>, new: &Value, entries: &mut Vec<Entry>, request: &ManagerRequest<'_>) {
-    let nothing = Value::Object(Map::new());
+    // A new object adds what differs from the zero value of its type.
+    let mut nothing = Value::Object(Map::new());
+    if let (None, Some(schema)) = (live, request.schema) {
+        crate::schema::normalize(schema, &mut nothing, crate::schema::Empties::Null);
+    }
     // Objects were checked against their schema before; whatever still cannot be told apart is owned by none.
     let Ok(mut comparison) = compare::compare(request.position(), live.unwrap_or(&nothing), new) else {
         return;

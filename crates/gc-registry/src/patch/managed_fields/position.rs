@@ -55,7 +55,7 @@ impl<'a> Position<'a> {
                 Node::Any => deduced(value),
                 Node::Object(Object { map_type: Ownership::Granular, .. }) => Shape::Fields,
                 Node::Map(map) if map.map_type == Ownership::Granular => Shape::Fields,
-                Node::List(list) if list.list_type != ListType::Atomic => Shape::Items(list),
+                Node::List(list) if list.list_type.is_associative() => Shape::Items(list),
                 _ => Shape::Leaf,
             },
         }
@@ -67,9 +67,7 @@ impl<'a> Position<'a> {
         let Self::Known(schema) = self else { return unknown };
         match &schema.node {
             Node::Object(object) => match object.properties.get(name) {
-                Some(property) if !(schema.embedded_resource && name == "metadata") => {
-                    known_field(object, name, property)
-                }
+                Some(property) if !(schema.embedded_resource && name == "metadata") => known_field(property),
                 _ if schema.embedded_resource && name == "metadata" => {
                     let metadata: &'static Arc<Schema> = object_meta();
                     Field { position: Self::Known(metadata), named: true, always: Some(empty_object()) }
@@ -95,16 +93,11 @@ impl<'a> Position<'a> {
     }
 }
 
-fn known_field<'a>(object: &Object, name: &str, property: &'a Property) -> Field<'a> {
-    let always = if property.always {
-        Some(empty_object())
-    } else if matches!(&property.schema.node, Node::List(list) if list.list_type != ListType::Atomic)
-        && object.required.iter().any(|required| **required == *name)
-        && property.schema.name.is_none()
-    {
-        Some(&Value::Null)
-    } else {
-        None
+fn known_field(property: &Property) -> Field<'_> {
+    let always = match &property.schema.node {
+        Node::Object(_) if property.always && !property.pointer => Some(empty_object()),
+        Node::List(list) if property.always && list.list_type.is_associative() => Some(&Value::Null),
+        _ => None,
     };
     let position = if property.atomic { Position::Atomic } else { Position::Known(&property.schema) };
     Field { position, named: true, always }

@@ -1,0 +1,182 @@
+//! What Go's encoder prints of a built-in type: zero values that are always there, empty ones that never are.
+
+use serde_json::{Map, Value};
+
+use crate::kinds::quantity;
+
+use super::{Node, Property, Schema, StringFormat};
+
+/// What becomes of lists and maps without an item whose fields are always encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Empties {
+    /// They stay: the object was decoded from JSON.
+    Kept,
+    /// They are null: the object was stored as protobuf, which has no empty lists.
+    Null,
+}
+
+/// The form of a document of a built-in kind after it was decoded into Go's type and encoded again: fields
+/// that the type does not have go, `null` is the same as absent, empty values that may be absent are, and zero
+/// values that are always encoded are there.
+pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
+    match (value, &schema.node) {
+        (Value::Object(fields), Node::Object(object)) => {
+            fields.retain(|name, value| {
+                let Some(property) = object.properties.get(name.as_str()) else {
+                    return schema.preserve_unknown;
+                };
+                if value.is_null() {
+                    return false;
+                }
+                normalize(&property.schema, value, empties);
+                // An empty list of managers is an order to forget them, carried out later.
+                name == "managedFields" || !is_dropped(property, value, empties)
+            });
+            for name in &object.always {
+                if !fields.contains_key(&**name)
+                    && let Some(property) = object.properties.get(name)
+                {
+                    fields.insert(name.to_string(), zero_of(property));
+                }
+            }
+        }
+        (Value::Object(fields), Node::Map(map)) => {
+            for value in fields.values_mut() {
+                normalize_element(&map.values, value, empties);
+            }
+        }
+        (Value::Array(items), Node::List(list)) => {
+            for item in items {
+                normalize_element(&list.items, item, empties);
+            }
+        }
+        (value, Node::Quantity) => quantity::canonicalize(value),
+        (Value::String(text), Node::String(format)) => {
+            if let Some(canonical) = canonical_time(format, text) {
+                *text = canonical;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A time as Go writes it, where that is not how it is written already: in UTC, without fractions of a second.
+fn canonical_time(format: &StringFormat, text: &str) -> Option<String> {
+    const SECONDS: usize = "2006-01-02T15:04:05Z".len();
+    const MICROSECONDS: usize = "2006-01-02T15:04:05.000000Z".len();
+    let (length, written) = match format {
+        StringFormat::DateTime => (SECONDS, "%Y-%m-%dT%H:%M:%SZ"),
+        StringFormat::MicroTime => (MICROSECONDS, "%Y-%m-%dT%H:%M:%S.%6fZ"),
+        _ => return None,
+    };
+    if text.len() == length && text.ends_with('Z') {
+        return None;
+    }
+    Some(text.parse::<jiff::Timestamp>().ok()?.strftime(written).to_string())
+}
+
+/// `null` in lists and maps is the zero value.
+fn normalize_element(schema: &Schema, value: &mut Value, empties: Empties) {
+    if value.is_null() {
+        *value = zero(schema);
+    } else {
+        normalize(schema, value, empties);
+    }
+}
+
+/// Whether a field goes because its value is empty. What is always encoded and goes here comes back as zero.
+fn is_dropped(property: &Property, value: &Value, empties: Empties) -> bool {
+    match (value, &property.schema.node) {
+        (Value::Object(fields), Node::Map(_)) if fields.is_empty() => {
+            property.omit_empty || empties == Empties::Null
+        }
+        (Value::Array(items), Node::List(_)) if items.is_empty() => {
+            property.omit_empty || empties == Empties::Null
+        }
+        // Types that encode themselves are structs, which are not empty.
+        (_, Node::String(StringFormat::DateTime | StringFormat::MicroTime | StringFormat::Duration)) => false,
+        (Value::String(text), Node::String(_)) => property.omit_empty && !property.pointer && text.is_empty(),
+        (Value::Number(number), Node::Integer(_) | Node::Number) => {
+            property.omit_empty && !property.pointer && number.as_f64() == Some(0.0)
+        }
+        (Value::Bool(value), Node::Boolean) => property.omit_empty && !property.pointer && !value,
+        _ => false,
+    }
+}
+
+fn zero_of(property: &Property) -> Value {
+    if property.pointer { Value::Null } else { zero(&property.schema) }
+}
+
+/// What Go encodes where nothing was decoded.
+fn zero(schema: &Schema) -> Value {
+    match &schema.node {
+        Node::Object(_) => {
+            let mut value = Value::Object(Map::new());
+            normalize(schema, &mut value, Empties::Null);
+            value
+        }
+        Node::Quantity => "0".into(),
+        Node::IntOrString => 0.into(),
+        node => scalar(node).unwrap_or_default(),
+    }
+}
+
+/// The zero value of a scalar; `None` for everything that is null.
+pub(super) fn scalar(node: &Node) -> Option<Value> {
+    match node {
+        Node::String(StringFormat::Plain | StringFormat::Other(_)) => Some("".into()),
+        Node::Integer(_) | Node::Number => Some(0.into()),
+        Node::Boolean => Some(false.into()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::builtin;
+    use super::*;
+
+    #[test]
+    fn documents_have_the_form_that_go_encodes() {
+        for (group, kind, sent, want) in [
+            (
+                "",
+                "Event",
+                json!({"metadata": {"name": "a"}, "count": 0, "firstTimestamp": "2020-01-01T01:00:00.5+01:00"}),
+                json!({"metadata": {"name": "a"}, "eventTime": null, "firstTimestamp": "2020-01-01T00:00:00Z",
+                    "involvedObject": {}, "lastTimestamp": null, "reportingComponent": "",
+                    "reportingInstance": "", "source": {}}),
+            ),
+            (
+                "storage.k8s.io",
+                "CSINode",
+                json!({"spec": {"drivers": [{"name": "d", "nodeID": "n", "allocatable": {"count": 5}}]}}),
+                json!({"metadata": {}, "spec": {"drivers": [
+                    {"name": "d", "nodeID": "n", "topologyKeys": null, "allocatable": {"count": 5}}]}}),
+            ),
+            (
+                "storage.k8s.io",
+                "CSINode",
+                json!({"spec": {"drivers": []}}),
+                json!({"metadata": {}, "spec": {"drivers": null}}),
+            ),
+            (
+                "",
+                "LimitRange",
+                json!({"spec": {"limits": [{"max": {"cpu": 1, "memory": "1024Ki"}}]}}),
+                json!({"metadata": {}, "spec": {"limits": [{"type": "", "max": {"cpu": "1", "memory": "1Mi"}}]}}),
+            ),
+        ] {
+            let schema = builtin(group, "v1", kind).expect("built in");
+            let mut document = sent;
+            normalize(&schema, &mut document, Empties::Null);
+            assert_eq!(document, want, "{kind}");
+            let before = document.clone();
+            normalize(&schema, &mut document, Empties::Null);
+            assert_eq!(document, before, "{kind} is not stable");
+        }
+    }
+}
