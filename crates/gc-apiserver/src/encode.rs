@@ -6,6 +6,7 @@ pub(crate) mod list;
 pub(crate) mod negotiate;
 pub(crate) mod openapi_protobuf;
 pub(crate) mod protobuf;
+pub(crate) mod protobuf_answer;
 pub(crate) mod protobuf_request;
 pub(crate) mod protobuf_writer;
 pub(crate) mod render;

@@ -66,11 +66,15 @@ pub fn accept_header(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let _ = body_type(Some(text));
     assert!(media_ranges(text).len() <= text.split(',').count());
-    for purpose in [Purpose::Answer, Purpose::Watch, Purpose::Status] {
+    for purpose in
+        [Purpose::Answer, Purpose::Watch, Purpose::Status, Purpose::WatchBuiltin, Purpose::Discovery]
+    {
         let Ok(chosen) = negotiate(Some(text), false, purpose) else { continue };
-        assert!(chosen.encoding != Encoding::Yaml || purpose != Purpose::Watch);
+        assert!(
+            chosen.encoding != Encoding::Yaml || !matches!(purpose, Purpose::Watch | Purpose::WatchBuiltin)
+        );
         let whole_protobuf = chosen.encoding == Encoding::Protobuf && chosen.form != Form::Metadata;
-        assert!(!whole_protobuf || purpose == Purpose::Status);
+        assert!(!whole_protobuf || !matches!(purpose, Purpose::Answer | Purpose::Watch));
         if !text.trim().is_empty() {
             let more = format!("{text},text/unknown;q=0");
             assert_eq!(negotiate(Some(&more), false, purpose).ok(), Some(chosen));
@@ -78,6 +82,7 @@ pub fn accept_header(data: &[u8]) {
         let form = match chosen.form {
             Form::Object => String::new(),
             Form::Table => ";as=Table;g=meta.k8s.io".to_owned(),
+            Form::Metadata if chosen.of_list => ";as=PartialObjectMetadataList;g=meta.k8s.io".to_owned(),
             Form::Metadata => ";as=PartialObjectMetadata;g=meta.k8s.io".to_owned(),
         };
         let version = if chosen.beta { "v1beta1" } else { "v1" };

@@ -57,7 +57,7 @@ async fn bad_requests_are_refused() {
         ("GET", format!("{CONFIG_MAPS}?limit=many"), (400, "BadRequest")),
         ("GET", format!("{CONFIG_MAPS}?continue=rubbish"), (400, "BadRequest")),
         ("GET", format!("{CONFIG_MAPS}/%ff"), (404, "NotFound")),
-        ("GET", "/api/v1/nothings".into(), (404, "")),
+        ("GET", "/api/v1/nothings".into(), (404, "NotFound")),
         ("GET", "/apis/none.example.com/v1/things".into(), (404, "")),
         ("GET", "/nowhere".into(), (404, "")),
         ("POST", object.clone(), (405, "MethodNotAllowed")),

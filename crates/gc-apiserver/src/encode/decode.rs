@@ -21,6 +21,9 @@ pub(crate) fn object(bytes: &[u8], content_type: Option<&str>, kind: &str) -> Re
             RequestBody { value: protobuf::decode_object(bytes, kind)?, duplicates: Vec::new() }
         }
     };
+    // Go decodes null into the zero object.
+    let body =
+        if body.value.is_null() { RequestBody { value: Value::Object(Map::new()), ..body } } else { body };
     if !body.value.is_object() {
         let what = format!("json: cannot unmarshal {} into an object", json_type(&body.value));
         return Err(not_json(kind, &what, bytes));

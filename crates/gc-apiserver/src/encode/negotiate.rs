@@ -9,7 +9,7 @@ pub(crate) enum Encoding {
     Json,
     /// `application/yaml`
     Yaml,
-    /// `application/vnd.kubernetes.protobuf`; only of metadata, metadata lists, watches of them and Status.
+    /// `application/vnd.kubernetes.protobuf`; of custom resources only metadata and Status.
     Protobuf,
 }
 
@@ -35,12 +35,14 @@ pub(crate) struct Representation {
     pub(crate) pretty: bool,
     /// `meta.k8s.io/v1beta1` instead of `v1`, for tables and metadata.
     pub(crate) beta: bool,
+    /// Metadata of a list (`PartialObjectMetadataList`) rather than of one object.
+    pub(crate) of_list: bool,
 }
 
 impl Representation {
     /// Plain JSON.
     pub(crate) const JSON: Self =
-        Self { encoding: Encoding::Json, form: Form::Object, pretty: false, beta: false };
+        Self { encoding: Encoding::Json, form: Form::Object, pretty: false, beta: false, of_list: false };
 
     /// `apiVersion` of tables and metadata objects.
     pub(crate) fn meta_version(self) -> &'static str {
@@ -120,20 +122,22 @@ pub(crate) fn media_ranges(accept: &str) -> Vec<MediaRange<'_>> {
 /// What the answer will be used for: not every encoding can write everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Objects, lists and single answers.
+    /// Objects and lists of custom resources, which have no protobuf form but of their metadata.
     Answer,
-    /// A watch stream.
+    /// A watch stream of custom resources.
     Watch,
-    /// A subresource or a write: upstream offers the same forms, but protobuf of whole objects is not ours.
+    /// Whatever has a protobuf form: built-in kinds, Status.
     Status,
+    /// A watch stream of a built-in kind.
+    WatchBuiltin,
+    /// A discovery document, which is served without the router that knows its own words.
+    Discovery,
 }
 
 const AVAILABLE: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+const STREAMS: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 /// Chooses a representation, or says 406.
-///
-/// Protobuf is taken for metadata only: a client that prefers protobuf for whole objects names JSON as its
-/// second choice (client-go does), and one that takes nothing else is told so.
 pub(crate) fn negotiate(
     accept: Option<&str>,
     pretty: bool,
@@ -143,28 +147,38 @@ pub(crate) fn negotiate(
     let Some(accept) = accept.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(plain) };
     let mut nameable = false;
     for range in media_ranges(accept) {
-        nameable |= AVAILABLE.split(", ").any(|media_type| range.takes(media_type));
+        nameable |= range.media_type == "*/*"
+            || AVAILABLE.split(", ").any(|media_type| range.media_type.eq_ignore_ascii_case(media_type));
         let Some((form, beta)) = form_of(&range) else { continue };
+        let of_list = range.parameter("as") == Some("PartialObjectMetadataList");
         for encoding in [Encoding::Json, Encoding::Yaml, Encoding::Protobuf] {
-            let offered = Representation { encoding, form, pretty, beta };
+            let offered = Representation { encoding, form, pretty, beta, of_list };
             let possible = match encoding {
                 Encoding::Json => true,
-                Encoding::Yaml => purpose != Purpose::Watch,
-                Encoding::Protobuf => form == Form::Metadata || purpose == Purpose::Status,
+                Encoding::Yaml => !matches!(purpose, Purpose::Watch | Purpose::WatchBuiltin),
+                Encoding::Protobuf => match form {
+                    Form::Metadata => true,
+                    Form::Table => false,
+                    Form::Object => !matches!(purpose, Purpose::Answer | Purpose::Watch),
+                },
             };
             let named = range.takes(offered.content_type())
                 || (encoding == Encoding::Yaml && range.takes("application/x-yaml"));
-            if possible && named {
+            if possible && named && (nameable || purpose != Purpose::Status) {
                 return Ok(offered);
             }
         }
     }
-    if !nameable {
+    if !nameable && purpose != Purpose::Discovery {
+        let streams = match purpose {
+            Purpose::Watch | Purpose::WatchBuiltin => format!(", {STREAMS}"),
+            _ => String::new(),
+        };
         // Upstream's router says it in these words, before anything looks at the parameters.
         let mut error = ApiError::new(
             406,
             "NotAcceptable",
-            format!("406: Not Acceptable\n\nAvailable representations: {AVAILABLE}"),
+            format!("406: Not Acceptable\n\nAvailable representations: {AVAILABLE}{streams}"),
         );
         error.details = Some(Box::default());
         return Err(error);
@@ -214,6 +228,13 @@ pub(crate) fn body_type(content_type: Option<&str>) -> Result<BodyType, ApiError
     }
 }
 
+/// 415 in the words of upstream's router.
+pub(crate) fn unsupported_by_router() -> ApiError {
+    let mut error = ApiError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+    error.details = Some(Box::default());
+    error
+}
+
 /// 415, naming what would be taken.
 pub(crate) fn unsupported_media_type(supported: &str) -> ApiError {
     ApiError::new(
@@ -231,7 +252,7 @@ mod tests {
     use super::*;
 
     fn representation(encoding: Encoding, form: Form) -> Representation {
-        Representation { encoding, form, pretty: false, beta: false }
+        Representation { encoding, form, pretty: false, beta: false, of_list: false }
     }
 
     #[test]
@@ -241,6 +262,7 @@ mod tests {
         let as_table = "application/json;as=Table;g=meta.k8s.io;v=v1";
         let metadata_protobuf =
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        let metadata_list = Representation { of_list: true, ..representation(Protobuf, Metadata) };
         let table = [
             ("", Purpose::Answer, Some(representation(Json, Object))),
             ("*/*", Purpose::Answer, Some(representation(Json, Object))),
@@ -258,8 +280,9 @@ mod tests {
             ),
             ("application/json;as=Something;v=v1;g=meta.k8s.io", Purpose::Answer, None),
             ("application/json;as=Table;v=v9;g=meta.k8s.io", Purpose::Answer, None),
-            (metadata_protobuf, Purpose::Answer, Some(representation(Protobuf, Metadata))),
-            (metadata_protobuf, Purpose::Watch, Some(representation(Protobuf, Metadata))),
+            ("application/*", Purpose::Status, None),
+            (metadata_protobuf, Purpose::Answer, Some(metadata_list)),
+            (metadata_protobuf, Purpose::Watch, Some(metadata_list)),
             ("application/vnd.kubernetes.protobuf", Purpose::Answer, None),
             ("application/vnd.kubernetes.protobuf", Purpose::Status, Some(representation(Protobuf, Object))),
             (

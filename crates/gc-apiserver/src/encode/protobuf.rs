@@ -23,7 +23,7 @@ fn text<'a>(map: &'a Map<String, Value>, name: &str) -> &'a str {
 }
 
 /// Writes `k8s\0` and the envelope around a message.
-fn envelope(out: &mut Vec<u8>, api_version: &str, kind: &str, raw: impl FnOnce(&mut Writer<'_>)) {
+pub(super) fn envelope(out: &mut Vec<u8>, api_version: &str, kind: &str, raw: impl FnOnce(&mut Writer<'_>)) {
     out.extend_from_slice(MAGIC);
     let mut writer = Writer(out);
     writer.message(1, |meta| {
@@ -75,6 +75,17 @@ pub(crate) struct ListMeta<'a> {
     pub(crate) remaining_item_count: Option<u64>,
 }
 
+/// The metadata of a list.
+pub(super) fn list_meta(writer: &mut Writer<'_>, meta: &ListMeta<'_>) {
+    writer.message(1, |writer| {
+        writer.text(2, meta.resource_version);
+        writer.text(3, meta.continue_token);
+        if let Some(count) = meta.remaining_item_count {
+            writer.number(4, i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    });
+}
+
 /// A list of metadata as a whole document.
 pub(crate) fn metadata_list(
     api_version: &str,
@@ -84,13 +95,7 @@ pub(crate) fn metadata_list(
     let mut out = Vec::new();
     let mut problem = Ok(());
     envelope(&mut out, api_version, "PartialObjectMetadataList", |raw| {
-        raw.message(1, |writer| {
-            writer.text(2, meta.resource_version);
-            writer.text(3, meta.continue_token);
-            if let Some(count) = meta.remaining_item_count {
-                writer.number(4, i64::try_from(count).unwrap_or(i64::MAX));
-            }
-        });
+        list_meta(raw, meta);
         for item in items {
             raw.message(2, |writer| {
                 if let Err(error) = partial_object(writer, item) {

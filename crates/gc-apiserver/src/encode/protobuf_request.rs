@@ -4,7 +4,7 @@
 //! `scripts/protobuf-fields`) has one line per message; a reader of a hundred lines walks it, where generated
 //! types and their conversions would be a hundred thousand.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
 
 use base64::Engine as _;
@@ -12,11 +12,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Number, Value};
 
 /// How deep messages may nest.
-const MAXIMUM_DEPTH: usize = 100;
+pub(super) const MAXIMUM_DEPTH: usize = 100;
 
 /// What a field holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Text,
     Integer,
     Boolean,
@@ -32,18 +32,36 @@ enum Kind {
     InLine(&'static str),
     List(Box<Kind>),
     Map(Box<Kind>),
+    /// `JSONSchemaPropsOrBool`
+    SchemaOrBoolean,
+    /// `JSONSchemaPropsOrArray`
+    SchemaOrList,
+    /// `JSONSchemaPropsOrStringArray`
+    SchemaOrTexts,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Field {
-    name: &'static str,
-    kind: Kind,
+pub(super) struct Field {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
     /// A zero value is left out of JSON.
     drop_zero: bool,
 }
 
 /// Fields of a message by number.
-type Fields = HashMap<u32, Field>;
+pub(super) type Fields = BTreeMap<u32, Field>;
+
+/// The fields of a message by its name.
+pub(super) fn fields_of(label: &str) -> Option<&'static Fields> {
+    table().get(label)
+}
+
+/// The name of the message of a kind: messages are named after the first part of the group.
+pub(super) fn label_of(api_version: &str, kind: &str) -> String {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
+    format!("{package}/{version}.{kind}")
+}
 
 fn table() -> &'static HashMap<&'static str, Fields> {
     static TABLE: OnceLock<HashMap<&'static str, Fields>> = OnceLock::new();
@@ -80,6 +98,9 @@ fn parse_kind(text: &'static str) -> Option<Kind> {
         "Q" => Kind::Quantity,
         "I" => Kind::IntOrString,
         "R" => Kind::Raw,
+        "O" => Kind::SchemaOrBoolean,
+        "A" => Kind::SchemaOrList,
+        "P" => Kind::SchemaOrTexts,
         "=" => Kind::Message(rest),
         "~" => Kind::InLine(rest),
         "[" => Kind::List(Box::new(parse_kind(rest)?)),
@@ -145,10 +166,7 @@ fn next_field<'a>(bytes: &mut &'a [u8]) -> Result<Option<(u32, Wire<'a>)>, Probl
 
 /// Reads a built-in kind. `None` if the kind has no message in the table.
 pub(crate) fn object(api_version: &str, kind: &str, raw: &[u8]) -> Option<Result<Value, Problem>> {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    // The messages are named after the first part of the group: rbac.authorization.k8s.io is rbac.
-    let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
-    let (label, fields) = table().get_key_value(format!("{package}/{version}.{kind}").as_str())?;
+    let (label, fields) = table().get_key_value(label_of(api_version, kind).as_str())?;
     Some(message(label, fields, raw, MAXIMUM_DEPTH).map(|mut map| {
         map.insert("apiVersion".into(), api_version.into());
         map.insert("kind".into(), kind.into());
@@ -293,6 +311,7 @@ fn value(kind: &Kind, wire: &Wire<'_>, depth: usize) -> Result<Value, Problem> {
             None | Some([]) => Value::Null,
             Some(bytes) => crate::encode::documents::json(bytes)?.value,
         },
+        (Kind::SchemaOrBoolean | Kind::SchemaOrList | Kind::SchemaOrTexts, _) => choice(kind, wire, depth)?,
         (Kind::Message(label) | Kind::InLine(label), _) => {
             let mut map = nested(label, wire, depth)?;
             // A message of a single nameless field is a list with a name of its own.
@@ -302,6 +321,31 @@ fn value(kind: &Kind, wire: &Wire<'_>, depth: usize) -> Result<Value, Problem> {
             }
         }
         _ => return Err("the field is of another type".into()),
+    })
+}
+
+/// A schema or something else, as JSON schemas have them.
+fn choice(kind: &Kind, wire: &Wire<'_>, depth: usize) -> Result<Value, Problem> {
+    const SCHEMA: Kind = Kind::Message("apiextensions/v1.JSONSchemaProps");
+    let depth = depth.checked_sub(1).ok_or("exceeded max depth")?;
+    let Wire::Bytes(bytes) = wire else { return Err("expected a message".into()) };
+    let mut bytes = *bytes;
+    let (mut allows, mut schema, mut list) = (false, None, Vec::new());
+    while let Some((number, wire)) = next_field(&mut bytes)? {
+        match (kind, number) {
+            (Kind::SchemaOrBoolean, 1) => allows = matches!(wire, Wire::Varint(value) if value != 0),
+            (Kind::SchemaOrBoolean, 2) | (Kind::SchemaOrList | Kind::SchemaOrTexts, 1) => {
+                schema = Some(value(&SCHEMA, &wire, depth)?);
+            }
+            (Kind::SchemaOrList, 2) => list.push(value(&SCHEMA, &wire, depth)?),
+            (Kind::SchemaOrTexts, 2) => list.push(text(&wire)?.into()),
+            _ => {}
+        }
+    }
+    Ok(match (schema, kind) {
+        (Some(schema), _) => schema,
+        (None, Kind::SchemaOrBoolean) => allows.into(),
+        (None, _) => list.into(),
     })
 }
 
@@ -332,7 +376,7 @@ mod tests {
             }
         }
         let mut found = Vec::new();
-        for field in table().values().flat_map(HashMap::values) {
+        for field in table().values().flat_map(BTreeMap::values) {
             labels(&field.kind, &mut found);
         }
         assert!(found.len() > 500);
@@ -341,7 +385,7 @@ mod tests {
         }
         let words: usize =
             include_str!("protobuf_fields.txt").lines().map(|line| line.split(' ').count() - 1).sum();
-        assert_eq!(table().values().map(HashMap::len).sum::<usize>(), words, "every word is understood");
+        assert_eq!(table().values().map(BTreeMap::len).sum::<usize>(), words, "every word is understood");
     }
 
     #[test]

@@ -7,16 +7,16 @@ use gc_registry::error::ApiError;
 use serde_json::Value;
 
 use crate::encode::negotiate::{Encoding, Form, Representation};
-use crate::encode::protobuf;
 use crate::encode::table::{IncludeObject, Table, metadata_json};
+use crate::encode::{protobuf, protobuf_answer};
 
-/// Writes a value in an encoding; protobuf only for Status.
+/// Writes a value in an encoding; in protobuf, what has no form of its own is taken for a Status.
 pub(crate) fn value(value: &Value, representation: Representation) -> Vec<u8> {
     match representation.encoding {
         Encoding::Yaml => super::yaml::written(value).into_bytes(),
         Encoding::Protobuf => {
             let mut out = Vec::new();
-            protobuf::status(&mut out, value);
+            protobuf_answer::document(&mut out, value);
             out
         }
         Encoding::Json => {

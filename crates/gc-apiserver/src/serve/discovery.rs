@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use base64::Engine as _;
 use bytes::Bytes;
 use gc_registry::catalog::{Catalog, Group};
 use gc_registry::error::ApiError;
@@ -16,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 use crate::encode::decode::hexadecimal;
 use crate::encode::negotiate::{Purpose, media_ranges};
 use crate::encode::render;
+use crate::serve::service::not_served;
 use crate::state::State;
 use crate::transport::exchange::{
     Answer, ApiRequest, api_version, method_not_allowed, page_not_found, text_answer,
@@ -65,10 +67,12 @@ impl AggregatedForm {
 
 /// Answers one of the discovery paths.
 pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) -> Result<Answer, ApiError> {
-    if !matches!(request.method, Method::GET | Method::HEAD) {
+    let catalog = state.registry.catalog();
+    let reading = matches!(request.method, Method::GET | Method::HEAD);
+    // The document of a group is served whatever the method.
+    if !reading && matches!(path, DiscoveryPath::CoreVersions | DiscoveryPath::Groups) {
         return Err(method_not_allowed());
     }
-    let catalog = state.registry.catalog();
     let document = match path {
         DiscoveryPath::CoreVersions | DiscoveryPath::Groups => {
             let core = *path == DiscoveryPath::CoreVersions;
@@ -88,12 +92,16 @@ pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) 
                 .group(group)
                 .and_then(|group| group.versions.iter().find(|v| *v.version == **version));
             match found {
+                Some(_) if !reading => return Err(method_not_allowed()),
                 Some(found) => resource_list(group, version, &found.resources),
-                None => return Ok(page_not_found()),
+                None => return not_served(&catalog, group),
             }
         }
     };
-    let representation = request.representation(Purpose::Answer)?;
+    let representation = request.representation(match path {
+        DiscoveryPath::Group(_) => Purpose::Discovery,
+        _ => Purpose::Status,
+    })?;
     Ok(request.document(render::value(&document, representation).into(), representation.content_type()))
 }
 
@@ -264,6 +272,17 @@ fn groups(catalog: &Catalog) -> Value {
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
+/// The hash of the version that a resource is stored in, as upstream computes it.
+fn storage_version_hash(row: &ResourceDefinition) -> String {
+    let (group, version) = match (&*row.group, &*row.resource) {
+        ("events.k8s.io", "events") => ("", "v1"),
+        ("autoscaling", "horizontalpodautoscalers") => ("autoscaling", "v2"),
+        (group, _) => (group, row.custom.as_ref().map_or(&*row.version, |custom| custom.storage_version())),
+    };
+    let digest = Sha256::digest(format!("{group}/{version}/{}", row.kind));
+    base64::engine::general_purpose::STANDARD.encode(&digest[..8])
+}
+
 fn resource_list(group: &str, version: &str, rows: &[Arc<ResourceDefinition>]) -> Value {
     let mut resources = Vec::new();
     for row in rows {
@@ -276,6 +295,9 @@ fn resource_list(group: &str, version: &str, rows: &[Arc<ResourceDefinition>]) -
             if !list.is_empty() {
                 value[name] = texts(list);
             }
+        }
+        if row.has_verb("watch") {
+            value["storageVersionHash"] = storage_version_hash(row).into();
         }
         resources.push(value);
         for sub in &row.subresources {

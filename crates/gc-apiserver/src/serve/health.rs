@@ -30,10 +30,7 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
     }
     let reading = matches!(request.method, Method::GET | Method::HEAD);
     match parts.as_slice() {
-        _ if !reading => match parts.first() {
-            Some(&("healthz" | "livez" | "readyz" | "version" | "metrics")) => Err(method_not_allowed()),
-            _ => Ok(page_not_found()),
-        },
+        // Health checks are answered whatever the method.
         ["healthz" | "livez" | "readyz", ..] => {
             let storage = work::perform(state, Weight::Read, |state| {
                 Ok(state.registry.storage_health().err().map(|error| error.to_string()))
@@ -41,7 +38,14 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
             .await?;
             Ok(health(storage.as_deref(), request, &parts))
         }
+        _ if !reading => match parts.as_slice() {
+            ["version" | "metrics"] => Err(method_not_allowed()),
+            _ => Ok(page_not_found()),
+        },
         ["version"] => Ok(version(request)),
+        ["metrics", "slis"] => {
+            Ok(text_answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", ""))
+        }
         ["metrics"] => Ok(text_answer(
             StatusCode::OK,
             "application/openmetrics-text; version=1.0.0; charset=utf-8",

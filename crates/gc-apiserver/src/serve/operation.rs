@@ -123,8 +123,6 @@ fn patch_type(content_type: Option<&str>, custom: bool) -> Result<PatchType, Api
         _ if custom => Err(negotiate::unsupported_media_type(
             "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
         )),
-        _ => Err(negotiate::unsupported_media_type(
-            "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml",
-        )),
+        _ => Err(negotiate::unsupported_by_router()),
     }
 }

@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
-use gc_registry::api::{Attributes, Object, RequestTarget, Response, ResponseBody, UserInfo};
+use gc_registry::api::{
+    Attributes, FieldValidation, Object, RequestTarget, Response, ResponseBody, UserInfo,
+};
 use gc_registry::error::{ApiError, CauseReason, FieldError};
 use gc_registry::object::TypeMeta;
 use gc_registry::resource::ResourceDefinition;
+use gc_registry::schema::{self, Empties, Schema};
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
 use crate::auth::authentication::{self, API_AUDIENCES};
 use crate::auth::rbac::{Question, Rule};
-use crate::encode::negotiate::Purpose;
+use crate::encode::negotiate::{Encoding, Form, Purpose, Representation};
 use crate::state::State;
 use crate::transport::answers::write_answer;
 use crate::transport::exchange::{Answer, ApiRequest, api_version};
@@ -31,11 +34,20 @@ pub(crate) async fn answer(
     target: &RequestTarget,
 ) -> Result<Answer, ApiError> {
     let definition = &*target.resource;
-    let representation = request.representation(Purpose::Answer)?;
+    let representation = request.representation(Purpose::Status)?;
     let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
     let bytes = request.read_body(&state.work.bodies).await?;
-    let mut review = work::decode_object(bytes, content_type, &definition.kind).await?.value;
+    let body = work::decode_object(bytes, content_type, &definition.kind).await?;
+    let mut review = body.value;
     expect_kind(&review, definition)?;
+    let schema =
+        schema::builtin(&definition.group, &definition.version, &definition.kind).unwrap_or_default();
+    schema::check_types(&schema, &review).map_err(|why| {
+        let (kind, version) = (&definition.kind, &definition.version);
+        ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+    })?;
+    let problems = strictness(request, &schema, &review, body.duplicates, definition)?;
+    schema::normalize(&schema, &mut review, Empties::Kept);
     let spec = review.get("spec").cloned().unwrap_or_else(|| json!({}));
     let status = match &*definition.kind {
         "SelfSubjectAccessReview" => access(state, &request.user, &spec, &definition.kind)?,
@@ -67,13 +79,43 @@ pub(crate) async fn answer(
         metadata["namespace"] = target.namespace.clone().into();
     }
     map.insert("status".into(), status);
+    schema::normalize(&schema, &mut review, Empties::Kept);
     let type_meta = TypeMeta {
         api_version: api_version(&definition.group, &definition.version).into(),
         kind: Arc::clone(&definition.kind),
     };
     let object = Arc::new(Object::from_value(Arc::new(type_meta), review));
-    let response = Response { code: 201, body: ResponseBody::Object(object), warnings: Vec::new() };
+    let response = Response { code: 201, body: ResponseBody::Object(object), warnings: problems };
+    // A review is no resource that could be shown as a table.
+    let representation = match representation.form {
+        Form::Object => representation,
+        _ => Representation { form: Form::Object, encoding: Encoding::Json, ..representation },
+    };
     write_answer(request, &target.resource, representation, response)
+}
+
+/// Unknown and duplicate fields: refused, warned of or ignored.
+fn strictness(
+    request: &ApiRequest,
+    schema: &Schema,
+    review: &Value,
+    duplicates: Vec<String>,
+    definition: &ResourceDefinition,
+) -> Result<Vec<String>, ApiError> {
+    let validation = request.query.write_options("CreateOptions")?.field_validation;
+    let mut problems = schema::unknown_fields(schema, review);
+    problems.extend(duplicates);
+    match validation {
+        FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Strict if !problems.is_empty() => {
+            let (kind, version) = (&definition.kind, &definition.version);
+            Err(ApiError::bad_request(format!(
+                "{kind} in version \"{version}\" cannot be handled as a {kind}: strict decoding error: {}",
+                problems.join(", ")
+            )))
+        }
+        _ => Ok(problems),
+    }
 }
 
 fn expect_kind(review: &Value, definition: &ResourceDefinition) -> Result<(), ApiError> {

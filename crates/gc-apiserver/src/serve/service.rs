@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use gc_registry::api::{Attributes, ListOptions, RequestTarget, UserInfo};
+use gc_registry::api::{Attributes, ListOptions, Operation, RequestTarget, ResponseBody, UserInfo};
+use gc_registry::catalog::Catalog;
 use gc_registry::error::ApiError;
 use gc_registry::resource::ResourceDefinition;
-use gc_types::Scope;
+use gc_types::{GoDuration, Scope};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt as _;
+use serde_json::Value;
 
 use crate::auth::authentication::{self, CertificateIdentity};
 use crate::auth::impersonation;
@@ -28,6 +30,7 @@ use crate::transport::answers::{error_answer, write_answer};
 use crate::transport::body::AnswerBody;
 use crate::transport::exchange::{
     Answer, ApiRequest, BodyError, api_version, method_not_allowed, page_not_found, refuse_unreadable,
+    text_answer,
 };
 use crate::transport::path::{self, ResourcePath, Route};
 use crate::transport::query::{Query, decode};
@@ -177,7 +180,7 @@ async fn resource_request(
     };
     let catalog = state.registry.catalog();
     let Some(definition) = catalog.find(&target.group, &target.version, &target.resource) else {
-        return Ok(page_not_found());
+        return not_served(&catalog, &target.group);
     };
     labels.verb = verb.to_ascii_uppercase();
     labels.group = definition.group.to_string();
@@ -190,7 +193,7 @@ async fn resource_request(
             Some(_) if !target.subresource.is_empty() => {
                 Err(ApiError::not_found(&target.group, &target.resource, &target.name))
             }
-            _ => Ok(page_not_found()),
+            _ => not_served(&catalog, &target.group),
         };
     };
     labels.subresource.clone_from(&target.subresource);
@@ -202,10 +205,70 @@ async fn resource_request(
         "update" | "patch" => target.name.is_empty(),
         _ => false,
     };
-    if misplaced || across_namespaces || !found.iter().any(|known| **known == *verb) {
+    let routed = request.method != Method::HEAD && found.iter().any(|known| **known == *verb);
+    if misplaced || across_namespaces || !routed {
         return Err(method_not_allowed());
     }
-    dispatch(state, request, Arc::clone(definition), target, verb).await
+    refuse_bad_timeout(request)?;
+    let deprecated = deprecation(definition);
+    let answered = dispatch(state, request, Arc::clone(definition), target, verb).await;
+    let Some(text) = deprecated else { return answered };
+    // What the router refuses never reaches the kind.
+    if matches!(&answered, Err(error) if matches!(error.code, 406 | 415) && error.details.is_some()) {
+        return answered;
+    }
+    let mut answer = answered.unwrap_or_else(|error| error_answer(&error, request));
+    warn_first(answer.headers_mut(), text);
+    Ok(answer)
+}
+
+/// 404 for what is not served: a Status in a group that is, a page elsewhere.
+pub(crate) fn not_served(catalog: &Catalog, group: &str) -> Result<Answer, ApiError> {
+    let builtin = catalog.group(group).is_some_and(|group| {
+        group.versions.iter().flat_map(|version| &version.resources).any(|row| row.custom.is_none())
+    });
+    if !builtin {
+        return Ok(page_not_found());
+    }
+    let mut error = ApiError::new(404, "NotFound", "the server could not find the requested resource");
+    error.details = Some(Box::default());
+    Err(error)
+}
+
+/// `?timeout=` bounds the request upstream; what is no duration is refused.
+fn refuse_bad_timeout(request: &ApiRequest) -> Result<(), ApiError> {
+    match request.query.get("timeout").filter(|text| !text.is_empty()) {
+        Some(text) if text.parse::<GoDuration>().is_err() => Err(ApiError::bad_request(format!(
+            "invalid timeout specified in the request URL - time: invalid duration {text:?}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The warning that every answer about a deprecated kind carries.
+fn deprecation(definition: &ResourceDefinition) -> Option<&'static str> {
+    match (&*definition.group, &*definition.resource) {
+        ("", "endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        }
+        ("", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        _ => None,
+    }
+}
+
+/// Puts a warning before those that are there.
+fn warn_first(headers: &mut HeaderMap, text: &str) {
+    let rest: Vec<HeaderValue> = headers.get_all("warning").iter().cloned().collect();
+    headers.remove("warning");
+    if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+        headers.append("warning", value);
+    }
+    for value in rest {
+        if headers.get("warning") == Some(&value) {
+            continue;
+        }
+        headers.append("warning", value);
+    }
 }
 
 fn scope_label(target: &ResourcePath) -> &'static str {
@@ -253,14 +316,14 @@ async fn dispatch(
         let _place = place_after_body(state, request).await?;
         return reviews::answer(state, request, &target).await;
     }
-    if let Some(refusal) = node_subresource(&target) {
-        return Err(refusal);
+    if NODE_SUBRESOURCES.contains(&target.subresource.as_str()) {
+        return node_subresource(state, request, target).await;
     }
     if verb == "create" && target.subresource == "token" && *target.resource.resource == *"serviceaccounts" {
         let _place = place_after_body(state, request).await?;
         return token_request::answer(state, request, &target).await;
     }
-    let purpose = if matches!(verb, "delete") { Purpose::Status } else { Purpose::Answer };
+    let purpose = purpose(&target, verb);
     let representation = request.representation(purpose)?;
     let wish = Wish::read(request, &state.work.bodies, &target, verb).await?;
     let _place = state.work.place(&state.metrics, &request.flow, wish.width()).await?;
@@ -281,23 +344,94 @@ async fn place_after_body(state: &State, request: &mut ApiRequest) -> Result<Pla
     state.work.place(&state.metrics, &request.flow, width).await
 }
 
+/// Whether the answer can be protobuf: built-in kinds are, and the Status that a DELETE answers.
+fn purpose(target: &RequestTarget, verb: &str) -> Purpose {
+    match (target.resource.custom.is_some(), verb) {
+        (true, "watch") => Purpose::Watch,
+        (false, "watch") => Purpose::WatchBuiltin,
+        (true, verb) if verb != "delete" => Purpose::Answer,
+        _ => Purpose::Status,
+    }
+}
+
 /// Subresources that lead to a kubelet or through a proxy, neither of which is there.
-fn node_subresource(target: &RequestTarget) -> Option<ApiError> {
+const NODE_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+
+/// What can be said of the subresources that lead to a kubelet without one.
+async fn node_subresource(
+    state: &Arc<State>,
+    request: &ApiRequest,
+    target: RequestTarget,
+) -> Result<Answer, ApiError> {
+    let whole = RequestTarget { subresource: String::new(), ..target.clone() };
+    let (user, manager) = (request.user.clone(), request.manager());
+    let read = Operation::Get { resource_version: String::new() };
+    let _place = state.work.place(&state.metrics, &request.flow, 1).await?;
+    let found = work::perform(state, Weight::Read, move |state| {
+        state.with_context(&user, &manager, |registry, context| registry.handle(&whole, read, context))
+    })
+    .await?;
+    let ResponseBody::Object(object) = found.body else {
+        return Err(ApiError::internal("a read answered no object"));
+    };
+    let spec = &object.value()?["spec"];
+    let scheduled = spec["nodeName"].as_str().is_some_and(|name| !name.is_empty());
     match &*target.subresource {
-        "log" | "exec" | "attach" | "portforward" => Some(ApiError::bad_request(format!(
+        "log" => {
+            let container = request.query.text("container");
+            check_container(spec, &container, &target.name)?;
+            if !scheduled {
+                // Nothing was logged yet.
+                return Ok(text_answer(http::StatusCode::OK, "text/plain", Bytes::new()));
+            }
+        }
+        "proxy" => {}
+        _ if !scheduled => {
+            return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", target.name)));
+        }
+        _ => {}
+    }
+    Err(match &*target.subresource {
+        "log" | "exec" | "attach" | "portforward" => ApiError::bad_request(format!(
             "pod {} has no running containers: the embedded API server has no nodes",
             target.name
-        ))),
-        "proxy" => Some(ApiError::new(
+        )),
+        _ => ApiError::new(
             503,
             "ServiceUnavailable",
             format!(
                 "no endpoints available for \"{}\": the embedded API server proxies nothing",
                 target.name
             ),
-        )),
-        _ => None,
+        ),
+    })
+}
+
+/// The container of a log must be one of the pod's, and named where there are several.
+fn check_container(spec: &Value, wanted: &str, pod: &str) -> Result<(), ApiError> {
+    let names = |list: &str| -> Vec<&str> {
+        spec[list].as_array().into_iter().flatten().filter_map(|item| item["name"].as_str()).collect()
+    };
+    let (containers, init) = (names("containers"), names("initContainers"));
+    let all = || containers.iter().chain(&init).copied().chain(names("ephemeralContainers"));
+    if !wanted.is_empty() {
+        if all().any(|name| name == wanted) {
+            return Ok(());
+        }
+        return Err(ApiError::bad_request(format!("container {wanted} is not valid for pod {pod}")));
     }
+    if containers.len() == 1 {
+        return Ok(());
+    }
+    let init = if init.is_empty() {
+        String::new()
+    } else {
+        format!(" or one of the init containers: [{}]", init.join(" "))
+    };
+    Err(ApiError::bad_request(format!(
+        "a container name must be specified for pod {pod}, choose one of: [{}]{init}",
+        containers.join(" ")
+    )))
 }
 
 async fn watch(
@@ -305,7 +439,7 @@ async fn watch(
     request: &ApiRequest,
     mut target: RequestTarget,
 ) -> Result<Answer, ApiError> {
-    let representation = request.representation(Purpose::Watch)?;
+    let representation = request.representation(purpose(&target, "watch"))?;
     let include = IncludeObject::parse(request.query.get("includeObject"))?;
     let options = request.query.list_options()?;
     let place = state.work.watch_place(&request.user.name, &request.flow)?;

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep};
 
 use crate::encode::negotiate::{Encoding, Form, Representation};
-use crate::encode::protobuf;
 use crate::encode::table::{IncludeObject, Table, metadata_json};
+use crate::encode::{protobuf, protobuf_answer};
 use crate::transport::server::Stop;
 
 /// How often an idle watch that allows bookmarks gets one.
@@ -257,7 +257,10 @@ impl WatchStream {
         };
         if representation.encoding == Encoding::Protobuf {
             let mut bytes = Vec::new();
-            protobuf::metadata_value(&mut bytes, meta_version, &metadata);
+            match representation.form {
+                Form::Object => protobuf_answer::document(&mut bytes, &object),
+                _ => protobuf::metadata_value(&mut bytes, meta_version, &metadata),
+            }
             let mut out = Vec::new();
             protobuf::watch_frame(&mut out, "BOOKMARK", &bytes);
             return out.into();
@@ -297,6 +300,12 @@ fn write_event(
     match (representation.form, representation.encoding) {
         (Form::Metadata, Encoding::Protobuf) => {
             protobuf::metadata_object(&mut bytes, representation.meta_version(), object)?;
+            let mut out = Vec::with_capacity(bytes.len() + 24);
+            protobuf::watch_frame(&mut out, event_type, &bytes);
+            return Ok(out);
+        }
+        (Form::Object, Encoding::Protobuf) => {
+            protobuf_answer::document(&mut bytes, object.value()?);
             let mut out = Vec::with_capacity(bytes.len() + 24);
             protobuf::watch_frame(&mut out, event_type, &bytes);
             return Ok(out);

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use gc_registry::api::{Response as RegistryResponse, ResponseBody};
 use gc_registry::error::{ApiError, Details};
+use gc_registry::object::TypeMeta;
 use gc_registry::resource::ResourceDefinition;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
 use http::{Response, StatusCode};
 
 use crate::encode::list::{Begun, ItemForm, ListStream, list_meta};
 use crate::encode::negotiate::{Encoding, Form, Purpose, Representation};
-use crate::encode::render;
 use crate::encode::table::{IncludeObject, Table};
+use crate::encode::{protobuf_answer, render};
 use crate::transport::body::AnswerBody;
 use crate::transport::exchange::{Answer, ApiRequest, api_version, whole};
 
@@ -32,18 +33,19 @@ pub(crate) fn write_answer(
             whole(render::value(&status, form), form, gzip)
         }
         ResponseBody::Object(object) => {
-            let representation = json_if_impossible(representation);
+            expect_form(representation, false, definition)?;
+            let representation = json_if_impossible(representation, object.type_meta());
             whole(render::object(&object, representation, table, include)?, representation, gzip)
         }
         ResponseBody::List(list) => {
-            let representation = json_if_impossible(representation);
+            expect_form(representation, true, definition)?;
             let list_form = match representation.form {
                 Form::Object => ItemForm::Object { with_type: definition.custom.is_some() },
                 Form::Metadata => ItemForm::Metadata,
                 Form::Table => ItemForm::Row(table(), include),
             };
             if representation.encoding == Encoding::Protobuf {
-                whole(protobuf_list(&list, representation)?, representation, gzip)
+                whole(protobuf_list(definition, &list, representation)?, representation, gzip)
             } else {
                 let api_version = api_version(&definition.group, &definition.version);
                 let kind = definition.list_kind.to_string();
@@ -85,10 +87,43 @@ fn bounded_warnings(warnings: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Protobuf of whole objects is not ours: a DELETE that asked for it (and got an object instead of a Status)
-/// is answered in JSON, which says so in its content type.
-fn json_if_impossible(representation: Representation) -> Representation {
-    if representation.encoding == Encoding::Protobuf && representation.form == Form::Object {
+/// 406 where the metadata of a list was asked for and there is one object, or the other way round.
+fn expect_form(
+    representation: Representation,
+    is_list: bool,
+    definition: &ResourceDefinition,
+) -> Result<(), ApiError> {
+    if representation.form != Form::Metadata || representation.of_list == is_list {
+        return Ok(());
+    }
+    let package = match (&*definition.group, definition.custom.is_some()) {
+        (_, true) => "unstructured",
+        ("" | "events.k8s.io", _) => "core",
+        (group, _) => group.split('.').next().unwrap_or_default(),
+    };
+    let kind = match (definition.custom.is_some(), is_list) {
+        (true, false) => "Unstructured",
+        (true, true) => "UnstructuredList",
+        (false, false) => &*definition.kind,
+        (false, true) => &*definition.list_kind,
+    };
+    let message = if is_list {
+        format!("you requested PartialObjectMetadata, but the requested object is a list (*{package}.{kind})")
+    } else {
+        format!(
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*{package}.{kind})"
+        )
+    };
+    Err(ApiError::new(406, "NotAcceptable", message))
+}
+
+/// What has no protobuf form is answered in JSON, which says so in its content type: a DELETE of a custom
+/// resource that asked for a Status in protobuf and got the object.
+fn json_if_impossible(representation: Representation, type_meta: &TypeMeta) -> Representation {
+    if representation.encoding == Encoding::Protobuf
+        && representation.form == Form::Object
+        && !protobuf_answer::is_known(&type_meta.api_version, &type_meta.kind)
+    {
         Representation { encoding: Encoding::Json, ..representation }
     } else {
         representation
@@ -108,6 +143,7 @@ fn warning_header(text: &str) -> String {
 }
 
 fn protobuf_list(
+    definition: &ResourceDefinition,
     list: &gc_registry::api::ObjectList,
     representation: Representation,
 ) -> Result<Vec<u8>, ApiError> {
@@ -116,6 +152,16 @@ fn protobuf_list(
         continue_token: &list.continue_token,
         remaining_item_count: list.remaining_item_count,
     };
+    if representation.form == Form::Object {
+        let api_version = api_version(&definition.group, &definition.version);
+        return protobuf_answer::list(
+            &api_version,
+            &definition.list_kind,
+            &definition.kind,
+            &meta,
+            &list.items,
+        );
+    }
     crate::encode::protobuf::metadata_list(representation.meta_version(), &meta, &list.items)
 }
 

@@ -65,7 +65,9 @@ impl Query {
                     "ListOptions",
                     "resourceVersionMatch",
                     CauseReason::NotSupported,
-                    format!("Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\""),
+                    format!(
+                        "Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\", \"\""
+                    ),
                 ));
             }
         };
