@@ -6,6 +6,7 @@
 
 mod claims;
 pub mod cronjobs;
+pub mod daemonsets;
 pub mod deployments;
 pub mod events;
 pub mod hash;
@@ -18,8 +19,10 @@ pub mod plan;
 pub mod pods;
 pub mod replicasets;
 pub mod resources;
+mod revisions;
 pub mod runtime;
 pub mod selector;
+pub mod statefulsets;
 pub mod store;
 #[cfg(test)]
 mod testing;

@@ -3,7 +3,7 @@
 use crate::kinds::{Key, Kind};
 use crate::plan::{Plan, Settings, View};
 use crate::store::Change;
-use crate::{cronjobs, deployments, jobs, namespaces, nodes, replicasets};
+use crate::{cronjobs, daemonsets, deployments, jobs, namespaces, nodes, replicasets, statefulsets};
 
 /// A controller of workloads, the scheduler, or the simulated nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +18,10 @@ pub enum Workload {
     ReplicaSet,
     /// ReplicationControllers.
     ReplicationController,
+    /// [`crate::statefulsets`]
+    StatefulSet,
+    /// [`crate::daemonsets`]
+    DaemonSet,
     /// [`crate::jobs`]
     Job,
     /// [`crate::cronjobs`]
@@ -49,6 +53,7 @@ const fn rule(group: &'static str, resource: &'static str, verbs: &'static [&'st
 
 const WRITE_EVENTS: Rule = rule("", "events", &["create", "patch"]);
 const UPDATE: &[&str] = &["update"];
+const WRITE: &[&str] = &["create", "update", "patch", "delete"];
 /// Creates and deletes pods of its own, and adopts and releases them.
 const PODS: Rule = rule("", "pods", &["create", "delete", "patch"]);
 
@@ -60,6 +65,8 @@ impl Workload {
         Self::Deployment,
         Self::ReplicaSet,
         Self::ReplicationController,
+        Self::StatefulSet,
+        Self::DaemonSet,
         Self::Job,
         Self::CronJob,
         Self::Scheduler,
@@ -77,6 +84,8 @@ impl Workload {
             Self::Deployment => "deployment-controller",
             Self::ReplicaSet => "replicaset-controller",
             Self::ReplicationController => "replicationcontroller-controller",
+            Self::StatefulSet => "statefulset-controller",
+            Self::DaemonSet => "daemonset-controller",
             Self::Job => "job-controller",
             Self::CronJob => "cronjob-controller",
             Self::Scheduler => "kube-scheduler",
@@ -93,6 +102,7 @@ impl Workload {
             Self::ServiceAccount => "service-account-controller",
             Self::RootCertificates => "root-ca-cert-publisher",
             Self::ReplicationController => "replication-controller",
+            Self::DaemonSet => "daemon-set-controller",
             Self::NodeLifecycle => "node-controller",
             other => other.name(),
         }
@@ -129,6 +139,10 @@ impl Workload {
             Self::Deployment => &[Kind::Deployment, Kind::ReplicaSet, Kind::Pod],
             Self::ReplicaSet => &[Kind::ReplicaSet, Kind::Pod],
             Self::ReplicationController => &[Kind::ReplicationController, Kind::Pod],
+            Self::StatefulSet => {
+                &[Kind::StatefulSet, Kind::Pod, Kind::ControllerRevision, Kind::PersistentVolumeClaim]
+            }
+            Self::DaemonSet => &[Kind::DaemonSet, Kind::Pod, Kind::ControllerRevision, Kind::Node],
             Self::Job => &[Kind::Job, Kind::Pod],
             Self::CronJob => &[Kind::CronJob, Kind::Job],
             Self::Scheduler | Self::TaintEviction => &[Kind::Pod, Kind::Node],
@@ -173,6 +187,33 @@ impl Workload {
                         rule("", "replicationcontrollers", &["get"]),
                         rule("", "replicationcontrollers/status", UPDATE),
                         rule("", "replicationcontrollers/finalizers", UPDATE),
+                        PODS,
+                        WRITE_EVENTS,
+                    ]
+                }
+            }
+            Self::StatefulSet => {
+                const {
+                    &[
+                        rule("apps", "statefulsets", &["get"]),
+                        rule("apps", "statefulsets/status", UPDATE),
+                        rule("apps", "statefulsets/finalizers", UPDATE),
+                        rule("apps", "controllerrevisions", WRITE),
+                        rule("", "persistentvolumeclaims", &["create", "update"]),
+                        // A claim may go with its pod.
+                        rule("", "pods/finalizers", UPDATE),
+                        PODS,
+                        WRITE_EVENTS,
+                    ]
+                }
+            }
+            Self::DaemonSet => {
+                const {
+                    &[
+                        rule("apps", "daemonsets", &["get"]),
+                        rule("apps", "daemonsets/status", UPDATE),
+                        rule("apps", "daemonsets/finalizers", UPDATE),
+                        rule("apps", "controllerrevisions", WRITE),
                         PODS,
                         WRITE_EVENTS,
                     ]
@@ -253,6 +294,8 @@ impl Workload {
             Self::ReplicationController => {
                 replicasets::wakes(view, change, Kind::ReplicationController, keys);
             }
+            Self::StatefulSet => statefulsets::wakes(view, change, keys),
+            Self::DaemonSet => daemonsets::wakes(view, change, keys),
             Self::Job => jobs::wakes(view, change, keys),
             Self::CronJob => cronjobs::wakes(view, change, keys),
             Self::Scheduler => nodes::scheduler::wakes(view, change, keys),
@@ -269,6 +312,8 @@ impl Workload {
             Self::RootCertificates => namespaces::root_certificates(view, key),
             Self::Deployment => deployments::reconcile(view, key),
             Self::ReplicaSet | Self::ReplicationController => replicasets::reconcile(view, key),
+            Self::StatefulSet => statefulsets::reconcile(view, key),
+            Self::DaemonSet => daemonsets::reconcile(view, key),
             Self::Job => jobs::reconcile(view, key),
             Self::CronJob => cronjobs::reconcile(view, key),
             Self::Scheduler => nodes::scheduler::reconcile(view, key),

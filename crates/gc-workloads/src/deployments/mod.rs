@@ -17,6 +17,7 @@ use crate::object::{Object, int};
 use crate::plan::{FailedAction, FailureReason, Note, Plan, Request, View};
 use crate::selector;
 use crate::store::Change;
+pub(crate) use arithmetic::scaled;
 use arithmetic::{max_surge, replicas_of};
 
 pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";

@@ -31,6 +31,13 @@ impl Fnv32a {
     }
 }
 
+/// FNV-1 with 32 bits, which revisions of StatefulSets use.
+#[must_use]
+pub(crate) fn fnv32(bytes: &[&[u8]]) -> u32 {
+    let all = bytes.iter().flat_map(|part| part.iter());
+    all.fold(0x811c_9dc5, |hash: u32, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(*byte))
+}
+
 /// Writes a number as labels and names carry it.
 #[must_use]
 pub(crate) fn safe_encode(number: u32) -> String {

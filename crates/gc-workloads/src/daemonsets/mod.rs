@@ -1,0 +1,274 @@
+//! DaemonSets: one pod on each node that admits it.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::claims::Claimed;
+use crate::deployments::scaled;
+use crate::kinds::{Key, Kind};
+use crate::nodes::scheduler::{selects_node, tolerates};
+use crate::object::{Object, int, items, map, without_zeros};
+use crate::plan::{Note, Plan, Request, View};
+use crate::pods;
+use crate::replicasets::{create_pod, delete_pod, wake_owners};
+use crate::revisions::{self, REVISION_HASH};
+use crate::store::Change;
+
+/// Taints that a daemon's pod tolerates wherever it runs: key and effect.
+const TOLERATED: [(&str, &str); 6] = [
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+];
+
+pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
+    let Some(object) = change.object() else { return };
+    match object.key.kind {
+        Kind::DaemonSet => keys.push(object.key.clone()),
+        Kind::Pod | Kind::ControllerRevision => wake_owners(view, change, Kind::DaemonSet, keys),
+        Kind::Node if change.differs(Object::labels) || change.differs(|node| &node.spec()["taints"]) => {
+            keys.extend(view.store.all(Kind::DaemonSet).map(|set| set.key.clone()));
+        }
+        _ => {}
+    }
+}
+
+/// A DaemonSet at work.
+struct Work<'a> {
+    view: &'a View<'a>,
+    set: &'a Arc<Object>,
+    /// The hash of the present template.
+    hash: String,
+    by_node: BTreeMap<String, Vec<Arc<Object>>>,
+    plan: Plan,
+}
+
+pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
+    let Some(set) = view.store.get(key) else { return Plan::default() };
+    let claimed = Claimed::by_selector(view.store, set, Kind::Pod);
+    if let Some(plan) = claimed.settle(set) {
+        return plan;
+    }
+    if set.deleting {
+        return Plan::default();
+    }
+    let known = revisions::of(view.store, set);
+    let current = match revisions::current(set, &known) {
+        Ok(current) => current,
+        Err(plan) => return plan,
+    };
+    let hash = current.label(REVISION_HASH).unwrap_or_default().to_owned();
+    let mut by_node: BTreeMap<String, Vec<Arc<Object>>> = BTreeMap::new();
+    for pod in &claimed.mine {
+        by_node.entry(target(pod)).or_default().push(Arc::clone(pod));
+    }
+    let mut work = Work { view, set, hash, by_node, plan: Plan::default() };
+    if view.failure.is_some() {
+        work.plan.still_failing = true;
+    } else {
+        work.manage();
+        if work.plan.steps.is_empty() && set.spec()["updateStrategy"]["type"] != "OnDelete" {
+            work.roll();
+        }
+    }
+    work.show();
+    let used = |revision: &Object| {
+        let label = revision.label(REVISION_HASH);
+        revision.uid == current.uid || claimed.mine.iter().any(|pod| pod.label(REVISION_HASH) == label)
+    };
+    revisions::clean_up(set, &known, used, &mut work.plan);
+    work.plan
+}
+
+/// The node of a daemon's pod, or the one that its affinity names.
+fn target(pod: &Object) -> String {
+    let bound = pods::node_name(pod);
+    if !bound.is_empty() {
+        return bound.to_owned();
+    }
+    let required = &pod.spec()["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let terms = items(&required["nodeSelectorTerms"]).flat_map(|term| items(&term["matchFields"]));
+    let mut names = terms.filter(|field| field["key"] == "metadata.name");
+    names.next().and_then(|field| field["values"][0].as_str()).unwrap_or_default().to_owned()
+}
+
+impl Work<'_> {
+    /// Whether a pod belongs on a node, and whether one that runs there may stay.
+    fn admits(&self, node: &Object) -> (bool, bool) {
+        let Some(pod) = Object::new(Kind::Pod, self.probe(node)) else { return (false, false) };
+        if !selects_node(&pod, node) {
+            return (false, false);
+        }
+        let repelled = |effects: &[&str]| {
+            items(&node.spec()["taints"]).any(|taint| {
+                effects.iter().any(|effect| taint["effect"] == *effect)
+                    && !items(&pod.spec()["tolerations"]).any(|toleration| tolerates(toleration, taint))
+            })
+        };
+        (!repelled(&["NoSchedule", "NoExecute"]), !repelled(&["NoExecute"]))
+    }
+
+    /// The pod as it would be on a node.
+    fn probe(&self, node: &Object) -> Value {
+        let mut pod = self.pod(node);
+        pod["metadata"]["name"] = "probe".into();
+        pod["metadata"]["uid"] = "probe".into();
+        pod
+    }
+
+    fn pod(&self, node: &Object) -> Value {
+        let mut pod = pods::from_template(&self.set.spec()["template"], self.set);
+        let mut labels = map(&pod["metadata"]["labels"]);
+        labels.insert(REVISION_HASH.into(), self.hash.clone().into());
+        if let Some(generation) = self.set.annotation("deprecated.daemonset.template.generation") {
+            labels.insert("pod-template-generation".into(), generation.into());
+        }
+        pod["metadata"]["labels"] = labels.into();
+        let spec = &mut pod["spec"];
+        let field = json!({"key": "metadata.name", "operator": "In", "values": [node.name()]});
+        const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+        let terms: Vec<Value> =
+            items(&spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]).cloned().collect();
+        let terms: Vec<Value> = if terms.is_empty() { vec![json!({})] } else { terms };
+        let terms: Vec<Value> = terms
+            .into_iter()
+            .map(|mut term| {
+                term["matchFields"] = json!([field]);
+                term
+            })
+            .collect();
+        let mut affinity = map(&spec["affinity"]);
+        let mut of_nodes = map(affinity.get("nodeAffinity").unwrap_or(&Value::Null));
+        of_nodes.insert(REQUIRED.into(), json!({"nodeSelectorTerms": terms}));
+        affinity.insert("nodeAffinity".into(), of_nodes.into());
+        spec["affinity"] = affinity.into();
+        let mut tolerations: Vec<Value> = items(&spec["tolerations"]).cloned().collect();
+        let network =
+            (spec["hostNetwork"] == true).then_some(("node.kubernetes.io/network-unavailable", "NoSchedule"));
+        for (key, effect) in TOLERATED.into_iter().chain(network) {
+            tolerations.push(json!({"key": key, "operator": "Exists", "effect": effect}));
+        }
+        spec["tolerations"] = tolerations.into();
+        pod
+    }
+
+    fn manage(&mut self) {
+        let (mut create, mut delete) = (Vec::new(), Vec::new());
+        let mut by_node = self.by_node.clone();
+        for node in self.view.store.all(Kind::Node) {
+            let (runs, stays) = self.admits(node);
+            let present = by_node.remove(node.name()).unwrap_or_default();
+            let (ended, living): (Vec<_>, Vec<_>) = present
+                .into_iter()
+                .filter(|pod| !pod.deleting)
+                .partition(|pod| pod.status()["phase"] == "Failed");
+            if !stays {
+                delete.extend(living);
+                continue;
+            }
+            for pod in &ended {
+                let message = format!(
+                    "Found failed daemon pod {}/{} on node {}, will try to kill it",
+                    pod.namespace(),
+                    pod.name(),
+                    node.name()
+                );
+                self.plan.notes.push(Note::warning(self.set, "FailedDaemonPod", message));
+            }
+            let waiting = self.by_node.get(node.name()).into_iter().flatten().any(|pod| pod.deleting);
+            if runs && living.is_empty() && ended.is_empty() && !waiting {
+                create.push(create_pod(self.set, self.pod(node)));
+            }
+            delete.extend(ended);
+            // Of several, the oldest one stays.
+            let mut living = living;
+            living.sort_by_key(|pod| (!pods::is_ready(pod), pod.created, Arc::clone(&pod.key.name)));
+            delete.extend(living.into_iter().skip(1));
+        }
+        // What is meant for a node that is gone is not waited for.
+        delete.extend(
+            by_node.into_values().flatten().filter(|pod| !pod.deleting && pods::node_name(pod).is_empty()),
+        );
+        self.plan.together(delete.iter().map(|pod| delete_pod(self.set, pod)).collect());
+        self.plan.slowly(create);
+    }
+
+    fn is_available(&self, pod: &Object) -> bool {
+        pods::is_available(pod, int(&self.set.spec()["minReadySeconds"], 0), self.view.now)
+    }
+
+    fn is_updated(&self, pod: &Object) -> bool {
+        pod.label(REVISION_HASH) == Some(&self.hash)
+    }
+
+    /// Replaces old pods, as many at a time as may be unavailable; those that are not available go at once.
+    fn roll(&mut self) {
+        let wanted = self.view.store.all(Kind::Node).filter(|node| self.admits(node).0).count();
+        let wanted = i64::try_from(wanted).unwrap_or_default();
+        let limit = &self.set.spec()["updateStrategy"]["rollingUpdate"]["maxUnavailable"];
+        let limit = scaled(limit, wanted, true).unwrap_or(1).max(1);
+        let (mut unavailable, mut old) = (0, Vec::new());
+        for pod in self.by_node.values().flatten() {
+            let available = !pod.deleting && self.is_available(pod);
+            unavailable += i64::from(!available);
+            if !pod.deleting && !self.is_updated(pod) {
+                old.push((available, Arc::clone(pod)));
+            }
+        }
+        let allowed = usize::try_from(limit - unavailable).unwrap_or_default();
+        let (healthy, broken): (Vec<_>, Vec<_>) = old.into_iter().partition(|(available, _)| *available);
+        let doomed = broken.into_iter().chain(healthy.into_iter().take(allowed));
+        self.plan.together(doomed.map(|(_, pod)| delete_pod(self.set, &pod)).collect());
+    }
+
+    fn show(&mut self) {
+        let (mut desired, mut current, mut misplaced, mut ready, mut available, mut updated) =
+            (0, 0, 0, 0, 0, 0);
+        for node in self.view.store.all(Kind::Node) {
+            let living: Vec<_> = self.by_node.get(node.name()).into_iter().flatten().collect();
+            if !self.admits(node).0 {
+                misplaced += i64::from(!living.is_empty());
+                continue;
+            }
+            desired += 1;
+            let Some(pod) = living.iter().min_by_key(|pod| (pod.deleting, pod.created)) else { continue };
+            current += 1;
+            ready += i64::from(pods::is_ready(pod));
+            available += i64::from(self.is_available(pod));
+            updated += i64::from(self.is_updated(pod));
+        }
+        let minimum = int(&self.set.spec()["minReadySeconds"], 0);
+        let next = self
+            .by_node
+            .values()
+            .flatten()
+            .filter_map(|pod| pods::available_at(pod, minimum, self.view.now))
+            .min();
+        if let Some(at) = next {
+            self.plan.again_at(at);
+        }
+        let mut status = without_zeros(json!({
+            "observedGeneration": self.set.generation(), "updatedNumberScheduled": updated, "numberAvailable": available,
+            "numberUnavailable": desired - available, "collisionCount": self.set.status()["collisionCount"],
+        }));
+        for (name, count) in [
+            ("currentNumberScheduled", current),
+            ("numberMisscheduled", misplaced),
+            ("desiredNumberScheduled", desired),
+            ("numberReady", ready),
+        ] {
+            status[name] = count.into();
+        }
+        if status != *self.set.status() {
+            self.plan.then(Request::update_status(&self.set.key, self.set.with_status(status), "status"));
+        }
+    }
+}

@@ -1,0 +1,91 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use serde_json::{Value, json};
+
+use crate::kinds::Kind;
+use crate::testing::{World, owner};
+
+fn node(name: &str, labels: &Value) -> Value {
+    json!({"metadata": {"name": name, "labels": labels, "annotations": {"kubegc.io/simulated": "true"}},
+        "status": {"allocatable": {"pods": "10"}, "conditions": [{"type": "Ready", "status": "True",
+            "lastHeartbeatTime": "2023-11-14T22:13:20Z"}]}})
+}
+
+fn world(spec: &Value) -> World {
+    let mut world = World::whole();
+    world.create(Kind::Node, node("a", &json!({"disk": "ssd"})));
+    world.create(Kind::Node, node("b", &json!({})));
+    let mut whole =
+        json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}});
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    world.create(Kind::DaemonSet, owner("agent", &whole));
+    world.settle();
+    world
+}
+
+fn nodes(world: &World) -> Vec<&str> {
+    let pods = world.of_kind(Kind::Pod);
+    let mut nodes: Vec<&str> =
+        pods.into_iter().map(|pod| pod["spec"]["nodeName"].as_str().unwrap()).collect();
+    nodes.sort_unstable();
+    nodes
+}
+
+#[test]
+fn each_node_has_a_pod_and_new_ones_get_theirs() {
+    let mut world = world(&json!({}));
+    assert_eq!(nodes(&world), ["a", "b", "kubegc-node-0"]);
+    assert_eq!(
+        world.get(Kind::DaemonSet, "agent")["status"],
+        json!({"observedGeneration": 1, "currentNumberScheduled": 3, "desiredNumberScheduled": 3, "numberReady": 3,
+            "numberAvailable": 3, "updatedNumberScheduled": 3, "numberMisscheduled": 0})
+    );
+    world.create(Kind::Node, node("c", &json!({})));
+    world.change(Kind::Node, "b", |value| {
+        value["spec"]["taints"] = json!([{"key": "k", "effect": "NoExecute"}]);
+    });
+    world.settle();
+    assert_eq!(nodes(&world), ["a", "c", "kubegc-node-0"]);
+    let revision = world.of_kind(Kind::ControllerRevision)[0].clone();
+    let hash = &revision["metadata"]["labels"]["controller-revision-hash"];
+    let template = &world.get(Kind::DaemonSet, "agent")["spec"]["template"];
+    assert_eq!(*hash, crate::hash::pod_template_hash(template, None));
+    assert_eq!(world.of_kind(Kind::Pod)[0]["metadata"]["labels"]["controller-revision-hash"], *hash);
+}
+
+#[test]
+fn a_selector_chooses_the_nodes() {
+    let template = json!({"metadata": {"labels": {"app": "web"}},
+        "spec": {"nodeSelector": {"disk": "ssd"}, "containers": [{"name": "c"}]}});
+    let mut world = world(&json!({ "template": template }));
+    assert_eq!(nodes(&world), ["a"]);
+    world.change(Kind::Node, "a", |value| value["metadata"]["labels"] = json!({}));
+    world.settle();
+    assert_eq!(nodes(&world), [""; 0]);
+}
+
+#[test]
+fn a_new_template_replaces_the_pods_one_by_one() {
+    let mut world = world(&json!({}));
+    let log = world.log.len();
+    world.change(Kind::DaemonSet, "agent", |value| {
+        value["spec"]["template"]["spec"]["containers"][0]["image"] = "web:2".into();
+    });
+    world.settle();
+    let images: Vec<_> = world
+        .of_kind(Kind::Pod)
+        .into_iter()
+        .map(|pod| pod["spec"]["containers"][0]["image"].clone())
+        .collect();
+    assert_eq!(images, ["web:2", "web:2", "web:2"]);
+    let steps: Vec<_> = world.log[log..]
+        .iter()
+        .filter(|line| {
+            line.starts_with("daemonset-controller surplus")
+                || line.starts_with("daemonset-controller missing")
+        })
+        .map(|line| line.split(' ').nth(1).unwrap())
+        .collect();
+    assert_eq!(steps, ["surplus", "missing", "surplus", "missing", "surplus", "missing"]);
+    assert_eq!(world.names(Kind::ControllerRevision).len(), 2);
+}

@@ -1,0 +1,123 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use serde_json::{Value, json};
+
+use crate::kinds::Kind;
+use crate::testing::{World, owner};
+
+fn world(spec: &Value) -> World {
+    let mut world = World::whole();
+    let mut whole = json!({"replicas": 3, "serviceName": "web", "updateStrategy": {"type": "RollingUpdate"}});
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    world.create(Kind::StatefulSet, owner("web", &whole));
+    world.settle();
+    world
+}
+
+fn change(world: &mut World, change: impl FnOnce(&mut Value)) {
+    world.change(Kind::StatefulSet, "web", change);
+    world.settle();
+}
+
+fn images(world: &World) -> Vec<Value> {
+    world.of_kind(Kind::Pod).into_iter().map(|pod| pod["spec"]["containers"][0]["image"].clone()).collect()
+}
+
+#[test]
+fn pods_are_created_in_order_and_shown() {
+    let mut world = world(&json!({}));
+    let revision = world.names(Kind::ControllerRevision)[0].to_owned();
+    assert_eq!(world.names(Kind::Pod), ["web-0", "web-1", "web-2"]);
+    let created = world.events("web");
+    let expected =
+        [0, 1, 2].map(|n| format!("SuccessfulCreate create Pod web-{n} in StatefulSet web successful"));
+    assert_eq!(created, expected);
+    assert_eq!(
+        world.get(Kind::StatefulSet, "web")["status"],
+        json!({"observedGeneration": 1, "replicas": 3, "readyReplicas": 3, "availableReplicas": 3,
+            "currentReplicas": 3, "updatedReplicas": 3, "currentRevision": revision, "updateRevision": revision,
+            "collisionCount": 0})
+    );
+    let pod = world.get(Kind::Pod, "web-1");
+    assert_eq!(
+        pod["metadata"]["labels"],
+        json!({"app": "web", "statefulset.kubernetes.io/pod-name": "web-1", "apps.kubernetes.io/pod-index": "1",
+            "controller-revision-hash": revision})
+    );
+    assert_eq!((&pod["spec"]["hostname"], &pod["spec"]["subdomain"]), (&json!("web-1"), &json!("web")));
+    change(&mut world, |value| value["spec"]["replicas"] = 1.into());
+    assert_eq!(world.names(Kind::Pod), ["web-0"]);
+    let events = world.events("web");
+    assert_eq!(events[3], "SuccessfulDelete delete Pod web-2 in StatefulSet web successful");
+}
+
+#[test]
+fn one_that_is_not_ready_holds_up_those_behind_it_unless_they_are_parallel() {
+    let stuck = json!({"template": {"metadata": {"labels": {"app": "web"}},
+        "spec": {"nodeSelector": {"disk": "none"}, "containers": [{"name": "c"}]}}});
+    assert_eq!(world(&stuck).names(Kind::Pod), ["web-0"]);
+    let mut parallel = stuck.clone();
+    parallel["podManagementPolicy"] = "Parallel".into();
+    assert_eq!(world(&parallel).names(Kind::Pod), ["web-0", "web-1", "web-2"]);
+}
+
+#[test]
+fn a_roll_goes_from_the_last_to_the_partition_and_back() {
+    let mut world =
+        world(&json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}}));
+    change(&mut world, |value| value["spec"]["template"]["spec"]["containers"][0]["image"] = "web:2".into());
+    assert_eq!(images(&world), ["web:1", "web:1", "web:2"]);
+    // A pod below the partition comes back as it was.
+    world.delete(&Kind::Pod.key("default", "web-0"), None);
+    world.settle();
+    assert_eq!(images(&world), ["web:1", "web:1", "web:2"]);
+    change(&mut world, |value| value["spec"]["updateStrategy"]["rollingUpdate"]["partition"] = 0.into());
+    assert_eq!(images(&world), ["web:2", "web:2", "web:2"]);
+    let status = &world.get(Kind::StatefulSet, "web")["status"];
+    assert_eq!(status["currentRevision"], status["updateRevision"]);
+    change(&mut world, |value| value["spec"]["template"]["spec"]["containers"][0]["image"] = "web:1".into());
+    assert_eq!(images(&world), ["web:1", "web:1", "web:1"]);
+    // The first revision is the third now.
+    let mut numbers: Vec<_> =
+        world.of_kind(Kind::ControllerRevision).iter().map(|one| one["revision"].as_i64().unwrap()).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [2, 3]);
+}
+
+#[test]
+fn pods_are_replaced_on_deletion_alone_where_that_is_the_strategy() {
+    let mut world = world(&json!({"updateStrategy": {"type": "OnDelete"}}));
+    change(&mut world, |value| value["spec"]["template"]["spec"]["containers"][0]["image"] = "web:2".into());
+    assert_eq!(images(&world), ["web:1", "web:1", "web:1"]);
+    world.delete(&Kind::Pod.key("default", "web-1"), None);
+    world.settle();
+    assert_eq!(images(&world), ["web:1", "web:2", "web:1"]);
+}
+
+#[test]
+fn claims_follow_the_retention_policy() {
+    let templates = json!([{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]);
+    let owners = |world: &World, name: &str| {
+        let owners = &world.get(Kind::PersistentVolumeClaim, name)["metadata"]["ownerReferences"];
+        let kinds =
+            owners.as_array().into_iter().flatten().map(|owner| owner["kind"].as_str().unwrap().to_owned());
+        kinds.collect::<Vec<_>>()
+    };
+    let mut retained = world(&json!({"replicas": 2, "volumeClaimTemplates": templates}));
+    assert_eq!(retained.names(Kind::PersistentVolumeClaim), ["data-web-0", "data-web-1"]);
+    assert_eq!(
+        retained.get(Kind::PersistentVolumeClaim, "data-web-0")["metadata"]["labels"],
+        json!({"app": "web"})
+    );
+    let volume = &retained.get(Kind::Pod, "web-0")["spec"]["volumes"][0];
+    assert_eq!(*volume, json!({"name": "data", "persistentVolumeClaim": {"claimName": "data-web-0"}}));
+    change(&mut retained, |value| value["spec"]["replicas"] = 1.into());
+    assert_eq!(owners(&retained, "data-web-1"), [""; 0]);
+    let mut deleted = world(&json!({"replicas": 2, "volumeClaimTemplates": templates,
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Delete"}}));
+    assert_eq!(owners(&deleted, "data-web-1"), ["StatefulSet"]);
+    change(&mut deleted, |value| value["spec"]["replicas"] = 1.into());
+    assert_eq!(owners(&deleted, "data-web-0"), ["StatefulSet"]);
+    // The collector of owner references takes it along with the pod.
+    assert_eq!(owners(&deleted, "data-web-1"), ["Pod"]);
+}
