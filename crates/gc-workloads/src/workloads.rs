@@ -199,9 +199,8 @@ impl Workload {
                         rule("apps", "statefulsets/status", UPDATE),
                         rule("apps", "statefulsets/finalizers", UPDATE),
                         rule("apps", "controllerrevisions", WRITE),
-                        rule("", "persistentvolumeclaims", &["create", "update"]),
-                        // A claim may go with its pod.
-                        rule("", "pods/finalizers", UPDATE),
+                        // A claim may go with its pod, and only who may delete it may say so.
+                        rule("", "persistentvolumeclaims", &["create", "update", "delete"]),
                         PODS,
                         WRITE_EVENTS,
                     ]
