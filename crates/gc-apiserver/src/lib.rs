@@ -17,6 +17,7 @@ mod transport;
 mod work;
 
 pub use auth::kubeconfig::ClientCredentials;
-pub use auth::pki::PkiError;
+pub use auth::pki::{GivenKeys, PkiError, write_private};
+pub use serve::health::Extension;
 pub use transport::in_process::InProcess;
 pub use transport::server::{RunningServer, Server, ServerConfig, StartError};

@@ -11,6 +11,7 @@ use crate::auth::rbac::Rbac;
 use crate::auth::tokens::TokenSigner;
 use crate::metrics::Metrics;
 use crate::serve::discovery::Discovery;
+use crate::serve::health::Extension;
 use crate::serve::openapi::OpenApi;
 use crate::serve::watching::FrameCache;
 use crate::transport::server::Stop;
@@ -40,6 +41,8 @@ pub(crate) struct State {
     pub(crate) stop: Stop,
     /// `host:port`, for discovery.
     pub(crate) advertised: String,
+    /// Who answers further paths.
+    pub(crate) extension: Option<Arc<dyn Extension>>,
     random: SystemRandom,
 }
 
@@ -55,6 +58,8 @@ pub(crate) struct StateParts {
     pub(crate) stop: Stop,
     /// See [`State`].
     pub(crate) advertised: String,
+    /// See [`State`].
+    pub(crate) extension: Option<Arc<dyn Extension>>,
 }
 
 impl State {
@@ -76,6 +81,7 @@ impl State {
             frames: Arc::default(),
             stop: parts.stop,
             advertised: parts.advertised,
+            extension: parts.extension,
             random,
         }
     }

@@ -172,6 +172,8 @@ impl World {
             admin_token: None,
             token_auth_file: None,
             hosts: Vec::new(),
+            keys: gc_apiserver::GivenKeys::default(),
+            extension: None,
         };
         let server = Server::start(config, Arc::new(registry)).await.unwrap();
         let way = server.in_process("admin");

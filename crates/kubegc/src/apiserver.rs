@@ -1,17 +1,22 @@
 //! `kubegc apiserver`: the embedded API server, alone.
 
-use std::net::SocketAddr;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use gc_apiserver::{RunningServer, Server, ServerConfig};
+use gc_apiserver::{Extension, GivenKeys, RunningServer, Server, ServerConfig, StartError};
 use gc_registry::Registry;
 use gc_registry::storage::Storage;
 use gc_store::{EtcdOptions, EtcdStorage, EtcdTls, MemoryStorage, RedbOptions, RedbStorage};
 
+use crate::kubeconfig;
 use crate::logging::{self, LogOptions};
+
+/// Where the server listens unless it is given a place.
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 6443));
 
 /// Where objects are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,9 +32,9 @@ pub(crate) enum StorageKind {
 /// Options of the embedded server; `kubegc up` has the same.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServerOptions {
-    /// Where to listen; port 0 takes a free one
-    #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS:PORT")]
-    pub(crate) listen: SocketAddr,
+    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:6443]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
     /// Where data and keys are kept [default: kubegc in the user's data directory]
     #[arg(long, value_name = "DIR", conflicts_with = "ephemeral")]
     pub(crate) data_dir: Option<PathBuf>,
@@ -60,16 +65,23 @@ pub(crate) struct ServerOptions {
     /// A file of further tokens, `token,user,uid,"group,group"` per line
     #[arg(long, value_name = "FILE")]
     pub(crate) token_auth_file: Option<PathBuf>,
-    /// Where to write the administrator's kubeconfig [default: into the data directory, or a temporary folder]
+    /// A further name or address for the serving certificate, by which clients reach this server (repeatable)
+    #[arg(long, value_name = "HOST", value_delimiter = ',')]
+    pub(crate) tls_san: Vec<String>,
+    /// Where to write the administrator's kubeconfig; a file that is there gets the cluster as a further context, and
+    /// everything else in it stays [default: into the data directory, or a temporary folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) write_kubeconfig: Option<PathBuf>,
+    /// Keys that are given by other flags.
+    #[arg(skip)]
+    pub(crate) keys: GivenKeys,
 }
 
 impl ServerOptions {
     /// Everything in memory, at this address.
     pub(crate) fn ephemeral(listen: SocketAddr) -> Self {
         Self {
-            listen,
+            listen: Some(listen),
             data_dir: None,
             ephemeral: true,
             storage: None,
@@ -80,7 +92,25 @@ impl ServerOptions {
             etcd_keyfile: None,
             token: None,
             token_auth_file: None,
+            tls_san: Vec::new(),
             write_kubeconfig: None,
+            keys: GivenKeys::default(),
+        }
+    }
+
+    /// What is started for one command is there for nobody else: it takes a free port, and keeps nothing unless it is
+    /// given a place.
+    pub(crate) fn for_a_command(&mut self) {
+        self.listen.get_or_insert(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        self.ephemeral |= self.data_dir.is_none() && self.storage.is_none();
+    }
+
+    /// Where data and keys are kept; `None` if nowhere.
+    pub(crate) fn data_dir(&self) -> anyhow::Result<Option<PathBuf>> {
+        match (&self.data_dir, self.ephemeral) {
+            (_, true) => Ok(None),
+            (Some(folder), false) => Ok(Some(folder.clone())),
+            (None, false) => Ok(Some(kubeconfig::default_data_dir()?)),
         }
     }
 }
@@ -104,44 +134,48 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         .context("cannot start the runtime")?;
     let done = runtime.block_on(async {
         let mut ended = stop_signals()?;
-        let started = start(&options.server).await?;
-        print_kubeconfig(&started);
-        ended.recv().await;
-        started.shutdown().await;
-        anyhow::Ok(())
+        check_kubeconfig(&options.server)?;
+        let server = serve(&options.server, None).await?;
+        let ready = write_kubeconfig(&options.server, &server).and_then(|kubeconfig| {
+            print_ready(&server, kubeconfig.path())?;
+            Ok(kubeconfig)
+        });
+        if ready.is_ok() {
+            ended.recv().await;
+        }
+        server.shutdown().await;
+        ready.map(drop)
     });
     // What still waits for a disk or a network must not hold up the end.
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
     done
 }
 
-/// A server with its kubeconfig.
-pub(crate) struct StartedServer {
-    /// The server.
-    pub(crate) server: RunningServer,
-    /// Where the kubeconfig is.
-    pub(crate) kubeconfig: PathBuf,
-    /// The folder that was made for the kubeconfig, and goes with the server.
-    temporary: Option<PathBuf>,
+/// A kubeconfig that was written, and the folder that was made for it alone.
+pub(crate) struct WrittenKubeconfig {
+    path: PathBuf,
+    /// It goes with this.
+    _temporary: Option<TemporaryFolder>,
 }
 
-impl StartedServer {
-    /// Stops the server and removes what was temporary.
-    pub(crate) async fn shutdown(self) {
-        self.server.shutdown().await;
-        if let Some(folder) = self.temporary {
-            let _ = std::fs::remove_dir_all(folder);
-        }
+impl WrittenKubeconfig {
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 }
 
-/// Opens the store, starts the server and writes the kubeconfig.
-pub(crate) async fn start(options: &ServerOptions) -> anyhow::Result<StartedServer> {
-    let data_dir = match (&options.data_dir, options.ephemeral) {
-        (_, true) => None,
-        (Some(folder), false) => Some(folder.clone()),
-        (None, false) => Some(default_data_dir()?),
-    };
+/// Refuses a file to write to that is no kubeconfig: before anything starts.
+pub(crate) fn check_kubeconfig(options: &ServerOptions) -> anyhow::Result<()> {
+    options.write_kubeconfig.as_deref().map_or(Ok(()), |file| kubeconfig::read(file).map(drop))
+}
+
+/// Opens the store and starts the server. Writes no kubeconfig.
+pub(crate) async fn serve(
+    options: &ServerOptions,
+    extension: Option<Arc<dyn Extension>>,
+) -> anyhow::Result<RunningServer> {
+    let data_dir = options.data_dir()?;
     let kind =
         options.storage.unwrap_or(if options.ephemeral { StorageKind::Memory } else { StorageKind::Redb });
     let (folder, asked) = (data_dir.clone(), options.clone());
@@ -151,24 +185,51 @@ pub(crate) async fn start(options: &ServerOptions) -> anyhow::Result<StartedServ
         tokio::task::spawn_blocking(move || Registry::open(storage, gc_registry::Config::default()))
             .await?
             .context("cannot read the stored objects")?;
+    let mut hosts = host_names();
+    hosts.extend(options.tls_san.iter().cloned());
     let config = ServerConfig {
-        listen: options.listen,
-        data_dir: data_dir.clone(),
+        listen: options.listen.unwrap_or(DEFAULT_ADDRESS),
+        data_dir,
         admin_token: options.token.clone(),
         token_auth_file: options.token_auth_file.clone(),
-        hosts: host_names(),
+        hosts,
+        keys: options.keys.clone(),
+        extension,
     };
-    let server = Server::start(config, Arc::new(registry)).await?;
-    let (kubeconfig, temporary) = match (&options.write_kubeconfig, data_dir) {
-        (Some(file), _) => (file.clone(), None),
-        (None, Some(folder)) => (folder.join("admin.kubeconfig"), None),
-        (None, None) => {
-            let folder = temporary_folder()?;
-            (folder.join("kubeconfig"), Some(folder))
+    Server::start(config, Arc::new(registry)).await.map_err(suggest_port)
+}
+
+/// Writes the administrator's kubeconfig to where it was asked for, or to where it is by default.
+pub(crate) fn write_kubeconfig(
+    options: &ServerOptions,
+    server: &RunningServer,
+) -> anyhow::Result<WrittenKubeconfig> {
+    if let Some(file) = &options.write_kubeconfig {
+        kubeconfig::merge(file, server.credentials())?;
+        return Ok(WrittenKubeconfig { path: file.clone(), _temporary: None });
+    }
+    let (path, temporary) = match options.data_dir()? {
+        Some(folder) => (folder.join(kubeconfig::FILE_NAME), None),
+        None => {
+            let folder = TemporaryFolder::new()?;
+            (folder.0.join("kubeconfig"), Some(folder))
         }
     };
-    server.credentials().write_kubeconfig(&kubeconfig)?;
-    Ok(StartedServer { server, kubeconfig, temporary })
+    server.credentials().write_kubeconfig(&path)?;
+    Ok(WrittenKubeconfig { path, _temporary: temporary })
+}
+
+/// Where a port is taken, says which one is free.
+fn suggest_port(error: StartError) -> anyhow::Error {
+    let StartError::Listen { address, error: cause } = &error else { return error.into() };
+    if cause.kind() != std::io::ErrorKind::AddrInUse {
+        return error.into();
+    }
+    let free = std::net::TcpListener::bind((address.ip(), 0)).and_then(|listener| listener.local_addr());
+    match free {
+        Ok(free) => anyhow::anyhow!("{error}; this one is free: --listen {free}"),
+        Err(_) => error.into(),
+    }
 }
 
 fn open_storage(
@@ -211,28 +272,33 @@ fn etcd_options(options: &ServerOptions) -> anyhow::Result<EtcdOptions> {
 }
 
 /// Tells people how to use the server. The last line says that it is ready.
-pub(crate) fn print_kubeconfig(started: &StartedServer) {
-    println!("export KUBECONFIG={}", started.kubeconfig.display());
-    println!("kubegc API server is ready on {}", started.server.credentials().server);
+pub(crate) fn print_ready(server: &RunningServer, kubeconfig: &Path) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "export KUBECONFIG={}", kubeconfig.display())?;
+    writeln!(out, "kubegc API server is ready on {}", server.credentials().server)
 }
 
-fn default_data_dir() -> anyhow::Result<PathBuf> {
-    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    from("XDG_DATA_HOME")
-        .or_else(|| from("HOME").map(|home| home.join(".local/share")))
-        .map(|folder| folder.join("kubegc"))
-        .context("neither $XDG_DATA_HOME nor $HOME is set: say --data-dir DIR or --ephemeral")
+/// A folder that only its owner can read, and that goes when this is dropped.
+pub(crate) struct TemporaryFolder(pub(crate) PathBuf);
+
+impl TemporaryFolder {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let started = jiff::Timestamp::now().as_nanosecond();
+        let folder = std::env::temp_dir().join(format!("kubegc-{}-{started}", std::process::id()));
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&folder)
+            .with_context(|| format!("cannot make the folder {} for the kubeconfig", folder.display()))?;
+        Ok(Self(folder))
+    }
 }
 
-fn temporary_folder() -> anyhow::Result<PathBuf> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    let started = jiff::Timestamp::now().as_millisecond();
-    let folder = std::env::temp_dir().join(format!("kubegc-{}-{started}", std::process::id()));
-    std::fs::DirBuilder::new()
-        .mode(0o700)
-        .create(&folder)
-        .with_context(|| format!("cannot make the folder {} for the kubeconfig", folder.display()))?;
-    Ok(folder)
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        // Somebody may have removed it already, and there is nobody left to tell.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// Names of this machine, for the serving certificate.

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use gc_kube::{Clock, system_clock};
+use gc_kube::{Clock, Restraints, system_clock};
 use gc_types::{GoDuration, Timestamp};
+use tokio::sync::watch;
 
 use crate::UsageError;
 
-/// The offset is looked at so often.
+/// The file is looked at so often.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
 fn offset(path: &PathBuf) -> Result<i64, UsageError> {
@@ -22,25 +23,74 @@ fn offset(path: &PathBuf) -> Result<i64, UsageError> {
     Ok(i64::try_from(ahead.to_std().as_millis()).unwrap_or(i64::MAX))
 }
 
-/// The machine's clock with what the file says added to it. The file is read again and again; while it cannot be
-/// read, its last content counts. Must be called within a tokio runtime.
-pub(crate) fn collector_clock(path: Option<&PathBuf>) -> Result<Clock, UsageError> {
-    let Some(path) = path.cloned() else { return Ok(system_clock()) };
-    let ahead = Arc::new(AtomicI64::new(offset(&path)?));
-    let system = system_clock();
-    let shown = Arc::clone(&ahead);
-    tokio::spawn(async move {
-        let mut look = tokio::time::interval(LOOK_PERIOD);
-        // Nobody is left to ask for the time once only this task holds the offset.
-        while Arc::strong_count(&ahead) > 1 {
-            look.tick().await;
-            if let Ok(read) = offset(&path) {
-                ahead.store(read, Ordering::Relaxed);
+/// The machine's clock with an offset, and with whoever is to be told when that changes. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct CollectorClock {
+    /// Milliseconds.
+    ahead: Arc<AtomicI64>,
+    /// Collectors look at the time again when this is written to; it always says that nothing is held.
+    changed: watch::Sender<bool>,
+}
+
+impl Default for CollectorClock {
+    fn default() -> Self {
+        Self { ahead: Arc::default(), changed: watch::Sender::new(false) }
+    }
+}
+
+impl CollectorClock {
+    /// One that follows a file with a duration, if there is one. The file is read again and again; while it cannot be
+    /// read, its last content counts. Must be called within a tokio runtime.
+    pub(crate) fn following(path: Option<&PathBuf>) -> Result<Self, UsageError> {
+        let clock = Self::default();
+        let Some(path) = path.cloned() else { return Ok(clock) };
+        let mut known = offset(&path)?;
+        clock.set(known);
+        let (ahead, changed) = (Arc::downgrade(&clock.ahead), clock.changed.clone());
+        tokio::spawn(async move {
+            let mut look = tokio::time::interval(LOOK_PERIOD);
+            loop {
+                look.tick().await;
+                let Some(ahead) = ahead.upgrade() else { return };
+                if let Ok(read) = offset(&path)
+                    && read != known
+                {
+                    known = read;
+                    Self { ahead, changed: changed.clone() }.set(read);
+                }
             }
-        }
-    });
-    Ok(Arc::new(move || {
-        let Timestamp(now) = system();
-        Timestamp(now.saturating_add(shown.load(Ordering::Relaxed)))
-    }))
+        });
+        Ok(clock)
+    }
+
+    /// What collectors go by.
+    pub(crate) fn clock(&self) -> Clock {
+        let (system, ahead) = (system_clock(), Arc::clone(&self.ahead));
+        Arc::new(move || {
+            let Timestamp(now) = system();
+            Timestamp(now.saturating_add(ahead.load(Ordering::Relaxed)))
+        })
+    }
+
+    /// What stops collectors, which is nothing; they look at the time when the offset changes.
+    pub(crate) fn restraints(&self) -> Restraints {
+        Restraints { held: self.changed.subscribe(), ..Restraints::default() }
+    }
+
+    /// By how many milliseconds it is ahead.
+    pub(crate) fn ahead(&self) -> i64 {
+        self.ahead.load(Ordering::Relaxed)
+    }
+
+    /// Sets the offset, in milliseconds.
+    pub(crate) fn set(&self, ahead: i64) {
+        self.ahead.store(ahead, Ordering::Relaxed);
+        self.changed.send_replace(false);
+    }
+
+    /// Sets it ahead by so much more.
+    pub(crate) fn advance(&self, by: Duration) {
+        let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        self.set(self.ahead().saturating_add(by));
+    }
 }

@@ -9,7 +9,7 @@ use gc_kube::{
     PolicyCollector, ResourceTable, Restraints, RetentionCollector, retention_table, system_clock,
 };
 use gc_retention::certificates::CertificateCollector;
-use gc_retention::engine::{Counts, Engine, Judge};
+use gc_retention::engine::{Counts, Engine, Judge, Standing};
 use gc_retention::expiry::{self, ExpiryEngine, FinishedExpiry};
 use gc_retention::jobs::JobCollector;
 use gc_retention::lease_candidates::LeaseCandidateCollector;
@@ -24,6 +24,7 @@ use gc_retention::volumes::{ClaimProtection, VolumeProtection};
 use gc_retention::volumes_reclaim::VolumeReclaim;
 use gc_types::{Effect, Event, Outcome, Timestamp};
 
+use crate::activity::{Activity, Movement, Rests, Watched};
 use crate::collector_metrics::CollectorMetrics;
 use crate::namespace_trace::Trace;
 use crate::namespaces::{NamespaceController, NamespaceFeed, NamespaceNames};
@@ -105,6 +106,28 @@ impl gc_kube::Engine for OwnershipEngine {
     }
 }
 
+impl Rests for OwnershipEngine {
+    fn rests(&self) -> bool {
+        self.0.is_started() && self.0.only_polls_left()
+    }
+
+    /// Its timers follow a clock of their own, and none that counts is left when it rests.
+    fn due(&self) -> Option<Timestamp> {
+        None
+    }
+}
+
+impl Rests for ExpiryEngine {
+    /// What it has to do is due at a time, or on its way as a request.
+    fn rests(&self) -> bool {
+        true
+    }
+
+    fn due(&self) -> Option<Timestamp> {
+        self.next_wakeup()
+    }
+}
+
 /// One line per decision at debug, one per failure at warn.
 struct LogObserver;
 
@@ -137,6 +160,8 @@ pub(crate) struct Surroundings {
     pub(crate) witnesses: Arc<MakeWitnesses>,
     /// What stops them.
     pub(crate) restraints: Restraints,
+    /// Where it is noted whether they have something left to do.
+    pub(crate) activity: Activity,
 }
 
 impl Default for Surroundings {
@@ -146,6 +171,7 @@ impl Default for Surroundings {
             metrics: None,
             witnesses: Arc::new(|_, _| vec![Arc::new(LogObserver)]),
             restraints: Restraints::default(),
+            activity: Activity::default(),
         }
     }
 }
@@ -172,7 +198,7 @@ pub(crate) struct NamespaceOptions {
 /// Collectors at work on one cluster.
 pub(crate) struct RunningCollectors {
     stop: tokio::sync::watch::Sender<bool>,
-    ownership: Option<tokio::task::JoinHandle<OwnershipEngine>>,
+    ownership: Option<tokio::task::JoinHandle<Watched<OwnershipEngine>>>,
     namespaces: Option<tokio::task::JoinHandle<()>>,
     retention: Vec<(Controller, tokio::task::JoinHandle<Counts>)>,
     others: Vec<tokio::task::JoinHandle<()>>,
@@ -213,6 +239,8 @@ impl RunningCollectors {
                 Controller::GarbageCollector => {
                     let collector = Collector::new(client, options.clone());
                     let engine = OwnershipEngine(gc_ownership::Engine::new(gc_ownership::Config::default()));
+                    let engine = Watched::new(engine, surroundings.activity.of(controller), 0);
+                    surroundings.activity.add_board(collector.board());
                     let (observer, shutdown) =
                         (Arc::new(Observers(observers.clone())), until(stopped.clone()));
                     let run = async move { collector.run(engine, observer, shutdown).await };
@@ -268,7 +296,9 @@ impl RunningCollectors {
                         .named(controller.event_source())
                         .with_clock(Arc::clone(&surroundings.clock));
                     let shutdown = until(stopped.clone());
-                    let engine = ExpiryEngine::default();
+                    let engine =
+                        Watched::new(ExpiryEngine::default(), surroundings.activity.of(controller), 0);
+                    surroundings.activity.add_board(collector.board());
                     let observer = surroundings.observer(controller, &collector.table());
                     let run = async move { drop(collector.run(engine, observer, shutdown).await) };
                     running.others.push(tokio::spawn(run));
@@ -277,7 +307,11 @@ impl RunningCollectors {
             }
         }
         if enabled.contains(&Controller::Namespace) {
-            let trace = Trace::new(|table| surroundings.observer(Controller::Namespace, table));
+            let waiting = WaitingObserver(surroundings.activity.of(Controller::Namespace));
+            let trace = Trace::new(|table| {
+                let observer = surroundings.observer(Controller::Namespace, table);
+                Arc::new(Observers(vec![observer, Arc::new(waiting)]))
+            });
             let controller = NamespaceController::new(client_of(Controller::Namespace), namespaces.settle)
                 .held_while(surroundings.restraints.held.clone())
                 .traced_by(trace)
@@ -323,6 +357,15 @@ impl RunningCollectors {
     }
 }
 
+/// Notes of how many namespaces are being emptied.
+struct WaitingObserver(Arc<Movement>);
+
+impl Observer for WaitingObserver {
+    fn standing(&self, standing: &Standing) {
+        self.0.set_waiting(standing.waiting);
+    }
+}
+
 /// How one retention collector is started.
 struct Retain<'a> {
     controller: Controller,
@@ -338,12 +381,13 @@ impl Retain<'_> {
     fn start<J: Judge + Send + 'static>(self, judge: J) {
         let (controller, options) = (self.controller, self.options);
         let observer = self.surroundings.observer(controller, &retention_table());
-        let collector =
-            RetentionCollector::new(self.client, Engine::new(judge), options.pacing, options.dry_run)
-                .named(controller.event_source())
-                .with_clock(Arc::clone(&self.surroundings.clock))
-                .with_outside(self.outside)
-                .restrained_by(self.surroundings.restraints.clone());
+        // Expiry has an engine over all resources besides (0).
+        let engine = Watched::collecting(Engine::new(judge), self.surroundings.activity.of(controller), 1);
+        let collector = RetentionCollector::new(self.client, engine, options.pacing, options.dry_run)
+            .named(controller.event_source())
+            .with_clock(Arc::clone(&self.surroundings.clock))
+            .with_outside(self.outside)
+            .restrained_by(self.surroundings.restraints.clone());
         let shutdown = until(self.stopped);
         let run = async move { collector.run(observer, shutdown).await };
         self.running.push((controller, tokio::spawn(run)));

@@ -6,14 +6,19 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 mod accounts;
+mod activity;
 mod apiserver;
 mod clock;
 mod collector_metrics;
 mod collectors;
 mod definitions;
 mod demo;
+mod documents;
+pub mod embedded;
+mod envtest;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod kubeconfig;
 mod logging;
 mod namespace_documents;
 mod namespace_requests;
@@ -71,6 +76,16 @@ enum Command {
     /// What would happen, without doing it
     #[command(subcommand)]
     Plan(questions::PlanCommand),
+    /// Serve test frameworks that start kube-apiserver and etcd
+    #[command(subcommand)]
+    Envtest(envtest::EnvtestCommand),
+    /// Write the completions of a shell to the output
+    Completion(documents::CompletionOptions),
+    /// Write the man pages of all commands into a folder
+    #[command(hide = true)]
+    Man(documents::ManOptions),
+    /// Stop the server that `kubegc up --detach` has started
+    Down(up::detach::DownOptions),
     /// Build a shop on an ephemeral server, play three kinds of deletion on it, and check how they end
     Demo(demo::Options),
 }
@@ -96,11 +111,20 @@ fn command_line() -> (CommandLine, run::Given) {
 /// Does what the command line of this process says.
 #[must_use]
 pub fn main() -> ExitCode {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let name = std::path::Path::new(&called).file_name().and_then(|name| name.to_str());
+    if let Some(code) = name.and_then(envtest::called_as) {
+        return code;
+    }
     let (options, given) = command_line();
     let done = match options.command {
+        Command::Up(options) => return exit(up::run(&options)),
+        Command::Completion(options) => documents::completion(CommandLine::command(), &options),
+        Command::Man(options) => documents::man(CommandLine::command(), &options),
+        Command::Envtest(command) => envtest::run(&command),
+        Command::Down(options) => up::detach::down(&options),
         Command::Apiserver(options) => apiserver::run(&options),
         Command::Node(options) => node::run(*options),
-        Command::Up(options) => up::run(&options),
         Command::Run(options) => run::run(&options, &given),
         Command::Pause(options) => run::commands::pause(&options),
         Command::Resume(options) => run::commands::resume(&options),
@@ -114,17 +138,29 @@ pub fn main() -> ExitCode {
         Command::Plan(command) => questions::plan(&command),
         Command::Demo(options) => demo::run(&options),
     };
+    exit(done.map(|()| ExitCode::SUCCESS))
+}
+
+/// The exit code of what was done, and a line about what went wrong.
+fn exit(done: anyhow::Result<ExitCode>) -> ExitCode {
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         // It has told what is wrong.
         Err(error) if error.is::<questions::examine::Unhealthy>() || error.is::<policy::Misunderstood>() => {
             ExitCode::FAILURE
         }
+        // Nobody reads any further, as with `kubegc demo | head`.
+        Err(error) if is_broken_pipe(&error) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error:#}");
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    // An error of a connection has a context.
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// Options or a configuration that make no sense: ends with exit code 2, as clap's own errors do.

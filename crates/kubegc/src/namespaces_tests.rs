@@ -582,6 +582,8 @@ impl Allowed {
             admin_token: None,
             token_auth_file: None,
             hosts: Vec::new(),
+            keys: gc_apiserver::GivenKeys::default(),
+            extension: None,
         };
         let server = gc_apiserver::Server::start(config, Arc::new(registry)).await.unwrap();
         let way = server.in_process("admin");

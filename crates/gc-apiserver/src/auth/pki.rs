@@ -97,8 +97,35 @@ pub(crate) struct Pki {
     /// Key of service-account tokens, PKCS#8.
     pub(crate) token_key: Vec<u8>,
     ca_der: CertificateDer<'static>,
-    serving_der: CertificateDer<'static>,
-    serving_key: Vec<u8>,
+    /// Further authorities of clients.
+    client_authorities: Vec<CertificateDer<'static>>,
+    serving_chain: Vec<CertificateDer<'static>>,
+    serving_key: PrivateKeyDer<'static>,
+}
+
+/// Keys and certificates that are given from outside, in PEM, in place of what would be made.
+#[derive(Clone, Default)]
+pub struct GivenKeys {
+    /// The serving certificate with its chain, and its key.
+    pub serving: Option<(Vec<u8>, Vec<u8>)>,
+    /// Further authorities, whose client certificates are taken as well.
+    pub client_authorities: Option<Vec<u8>>,
+    /// The key that signs service-account tokens (P-256, PKCS#8). One of another kind is not used.
+    pub token_key: Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for GivenKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GivenKeys").field("serving", &self.serving.is_some()).finish_non_exhaustive()
+    }
+}
+
+fn certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PkiError> {
+    let bad = |detail: String| PkiError::BadKey { what: what.to_owned(), detail };
+    let found: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(|error| bad(error.to_string()))?;
+    if found.is_empty() { Err(bad("it holds no certificate".to_owned())) } else { Ok(found) }
 }
 
 /// Where key material is kept between starts.
@@ -157,7 +184,7 @@ impl Keep<'_> {
 }
 
 /// Writes a file that only its owner can read, replacing it in one step.
-pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
+pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
     let failed = |error| PkiError::Write { path: path.to_owned(), error };
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
@@ -213,10 +240,34 @@ impl Pki {
             admin_certificate_pem: admin.pem(),
             admin_key_pem: admin_key.serialize_pem(),
             token_key: token_key.serialize_der(),
+            client_authorities: Vec::new(),
+            serving_chain: vec![serving.der().clone(), ca_der.clone()],
+            serving_key: PrivateKeyDer::Pkcs8(serving_key.serialize_der().into()),
             ca_der,
-            serving_der: serving.der().clone(),
-            serving_key: serving_key.serialize_der(),
         })
+    }
+
+    /// With what is given in place of what was made.
+    pub(crate) fn with(mut self, given: &GivenKeys) -> Result<Self, PkiError> {
+        if let Some((certificate, key)) = &given.serving {
+            self.serving_chain = certificates("the serving certificate", certificate)?;
+            self.serving_key = PrivateKeyDer::from_pem_slice(key).map_err(|error| PkiError::BadKey {
+                what: "the serving key".to_owned(),
+                detail: error.to_string(),
+            })?;
+        }
+        if let Some(pem) = &given.client_authorities {
+            self.client_authorities = certificates("the file of client authorities", pem)?;
+        }
+        if let Some(pem) = &given.token_key {
+            match std::str::from_utf8(pem).ok().and_then(|pem| KeyPair::from_pem(pem).ok()) {
+                Some(key) if key.is_compatible(&PKCS_ECDSA_P256_SHA256) => {
+                    self.token_key = key.serialize_der();
+                }
+                _ => tracing::warn!("the key of service-account tokens is not P-256: another one signs them"),
+            }
+        }
+        Ok(self)
     }
 
     /// TLS of the server: HTTP/2 and HTTP/1.1, client certificates of our authority taken but not required.
@@ -224,17 +275,18 @@ impl Pki {
         let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(self.ca_der.clone()).map_err(|error| tls(&error))?;
+        for authority in std::iter::once(&self.ca_der).chain(&self.client_authorities) {
+            roots.add(authority.clone()).map_err(|error| tls(&error))?;
+        }
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .allow_unauthenticated()
             .build()
             .map_err(|error| tls(&error))?;
-        let key = PrivateKeyDer::try_from(self.serving_key.clone()).map_err(|error| tls(&error))?;
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| tls(&error))?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(vec![self.serving_der.clone(), self.ca_der.clone()], key)
+            .with_single_cert(self.serving_chain.clone(), self.serving_key.clone_key())
             .map_err(|error| tls(&error))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)

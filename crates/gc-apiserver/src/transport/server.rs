@@ -17,8 +17,9 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::auth::authentication::Authenticator;
 use crate::auth::kubeconfig::ClientCredentials;
-use crate::auth::pki::{Keep, Pki, PkiError, certificate_subject};
+use crate::auth::pki::{GivenKeys, Keep, Pki, PkiError, certificate_subject};
 use crate::auth::tokens::TokenSigner;
+use crate::serve::health::Extension;
 use crate::serve::service;
 use crate::state::{State, StateParts, system_user};
 use crate::transport::connections::{IdlePatience, Limits, Peers, converse};
@@ -37,7 +38,7 @@ const PUMP_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) type Stop = Shared<BoxFuture<'static, ()>>;
 
 /// What the server is told.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ServerConfig {
     /// Where to listen.
     pub listen: SocketAddr,
@@ -49,6 +50,16 @@ pub struct ServerConfig {
     pub token_auth_file: Option<PathBuf>,
     /// Further names and addresses for the serving certificate.
     pub hosts: Vec<String>,
+    /// Keys and certificates that are given, and not made.
+    pub keys: GivenKeys,
+    /// Who answers further paths, if anybody does.
+    pub extension: Option<Arc<dyn Extension>>,
+}
+
+impl std::fmt::Debug for ServerConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerConfig").field("listen", &self.listen).finish_non_exhaustive()
+    }
 }
 
 /// Why the server did not start.
@@ -110,7 +121,7 @@ impl Server {
         hosts.push(address.ip().to_string());
         let folder = config.data_dir.as_ref().map(|folder| folder.join("pki"));
         let keep = folder.as_deref().map_or(Keep::InMemory, Keep::Folder);
-        let pki = Pki::load_or_make(&keep, &hosts, jiff::Timestamp::now())?;
+        let pki = Pki::load_or_make(&keep, &hosts, jiff::Timestamp::now())?.with(&config.keys)?;
         let acceptor = TlsAcceptor::from(Arc::new(pki.server_config()?));
         let signer = TokenSigner::new(&pki.token_key)
             .map_err(|detail| PkiError::BadKey { what: "service-account.key".into(), detail })?;
@@ -127,6 +138,7 @@ impl Server {
             signer,
             stop: stopped,
             advertised: advertised.clone(),
+            extension: config.extension.clone(),
         }));
         // The pump comes first: what follows watches.
         let mut background = JoinSet::new();

@@ -60,6 +60,8 @@ impl TestServer {
             admin_token: Some(TOKEN.into()),
             token_auth_file: None,
             hosts: Vec::new(),
+            keys: gc_apiserver::GivenKeys::default(),
+            extension: None,
         };
         let server = Server::start(config, Arc::new(registry)).await.unwrap();
         let mut roots = rustls::RootCertStore::empty();

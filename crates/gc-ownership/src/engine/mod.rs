@@ -323,7 +323,8 @@ impl Engine {
     /// Whether nothing is left to come but further looks at owners that were looked at: nothing waits in a queue or
     /// is in flight, no item is to be tried again, and every look still to come has been made at least as often as
     /// it takes to stop waiting for it.
-    pub(crate) fn only_polls_left(&self) -> bool {
+    #[must_use]
+    pub fn only_polls_left(&self) -> bool {
         self.in_flight.is_empty()
             && self.lanes.queued() == 0
             && self.timers.iter().all(|(_, timer)| match timer {

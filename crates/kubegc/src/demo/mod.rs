@@ -19,6 +19,7 @@ use http_body_util::Full;
 use serde_json::{Value, json};
 
 use crate::apiserver::ServerOptions;
+use crate::clock::CollectorClock;
 use crate::collectors::{ControllerOptions, Surroundings};
 use crate::logging::{self, LogFormat, LogOptions};
 use crate::up::{self, Up};
@@ -28,6 +29,13 @@ use witness::Witness;
 
 /// How long anything may take before the demonstration is a failure.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What to try after it.
+const NEXT: [(&str, &str); 3] = [
+    ("kubegc up --ephemeral", "the same server for kubectl and every other client"),
+    ("kubegc up -- kubectl get namespaces", "run one command, or a test suite, against a server of its own"),
+    ("kubegc doctor", "look at the cluster of your kubeconfig; changes nothing"),
+];
 
 /// Options of `kubegc demo`.
 #[derive(Clone, Debug, Args)]
@@ -43,30 +51,26 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let runtime = up::runtime()?;
     let wrong = runtime.block_on(async {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "Starting a Kubernetes API server with its collectors, in this process …")?;
         let begun = Instant::now();
         let witness = Arc::new(Witness::default());
         let server = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        // Everything is in memory, and no kubeconfig is written: however this ends, nothing is left behind.
         let up = Up::start(
             &server,
             &ControllerOptions::default(),
             // The pods of the shop are its own.
             &WorkloadOptions::off(),
             Some(witness.clone()),
-            &Surroundings::default(),
+            &CollectorClock::default(),
+            Surroundings::default(),
         )
         .await?;
-        let service = up.started.server.in_process("kubegc-demo");
+        let service = up.server.in_process("kubegc-demo");
         let client = ApiClient::in_process(move |request| service.call(request));
-        let mut stage = Stage {
-            client,
-            witness,
-            paint: Paint(colours),
-            items: Vec::new(),
-            out: std::io::stdout().lock(),
-            wrong: 0,
-        };
-        writeln!(stage.out, "A Kubernetes API server with its collectors was ready after {}.", took(begun))?;
-        let played = stage.play().await;
+        let mut stage = Stage { client, witness, paint: Paint(colours), items: Vec::new(), out, wrong: 0 };
+        let played = stage.play(begun).await;
         let wrong = stage.wrong;
         drop(stage);
         up.shutdown().await;
@@ -93,7 +97,8 @@ struct Stage {
 }
 
 impl Stage {
-    async fn play(&mut self) -> anyhow::Result<()> {
+    async fn play(&mut self, begun: Instant) -> anyhow::Result<()> {
+        writeln!(self.out, "It was ready after {}.", took(begun))?;
         self.build().await?;
         writeln!(self.out, "\n{}", self.paint.bold("The shop, by ownership"))?;
         self.print_tree(&[])?;
@@ -109,6 +114,10 @@ impl Stage {
             self.paint.red("Something is not as it should be; see above.")
         };
         writeln!(self.out, "\n{verdict}")?;
+        writeln!(self.out, "\n{}", self.paint.bold("Next"))?;
+        for (command, what) in NEXT {
+            writeln!(self.out, "  {command:<44}  {}", self.paint.dim(what))?;
+        }
         Ok(())
     }
 
@@ -173,7 +182,23 @@ impl Stage {
             .iter()
             .map(|title| self.actor(title).map(|a| a.uid.clone()))
             .collect::<Result<_, _>>()?;
-        let all_gone = |witness: &Witness| uids.iter().all(|uid| witness.of(uid).removed.is_some());
+        let released: Vec<Uid> = act
+            .released
+            .iter()
+            .map(|title| self.actor(title).map(|a| a.uid.clone()))
+            .collect::<Result<_, _>>()?;
+        // The outcome of a request may be known after the watch has shown what it did.
+        let answered = |uid: &Uid, by_collector: bool| {
+            let seen = self.witness.of(uid);
+            seen.pending == 0 && (!by_collector || seen.reason.is_some())
+        };
+        let by_collector = |title: &str| title != act.deleted || act.policy != "Background";
+        let all_gone = |witness: &Witness| {
+            let goes = act.goes.iter().zip(&uids);
+            goes.into_iter()
+                .all(|(title, uid)| witness.of(uid).removed.is_some() && answered(uid, by_collector(title)))
+                && released.iter().all(|uid| answered(uid, true))
+        };
         self.witness.until(PATIENCE, all_gone).await;
         gone.extend_from_slice(act.goes);
         self.report_gone(act, &uids, begun)?;

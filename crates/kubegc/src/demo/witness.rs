@@ -19,6 +19,8 @@ pub(super) struct Seen {
     pub(super) reason: Option<String>,
     /// How many requests the collector made about it.
     pub(super) requests: u32,
+    /// How many effects were decided whose outcome is not known yet.
+    pub(super) pending: u32,
 }
 
 /// An observer for people.
@@ -71,9 +73,16 @@ impl Observer for Witness {
         }
     }
 
+    fn decided(&self, effect: &Effect) {
+        if let Some(uid) = subject(&effect.request) {
+            self.note(uid, |seen| seen.pending += 1);
+        }
+    }
+
     fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, _took: Duration) {
         let Some(uid) = subject(&effect.request) else { return };
         self.note(uid, |seen| {
+            seen.pending = seen.pending.saturating_sub(1);
             seen.requests += round_trips;
             if matches!(outcome, Outcome::Applied(_)) {
                 seen.reason = Some(effect.reason.verdict.to_string());

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
+use gc_kube::ApiClient;
 use gc_types::{GoDuration, PropagationPolicy};
 use serde_json::Value;
 
@@ -160,6 +161,12 @@ pub(crate) fn stuck(options: &StuckOptions) -> anyhow::Result<()> {
         || show::stuck_value(&stuck, &graph.table),
         |out| show::stuck(&stuck, &graph.table, out),
     )
+}
+
+/// What `kubegc stuck -o json` answers about the cluster of a client.
+pub(crate) async fn stuck_in(client: ApiClient, patience: Duration) -> anyhow::Result<Value> {
+    let graph = Graph::load(client, patience).await?;
+    Ok(show::stuck_value(&graph.engine.stuck(LARGEST_ANSWER), &graph.table))
 }
 
 /// `kubegc plan delete`

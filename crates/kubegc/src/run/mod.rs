@@ -55,7 +55,8 @@ const NAMESPACE_SETTLE: Duration = Duration::from_secs(5);
 
 /// The client of a kubeconfig, or of where we are. An unusable configuration is a usage error.
 pub(crate) async fn connect(kubeconfig: Option<&PathBuf>) -> anyhow::Result<ApiClient> {
-    let client = match kubeconfig {
+    let local = kubeconfig.is_none().then(crate::kubeconfig::of_local_server).flatten();
+    let client = match kubeconfig.or(local.as_ref()) {
         Some(file) => ApiClient::from_kubeconfig(file).await,
         None => ApiClient::infer().await,
     };

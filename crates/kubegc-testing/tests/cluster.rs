@@ -1,0 +1,227 @@
+//! What a test of somebody who writes an operator does with a cluster.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::config::KubeConfigOptions;
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, Resource as _, ResourceExt};
+use kube_runtime::controller::Action;
+use kubegc_testing::{Cluster, Error};
+use serde_json::json;
+
+fn map(name: &str) -> ConfigMap {
+    let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+    ConfigMap { metadata, ..ConfigMap::default() }
+}
+
+async fn owned(maps: &Api<ConfigMap>, name: &str, owner: &ConfigMap) -> ConfigMap {
+    let mut dependent = map(name);
+    dependent.metadata.owner_references = owner.owner_ref(&()).map(|reference| vec![reference]);
+    maps.create(&PostParams::default(), &dependent).await.unwrap()
+}
+
+/// A chain goes, from the first to the last, before settling returns; twenty times, so that luck would not do.
+#[tokio::test]
+async fn settled_is_settled() {
+    let cluster = Cluster::start().await.unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client(), "default");
+    for round in 0..20 {
+        let mut last = maps.create(&PostParams::default(), &map("link-0")).await.unwrap();
+        for link in 1..6 {
+            last = owned(&maps, &format!("link-{link}"), &last).await;
+        }
+        maps.delete("link-0", &DeleteParams::background()).await.unwrap();
+        cluster.settle().await.unwrap();
+        let left = maps.list(&ListParams::default()).await.unwrap();
+        let links: Vec<_> =
+            left.iter().map(ResourceExt::name_any).filter(|name| name.starts_with("link")).collect();
+        assert_eq!(links, [""; 0], "round {round}");
+    }
+}
+
+/// Resources of definitions are collected as soon as settling has returned once, or never has.
+#[tokio::test]
+async fn definitions_are_installed_and_collected() {
+    let folder = tempfile::tempdir().unwrap();
+    let definition = |plural: &str, kind: &str| {
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.example.com")},
+            "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": plural, "kind": kind},
+                "versions": [{"name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object"}}}]}})
+    };
+    let both = format!(
+        "{}\n---\n{}\n---\nkind: Other\n",
+        definition("widgets", "Widget"),
+        definition("parts", "Part")
+    );
+    std::fs::write(folder.path().join("both.yaml"), both).unwrap();
+    std::fs::write(folder.path().join("README.md"), "not: [a definition").unwrap();
+    let cluster = Cluster::builder().crds(folder.path()).start().await.unwrap();
+    let api = |kind: &str| {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", kind));
+        let api: Api<DynamicObject> = Api::namespaced_with(cluster.client(), "default", &resource);
+        (api, resource)
+    };
+    let ((widgets, widget), (parts, part)) = (api("Widget"), api("Part"));
+    let owner = widgets.create(&PostParams::default(), &DynamicObject::new("one", &widget)).await.unwrap();
+    let mut dependent = DynamicObject::new("one", &part);
+    dependent.metadata.owner_references = owner.owner_ref(&widget).map(|reference| vec![reference]);
+    parts.create(&PostParams::default(), &dependent).await.unwrap();
+    widgets.delete("one", &DeleteParams::background()).await.unwrap();
+    cluster.settle().await.unwrap();
+    assert!(parts.get_opt("one").await.unwrap().is_none());
+
+    let nothing = cluster.crds(folder.path().join("README.md")).await.unwrap_err();
+    assert!(matches!(nothing, Error::Read { .. }), "{nothing}");
+    let again = cluster.crds(folder.path()).await.unwrap_err();
+    assert!(
+        matches!(&again, Error::Refused { message, .. } if message.contains("already exists")),
+        "{again}"
+    );
+}
+
+/// Time is set ahead, and what is due goes; before, it stays.
+#[tokio::test]
+async fn time_is_set_ahead() {
+    let cluster = Cluster::start().await.unwrap();
+    let jobs: Api<Job> = Api::namespaced(cluster.client(), "default");
+    let job: Job = serde_json::from_value(json!({"metadata": {"name": "done"}, "spec": {
+        "ttlSecondsAfterFinished": 3600, "template": {"spec": {
+            "restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}}}}))
+    .unwrap();
+    jobs.create(&PostParams::default(), &job).await.unwrap();
+    let now = k8s_openapi::jiff::Timestamp::now();
+    let status = json!({"status": {"startTime": now, "completionTime": now, "succeeded": 1, "conditions": [
+        {"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": now},
+        {"type": "Complete", "status": "True", "lastTransitionTime": now}]}});
+    jobs.patch_status("done", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    cluster.settle().await.unwrap();
+    assert!(jobs.get_opt("done").await.unwrap().is_some());
+    cluster.advance(Duration::from_mins(59));
+    cluster.settle().await.unwrap();
+    assert!(jobs.get_opt("done").await.unwrap().is_some());
+    cluster.advance(Duration::from_mins(2));
+    cluster.settle().await.unwrap();
+    assert!(jobs.get_opt("done").await.unwrap().is_none());
+}
+
+/// A terminating namespace is emptied and gone when settling returns; one that is held by a finalizer is told of.
+#[tokio::test]
+async fn namespaces_end_or_are_stuck() {
+    let cluster = Cluster::start().await.unwrap();
+    let namespaces: Api<Namespace> = Api::all(cluster.client());
+    for name in ["ends", "stays"] {
+        let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+        namespaces
+            .create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() })
+            .await
+            .unwrap();
+        let maps: Api<ConfigMap> = Api::namespaced(cluster.client(), name);
+        maps.create(&PostParams::default(), &map("settings")).await.unwrap();
+    }
+    namespaces.delete("ends", &DeleteParams::default()).await.unwrap();
+    cluster.settle().await.unwrap();
+    assert!(namespaces.get_opt("ends").await.unwrap().is_none());
+
+    let held: Api<ConfigMap> = Api::namespaced(cluster.client(), "stays");
+    let finalizer = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    held.patch("settings", &PatchParams::default(), &Patch::Merge(finalizer)).await.unwrap();
+    namespaces.delete("stays", &DeleteParams::default()).await.unwrap();
+    let moving = cluster.settle_within(Duration::from_millis(300)).await.unwrap_err();
+    assert!(moving.to_string().contains("namespace-controller: 1 objects are in work"), "{moving}");
+    let stuck = cluster.stuck().await.unwrap().to_string();
+    assert!(stuck.contains("ForeignFinalizers") && stuck.contains("settings"), "{stuck}");
+}
+
+/// A controller of the test is waited for: each map gets a partner, and each partner a mark.
+#[tokio::test]
+async fn a_controller_under_test_is_waited_for() {
+    async fn reconcile(map: Arc<ConfigMap>, client: Arc<Client>) -> Result<Action, kube::Error> {
+        let maps: Api<ConfigMap> = Api::namespaced((*client).clone(), "default");
+        if map.labels().contains_key("watched") {
+            let mut partner = self::map(&format!("{}-partner", map.name_any()));
+            partner.metadata.owner_references = map.owner_ref(&()).map(|reference| vec![reference]);
+            match maps.create(&PostParams::default(), &partner).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                other => drop(other?),
+            }
+        }
+        Ok(Action::await_change())
+    }
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let controller = kube_runtime::Controller::new(maps.clone(), kube_runtime::watcher::Config::default())
+        .run(reconcile, |_, _, _| Action::await_change(), Arc::new(client));
+    let running = tokio::spawn(controller.for_each(|_| std::future::ready(())));
+    for number in 0..5 {
+        let mut watched = map(&format!("map-{number}"));
+        watched.metadata.labels = Some([("watched".to_owned(), "yes".to_owned())].into());
+        maps.create(&PostParams::default(), &watched).await.unwrap();
+        cluster.settle().await.unwrap();
+        assert!(maps.get_opt(&format!("map-{number}-partner")).await.unwrap().is_some(), "{number}");
+        maps.delete(&format!("map-{number}"), &DeleteParams::background()).await.unwrap();
+        cluster.settle().await.unwrap();
+        assert!(maps.get_opt(&format!("map-{number}-partner")).await.unwrap().is_none(), "{number}");
+    }
+    running.abort();
+}
+
+/// Users have the rights that roles give them, and a kubeconfig reaches the same cluster.
+#[tokio::test]
+async fn users_and_kubeconfigs_reach_the_same_cluster() {
+    let cluster = Cluster::builder().controllers(["garbage-collector-controller"]).start().await.unwrap();
+    let nobody: Api<ConfigMap> =
+        Api::namespaced(cluster.client_as("jane", &["system:authenticated"]), "default");
+    let refused = nobody.create(&PostParams::default(), &map("mine")).await.unwrap_err();
+    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{refused}");
+
+    let kubeconfig = kube::config::Kubeconfig::from_yaml(&cluster.kubeconfig().unwrap()).unwrap();
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let outside: Api<ConfigMap> = Api::namespaced(Client::try_from(config).unwrap(), "default");
+    outside.create(&PostParams::default(), &map("seen")).await.unwrap();
+    let inside: Api<ConfigMap> = Api::namespaced(cluster.client(), "default");
+    assert!(inside.get_opt("seen").await.unwrap().is_some());
+
+    let unknown = Cluster::builder().controllers(["nonsense"]).start().await.unwrap_err();
+    assert!(unknown.to_string().contains("nonsense"), "{unknown}");
+}
+
+/// Many clusters in one process, one after the other and eight at a time: what each costs.
+#[test]
+fn many_clusters_fit_into_a_process() {
+    let wanted = std::env::var("KUBEGC_CLUSTERS").ok().and_then(|count| count.parse().ok()).unwrap_or(40);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let begun = Instant::now();
+    runtime.block_on(async {
+        futures::stream::iter(0..wanted)
+            .for_each_concurrent(8, |number| async move {
+                let cluster = Cluster::start().await.unwrap();
+                let maps: Api<ConfigMap> = Api::namespaced(cluster.client(), "default");
+                let owner = maps.create(&PostParams::default(), &map("owner")).await.unwrap();
+                owned(&maps, "dependent", &owner).await;
+                maps.delete("owner", &DeleteParams::background()).await.unwrap();
+                cluster.settle().await.unwrap();
+                assert!(maps.get_opt("dependent").await.unwrap().is_none(), "{number}");
+            })
+            .await;
+    });
+    let took = begun.elapsed();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field =
+        |name: &str| status.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    println!(
+        "{wanted} clusters in {took:?}, {:?} each; {}; {}",
+        took / wanted,
+        field("VmHWM"),
+        field("Threads")
+    );
+}

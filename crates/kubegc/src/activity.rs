@@ -1,0 +1,347 @@
+//! What the collectors of this process are doing, so that a test can wait until nothing is left to do.
+//!
+//! Each collector has a [`Movement`]: its requests on their way are counted where they are sent, and its engine is
+//! looked at through [`Watched`] each time it is told something or asked for an effect.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gc_kube::StatusBoard;
+use gc_registry::Registry;
+use gc_registry::catalog::Catalog;
+use gc_retention::engine::{Collecting, Counts, Observation, Standing};
+use gc_retention::measures::Measurement;
+use gc_retention::objects::Kind;
+use gc_retention::permissions::Controller;
+use gc_types::{Effect, EffectId, Event, Outcome, ResourceId, Timestamp};
+use tokio::time::Instant;
+
+/// How often is looked whether everything rests.
+const LOOK_PERIOD: Duration = Duration::from_millis(1);
+
+/// The activity of all collectors of a server. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Activity(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    movements: Mutex<BTreeMap<&'static str, Arc<Movement>>>,
+    /// The boards of the collectors that watch every resource.
+    boards: Mutex<Vec<StatusBoard>>,
+    /// Rises with everything that happens.
+    generation: AtomicU64,
+}
+
+/// What one collector is doing.
+#[derive(Default)]
+pub(crate) struct Movement {
+    activity: Activity,
+    requests: AtomicUsize,
+    engines: Mutex<BTreeMap<u8, EngineState>>,
+    /// Objects that it works at by turns, where it has no engine.
+    waiting: AtomicUsize,
+}
+
+#[derive(Clone, Default)]
+struct EngineState {
+    /// It was told something, and has not been asked for effects until it had none since.
+    told: bool,
+    /// It waits for nothing but the passing of time, and for lists.
+    rests: bool,
+    /// The kinds that are not listed yet.
+    unsynced: Vec<Kind>,
+    wakeup: Option<Timestamp>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Activity {
+    /// The movement of a collector.
+    pub(crate) fn of(&self, controller: Controller) -> Arc<Movement> {
+        self.named(controller.name())
+    }
+
+    /// The movement of somebody else who sends requests.
+    pub(crate) fn named(&self, name: &'static str) -> Arc<Movement> {
+        let make = || Arc::new(Movement { activity: self.clone(), ..Movement::default() });
+        Arc::clone(lock(&self.0.movements).entry(name).or_insert_with(make))
+    }
+
+    /// A collector that watches every resource shows here how its watches are doing.
+    pub(crate) fn add_board(&self, board: StatusBoard) {
+        lock(&self.0.boards).push(board);
+    }
+
+    fn happened(&self) {
+        self.0.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Who has something left to do, and what; empty if nobody has.
+    fn moving(&self, registry: &Registry, now: Timestamp) -> Vec<String> {
+        let mut moving = Vec::new();
+        let catalog = registry.catalog();
+        for (name, movement) in &*lock(&self.0.movements) {
+            movement.moving(&catalog, now, &mut |what| moving.push(format!("{name}: {what}")));
+        }
+        let versions = catalog.groups().iter().flat_map(|group| &group.versions);
+        let custom: Vec<String> = versions
+            .flat_map(|version| &version.resources)
+            .filter(|resource| resource.custom.is_some() && resource.has_verb("watch"))
+            .map(|resource| format!("{}.{}", resource.resource, resource.group))
+            .collect();
+        for board in &*lock(&self.0.boards) {
+            let all = board.all();
+            let unsynced = all.values().find(|status| status.state != gc_kube::SyncState::Synced);
+            let unknown = custom.iter().find(|name| all.values().all(|status| status.name != **name));
+            match (unsynced, unknown) {
+                _ if all.is_empty() => moving.push("discovery: nothing is watched yet".to_owned()),
+                (Some(status), _) => moving.push(format!("watches: {} is not listed yet", status.name)),
+                (None, Some(name)) => moving.push(format!("discovery: {name} is not watched yet")),
+                (None, None) => {}
+            }
+        }
+        moving
+    }
+
+    /// Waits until nothing is left to do: no request is on its way, every change has been taken in and decided on, and
+    /// nothing is due by `clock`. `rest` returns when everything that can run in the process has run. After `patience`,
+    /// the error says what is still moving.
+    pub(crate) async fn settle<R: Future<Output = ()>>(
+        &self,
+        registry: &Registry,
+        clock: &gc_kube::Clock,
+        patience: Duration,
+        rest: impl Fn() -> R,
+    ) -> Result<(), Vec<String>> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let before = (self.0.generation.load(Ordering::Acquire), registry.watch_progress());
+            rest().await;
+            let moving = self.moving(registry, clock());
+            let after = (self.0.generation.load(Ordering::Acquire), registry.watch_progress());
+            if moving.is_empty() && before == after {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                let restless = || vec!["objects keep changing".to_owned()];
+                return Err(if moving.is_empty() { restless() } else { moving });
+            }
+            tokio::time::sleep(LOOK_PERIOD).await;
+        }
+    }
+}
+
+impl Movement {
+    /// A request goes; it has ended when the answer is dropped.
+    pub(crate) fn request(self: &Arc<Self>) -> Going {
+        self.requests.fetch_add(1, Ordering::AcqRel);
+        self.activity.happened();
+        Going(Arc::clone(self))
+    }
+
+    /// Something has come that may be acted on.
+    pub(crate) fn happened(&self) {
+        self.activity.happened();
+    }
+
+    /// So many objects are worked at.
+    pub(crate) fn set_waiting(&self, waiting: usize) {
+        if self.waiting.swap(waiting, Ordering::AcqRel) != waiting {
+            self.activity.happened();
+        }
+    }
+
+    fn moving(&self, catalog: &Catalog, now: Timestamp, tell: &mut dyn FnMut(String)) {
+        let requests = self.requests.load(Ordering::Acquire);
+        if requests > 0 {
+            tell(format!("{requests} requests are on their way"));
+        }
+        let waiting = self.waiting.load(Ordering::Acquire);
+        if waiting > 0 {
+            tell(format!("{waiting} objects are in work"));
+        }
+        for state in lock(&self.engines).values() {
+            // What is not served is never listed, and holds nobody up.
+            let is_served = |kind: &&Kind| {
+                let gvr = kind.info().gvr;
+                catalog.find(&gvr.group, &gvr.version, &gvr.resource).is_some()
+            };
+            if state.told {
+                tell("a change is being taken in".to_owned());
+            } else if let Some(kind) = state.unsynced.iter().find(is_served) {
+                tell(format!("{} are not listed yet", kind.info().gvr.resource));
+            } else if !state.rests {
+                tell("it waits for an answer or for another try".to_owned());
+            } else if state.wakeup.is_some_and(|at| at <= now) {
+                tell("an object is due".to_owned());
+            }
+        }
+    }
+
+    fn note(&self, number: u8, change: impl FnOnce(&mut EngineState)) {
+        change(lock(&self.engines).entry(number).or_default());
+        self.activity.happened();
+    }
+}
+
+/// A request on its way.
+pub(crate) struct Going(Arc<Movement>);
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        self.0.requests.fetch_sub(1, Ordering::AcqRel);
+        self.0.activity.happened();
+    }
+}
+
+/// Whether a path and query ask for a watch, whose answer does not end.
+pub(crate) fn is_watch(uri: &http::Uri) -> bool {
+    let pairs = uri.query().unwrap_or_default().split('&');
+    pairs.filter_map(|pair| pair.strip_prefix("watch=")).any(|value| matches!(value, "true" | "1"))
+}
+
+/// An engine that says when it rests.
+pub(crate) trait Rests {
+    /// Whether it waits for nothing but the passing of time, or for others than itself.
+    fn rests(&self) -> bool;
+    /// When something of it is due by the clock of the collectors, if anything is.
+    fn due(&self) -> Option<Timestamp>;
+}
+
+/// An engine whose movement is noted.
+pub(crate) struct Watched<E> {
+    inner: E,
+    movement: Arc<Movement>,
+    number: u8,
+    unsynced: Vec<Kind>,
+    flying: usize,
+}
+
+impl<C: Collecting> Watched<C> {
+    /// The first (0) or a further engine of a retention collector.
+    pub(crate) fn collecting(inner: C, movement: Arc<Movement>, number: u8) -> Self {
+        let unsynced = inner.kinds().to_vec();
+        Self { unsynced, ..Self::new(inner, movement, number) }
+    }
+}
+
+impl<E> Watched<E> {
+    /// The first (0) or a further engine of a collector.
+    pub(crate) fn new(inner: E, movement: Arc<Movement>, number: u8) -> Self {
+        movement.note(number, |state| state.told = true);
+        Self { inner, movement, number, unsynced: Vec::new(), flying: 0 }
+    }
+
+    fn told(&self) {
+        self.movement.note(self.number, |state| state.told = true);
+    }
+
+    fn asked(&self, rests: bool, wakeup: Option<Timestamp>) {
+        let unsynced = self.unsynced.clone();
+        self.movement
+            .note(self.number, |state| *state = EngineState { told: false, rests, unsynced, wakeup });
+    }
+}
+
+impl<E: gc_kube::Engine + Rests> gc_kube::Engine for Watched<E> {
+    fn handle(&mut self, event: Event) {
+        // A tick changes nothing unless something is due, which the next look for effects shows.
+        if !matches!(event, Event::Tick(_)) {
+            self.told();
+        }
+        self.inner.handle(event);
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        let effect = self.inner.poll_effect();
+        match &effect {
+            Some(_) => self.told(),
+            None => self.asked(self.inner.rests(), self.inner.due()),
+        }
+        effect
+    }
+
+    fn next_wakeup(&self) -> Option<Timestamp> {
+        self.inner.next_wakeup()
+    }
+
+    fn objects_of(&self, resource: ResourceId) -> Option<usize> {
+        self.inner.objects_of(resource)
+    }
+}
+
+impl<C: Collecting> Collecting for Watched<C> {
+    fn kinds(&self) -> &'static [Kind] {
+        self.inner.kinds()
+    }
+
+    fn tick(&mut self, now: Timestamp) {
+        self.inner.tick(now);
+    }
+
+    fn set_clock(&mut self, now: Timestamp) {
+        self.told();
+        self.inner.set_clock(now);
+    }
+
+    fn observe(&mut self, observation: Observation) {
+        match &observation {
+            Observation::ListStarted(kind) if !self.unsynced.contains(kind) => self.unsynced.push(*kind),
+            Observation::Synced(kind) => self.unsynced.retain(|unsynced| unsynced != kind),
+            _ => {}
+        }
+        self.told();
+        self.inner.observe(observation);
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        let effect = self.inner.poll_effect();
+        match &effect {
+            Some(_) => {
+                self.flying += 1;
+                self.told();
+            }
+            None => {
+                self.asked(self.flying == 0, self.inner.next_wakeup());
+            }
+        }
+        effect
+    }
+
+    fn finish(&mut self, id: EffectId, outcome: &Outcome) {
+        self.flying = self.flying.saturating_sub(1);
+        self.told();
+        self.inner.finish(id, outcome);
+    }
+
+    fn next_wakeup(&self) -> Option<Timestamp> {
+        self.inner.next_wakeup()
+    }
+
+    fn counts(&self) -> Counts {
+        self.inner.counts()
+    }
+
+    fn skip(&mut self, id: EffectId) {
+        self.flying = self.flying.saturating_sub(1);
+        self.told();
+        self.inner.skip(id);
+    }
+
+    fn release(&mut self, resource: Option<ResourceId>) {
+        self.told();
+        self.inner.release(resource);
+    }
+
+    fn take_measurement(&mut self) -> Option<Measurement> {
+        self.inner.take_measurement()
+    }
+
+    fn standing(&self) -> Standing {
+        self.inner.standing()
+    }
+}

@@ -1,0 +1,145 @@
+//! Flags as Go programs take them: one dash or two, the value after `=` or as the next word.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// A flag that the real program has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flag {
+    pub(super) name: &'static str,
+    /// Its value may be left out, and never is the next word.
+    pub(super) is_switch: bool,
+    /// Whether anything here depends on it.
+    pub(super) has_effect: bool,
+}
+
+/// What was given, by name and in order; and what of it changes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Given {
+    values: BTreeMap<&'static str, Vec<String>>,
+    /// Known flags that have no effect here.
+    pub(super) without_effect: BTreeSet<&'static str>,
+    /// What the flags do is asked for.
+    pub(super) help: bool,
+    /// The version is asked for.
+    pub(super) version: bool,
+}
+
+impl Given {
+    /// The last value that was given.
+    pub(super) fn last(&self, name: &str) -> Option<&str> {
+        self.values.get(name)?.last().map(String::as_str)
+    }
+}
+
+/// Why arguments are refused: a line for the person who wrote them.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum FlagError {
+    /// The real program does not have it either.
+    #[error("unknown flag: --{0}")]
+    Unknown(String),
+    /// It ends where a value should be.
+    #[error("flag needs an argument: --{0}")]
+    NoValue(String),
+    /// No flag at all.
+    #[error("unknown argument {0:?}: only flags are expected")]
+    NoFlag(String),
+}
+
+/// Reads arguments by a table of flags.
+pub(super) fn parse(known: &[Flag], arguments: impl IntoIterator<Item = String>) -> Result<Given, FlagError> {
+    let mut given = Given::default();
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        let Some(text) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
+            return Err(FlagError::NoFlag(argument));
+        };
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (text, None),
+        };
+        match name {
+            "help" | "h" => given.help = true,
+            "version" => given.version = true,
+            _ => {
+                let flag = known.iter().find(|flag| flag.name == name);
+                let flag = flag.ok_or_else(|| FlagError::Unknown(name.to_owned()))?;
+                let value = match value {
+                    Some(value) => value,
+                    None if flag.is_switch => "true".to_owned(),
+                    None => arguments.next().ok_or_else(|| FlagError::NoValue(name.to_owned()))?,
+                };
+                given.values.entry(flag.name).or_default().push(value);
+                if !flag.has_effect {
+                    given.without_effect.insert(flag.name);
+                }
+            }
+        }
+    }
+    Ok(given)
+}
+
+/// The page that `--help` prints: one flag in a line.
+pub(super) fn help(program: &str, about: &str, known: &[Flag]) -> String {
+    let mut text = format!("{about}\n\nUsage:\n  {program} [flags]\n\nFlags:\n");
+    for flag in known {
+        let value = if flag.is_switch { "" } else { " string" };
+        let remark = if flag.has_effect { "" } else { "   (accepted without effect)" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "      --{}{value}{remark}", flag.name);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [Flag; 3] = [
+        Flag { name: "secure-port", is_switch: false, has_effect: true },
+        Flag { name: "allow-privileged", is_switch: true, has_effect: false },
+        Flag { name: "etcd-servers", is_switch: false, has_effect: false },
+    ];
+
+    fn read(line: &str) -> Result<Given, FlagError> {
+        parse(&KNOWN, line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn values_stand_after_an_equals_sign_or_as_the_next_word() {
+        let expected =
+            read("--secure-port=1 --allow-privileged --etcd-servers=http://a=b").unwrap_or_default();
+        assert_eq!(expected.last("secure-port"), Some("1"));
+        assert_eq!(expected.last("etcd-servers"), Some("http://a=b"));
+        assert_eq!(expected.last("allow-privileged"), Some("true"));
+        assert_eq!(expected.without_effect, ["allow-privileged", "etcd-servers"].into());
+        for line in [
+            "--secure-port 1 --allow-privileged --etcd-servers http://a=b",
+            "-secure-port 1 -etcd-servers=http://a=b --allow-privileged=true",
+        ] {
+            assert_eq!(read(line), Ok(expected.clone()), "{line}");
+        }
+        let twice = read("--secure-port 1 --secure-port 2").unwrap_or_default();
+        assert_eq!(twice.last("secure-port"), Some("2"));
+    }
+
+    #[test]
+    fn what_the_real_program_does_not_know_is_refused() {
+        for (line, expected) in [
+            ("--insecure-port=0", FlagError::Unknown("insecure-port".into())),
+            ("--secure-port", FlagError::NoValue("secure-port".into())),
+            // A switch does not take the next word.
+            ("--allow-privileged false", FlagError::NoFlag("false".into())),
+        ] {
+            assert_eq!(read(line), Err(expected), "{line}");
+        }
+    }
+
+    #[test]
+    fn help_names_each_flag_at_the_beginning_of_its_line() {
+        let text = help("kube-apiserver", "About.", &KNOWN);
+        let flags: Vec<&str> = text.lines().filter(|line| line.trim_start().starts_with("--")).collect();
+        assert_eq!(flags.len(), 3);
+        assert!(flags[1].contains("without effect"), "{text}");
+    }
+}

@@ -1,0 +1,146 @@
+//! `/kubegc/v1/…`: the clock of the collectors, and waiting until nothing is left to do, for tests in any language.
+//!
+//! ```text
+//! GET  /kubegc/v1/clock                  {"now": "…", "ahead": "36h0m0s"}
+//! POST /kubegc/v1/clock?advance=36h      the same, afterwards; `ahead=36h` sets it
+//! POST /kubegc/v1/settle?timeout=10s     {"settled": true, "took": "12ms"}, or 504 and who is still moving
+//! ```
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use gc_apiserver::Extension;
+use gc_registry::Registry;
+use gc_types::GoDuration;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::activity::Activity;
+use crate::clock::CollectorClock;
+
+const CLOCK: &str = "/kubegc/v1/clock";
+const SETTLE: &str = "/kubegc/v1/settle";
+/// How long is waited unless the request says otherwise, and at most.
+const DEFAULT_PATIENCE: Duration = Duration::from_secs(10);
+const LONGEST_PATIENCE: Duration = Duration::from_mins(10);
+/// Everything that can run in the process is taken to have run after so long without any change.
+const REST: Duration = Duration::from_millis(20);
+
+/// What the paths act on.
+#[derive(Clone)]
+pub(crate) struct Control(Arc<Shared>);
+
+struct Shared {
+    clock: CollectorClock,
+    activity: Activity,
+    /// Known once the server has begun.
+    registry: OnceLock<Arc<Registry>>,
+}
+
+impl Control {
+    pub(crate) fn new(clock: CollectorClock, activity: Activity) -> Self {
+        Self(Arc::new(Shared { clock, activity, registry: OnceLock::new() }))
+    }
+
+    /// The server has begun.
+    pub(crate) fn serve(&self, registry: &Arc<Registry>) {
+        // It begins once.
+        let _ = self.0.registry.set(Arc::clone(registry));
+    }
+
+    /// Waits until nothing is left to do. `rest` returns when everything that can run has run; the error says who is
+    /// still moving after `patience`.
+    pub(crate) async fn settle<R: Future<Output = ()>>(
+        &self,
+        patience: Duration,
+        rest: impl Fn() -> R,
+    ) -> Result<(), Vec<String>> {
+        let Shared { clock, activity, registry } = &*self.0;
+        let Some(registry) = registry.get() else { return Err(vec!["the server has not begun yet".into()]) };
+        activity.settle(registry, &clock.clock(), patience, rest).await
+    }
+
+    /// The clock of the collectors.
+    pub(crate) fn clock(&self) -> &CollectorClock {
+        &self.0.clock
+    }
+
+    fn shown_clock(&self) -> (u16, Value) {
+        let now = self.0.clock.clock()();
+        let now = jiff::Timestamp::from_millisecond(now.0).unwrap_or_default();
+        let ahead = GoDuration(self.0.clock.ahead().saturating_mul(1_000_000));
+        (200, json!({"now": now.to_string(), "ahead": ahead.to_string()}))
+    }
+
+    fn set_clock(&self, query: &[(String, String)]) -> (u16, Value) {
+        match query {
+            [(name, text)] if name == "advance" || name == "ahead" => match text.parse::<GoDuration>() {
+                Ok(by) if name == "advance" => self.0.clock.advance(by.to_std()),
+                Ok(ahead) => {
+                    self.0.clock.set(i64::try_from(ahead.to_std().as_millis()).unwrap_or(i64::MAX));
+                }
+                Err(error) => {
+                    return refused(&format!("{name}={text}: {error}; expected a duration such as 36h"));
+                }
+            },
+            _ => return refused("expected one parameter, advance=DURATION or ahead=DURATION"),
+        }
+        self.shown_clock()
+    }
+
+    async fn answer_settle(self, query: Vec<(String, String)>) -> (u16, Value) {
+        let patience = match query.as_slice() {
+            [] => DEFAULT_PATIENCE,
+            [(name, text)] if name == "timeout" => match text.parse::<GoDuration>() {
+                Ok(patience) => patience.to_std().min(LONGEST_PATIENCE),
+                Err(error) => {
+                    return refused(&format!("timeout={text}: {error}; expected a duration such as 10s"));
+                }
+            },
+            _ => return refused("expected no parameter, or timeout=DURATION"),
+        };
+        let begun = Instant::now();
+        match self.settle(patience, || tokio::time::sleep(REST)).await {
+            Ok(()) => (200, json!({"settled": true, "took": format!("{:?}", begun.elapsed())})),
+            Err(moving) => {
+                let message = format!("not settled within {patience:?}: {}", moving.join("; "));
+                let details =
+                    json!({"causes": moving.iter().map(|what| json!({"message": what})).collect::<Vec<_>>()});
+                (504, status(504, "Timeout", &message, &details))
+            }
+        }
+    }
+}
+
+impl Extension for Control {
+    fn answer(
+        &self,
+        method: Method,
+        path: String,
+        query: Vec<(String, String)>,
+    ) -> BoxFuture<'static, Option<(u16, Value)>> {
+        let control = self.clone();
+        Box::pin(async move {
+            Some(match (method, path.as_str()) {
+                (Method::GET | Method::HEAD, CLOCK) => control.shown_clock(),
+                (Method::POST, CLOCK) => control.set_clock(&query),
+                (Method::POST, SETTLE) => control.answer_settle(query).await,
+                (_, CLOCK | SETTLE) => {
+                    let message = "the server does not allow this method on the requested resource";
+                    (405, status(405, "MethodNotAllowed", message, &json!({})))
+                }
+                _ => return None,
+            })
+        })
+    }
+}
+
+fn refused(message: &str) -> (u16, Value) {
+    (400, status(400, "BadRequest", message, &json!({})))
+}
+
+fn status(code: u16, reason: &str, message: &str, details: &Value) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "details": details, "code": code})
+}

@@ -1,0 +1,199 @@
+//! `kubegc up --detach` and `kubegc down`: a server in the background, one for each user.
+//!
+//! The process in the background holds a lock on a file for as long as it lives, and writes into it who it is and where
+//! its kubeconfig is. So a number of a process is never taken for another one's, and nothing has to be tidied up after a
+//! crash.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::Args;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+/// The last lines of the log that are shown where the start fails.
+const SHOWN_LOG_LINES: usize = 20;
+/// How long the process may take to end, and how often is looked.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_PERIOD: Duration = Duration::from_millis(10);
+/// Largest mark that is read.
+const MAXIMUM_MARK_BYTES: u64 = 64 * 1024;
+
+/// Options of `kubegc down`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DownOptions {}
+
+/// Who runs in the background.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Background {
+    process: i32,
+    kubeconfig: PathBuf,
+}
+
+/// The files of the server in the background, which its user alone can read.
+struct Place(PathBuf);
+
+impl Place {
+    fn of_user() -> anyhow::Result<Self> {
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
+        let user = rustix::process::geteuid().as_raw();
+        let folder = match runtime {
+            Some(folder) => PathBuf::from(folder).join("kubegc"),
+            None => std::env::temp_dir().join(format!("kubegc-of-{user}")),
+        };
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&folder)
+            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        let metadata = std::fs::symlink_metadata(&folder)?;
+        // In a folder that everybody can write to, somebody else may have made it.
+        anyhow::ensure!(
+            metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o777 == 0o700,
+            "{} is not a folder of this user alone; remove it, or set $XDG_RUNTIME_DIR",
+            folder.display()
+        );
+        Ok(Self(folder))
+    }
+
+    fn open_mark(&self) -> anyhow::Result<File> {
+        let path = self.0.join("up.json");
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options.open(&path).with_context(|| format!("cannot open {}", path.display()))
+    }
+
+    fn log(&self) -> PathBuf {
+        self.0.join("up.log")
+    }
+
+    /// Who holds the lock, if anybody does.
+    fn running(&self) -> anyhow::Result<Option<Background>> {
+        let file = self.open_mark()?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return Ok(None);
+        }
+        let mut text = String::new();
+        file.take(MAXIMUM_MARK_BYTES).read_to_string(&mut text)?;
+        serde_json::from_str(&text).map(Some).with_context(|| {
+            format!(
+                "{} is locked by another process, and does not say which",
+                self.0.join("up.json").display()
+            )
+        })
+    }
+}
+
+/// The mark of the process in the background, for as long as it lives.
+pub(super) struct Mark(File);
+
+impl Mark {
+    pub(super) fn set(kubeconfig: &Path) -> anyhow::Result<Self> {
+        let mut file = Place::of_user()?.open_mark()?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .context("another server runs in the background; stop it with `kubegc down`")?;
+        let process = i32::try_from(std::process::id()).context("the number of this process")?;
+        let text =
+            serde_json::to_string(&Background { process, kubeconfig: std::path::absolute(kubeconfig)? })?;
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(text.as_bytes())?;
+        Ok(Self(file))
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // The lock, which goes with the file, is what counts.
+        let _ = self.0.set_len(0);
+    }
+}
+
+/// Leaves the terminal, whose signals are not for a process in the background.
+pub(super) fn leave_terminal() -> anyhow::Result<()> {
+    rustix::process::setsid().context("cannot leave the terminal")?;
+    Ok(())
+}
+
+/// The kubeconfig of the server that runs in the background, if one does.
+pub(crate) fn kubeconfig() -> Option<PathBuf> {
+    Some(Place::of_user().ok()?.running().ok()??.kubeconfig)
+}
+
+/// Starts this program again with the same arguments, in the background, and waits until it is ready.
+pub(super) fn start() -> anyhow::Result<ExitCode> {
+    let place = Place::of_user()?;
+    if let Some(running) = place.running()? {
+        anyhow::bail!(
+            "a server runs in the background already (process {}); stop it with `kubegc down`",
+            running.process
+        );
+    }
+    let log_path = place.log();
+    let log = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&log_path)
+        .with_context(|| format!("cannot write {}", log_path.display()))?;
+    let arguments = std::env::args_os().skip(1).map(|argument| match argument.to_str() {
+        Some("--detach") => "--detached".into(),
+        _ => argument,
+    });
+    let mut child = std::process::Command::new(std::env::current_exe().context("where this program is")?)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .context("cannot start in the background")?;
+    let mut told = Vec::new();
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).lines() {
+            told.push(line?);
+            if told.last().is_some_and(|line| line.starts_with("kubegc API server is ready")) {
+                let mut out = std::io::stdout().lock();
+                writeln!(out, "{}", told.join("\n"))?;
+                writeln!(
+                    out,
+                    "It runs in the background: `kubegc down` stops it, its log is {}",
+                    log_path.display()
+                )?;
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+    }
+    let status = child.wait()?;
+    let text = std::fs::read_to_string(&log_path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    for line in &lines[lines.len().saturating_sub(SHOWN_LOG_LINES)..] {
+        eprintln!("{line}");
+    }
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// `kubegc down`: stops the server in the background, and waits until it has ended.
+pub(crate) fn down(_options: &DownOptions) -> anyhow::Result<()> {
+    let place = Place::of_user()?;
+    let Some(running) = place.running()? else {
+        writeln!(std::io::stdout(), "No server runs in the background.")?;
+        return Ok(());
+    };
+    let process = Pid::from_raw(running.process).context("the mark names no process")?;
+    kill_process(process, Signal::TERM)
+        .with_context(|| format!("cannot stop process {}", running.process))?;
+    let deadline = Instant::now() + STOP_PATIENCE;
+    while place.running().is_ok_and(|running| running.is_some()) {
+        anyhow::ensure!(Instant::now() < deadline, "process {} does not end", running.process);
+        std::thread::sleep(LOOK_PERIOD);
+    }
+    writeln!(std::io::stdout(), "The server in the background has ended.")?;
+    Ok(())
+}

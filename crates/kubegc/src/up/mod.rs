@@ -1,0 +1,216 @@
+//! `kubegc up`: the embedded API server and every collector of a cluster, in one process.
+
+mod command;
+pub(crate) mod control;
+pub(crate) mod detach;
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use gc_apiserver::RunningServer;
+use gc_kube::{ApiClient, CollectorOptions, Observer};
+use gc_retention::permissions::Controller;
+use gc_workloads::runtime::Runtime;
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc;
+
+use crate::accounts::{self, Account};
+use crate::activity::{Movement, is_watch};
+use crate::apiserver::{self, ServerOptions};
+use crate::clock::CollectorClock;
+use crate::collector_metrics::CollectorMetrics;
+use crate::collectors::{ControllerOptions, NamespaceOptions, RunningCollectors, Surroundings};
+use crate::definitions;
+use crate::logging::{self, LogOptions};
+use crate::operations::{self, Shown};
+use crate::workloads::{self, WorkloadOptions};
+use control::Control;
+
+/// The embedded server knows at once that a namespace terminates, so nothing has to settle first.
+const NAMESPACE_SETTLE: Duration = Duration::ZERO;
+
+/// Under this name requests of workload controllers are counted.
+const WORKLOADS: &str = "workload-controllers";
+
+/// Options of `kubegc up`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    server: ServerOptions,
+    #[command(flatten)]
+    controllers: ControllerOptions,
+    #[command(flatten)]
+    workloads: WorkloadOptions,
+    /// Where to serve the metrics of the collectors [default: nowhere]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    bind_address: Option<SocketAddr>,
+    /// A file with a duration, such as 36h, by which the clock of the collectors is ahead; it is read again as it
+    /// changes, so that a test need not wait
+    #[arg(long, value_name = "FILE")]
+    collector_clock_offset: Option<PathBuf>,
+    /// Run in the background: return as soon as the server is ready, and leave it to `kubegc down` to stop it
+    #[arg(long, conflicts_with = "command")]
+    detach: bool,
+    /// This process is the one in the background.
+    #[arg(long, hide = true)]
+    detached: bool,
+    #[command(flatten)]
+    log: LogOptions,
+    /// A command to run with $KUBECONFIG set; everything stops when it ends, and its exit code is passed on. Without
+    /// --data-dir nothing is kept, and without --listen a free port is taken
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// A server with its collectors.
+pub(crate) struct Up {
+    /// The server.
+    pub(crate) server: RunningServer,
+    /// Its clock, and whether it has settled.
+    pub(crate) control: Control,
+    collectors: RunningCollectors,
+}
+
+impl Up {
+    /// Starts both. `observer` hears of every decision about owners; the clock and the restraints of `surroundings` are
+    /// those of `clock`.
+    pub(crate) async fn start(
+        options: &ServerOptions,
+        settings: &ControllerOptions,
+        workloads: &WorkloadOptions,
+        observer: Option<Arc<dyn Observer>>,
+        clock: &CollectorClock,
+        surroundings: Surroundings,
+    ) -> anyhow::Result<Self> {
+        let surroundings =
+            Surroundings { clock: clock.clock(), restraints: clock.restraints(), ..surroundings };
+        let living = workloads.enabled(&settings.controllers);
+        let mut settings = settings.clone();
+        settings.controllers.retain(|word| !workloads::is_named(word));
+        let enabled = settings.enabled()?;
+        let control = Control::new(clock.clone(), surroundings.activity.clone());
+        let server = apiserver::serve(options, Some(Arc::new(control.clone()))).await?;
+        control.serve(server.registry());
+        let client_of = |account: &Account, movement: Arc<Movement>| {
+            let way = server.in_process_as(&account.user(), &accounts::GROUPS);
+            ApiClient::in_process(move |request| {
+                // A watch does not end; what it brings is seen where it is taken in.
+                let going = (!is_watch(request.uri())).then(|| movement.request());
+                let answer = way.call(request);
+                async move {
+                    let answer = answer.await;
+                    drop(going);
+                    answer
+                }
+            })
+        };
+        let way = server.in_process("kubegc");
+        let admin = ApiClient::in_process(move |request| way.call(request));
+        let informers = Account::of_informers(workloads::kinds(&living));
+        let mut bound: Vec<Account> = enabled.iter().copied().map(Account::from).collect();
+        if !living.is_empty() {
+            bound.push(informers.clone());
+            bound.extend(living.iter().copied().map(Account::from));
+        }
+        let of_workload = |account: &Account| client_of(account, surroundings.activity.named(WORKLOADS));
+        accounts::bind(&admin, of_workload, &bound).await?;
+        if enabled.contains(&Controller::RetentionPolicy) {
+            definitions::install(&admin).await?;
+        }
+        let mut collectors = RunningCollectors::start(
+            |controller| client_of(&controller.into(), surroundings.activity.of(controller)),
+            &enabled,
+            &settings,
+            &CollectorOptions::default(),
+            NamespaceOptions { settle: NAMESPACE_SETTLE, is_first: true, heard: None },
+            observer,
+            &surroundings,
+        );
+        if !living.is_empty() {
+            let of_workloads =
+                living.iter().map(|&workload| (workload, of_workload(&workload.into()))).collect();
+            let clients = workloads::Clients { informers: of_workload(&informers), of_workloads };
+            let runtime = Runtime::new(workloads.settings(server.credentials().ca_pem.clone()), living);
+            let clock = Arc::clone(&surroundings.clock);
+            collectors.add(|stopped| workloads::run(clients, runtime, clock, stopped));
+        }
+        Ok(Self { server, control, collectors })
+    }
+
+    /// Stops the collectors, then the server.
+    pub(crate) async fn shutdown(self) {
+        self.collectors.shutdown().await;
+        self.server.shutdown().await;
+    }
+}
+
+/// Runs until SIGINT or SIGTERM, or until the command that was given ends. Answers the exit code.
+pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    if options.detach {
+        return detach::start();
+    }
+    logging::start(&options.log)?;
+    if options.detached {
+        detach::leave_terminal()?;
+    }
+    apiserver::raise_file_limit();
+    let mut options = options.clone();
+    if !options.command.is_empty() {
+        options.server.for_a_command();
+    }
+    let runtime = runtime()?;
+    let done = runtime.block_on(serve(&options));
+    // What still waits for a disk or a network must not hold up the end.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    done
+}
+
+async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
+    let mut ended = apiserver::stop_signals()?;
+    apiserver::check_kubeconfig(&options.server)?;
+    let mut registry = Registry::default();
+    let clock = CollectorClock::following(options.collector_clock_offset.as_ref())?;
+    let metrics = Some(CollectorMetrics::register(&mut registry));
+    let surroundings = Surroundings { metrics, ..Surroundings::default() };
+    let up = Up::start(&options.server, &options.controllers, &options.workloads, None, &clock, surroundings)
+        .await?;
+    let done = attend(options, &up, registry, &mut ended).await;
+    up.shutdown().await;
+    done
+}
+
+/// What goes on while the server runs.
+async fn attend(
+    options: &Options,
+    up: &Up,
+    registry: Registry,
+    ended: &mut mpsc::Receiver<()>,
+) -> anyhow::Result<ExitCode> {
+    // Its folder, where it has one of its own, goes with this.
+    let kubeconfig = apiserver::write_kubeconfig(&options.server, &up.server)?;
+    if let Some(address) = options.bind_address {
+        let ready = Arc::new(AtomicBool::new(true));
+        let shown = Shown { metrics: Arc::new(registry), ready, pages: None };
+        let address = operations::serve(address, shown).await?;
+        tracing::info!(%address, "metrics of the collectors");
+    }
+    if !options.command.is_empty() {
+        return command::run(&options.command, kubeconfig.path(), ended).await;
+    }
+    let _mark = options.detached.then(|| detach::Mark::set(kubeconfig.path())).transpose()?;
+    apiserver::print_ready(&up.server, kubeconfig.path())?;
+    ended.recv().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The runtime of everything that serves.
+pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
+}

@@ -1,0 +1,285 @@
+//! The programs that test frameworks start, with the very flags that they pass.
+#![allow(clippy::unwrap_used, missing_docs)] // a broken assumption should stop the test
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::TryStreamExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DeleteParams, ObjectMeta, PostParams, WatchParams};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a program may take to be ready on a slow machine, and to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+const END: Duration = Duration::from_secs(1);
+
+/// A program of the folder of assets; killed when dropped.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Assets {
+    folder: tempfile::TempDir,
+}
+
+impl Assets {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
+            .args(["envtest", "assets"])
+            .arg(folder.path().join("bin"))
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(text.contains("export KUBEBUILDER_ASSETS="), "{text}");
+        Self { folder }
+    }
+
+    fn command(&self, program: &str) -> Command {
+        Command::new(self.folder.path().join("bin").join(program))
+    }
+
+    fn start(&self, program: &str, arguments: &[String], controllers: &str) -> Program {
+        let mut command = self.command(program);
+        command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+        command.env("KUBEGC_ENVTEST_CONTROLLERS", controllers);
+        Program(command.spawn().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The answer to a GET over plain HTTP; `None` while nobody answers.
+fn plain_get(port: u16, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// An authority that signs one certificate, as test frameworks make them.
+struct Signed {
+    authority: String,
+    certificate: String,
+    key: String,
+}
+
+fn signed(name: &str, group: Option<&str>, usage: ExtendedKeyUsagePurpose) -> Signed {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    params.distinguished_name.push(DnType::CommonName, "test environment");
+    let authority_key = KeyPair::generate().unwrap();
+    let authority = params.self_signed(&authority_key).unwrap().pem();
+    let issuer = Issuer::new(params, authority_key);
+    let mut leaf = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    leaf.distinguished_name.push(DnType::CommonName, name);
+    if let Some(group) = group {
+        leaf.distinguished_name.push(DnType::OrganizationName, group);
+    }
+    leaf.extended_key_usages = vec![usage];
+    let key = KeyPair::generate().unwrap();
+    let certificate = leaf.signed_by(&key, &issuer).unwrap().pem();
+    Signed { authority, certificate, key: key.serialize_pem() }
+}
+
+async fn ready(client: &kube::Client) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let request = http::Request::builder().uri("/healthz").body(Vec::new()).unwrap();
+        match client.request_text(request).await {
+            Ok(text) if text == "ok" => return,
+            other => assert!(Instant::now() < deadline, "{other:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn client(port: u16, authority: &str, identity: Option<&Signed>) -> kube::Client {
+    let kubeconfig = serde_json::json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": format!("https://127.0.0.1:{port}"),
+            "certificate-authority-data": STANDARD.encode(authority)}}],
+        "users": [{"name": "u", "user": identity.map_or(serde_json::json!({}), |signed| serde_json::json!({
+            "client-certificate-data": STANDARD.encode(&signed.certificate),
+            "client-key-data": STANDARD.encode(&signed.key)}))}]});
+    let kubeconfig = kube::config::Kubeconfig::from_yaml(&kubeconfig.to_string()).unwrap();
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await;
+    kube::Client::try_from(config.unwrap()).unwrap()
+}
+
+fn write(path: &Path, text: &str) -> String {
+    std::fs::write(path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn map(name: &str) -> ConfigMap {
+    ConfigMap {
+        metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
+        ..ConfigMap::default()
+    }
+}
+
+#[tokio::test]
+async fn controller_runtime_starts_stops_and_looks_at_the_help() {
+    let assets = Assets::new();
+    for (program, absent) in [("kube-apiserver", "--insecure-port"), ("etcd", "--nothing")] {
+        let help = assets.command(program).arg("--help").output().unwrap();
+        let text = String::from_utf8(help.stdout).unwrap();
+        assert!(help.status.success() && text.contains("      --"), "{text}");
+        assert!(text.lines().all(|line| !line.trim_start().starts_with(absent)), "{text}");
+    }
+    let refused = assets.command("kube-apiserver").arg("--insecure-port=0").output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("unknown flag: --insecure-port"));
+
+    let (etcd_port, peer_port, port) = (free_port(), free_port(), free_port());
+    let data = assets.path("data");
+    let etcd = assets.start(
+        "etcd",
+        &[
+            format!("--listen-peer-urls=http://127.0.0.1:{peer_port}"),
+            format!("--data-dir={}", data.display()),
+            format!("--advertise-client-urls=http://127.0.0.1:{etcd_port}"),
+            format!("--listen-client-urls=http://127.0.0.1:{etcd_port}"),
+            "--unsafe-no-fsync=true".to_owned(),
+        ],
+        "",
+    );
+    let deadline = Instant::now() + PATIENCE;
+    while !plain_get(etcd_port, "/health").is_some_and(|text| text.starts_with("HTTP/1.1 200")) {
+        assert!(Instant::now() < deadline, "etcd is not healthy");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(!data.exists(), "it keeps nothing");
+
+    let serving = signed("kube-apiserver", None, ExtendedKeyUsagePurpose::ServerAuth);
+    let admin = signed("admin", Some("system:masters"), ExtendedKeyUsagePurpose::ClientAuth);
+    let certificates = assets.path("certificates");
+    std::fs::create_dir(&certificates).unwrap();
+    write(&certificates.join("apiserver.crt"), &serving.certificate);
+    write(&certificates.join("apiserver.key"), &serving.key);
+    let signer = signed("sa", None, ExtendedKeyUsagePurpose::ServerAuth);
+    let signer_certificate = write(&certificates.join("sa-signer.crt"), &signer.certificate);
+    let signer_key = write(&certificates.join("sa-signer.key"), &signer.key);
+    let client_ca = write(&certificates.join("client-cert-auth-ca.crt"), &admin.authority);
+    let mut server = assets.start(
+        "kube-apiserver",
+        &[
+            "--allow-privileged=true".to_owned(),
+            "--authorization-mode=RBAC".to_owned(),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--cert-dir={}", certificates.display()),
+            format!("--client-ca-file={client_ca}"),
+            "--disable-admission-plugins=ServiceAccount".to_owned(),
+            format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
+            format!("--secure-port={port}"),
+            format!("--service-account-issuer=https://127.0.0.1:{port}/"),
+            format!("--service-account-key-file={signer_certificate}"),
+            format!("--service-account-signing-key-file={signer_key}"),
+            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+        ],
+        "",
+    );
+    // Health is answered without credentials, and by the certificate that was given.
+    ready(&client(port, &serving.authority, None).await).await;
+    let client = client(port, &serving.authority, Some(&admin)).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let owner = maps.create(&PostParams::default(), &map("owner")).await.unwrap();
+    let mut dependent = map("dependent");
+    dependent.metadata.owner_references =
+        kube::Resource::owner_ref(&owner, &()).map(|reference| vec![reference]);
+    maps.create(&PostParams::default(), &dependent).await.unwrap();
+    maps.delete("owner", &DeleteParams::background()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(maps.get_opt("dependent").await.unwrap().is_some(), "no collector runs unless it is asked for");
+
+    // It ends soon, with watches open.
+    let mut watches = Vec::new();
+    for _ in 0..5 {
+        let mut watch = Box::pin(maps.watch(&WatchParams::default(), "0").await.unwrap());
+        watch.try_next().await.unwrap();
+        watches.push(watch);
+    }
+    let begun = Instant::now();
+    kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
+    let status = tokio::task::spawn_blocking(move || server.0.wait().unwrap()).await.unwrap();
+    println!("the server ended after {:?}", begun.elapsed());
+    assert!(status.success() && begun.elapsed() < END, "{status} {:?}", begun.elapsed());
+    drop(etcd);
+}
+
+#[tokio::test]
+async fn fabric8_passes_values_as_next_words_and_collectors_can_be_asked_for() {
+    let assets = Assets::new();
+    let (etcd_port, peer_port, port) = (free_port(), free_port(), free_port());
+    let words = |line: String| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let (data, wal) = (assets.path("data"), assets.path("wal"));
+    let _etcd = assets.start(
+        "etcd",
+        &words(format!(
+            "-data-dir {} -wal-dir {} --listen-client-urls http://0.0.0.0:{etcd_port} \
+             --advertise-client-urls http://0.0.0.0:{etcd_port} --initial-cluster default=http://localhost:{peer_port} \
+             --initial-advertise-peer-urls http://localhost:{peer_port} --listen-peer-urls http://localhost:{peer_port}",
+            data.display(),
+            wal.display()
+        )),
+        "",
+    );
+    let serving = signed("kube-apiserver", None, ExtendedKeyUsagePurpose::ServerAuth);
+    let admin = signed("admin", Some("system:masters"), ExtendedKeyUsagePurpose::ClientAuth);
+    let folder = assets.path("kubeapitest");
+    std::fs::create_dir(&folder).unwrap();
+    let certificate = write(&folder.join("apiserver.crt"), &serving.certificate);
+    let key = write(&folder.join("apiserver.key"), &serving.key);
+    let client_ca = write(&folder.join("client.crt"), &admin.authority);
+    let _server = assets.start(
+        "kube-apiserver",
+        &words(format!(
+            "--cert-dir {} --secure-port {port} --etcd-servers http://0.0.0.0:{etcd_port} --authorization-mode RBAC \
+             --service-account-issuer https://localhost --service-account-signing-key-file {key} \
+             --service-account-signing-key-file {key} --service-account-key-file {key} \
+             --service-account-issuer {certificate} --disable-admission-plugins ServiceAccount \
+             --client-ca-file {client_ca} --service-cluster-ip-range 10.0.0.0/24 --allow-privileged",
+            folder.display()
+        )),
+        "gc,namespace",
+    );
+    let client = client(port, &serving.authority, Some(&admin)).await;
+    ready(&client).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let owner = maps.create(&PostParams::default(), &map("owner")).await.unwrap();
+    let mut dependent = map("dependent");
+    dependent.metadata.owner_references =
+        kube::Resource::owner_ref(&owner, &()).map(|reference| vec![reference]);
+    maps.create(&PostParams::default(), &dependent).await.unwrap();
+    maps.delete("owner", &DeleteParams::background()).await.unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while maps.get_opt("dependent").await.unwrap().is_some() {
+        assert!(Instant::now() < deadline, "the collector does not run");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,158 @@
+//! The ways in for people who test: a command with a server of its own, a server in the background, a kubeconfig that is
+//! there already, and the clock.
+#![allow(clippy::unwrap_used, missing_docs)] // a broken assumption should stop the test
+
+mod support;
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use support::Kubegc;
+
+/// The binary with an environment of its own: no kubeconfig, no data, no server in the background.
+fn kubegc(home: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["60", env!("CARGO_BIN_EXE_kubegc")]).args(arguments);
+    command
+        .env("HOME", home)
+        .env("XDG_DATA_HOME", home.join("data"))
+        .env("XDG_RUNTIME_DIR", home.join("run"));
+    command.env("TMPDIR", home.join("tmp")).env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST");
+    std::fs::create_dir_all(home.join("tmp")).unwrap();
+    command
+}
+
+fn ended(home: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = kubegc(home, arguments).output().unwrap();
+    (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+/// What is left in the folder of temporary files, and in that of data.
+fn left(home: &Path) -> Vec<String> {
+    let names = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
+    };
+    [names(&home.join("tmp")), names(&home.join("data"))].concat()
+}
+
+#[test]
+fn a_command_has_a_server_and_its_exit_code_is_passed_on() {
+    let home = tempfile::tempdir().unwrap();
+    let script = "test -r \"$KUBECONFIG\" && grep -q 'server: https://127.0.0.1:' \"$KUBECONFIG\" && echo seen; exit 7";
+    let (code, out, error) = ended(home.path(), &["up", "--", "sh", "-c", script]);
+    assert_eq!((code, out.as_str()), (7, "seen\n"), "{error}");
+    assert_eq!(left(home.path()), [""; 0], "nothing is kept");
+
+    let (code, _, error) = ended(home.path(), &["up", "--", "/no/such/command"]);
+    assert_eq!(code, 1, "{error}");
+    assert!(error.contains("cannot run /no/such/command"), "{error}");
+    let (code, ..) = ended(home.path(), &["up", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(code, 128 + 9);
+    assert_eq!(left(home.path()), [""; 0], "nothing is kept");
+}
+
+#[test]
+fn a_server_runs_in_the_background_until_it_is_told_to_end() {
+    let home = tempfile::tempdir().unwrap();
+    let (code, out, error) = ended(home.path(), &["up", "--detach", "--listen", "127.0.0.1:0"]);
+    assert_eq!(code, 0, "{out}{error}");
+    assert!(out.contains("export KUBECONFIG=") && out.contains("kubegc down"), "{out}");
+
+    // Commands that ask a cluster find it by themselves.
+    let (code, out, error) = ended(home.path(), &["stuck"]);
+    assert_eq!(code, 0, "{out}{error}");
+    let (code, _, error) = ended(home.path(), &["up", "--detach", "--ephemeral", "--listen", "127.0.0.1:0"]);
+    assert_eq!(code, 1);
+    assert!(error.contains("runs in the background already"), "{error}");
+
+    let (code, out, error) = ended(home.path(), &["down"]);
+    assert_eq!((code, out.as_str()), (0, "The server in the background has ended.\n"), "{error}");
+    let (code, out, _) = ended(home.path(), &["down"]);
+    assert_eq!((code, out.as_str()), (0, "No server runs in the background.\n"));
+}
+
+#[test]
+fn a_start_in_the_background_that_fails_says_why() {
+    let home = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (code, out, error) = ended(home.path(), &["up", "--detach", "--ephemeral", "--listen", &address]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(error.contains("this one is free: --listen 127.0.0.1:"), "{error}");
+}
+
+#[test]
+fn a_foreign_file_is_no_place_for_a_kubeconfig() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("notes.txt");
+    std::fs::write(&file, "Dear diary").unwrap();
+    for subcommand in ["up", "apiserver"] {
+        let path = file.to_str().unwrap();
+        let (code, _, error) = ended(
+            home.path(),
+            &[subcommand, "--ephemeral", "--listen", "127.0.0.1:0", "--write-kubeconfig", path],
+        );
+        assert_eq!(code, 2, "{error}");
+        assert!(error.contains("is left alone"), "{error}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "Dear diary");
+    }
+}
+
+/// Whoever stops reading, stops the demonstration, and nothing is left behind.
+#[test]
+fn a_demonstration_without_a_reader_leaves_nothing_behind() {
+    let home = tempfile::tempdir().unwrap();
+    let mut child =
+        kubegc(home.path(), &["demo"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{:?}", output.status.signal());
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    assert_eq!(left(home.path()), [""; 0]);
+}
+
+#[tokio::test]
+async fn the_clock_is_set_and_settling_is_awaited_over_http() {
+    let server = Kubegc::start("up");
+    let client = server.client().await;
+    let ask = async |method: &str, path: &str| {
+        let request = http::Request::builder().method(method).uri(path).body(Vec::new()).unwrap();
+        client.request::<serde_json::Value>(request).await
+    };
+    let clock = ask("GET", "/kubegc/v1/clock").await.unwrap();
+    assert_eq!(clock["ahead"], "0s");
+    let clock = ask("POST", "/kubegc/v1/clock?advance=36h").await.unwrap();
+    assert_eq!(clock["ahead"], "36h0m0s");
+    let clock = ask("POST", "/kubegc/v1/clock?ahead=1h").await.unwrap();
+    assert_eq!(clock["ahead"], "1h0m0s");
+    let settled = ask("POST", "/kubegc/v1/settle?timeout=30s").await.unwrap();
+    assert_eq!(settled["settled"], true);
+    for (method, path, expected) in [
+        ("POST", "/kubegc/v1/clock?advance=soon", 400),
+        ("POST", "/kubegc/v1/settle?until=then", 400),
+        ("DELETE", "/kubegc/v1/clock", 405),
+        ("GET", "/kubegc/v1/nothing", 404),
+    ] {
+        let error = ask(method, path).await.unwrap_err();
+        assert!(matches!(&error, kube::Error::Api(status) if status.code == expected), "{path}: {error}");
+    }
+    // Who may not call the path, may not set the clock.
+    let anonymous = hyper_answer(&server.url, "/kubegc/v1/clock").await;
+    assert_eq!(anonymous, 403);
+}
+
+/// The code of an anonymous GET.
+async fn hyper_answer(url: &str, path: &str) -> u16 {
+    let mut config = kube::Config::new(url.parse().unwrap());
+    config.accept_invalid_certs = true;
+    let client = kube::Client::try_from(config).unwrap();
+    let request = http::Request::builder().uri(path).body(Vec::new()).unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(10), client.request_text(request)).await.unwrap();
+    match answer {
+        Err(kube::Error::Api(status)) => status.code,
+        other => panic!("{other:?}"),
+    }
+}
