@@ -23,7 +23,7 @@ use crate::outside::positive;
 /// So many batches of news may wait for the runtime; then the watches do.
 const QUEUED_BATCHES: usize = 64;
 /// Without any timer, the runtime is asked this often.
-const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 
 /// A switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
