@@ -5,15 +5,37 @@
 //! (custom resources, kinds without rules of their own) it leaves as it is.
 
 mod access;
+mod admissionregistration;
+mod apiregistration;
+mod apps;
+mod autoscaling;
+mod batch;
+mod certificates;
 pub mod convert;
+mod coordination;
+mod core;
 mod cron;
 mod defaults;
+mod discovery;
+mod field;
 mod fields;
+mod flowcontrol;
+mod kind;
+mod networking;
+mod node;
+mod policy;
 pub mod printers;
 pub mod quantity;
+mod rbac;
+mod report;
+mod resource;
 pub mod scale;
+mod scheduling;
+mod shared;
+mod storage;
 mod strategy;
-mod validation;
+
+use serde_json::Value;
 
 pub use defaults::apply_defaults;
 pub use fields::{selectable_field_names, selectable_fields};
@@ -21,4 +43,33 @@ pub use printers::{Column, cells, columns, human_duration, row_conditions};
 pub use strategy::{
     Context, has_generation, prepare_for_create, prepare_for_update, service_address, warnings,
 };
-pub use validation::{validate, validate_update};
+
+use self::field::Field;
+use self::report::Report;
+use crate::error::FieldError;
+use crate::resource::Target;
+
+/// Checks an object that is about to be created, after defaulting and preparation.
+#[must_use]
+pub fn validate(target: Target<'_>, object: &Value) -> Vec<FieldError> {
+    let mut report = Report::default();
+    if let Some(kind) = kind::of(target) {
+        kind.validate(target, &Field::root(object), &mut report);
+    }
+    report.errors
+}
+
+/// Checks a prepared update against the stored object.
+#[must_use]
+pub fn validate_update(target: Target<'_>, new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut report = Report::default();
+    if let Some(kind) = kind::of(target) {
+        let (new, old) = (Field::root(new), Field::root(old));
+        match target.subresource {
+            None => kind.validate_update(target, &new, &old, &mut report),
+            Some("status") => kind.validate_status(target, &new, &old, &mut report),
+            Some(_) => kind.validate_subresource(target, &new, &old, &mut report),
+        }
+    }
+    report.errors
+}

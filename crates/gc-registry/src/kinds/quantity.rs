@@ -12,9 +12,10 @@ const NANO_PLACES: i32 = 9;
 const GREATEST: i128 = i64::MAX as i128 * NANO;
 
 /// How a quantity is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Form {
     /// `k`, `M`, `m` …
+    #[default]
     Decimal,
     /// `Ki`, `Mi` …
     Binary,
@@ -23,7 +24,7 @@ enum Form {
 }
 
 /// A quantity, in billionths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quantity {
     nano: i128,
     form: Form,
@@ -110,6 +111,16 @@ impl Quantity {
     #[must_use]
     pub fn exceeds(self, other: Self) -> bool {
         self.nano > other.nano
+    }
+}
+
+impl std::ops::Add for Quantity {
+    type Output = Self;
+
+    /// The sum, written as the first summand that is not zero.
+    fn add(self, other: Self) -> Self {
+        let form = if self.is_zero() { other.form } else { self.form };
+        Self { nano: self.nano.saturating_add(other.nano), form }
     }
 }
 

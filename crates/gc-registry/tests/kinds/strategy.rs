@@ -248,8 +248,17 @@ fn a_certificate_request_is_decided_by_approval_only() {
     let sent = json!({"spec": {"signerName": "x.y/z"}, "status": {"certificate": "QQ==", "conditions": [{"type": "Approved", "status": "True"}]}});
     let main = updated(resource, sent.clone(), &old);
     assert_eq!((&main["spec"], &main["status"]), (&old["spec"], &old["status"]));
+    // The status endpoint keeps what was sent, and refuses it.
     let status = updated(&format!("{resource}/status"), sent.clone(), &old);
-    assert_eq!(status["status"], json!({"certificate": "QQ=="}));
+    let refused: Vec<String> = kinds::validate_update(target(&format!("{resource}/status")), &status, &old)
+        .into_iter()
+        .filter(|error| error.field == "status.conditions")
+        .map(|error| format!("{}: {}", error.field, error.detail))
+        .collect();
+    assert_eq!(
+        refused,
+        ["status.conditions: Forbidden: updates may not add a condition of type \"Approved\""]
+    );
     let approval = updated(&format!("{resource}/approval"), sent, &old);
     assert_eq!(
         approval["status"],

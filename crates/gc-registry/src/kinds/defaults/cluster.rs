@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
-use super::pod::{claim_spec, network_volume};
+use super::pod::{claim_sources, claim_spec, network_volume};
 use super::{Members, child, existing, fill, fill_absent, fill_zero, is_unset, items};
 
 /// API group of roles and bindings.
@@ -86,6 +86,7 @@ pub(super) fn persistent_volume(members: &mut Members) {
 pub(super) fn persistent_volume_claim(members: &mut Members) {
     if let Some(spec) = child(members, "spec") {
         claim_spec(spec);
+        claim_sources(spec);
     }
     if let Some(status) = child(members, "status") {
         fill(status, "phase", "Pending");
@@ -211,7 +212,7 @@ pub(super) fn admission(resource: &str, members: &mut Members) {
                 if let Some(service) =
                     child(webhook, "clientConfig").and_then(|config| existing(config, "service"))
                 {
-                    fill_zero(service, "port", 443);
+                    fill_absent(service, "port", 443);
                 }
                 items(webhook, "rules").for_each(any_scope);
             }
@@ -227,9 +228,6 @@ pub(super) fn admission(resource: &str, members: &mut Members) {
         _ => {
             let Some(spec) = child(members, "spec") else { return };
             match_resources(spec, "matchResources");
-            if let Some(reference) = existing(spec, "paramRef") {
-                fill(reference, "parameterNotFoundAction", "Deny");
-            }
         }
     }
 }
@@ -251,7 +249,7 @@ fn any_scope(rule: &mut Members) {
 pub(super) fn api_service(members: &mut Members) {
     let Some(spec) = child(members, "spec") else { return };
     if let Some(service) = existing(spec, "service") {
-        fill_zero(service, "port", 443);
+        fill_absent(service, "port", 443);
     }
     fill_absent(spec, "groupPriorityMinimum", 0);
     fill_absent(spec, "versionPriority", 0);
@@ -266,13 +264,13 @@ pub(super) fn flow_control(resource: &str, members: &mut Members) {
     }
     match spec.get("type").and_then(Value::as_str) {
         Some("Limited") => {
-            let Some(limited) = child(spec, "limited") else { return };
+            let Some(limited) = existing(spec, "limited") else { return };
             fill_absent(limited, "nominalConcurrencyShares", 30);
             fill_absent(limited, "lendablePercent", 0);
             let Some(response) = child(limited, "limitResponse") else { return };
             if !is_unset(response, "type")
                 && response.get("type").and_then(Value::as_str) == Some("Queue")
-                && let Some(queuing) = child(response, "queuing")
+                && let Some(queuing) = existing(response, "queuing")
             {
                 fill_zero(queuing, "queues", 64);
                 fill_zero(queuing, "handSize", 8);
@@ -286,5 +284,28 @@ pub(super) fn flow_control(resource: &str, members: &mut Members) {
             }
         }
         _ => {}
+    }
+}
+
+/// Claims to devices, and templates of them.
+pub(super) fn device_claim(resource: &str, members: &mut Members) {
+    let Some(spec) = existing(members, "spec") else { return };
+    let spec = if resource == "resourceclaimtemplates" { existing(spec, "spec") } else { Some(spec) };
+    let Some(devices) = spec.and_then(|spec| existing(spec, "devices")) else { return };
+    for request in items(devices, "requests") {
+        if let Some(exactly) = existing(request, "exactly") {
+            device_request(exactly);
+        }
+        items(request, "firstAvailable").for_each(device_request);
+    }
+}
+
+fn device_request(request: &mut Members) {
+    fill(request, "allocationMode", "ExactCount");
+    if request.get("allocationMode").is_some_and(|mode| mode == "ExactCount") {
+        fill_zero(request, "count", 1);
+    }
+    for toleration in items(request, "tolerations") {
+        fill(toleration, "operator", "Equal");
     }
 }

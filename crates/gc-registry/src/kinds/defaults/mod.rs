@@ -64,7 +64,10 @@ pub fn apply_defaults(target: Target<'_>, object: &mut Value) {
         ("rbac.authorization.k8s.io", _) => cluster::rbac(target.resource, members),
         ("scheduling.k8s.io", "priorityclasses") => {
             fill_absent(members, "value", 0);
-            fill(members, "preemptionPolicy", "PreemptLowerPriority");
+            fill_absent(members, "preemptionPolicy", "PreemptLowerPriority");
+        }
+        ("resource.k8s.io", "resourceclaims" | "resourceclaimtemplates") => {
+            cluster::device_claim(target.resource, members);
         }
         ("certificates.k8s.io", "certificatesigningrequests") => cluster::signing_request(members),
         ("admissionregistration.k8s.io", _) => cluster::admission(target.resource, members),

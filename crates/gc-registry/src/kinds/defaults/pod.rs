@@ -11,6 +11,7 @@ const FILE_MODE: i64 = 420;
 pub(super) fn pod(members: &mut Members) {
     if let Some(spec) = child(members, "spec") {
         pod_spec(spec);
+        request_limits(spec);
         fill_absent(spec, "enableServiceLinks", true);
         let on_host_network = spec.get("hostNetwork").and_then(Value::as_bool) == Some(true);
         for key in ["containers", "initContainers"] {
@@ -208,10 +209,14 @@ fn downward_items(source: &mut Members) {
     }
 }
 
-/// The spec of a volume claim.
+/// The spec of a volume claim, of its own or in a template.
 pub(super) fn claim_spec(spec: &mut Members) {
-    fill(spec, "volumeMode", "Filesystem");
+    fill_absent(spec, "volumeMode", "Filesystem");
     child(spec, "resources");
+}
+
+/// Keeps the two ways to name the source of a volume claim in step.
+pub(super) fn claim_sources(spec: &mut Members) {
     // The older way to name a source is kept in step with the newer.
     if !is_unset(spec, "dataSource") && spec.get("dataSourceRef").is_none() {
         if let Some(source) = spec.get("dataSource").cloned() {

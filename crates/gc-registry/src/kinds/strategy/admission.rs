@@ -26,7 +26,15 @@ pub(super) fn on_create(target: Target<'_>, object: &mut Value) {
         ("", "persistentvolumes") => protect(members, "kubernetes.io/pv-protection"),
         ("", "persistentvolumeclaims") => protect(members, "kubernetes.io/pvc-protection"),
         ("", "nodes") => taint(members),
+        ("storage.k8s.io", "volumeattributesclasses") => protect(members, "kubernetes.io/vac-protection"),
         _ => {}
+    }
+}
+
+/// Tolerations come back when an update drops them.
+pub(super) fn on_pod_update(object: &mut Value) {
+    if let Some(spec) = object.as_object_mut().and_then(|members| child(members, "spec")) {
+        tolerations(spec);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Context, admission, has_generation, has_status, service};
+use super::{Context, admission, disabled, has_generation, has_status, service};
 use crate::kinds::access::{Members, at, child, flag, put, remove, text};
 use crate::kinds::{apply_defaults, quantity};
 use crate::resource::Target;
@@ -27,6 +27,7 @@ pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Cont
     if has_status(target) && (target.group, target.resource) != ("", "nodes") {
         remove(object, &["status"]);
     }
+    disabled::drop_fields(target, object);
     admission::on_create(target, object);
     match (target.group, target.resource) {
         ("", "pods") => pod(object),
@@ -53,7 +54,7 @@ fn pod(object: &mut Value) {
 
 /// The quality of service of a pod: `Guaranteed` when every container has equal requests and limits of CPU and
 /// memory, `BestEffort` when none has any, else `Burstable`.
-pub(super) fn quality_of_service(pod: &Value) -> &'static str {
+pub(crate) fn quality_of_service(pod: &Value) -> &'static str {
     const COUNTED: [&str; 2] = ["cpu", "memory"];
     let read = |resources: Option<&Value>, kind: &str, name: &str| {
         let value = resources?.get(kind)?.get(name)?;

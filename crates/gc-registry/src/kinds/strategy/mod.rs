@@ -3,11 +3,13 @@
 
 mod admission;
 mod create;
+mod disabled;
 mod service;
 mod update;
 mod warnings;
 
 pub use create::prepare_for_create;
+pub(crate) use create::quality_of_service;
 pub use service::service_address;
 pub use update::prepare_for_update;
 pub use warnings::warnings;

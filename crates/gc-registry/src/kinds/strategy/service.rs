@@ -57,6 +57,63 @@ pub(super) fn allocate(object: &mut Value, old: Option<&Value>) {
     if allocates_ports {
         node_ports(spec, &uid, old);
     }
+    let checked = kind == "LoadBalancer" && spec.get("externalTrafficPolicy").is_some_and(|p| p == "Local");
+    if checked && spec.get("healthCheckNodePort").and_then(Value::as_i64).unwrap_or_default() == 0 {
+        let stored =
+            old.and_then(|old| integer(old, &["spec", "healthCheckNodePort"])).filter(|port| *port != 0);
+        let fresh = FIRST_NODE_PORT + hash(&uid, "health", 0) % NODE_PORTS;
+        spec.insert("healthCheckNodePort".into(), stored.unwrap_or_else(|| i64::from(fresh)).into());
+    }
+}
+
+/// Whether a service of this type is reachable from outside.
+fn is_external(spec: &Value) -> bool {
+    match text(spec, &["type"]) {
+        "NodePort" | "LoadBalancer" => true,
+        "ClusterIP" => !list(spec, &["externalIPs"]).is_empty(),
+        _ => false,
+    }
+}
+
+fn needs_health_port(spec: &Value) -> bool {
+    text(spec, &["type"]) == "LoadBalancer" && text(spec, &["externalTrafficPolicy"]) == "Local"
+}
+
+/// What a service had only because of its type goes when the type changes and the client left it as it was.
+pub(super) fn drop_dependent(new: &mut Value, old: &Value) {
+    static NONE: Value = Value::Null;
+    let before = old.get("spec").unwrap_or(&NONE);
+    let now = new.get("spec").cloned().unwrap_or_default();
+    let (was, is) = (text(before, &["type"]), text(&now, &["type"]));
+    let mut gone: Vec<&str> = Vec::new();
+    if was != "ExternalName" && is == "ExternalName" {
+        gone.push("internalTrafficPolicy");
+    }
+    if needs_health_port(before) && !needs_health_port(&now) {
+        gone.push("healthCheckNodePort");
+    }
+    if was == "LoadBalancer" && is != "LoadBalancer" {
+        gone.extend(["allocateLoadBalancerNodePorts", "loadBalancerClass"]);
+    }
+    if is_external(before) && !is_external(&now) {
+        gone.push("externalTrafficPolicy");
+    }
+    let has_ports = |kind: &str| matches!(kind, "NodePort" | "LoadBalancer");
+    let ports = |spec: &Value| -> Vec<Option<i64>> {
+        list(spec, &["ports"]).iter().map(|port| integer(port, &["nodePort"])).collect()
+    };
+    let same_ports = has_ports(was) && !has_ports(is) && ports(before) == ports(&now);
+    let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    for key in gone {
+        if spec.get(key) == before.get(key) {
+            spec.remove(key);
+        }
+    }
+    if same_ports {
+        for port in items(spec, "ports") {
+            port.remove("nodePort");
+        }
+    }
 }
 
 fn addresses(spec: &mut Members, uid: &str, old: Option<&Value>) {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::create::{TEMPLATE_GENERATION, keep_metadata};
-use super::{Context, has_generation, has_status, service};
+use super::{Context, admission, disabled, has_generation, has_status, service};
 use crate::kinds::access::{at, integer, keep, list, put, remove, text};
 use crate::kinds::apply_defaults;
 use crate::resource::Target;
@@ -15,6 +15,7 @@ pub fn prepare_for_update(target: Target<'_>, new: &mut Value, old: &Value, cont
         return;
     }
     keep_metadata(new, old, "generation");
+    disabled::drop_fields(target, new);
     match target.subresource {
         None => main(target, new, old),
         Some("status") => status(target, new, old, context),
@@ -40,7 +41,12 @@ fn main(target: Target<'_>, new: &mut Value, old: &Value) {
             Some(finalizers) => put(new, &["spec", "finalizers"], finalizers.clone()),
             None => remove(new, &["spec", "finalizers"]),
         },
-        ("", "services") => service::allocate(new, Some(old)),
+        ("", "pods") => admission::on_pod_update(new),
+        ("", "services") => {
+            service::drop_dependent(new, old);
+            service::allocate(new, Some(old));
+        }
+        ("storage.k8s.io", "csidrivers") => csi_driver_generation(new, old),
         ("", "secrets") if text(new, &["type"]).is_empty() => keep(new, old, "type"),
         ("apps", "daemonsets") => {
             let path = ["metadata", "annotations", TEMPLATE_GENERATION];
@@ -65,6 +71,21 @@ fn main(target: Target<'_>, new: &mut Value, old: &Value) {
     }
 }
 
+/// A driver counts the changes of what may change; at first it has no generation.
+fn csi_driver_generation(new: &mut Value, old: &Value) {
+    const COUNTED: [&str; 5] = [
+        "tokenRequests",
+        "requiresRepublish",
+        "seLinuxMount",
+        "nodeAllocatableUpdatePeriodSeconds",
+        "serviceAccountTokenInSecrets",
+    ];
+    if COUNTED.iter().any(|key| at(new, &["spec", key]) != at(old, &["spec", key])) {
+        let generation = integer(old, &["metadata", "generation"]).unwrap_or_default() + 1;
+        put(new, &["metadata", "generation"], generation.into());
+    }
+}
+
 fn status(target: Target<'_>, new: &mut Value, old: &Value, context: &Context<'_>) {
     match (target.group, target.resource) {
         ("", "pods") => {
@@ -73,6 +94,7 @@ fn status(target: Target<'_>, new: &mut Value, old: &Value, context: &Context<'_
             for key in ["ownerReferences", "deletionTimestamp", "deletionGracePeriodSeconds"] {
                 keep_metadata(new, old, key);
             }
+            remove(new, &["status", "nodeAllocatableResourceClaimStatuses"]);
             if text(new, &["status", "qosClass"]).is_empty()
                 && let Some(class) = at(old, &["status", "qosClass"])
             {
@@ -93,8 +115,6 @@ fn status(target: Target<'_>, new: &mut Value, old: &Value, context: &Context<'_
         }
         ("certificates.k8s.io", "certificatesigningrequests") => {
             keep(new, old, "spec");
-            keep_for_status(new, old);
-            keep_decisions(new, old);
             stamp_conditions(new, old, context);
         }
         (
@@ -116,19 +136,6 @@ fn status(target: Target<'_>, new: &mut Value, old: &Value, context: &Context<'_
 fn keep_for_status(new: &mut Value, old: &Value) {
     for key in ["deletionTimestamp", "generation", "labels", "annotations", "ownerReferences"] {
         keep_metadata(new, old, key);
-    }
-}
-
-/// Only the approval endpoint decides on a certificate request.
-fn keep_decisions(new: &mut Value, old: &Value) {
-    let decided = |condition: &&Value| matches!(text(condition, &["type"]), "Approved" | "Denied");
-    let path = ["status", "conditions"];
-    let mut conditions: Vec<Value> = list(old, &path).iter().filter(decided).cloned().collect();
-    conditions.extend(list(new, &path).iter().filter(|condition| !decided(condition)).cloned());
-    if conditions.is_empty() {
-        remove(new, &path);
-    } else {
-        put(new, &path, Value::Array(conditions));
     }
 }
 

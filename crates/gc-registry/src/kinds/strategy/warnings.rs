@@ -1,8 +1,10 @@
 //! Warnings about what works, but not as its author may think.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
-use crate::kinds::access::{at, list, text};
+use crate::kinds::access::{at, integer, list, text};
 use crate::resource::Target;
 
 /// The texts of Warning headers that creating (`old` is `None`) or updating an object calls for.
@@ -37,16 +39,159 @@ pub fn warnings(target: Target<'_>, new: &Value, old: Option<&Value>) -> Vec<Str
                 );
             }
         }
-        ("", "persistentvolumes") if text(new, &["spec", "persistentVolumeReclaimPolicy"]) == "Recycle" => {
-            texts.push(
-                "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the \
+        ("", "persistentvolumes") => {
+            if text(new, &["spec", "persistentVolumeReclaimPolicy"]) == "Recycle" {
+                texts.push(
+                    "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the \
                      recommended approach is to use dynamic provisioning."
-                    .into(),
-            );
+                        .into(),
+                );
+            }
+            if let Some(spec) = new.get("spec") {
+                gone_source("spec", spec, false, &mut texts);
+            }
         }
+        ("", "services") => service(new, &mut texts),
+        ("", "nodes") if !text(new, &["spec", "externalID"]).is_empty() => {
+            texts.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".into());
+        }
+        ("storage.k8s.io", "csidrivers") => {
+            let spec = |key: &str| at(new, &["spec", key]);
+            if !list(new, &["spec", "tokenRequests"]).is_empty()
+                && spec("serviceAccountTokenInSecrets").is_none()
+            {
+                texts.push(
+                    "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to \
+                     prevent possible logging of tokens in volume attributes"
+                        .into(),
+                );
+            }
+        }
+        ("storage.k8s.io", "storageclasses") => topologies(new, &mut texts),
         _ => {}
     }
     texts
+}
+
+fn service(object: &Value, texts: &mut Vec<String>) {
+    if !list(object, &["spec", "externalIPs"]).is_empty() {
+        texts.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".into());
+    }
+    if !text(object, &["spec", "externalName"]).is_empty()
+        && text(object, &["spec", "type"]) != "ExternalName"
+    {
+        texts.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".into());
+    }
+}
+
+/// Labels of nodes that have newer names.
+const OLD_LABELS: [(&str, &str); 5] = [
+    ("beta.kubernetes.io/os", "kubernetes.io/os"),
+    ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+];
+
+/// Sources of volumes that do nothing any more: the name in a volume, since when deprecated, since when gone.
+const GONE_SOURCES: [(&str, &str, &str); 8] = [
+    ("photonPersistentDisk", "v1.11", "v1.16+"),
+    ("scaleIO", "v1.16", "v1.22+"),
+    ("storageos", "v1.22", "v1.25+"),
+    ("glusterfs", "v1.25", "v1.26+"),
+    ("flocker", "v1.22", "v1.25+"),
+    ("quobyte", "v1.22", "v1.25+"),
+    ("cephfs", "v1.28", "v1.31+"),
+    ("rbd", "v1.28", "v1.31+"),
+];
+
+fn gone_source(path: &str, volume: &Value, in_pod: bool, texts: &mut Vec<String>) {
+    if in_pod && at(volume, &["gitRepo"]).is_some() {
+        texts.push(format!("{path}.gitRepo: deprecated in v1.11, and disabled by default in v1.33+"));
+    }
+    for (source, deprecated, gone) in GONE_SOURCES {
+        if at(volume, &[source]).is_some() {
+            let name = if source == "storageos" { "storageOS" } else { source };
+            texts.push(format!("{path}.{name}: deprecated in {deprecated}, non-functional in {gone}"));
+        }
+    }
+}
+
+fn topologies(class: &Value, texts: &mut Vec<String>) {
+    for (index, term) in list(class, &["allowedTopologies"]).iter().enumerate() {
+        for (number, expression) in list(term, &["matchLabelExpressions"]).iter().enumerate() {
+            let key = text(expression, &["key"]);
+            if let Some((_, new)) = OLD_LABELS.iter().find(|(old, _)| *old == key) {
+                texts.push(format!(
+                    "allowedTopologies[{index}].matchLabelExpressions[{number}].key: deprecated since v1.17; use \
+                     \"{new}\" instead"
+                ));
+            }
+        }
+    }
+}
+
+fn volumes(path: &str, spec: &Value, texts: &mut Vec<String>) {
+    for (index, volume) in list(spec, &["volumes"]).iter().enumerate() {
+        gone_source(&format!("{path}.volumes[{index}]"), volume, true, texts);
+        let sources = list(volume, &["projected", "sources"]);
+        if at(volume, &["projected"]).is_some()
+            && sources.iter().all(|source| source.as_object().is_none_or(serde_json::Map::is_empty))
+        {
+            texts.push(format!("volume \"{}\" (Projected) has no sources provided", text(volume, &["name"])));
+        }
+    }
+}
+
+/// Terms that select no pods.
+fn affinity(path: &str, spec: &Value, texts: &mut Vec<String>) {
+    const NONE: &str = "labelSelector: a null labelSelector results in matching no pod";
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let required = "requiredDuringSchedulingIgnoredDuringExecution";
+        for (index, term) in list(spec, &["affinity", kind, required]).iter().enumerate() {
+            if at(term, &["labelSelector"]).is_none() {
+                texts.push(format!("{path}.affinity.{kind}.{required}[{index}].{NONE}"));
+            }
+        }
+        let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+        for (index, term) in list(spec, &["affinity", kind, preferred]).iter().enumerate() {
+            if at(term, &["podAffinityTerm", "labelSelector"]).is_none() {
+                texts.push(format!("{path}.affinity.{kind}.{preferred}[{index}].podAffinityTerm.{NONE}"));
+            }
+        }
+    }
+    for (index, constraint) in list(spec, &["topologySpreadConstraints"]).iter().enumerate() {
+        if at(constraint, &["labelSelector"]).is_none() {
+            texts.push(format!("{path}.topologySpreadConstraints[{index}].{NONE}"));
+        }
+    }
+}
+
+fn host_aliases(path: &str, spec: &Value, texts: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    for (index, alias) in list(spec, &["hostAliases"]).iter().enumerate() {
+        let ip = text(alias, &["ip"]);
+        if !seen.insert(ip) {
+            texts.push(format!("{path}.hostAliases[{index}].ip: duplicate ip \"{ip}\""));
+        }
+    }
+}
+
+/// Ports of a container that are the same twice.
+fn ports(path: &str, container: &Value, texts: &mut Vec<String>) {
+    let mut seen = BTreeMap::new();
+    for (index, port) in list(container, &["ports"]).iter().enumerate() {
+        let number = |key: &str| integer(port, &[key]).unwrap_or_default();
+        let key =
+            (text(port, &["hostIP"]), text(port, &["protocol"]), number("hostPort"), number("containerPort"));
+        match seen.get(&key) {
+            Some(first) => texts
+                .push(format!("{path}.ports[{index}]: duplicate port definition with {path}.ports[{first}]")),
+            None => {
+                seen.insert(key, index);
+            }
+        }
+    }
 }
 
 fn template(path: &str, template: Option<&Value>, texts: &mut Vec<String>) {
@@ -58,20 +203,18 @@ fn template(path: &str, template: Option<&Value>, texts: &mut Vec<String>) {
 fn pod_spec(path: &str, spec: Option<&Value>, texts: &mut Vec<String>) {
     let Some(spec) = spec else { return };
     if let Some(selector) = at(spec, &["nodeSelector"]).and_then(Value::as_object) {
-        for (old, new) in [
-            ("beta.kubernetes.io/os", "kubernetes.io/os"),
-            ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
-            ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
-            ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
-            ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
-        ] {
+        for (old, new) in OLD_LABELS {
             if selector.contains_key(old) {
                 texts.push(format!("{path}.nodeSelector[{old}]: deprecated; use \"{new}\" instead"));
             }
         }
     }
+    affinity(path, spec, texts);
+    host_aliases(path, spec, texts);
+    volumes(path, spec, texts);
     for key in ["initContainers", "containers"] {
         for (index, container) in list(spec, &[key]).iter().enumerate() {
+            ports(&format!("{path}.{key}[{index}]"), container, texts);
             let variables = list(container, &["env"]);
             for (at, variable) in variables.iter().enumerate() {
                 let name = text(variable, &["name"]);

@@ -1,0 +1,10 @@
+//! The group admissionregistration.k8s.io.
+
+mod expressions;
+mod matching;
+pub(crate) mod mutating_policy;
+pub(crate) mod mutating_policy_binding;
+pub(crate) mod validating_policy;
+pub(crate) mod validating_policy_binding;
+mod webhook_client;
+pub(crate) mod webhook_configuration;

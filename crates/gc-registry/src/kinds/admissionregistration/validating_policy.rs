@@ -1,0 +1,103 @@
+//! Validating admission policies.
+
+use std::collections::BTreeSet;
+
+use super::expressions::{expression, match_conditions, variables};
+use super::matching::{FAILURE_POLICIES, match_constraints, param_kind};
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::Report;
+use crate::kinds::shared::conditions::conditions;
+use crate::kinds::shared::names::qualified_name;
+use crate::resource::Target;
+
+const ANNOTATIONS_MAX: usize = 20;
+const VALUE_EXPRESSION_MAX_BYTES: usize = 5 * 1024;
+const EMPTY: &str = "validations or auditAnnotations must contain at least one item";
+
+pub(crate) struct ValidatingAdmissionPolicy;
+
+impl Kind for ValidatingAdmissionPolicy {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        let spec = object.get("spec");
+        let params = spec.get("paramKind");
+        report.one_of(&spec.get("failurePolicy"), &FAILURE_POLICIES);
+        if params.is_set() {
+            param_kind(&params, report);
+        }
+        match_constraints(&spec.get("matchConstraints"), report);
+        match_conditions(&spec.get("matchConditions"), params.is_set(), report);
+        variables(&spec.get("variables"), params.is_set(), report);
+        let (validations, annotations) = (spec.get("validations"), spec.get("auditAnnotations"));
+        if validations.list().is_empty() && annotations.list().is_empty() {
+            report.required(&validations, EMPTY);
+            report.required(&annotations, EMPTY);
+            return;
+        }
+        for item in validations.items() {
+            validation(&item, params.is_set(), report);
+        }
+        if annotations.list().len() > ANNOTATIONS_MAX {
+            let why = format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations");
+            report.invalid(&annotations, &why);
+        }
+        let mut keys = BTreeSet::new();
+        let metadata = object.get("metadata");
+        for item in annotations.items() {
+            let key = item.get("key");
+            let name = format!("{}/{}", metadata.text_of("name"), key.text());
+            report.each_of(&key, &name, qualified_name(&name));
+            let value = item.get("valueExpression");
+            let text = value.text().trim();
+            if text.is_empty() {
+                report.required(&value, "valueExpression is not specified");
+            } else if text.len() > VALUE_EXPRESSION_MAX_BYTES {
+                let why = format!("must not exceed {VALUE_EXPRESSION_MAX_BYTES} bytes in length");
+                report.required(&value, &why);
+            } else {
+                expression(&value, params.is_set(), report);
+            }
+            if !keys.insert(key.text()) {
+                report.duplicate_text(&key, key.text());
+            }
+        }
+    }
+
+    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+        let status = new.get("status");
+        let checking = status.get("typeChecking");
+        for warning in checking.get("expressionWarnings").items() {
+            for member in ["warning", "fieldRef"] {
+                if warning.text_of(member).is_empty() {
+                    report.required(&warning.get(member), "");
+                }
+            }
+        }
+        conditions(&status.get("conditions"), report);
+    }
+}
+
+fn validation(field: &Field<'_, '_>, has_params: bool, report: &mut Report) {
+    let text = field.get("expression");
+    if text.text().trim().is_empty() {
+        report.required(&text, "expression is not specified");
+    } else {
+        expression(&text, has_params, report);
+    }
+    let message = field.get("messageExpression");
+    if !message.text().is_empty() {
+        if message.text().trim().is_empty() {
+            report.invalid(&message, "must be non-empty if specified");
+        } else {
+            expression(&message, has_params, report);
+        }
+    }
+    let message = field.get("message");
+    let trimmed = message.text().trim();
+    if !message.text().is_empty() && trimmed.is_empty() {
+        report.invalid(&message, "message must be non-empty if specified");
+    } else if trimmed.contains(['\n', '\r']) {
+        report.invalid(&message, "message must not contain line breaks");
+    }
+    report.one_of_if_set(&field.get("reason"), &["Forbidden", "Invalid", "RequestEntityTooLarge"]);
+}

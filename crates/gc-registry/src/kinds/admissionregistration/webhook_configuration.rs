@@ -1,0 +1,76 @@
+//! Webhooks, validating and mutating.
+
+use std::collections::BTreeSet;
+
+use super::expressions::match_conditions;
+use super::matching::{FAILURE_POLICIES, MATCH_POLICIES, rule};
+use super::webhook_client::client_config;
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::Report;
+use crate::kinds::shared::labels::selector;
+use crate::kinds::shared::names::{dns_label_1035, fully_qualified};
+use crate::resource::Target;
+
+pub(crate) struct WebhookConfiguration {
+    /// Whether its webhooks change what they are asked about.
+    pub(crate) mutating: bool,
+}
+
+impl Kind for WebhookConfiguration {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        let mut names = BTreeSet::new();
+        for webhook in object.get("webhooks").items() {
+            self.webhook(&webhook, report);
+            review_versions(&webhook.get("admissionReviewVersions"), report);
+            let name = webhook.get("name");
+            if !name.text().is_empty() && !names.insert(name.text()) {
+                report.duplicate(&name);
+            }
+        }
+    }
+}
+
+impl WebhookConfiguration {
+    fn webhook(&self, field: &Field<'_, '_>, report: &mut Report) {
+        fully_qualified(&field.get("name"), report);
+        field.get("rules").items().for_each(|item| rule(&item, report));
+        report.one_of_if_set(&field.get("failurePolicy"), &FAILURE_POLICIES);
+        report.one_of_if_set(&field.get("matchPolicy"), &MATCH_POLICIES);
+        let effects = field.get("sideEffects");
+        if effects.is_set() {
+            report.one_of_if_set(&effects, &["None", "NoneOnDryRun"]);
+        } else {
+            report.required(&effects, "must specify one of None, NoneOnDryRun");
+        }
+        let timeout = field.get("timeoutSeconds");
+        if timeout.integer().is_some_and(|seconds| !(1..=30).contains(&seconds)) {
+            report.invalid(&timeout, "the timeout value must be between 1 and 30 seconds");
+        }
+        selector(&field.get("namespaceSelector"), report);
+        selector(&field.get("objectSelector"), report);
+        if self.mutating {
+            report.one_of_if_set(&field.get("reinvocationPolicy"), &["IfNeeded", "Never"]);
+        }
+        client_config(&field.get("clientConfig"), report);
+        match_conditions(&field.get("matchConditions"), false, report);
+    }
+}
+
+fn review_versions(field: &Field<'_, '_>, report: &mut Report) {
+    if field.list().is_empty() {
+        report.required(field, "must specify one of v1, v1beta1");
+        return;
+    }
+    let mut seen = BTreeSet::new();
+    for version in field.items() {
+        if !seen.insert(version.text()) {
+            report.invalid_text(&version, version.text(), "duplicate version");
+            continue;
+        }
+        report.each(&version, dns_label_1035(version.text()));
+    }
+    if !seen.contains("v1") && !seen.contains("v1beta1") {
+        report.invalid(field, "must include at least one of v1, v1beta1");
+    }
+}

@@ -1,0 +1,82 @@
+//! API services.
+
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::{Report, quoted};
+use crate::kinds::shared::conditions::STATUSES;
+use crate::kinds::shared::names::{dns_label_1035, dns_subdomain};
+use crate::resource::Target;
+
+pub(crate) struct ApiService;
+
+impl Kind for ApiService {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        let (metadata, spec) = (object.get("metadata"), object.get("spec"));
+        let (group, version) = (spec.get("group"), spec.get("version"));
+        let wanted = format!("{}.{}", version.text(), group.text());
+        if metadata.text_of("name") != wanted {
+            let why = format!("must be `spec.version+\".\"+spec.group`: {}", quoted(&wanted));
+            report.invalid_text(&metadata.get("name"), metadata.text_of("name"), &why);
+        }
+        if !group.text().is_empty() {
+            let problems = dns_subdomain(group.text());
+            if !problems.is_empty() {
+                report.invalid(&group, &problems.join(","));
+            }
+        }
+        if version.text().is_empty() {
+            report.required(&version, "");
+        } else {
+            let problems = dns_label_1035(version.text());
+            if !problems.is_empty() {
+                report.invalid(&version, &problems.join(","));
+            }
+        }
+        for (member, most) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1000)] {
+            let priority = spec.get(member);
+            if !(1..=most).contains(&priority.number()) {
+                let why = format!("must be positive and less than {most}");
+                report.invalid_number(&priority, &why);
+            }
+        }
+        reached(&spec, report);
+    }
+
+    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+        let status = new.get("status");
+        for condition in status.get("conditions").items() {
+            if !STATUSES.contains(&condition.text_of("status")) {
+                report.not_supported(&condition.get("status"), &STATUSES);
+            }
+        }
+    }
+}
+
+/// How the service is reached; an API without one is served by this server itself.
+fn reached(spec: &Field<'_, '_>, report: &mut Report) {
+    let service = spec.get("service");
+    let (bundle, insecure) = (spec.get("caBundle"), spec.get("insecureSkipTLSVerify"));
+    if !service.is_set() {
+        if !bundle.text().is_empty() {
+            let shown = format!("{} bytes", bundle.text().len());
+            report.invalid_text(&bundle, &shown, "local APIServices may not have a caBundle");
+        }
+        if insecure.flag() {
+            report.invalid(&insecure, "local APIServices may not have insecureSkipTLSVerify");
+        }
+        return;
+    }
+    for member in ["namespace", "name"] {
+        if service.text_of(member).is_empty() {
+            report.required(&service.get(member), "");
+        }
+    }
+    let port = service.get("port");
+    if port.integer().is_some_and(|port| !(1..=65_535).contains(&port)) {
+        report.invalid(&port, "port is not valid: must be between 1 and 65535, inclusive");
+    }
+    if insecure.flag() && !bundle.text().is_empty() {
+        let why = "may not be true if caBundle is present";
+        report.invalid(&insecure, why);
+    }
+}

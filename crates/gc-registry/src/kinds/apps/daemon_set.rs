@@ -1,0 +1,114 @@
+//! Daemon sets.
+
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::{Report, quoted};
+use crate::kinds::shared::labels::is_valid;
+use crate::kinds::shared::labels::selector;
+use crate::kinds::shared::workloads::{
+    SELECTOR_MISMATCH, always_restarted, at_most_all, is_zero, not_decremented, number_or_percent,
+    template_labels,
+};
+use crate::kinds::shared::{labels, pod_spec};
+use crate::resource::Target;
+
+pub(crate) struct DaemonSet;
+
+impl Kind for DaemonSet {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        let spec = object.get("spec");
+        let (chosen, template) = (spec.get("selector"), spec.get("template"));
+        selector(&chosen, report);
+        let labels = template_labels(&template);
+        // A selector with problems selects nothing for upstream, and no selector neither.
+        let selected = is_valid(&chosen) && chosen.is_set() && labels::selects(chosen.value(), labels);
+        if is_valid(&chosen) && !labels::is_empty(chosen.value()) && !selected {
+            let metadata = template.get("metadata");
+            report.invalid(&metadata.named("labels", labels), SELECTOR_MISMATCH);
+        }
+        if chosen.is_set() && labels::is_empty(chosen.value()) {
+            report.invalid(&chosen, "empty selector is invalid for daemonset");
+        }
+        pod_spec::template(&template, report);
+        always_restarted(&template, "DaemonSet", report);
+        report.not_negative(&spec.get("minReadySeconds"));
+        strategy(&spec.get("updateStrategy"), report);
+        report.not_negative(&spec.get("revisionHistoryLimit"));
+    }
+
+    fn validate_update(
+        &self,
+        target: Target<'_>,
+        new: &Field<'_, '_>,
+        old: &Field<'_, '_>,
+        report: &mut Report,
+    ) {
+        report.immutable(&new.get("spec").get("selector"), &old.get("spec").get("selector"));
+        self.validate(target, new, report);
+    }
+
+    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        let status = new.get("status");
+        for member in [
+            "currentNumberScheduled",
+            "numberMisscheduled",
+            "desiredNumberScheduled",
+            "numberReady",
+            "observedGeneration",
+            "updatedNumberScheduled",
+            "numberAvailable",
+            "numberUnavailable",
+            "collisionCount",
+        ] {
+            report.not_negative(&status.get(member));
+        }
+        let before = old.get("status");
+        not_decremented(&status.get("collisionCount"), &before.get("collisionCount"), report);
+    }
+}
+
+fn strategy(field: &Field<'_, '_>, report: &mut Report) {
+    let rolling = field.get("rollingUpdate");
+    match field.text_of("type") {
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            if rolling.is_set() {
+                rolling_update(&rolling, report);
+            } else {
+                report.required(&rolling, "");
+            }
+        }
+        kind => {
+            let shown =
+                format!("{{\"Type\":{},\"RollingUpdate\":{}}}", quoted(kind), shown_rolling(&rolling));
+            report.not_supported_shown(field, &shown, &["RollingUpdate", "OnDelete"]);
+        }
+    }
+}
+
+fn shown_rolling(field: &Field<'_, '_>) -> String {
+    if !field.is_set() {
+        return "null".into();
+    }
+    let part = |name: &str| match field.member(name) {
+        serde_json::Value::Null => "0".to_owned(),
+        value => value.to_string(),
+    };
+    format!("{{\"MaxUnavailable\":{},\"MaxSurge\":{}}}", part("maxUnavailable"), part("maxSurge"))
+}
+
+/// Exactly one of the two numbers is not zero.
+fn rolling_update(field: &Field<'_, '_>, report: &mut Report) {
+    let (unavailable, surge) = (field.get("maxUnavailable"), field.get("maxSurge"));
+    number_or_percent(&unavailable, report);
+    at_most_all(&unavailable, report);
+    number_or_percent(&surge, report);
+    at_most_all(&surge, report);
+    match (is_zero(&unavailable), is_zero(&surge)) {
+        (true, true) => report.required(&unavailable, "cannot be 0 when maxSurge is 0"),
+        (false, false) => {
+            report.invalid(&surge, "may not be set when maxUnavailable is non-zero");
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,93 @@
+//! Deployments.
+
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::Report;
+use crate::kinds::shared::workloads::{
+    MORE_THAN_REPLICAS, at_most_all, is_zero, not_decremented, number_or_percent, selected_replicas,
+};
+use crate::resource::Target;
+
+pub(crate) struct Deployment;
+
+impl Kind for Deployment {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        let spec = object.get("spec");
+        report.not_negative(&spec.get("replicas"));
+        selected_replicas(&spec, "ReplicaSet", report);
+        strategy(&spec.get("strategy"), report);
+        for member in ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
+            report.not_negative(&spec.get(member));
+        }
+        let deadline = spec.get("progressDeadlineSeconds");
+        if deadline.integer().is_some_and(|seconds| seconds <= spec.number_of("minReadySeconds")) {
+            report.invalid(&deadline, "must be greater than minReadySeconds");
+        }
+    }
+
+    fn validate_update(
+        &self,
+        target: Target<'_>,
+        new: &Field<'_, '_>,
+        old: &Field<'_, '_>,
+        report: &mut Report,
+    ) {
+        self.validate(target, new, report);
+        report.immutable(&new.get("spec").get("selector"), &old.get("spec").get("selector"));
+    }
+
+    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        let status = new.get("status");
+        for member in [
+            "observedGeneration",
+            "replicas",
+            "updatedReplicas",
+            "readyReplicas",
+            "availableReplicas",
+            "unavailableReplicas",
+            "terminatingReplicas",
+            "collisionCount",
+        ] {
+            report.not_negative(&status.get(member));
+        }
+        for member in ["updatedReplicas", "readyReplicas", "availableReplicas"] {
+            if status.number_of(member) > status.number_of("replicas") {
+                report.invalid(&status.get(member), MORE_THAN_REPLICAS);
+            }
+        }
+        if status.number_of("availableReplicas") > status.number_of("readyReplicas") {
+            report.invalid(&status.get("availableReplicas"), "cannot be greater than readyReplicas");
+        }
+        let before = old.get("status");
+        not_decremented(&status.get("collisionCount"), &before.get("collisionCount"), report);
+    }
+}
+
+fn strategy(field: &Field<'_, '_>, report: &mut Report) {
+    let rolling = field.get("rollingUpdate");
+    match field.text_of("type") {
+        "Recreate" => {
+            if rolling.is_set() {
+                report.forbidden(&rolling, "may not be specified when strategy `type` is 'Recreate'");
+            }
+        }
+        "RollingUpdate" => {
+            if rolling.is_set() {
+                rolling_update(&rolling, report);
+            } else {
+                report.required(&rolling, "this should be defaulted and never be nil");
+            }
+        }
+        _ => report.not_supported(&field.get("type"), &["Recreate", "RollingUpdate"]),
+    }
+}
+
+fn rolling_update(field: &Field<'_, '_>, report: &mut Report) {
+    let (unavailable, surge) = (field.get("maxUnavailable"), field.get("maxSurge"));
+    number_or_percent(&unavailable, report);
+    number_or_percent(&surge, report);
+    if is_zero(&unavailable) && is_zero(&surge) {
+        report.invalid(&unavailable, "may not be 0 when `maxSurge` is 0");
+    }
+    at_most_all(&unavailable, report);
+}

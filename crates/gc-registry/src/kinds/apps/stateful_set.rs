@@ -1,0 +1,158 @@
+//! Stateful sets.
+
+use serde_json::Value;
+
+use crate::kinds::access::Members;
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::Report;
+use crate::kinds::shared::claims;
+use crate::kinds::shared::labels::{is_empty, selects};
+use crate::kinds::shared::names::label;
+use crate::kinds::shared::workloads::{
+    MORE_THAN_REPLICAS, SELECTOR_MISMATCH, at_most_all, is_zero, not_decremented, number_or_percent,
+    template_labels, workload_selector,
+};
+use crate::kinds::shared::{pod_spec, workloads};
+use crate::resource::Target;
+
+/// What an update may change.
+const MUTABLE: [&str; 7] = [
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+];
+
+pub(crate) struct StatefulSet;
+
+impl Kind for StatefulSet {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        let spec = object.get("spec");
+        let service = spec.get("serviceName");
+        if !service.text().is_empty() {
+            label(&service, report);
+        }
+        spec_rules(&spec, report);
+    }
+
+    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        let spec = new.get("spec");
+        spec_rules(&spec, report);
+        let sealed = |object: &Field<'_, '_>| -> Members {
+            let mut spec = object.member("spec").as_object().cloned().unwrap_or_default();
+            spec.retain(|key, _| !MUTABLE.contains(&key.as_str()));
+            spec
+        };
+        if sealed(new) != sealed(old) {
+            report.forbidden(
+                &spec,
+                "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
+                 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and \
+                 'minReadySeconds' are forbidden",
+            );
+        }
+    }
+
+    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        let status = new.get("status");
+        for member in [
+            "replicas",
+            "readyReplicas",
+            "currentReplicas",
+            "updatedReplicas",
+            "availableReplicas",
+            "observedGeneration",
+            "collisionCount",
+        ] {
+            report.not_negative(&status.get(member));
+        }
+        for member in ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"] {
+            if status.number_of(member) > status.number_of("replicas") {
+                report.invalid(&status.get(member), MORE_THAN_REPLICAS);
+            }
+        }
+        if status.number_of("availableReplicas") > status.number_of("readyReplicas") {
+            let why = "cannot be greater than status.readyReplicas";
+            report.invalid(&status.get("availableReplicas"), why);
+        }
+        let before = old.get("status");
+        not_decremented(&status.get("collisionCount"), &before.get("collisionCount"), report);
+    }
+}
+
+fn spec_rules(spec: &Field<'_, '_>, report: &mut Report) {
+    let management = spec.get("podManagementPolicy");
+    if management.text().is_empty() {
+        report.required(&management, "");
+    } else if !matches!(management.text(), "OrderedReady" | "Parallel") {
+        report.invalid(&management, "must be 'OrderedReady' or 'Parallel'");
+    }
+    update_strategy(&spec.get("updateStrategy"), report);
+    let retention = spec.get("persistentVolumeClaimRetentionPolicy");
+    for member in ["whenDeleted", "whenScaled"] {
+        let policy = retention.get(member);
+        if policy.is_set() && !matches!(policy.text(), "Retain" | "Delete") {
+            report.not_supported(&policy, &["Retain", "Delete"]);
+        }
+    }
+    report.not_negative(&spec.get("replicas"));
+    report.not_negative(&spec.get("minReadySeconds"));
+    report.not_negative(&spec.get("ordinals").get("start"));
+    workload_selector(spec, "statefulset", report);
+    let (selector, template) = (spec.get("selector"), spec.get("template"));
+    let labels = template_labels(&template);
+    if !is_empty(selector.value()) && !selects(selector.value(), labels) {
+        let metadata = template.get("metadata");
+        report.invalid(&metadata.named("labels", labels), SELECTOR_MISMATCH);
+    }
+    pod_spec::template(&template, report);
+    for claim in spec.get("volumeClaimTemplates").items() {
+        claims::spec(&claim.get("spec"), report);
+    }
+    workloads::always_restarted(&template, "StatefulSet", report);
+    report.not_negative(&spec.get("revisionHistoryLimit"));
+}
+
+fn update_strategy(field: &Field<'_, '_>, report: &mut Report) {
+    let rolling = field.get("rollingUpdate");
+    match field.text_of("type") {
+        "" => report.required(field, ""),
+        "OnDelete" => {
+            if rolling.is_set() {
+                let partition = Value::from(rolling.number_of("partition"));
+                let unavailable = rolling.member("maxUnavailable");
+                let shown = format!("{{\"Partition\":{partition},\"MaxUnavailable\":{unavailable}}}");
+                let why = "only allowed for updateStrategy 'RollingUpdate'";
+                report.invalid_shown(&rolling, &shown, why);
+            }
+        }
+        "RollingUpdate" => {
+            report.not_negative(&rolling.get("partition"));
+            let unavailable = rolling.get("maxUnavailable");
+            if unavailable.is_set() {
+                number_or_percent(&unavailable, report);
+                if is_zero(&unavailable) {
+                    report.invalid(&unavailable, "cannot be 0");
+                }
+                at_most_all(&unavailable, report);
+            }
+        }
+        kind => {
+            let partition = if rolling.is_set() {
+                format!(
+                    "{{\"Partition\":{},\"MaxUnavailable\":{}}}",
+                    rolling.number_of("partition"),
+                    rolling.member("maxUnavailable")
+                )
+            } else {
+                "null".into()
+            };
+            let shown = format!("{{\"Type\":{},\"RollingUpdate\":{partition}}}", Value::from(kind));
+            report.invalid_shown(field, &shown, "must be 'RollingUpdate' or 'OnDelete'");
+        }
+    }
+}

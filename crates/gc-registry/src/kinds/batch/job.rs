@@ -1,0 +1,402 @@
+//! Jobs.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{indexes, policies};
+use crate::kinds::access::{at, put, remove};
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::shared::labels::{selector, selects};
+use crate::kinds::shared::names::{dns_label, domain_prefixed_path};
+use crate::kinds::shared::pod_spec;
+use crate::kinds::shared::workloads::{SELECTOR_MISMATCH, template_labels};
+use crate::resource::Target;
+
+/// Most parallel pods, and most failed indexes, of an indexed job.
+const INDEXED_MAX: i64 = 100_000;
+/// The same, where there are more indexes than that and each has its own limit.
+const MANY_INDEXES_MAX: i64 = 10_000;
+const MANAGER_MAX_BYTES: usize = 63;
+
+pub(crate) struct Job;
+
+impl Kind for Job {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        generated_selector(object, report);
+        whole_spec(&object.get("spec"), report);
+        let spec = object.get("spec");
+        let completions = spec.number_of("completions");
+        if spec.text_of("completionMode") == "Indexed" && completions > 0 {
+            let metadata = object.get("metadata");
+            let name = metadata.get("name");
+            let last = format!("{}-{}", name.text(), completions - 1);
+            for _ in dns_label(&last) {
+                let why = format!("will not able to create pod with invalid DNS label: {last}");
+                report.invalid(&name, &why);
+            }
+        }
+    }
+
+    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        let (spec, before) = (new.get("spec"), old.get("spec"));
+        whole_spec(&spec, report);
+        completions(&spec, &before, report);
+        let mut sealed = |member: &str| {
+            let field = spec.get(member);
+            if field.value() != before.member(member) {
+                report.invalid(&field, IMMUTABLE);
+            }
+        };
+        sealed("selector");
+        if template_of(new, old) != *before.member("template") {
+            sealed("template");
+        }
+        for member in
+            ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
+        {
+            sealed(member);
+        }
+    }
+
+    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        status(new, old, report);
+    }
+}
+
+/// What the server generates must not be something else already.
+fn generated_selector(object: &Field<'_, '_>, report: &mut Report) {
+    let (metadata, spec) = (object.get("metadata"), object.get("spec"));
+    if spec.get("manualSelector").flag() || !spec.has("selector") {
+        return;
+    }
+    let (name, uid) = (metadata.text_of("name"), metadata.text_of("uid"));
+    let template = spec.get("template");
+    let labels = template_labels(&template);
+    let inner = template.get("metadata");
+    let field = inner.named("labels", labels);
+    for (key, wanted) in [
+        ("controller-uid", uid),
+        ("job-name", name),
+        ("batch.kubernetes.io/controller-uid", uid),
+        ("batch.kubernetes.io/job-name", name),
+    ] {
+        match labels.get(key).and_then(Value::as_str) {
+            Some(have) if have == wanted => {}
+            Some(_) => {
+                report.invalid(&field.key(key, labels), &format!("must be '{wanted}'"));
+            }
+            None => report.required(&field.key(key, labels), &format!("must be '{wanted}'")),
+        }
+    }
+    let expected = json!({
+        "controller-uid": uid, "job-name": name,
+        "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name,
+    });
+    if !selects(spec.member("selector"), &expected) {
+        report.invalid(&spec.get("selector"), "`selector` not auto-generated");
+    }
+}
+
+/// The spec of a job of its own.
+fn whole_spec(spec: &Field<'_, '_>, report: &mut Report) {
+    job_spec(spec, report);
+    let field = spec.get("selector");
+    if field.is_set() {
+        selector(&field, report);
+    } else {
+        report.required(&field, "");
+    }
+    let template = spec.get("template");
+    let labels = template_labels(&template);
+    if field.is_set() && !selects(field.value(), labels) {
+        let metadata = template.get("metadata");
+        report.invalid(&metadata.named("labels", labels), SELECTOR_MISMATCH);
+    }
+}
+
+/// The spec of a job, or of the jobs that a cron job makes.
+pub(crate) fn job_spec(spec: &Field<'_, '_>, report: &mut Report) {
+    for member in [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ] {
+        report.not_negative(&spec.get(member));
+    }
+    if spec.has("maxFailedIndexes") && !spec.has("backoffLimitPerIndex") {
+        report.required(&spec.get("backoffLimitPerIndex"), "when maxFailedIndexes is specified");
+    }
+    let manager = spec.get("managedBy");
+    if manager.is_set() {
+        domain_prefixed_path(&manager, report);
+        if manager.text().len() > MANAGER_MAX_BYTES {
+            report.too_long(&manager, MANAGER_MAX_BYTES);
+        }
+    }
+    completion_mode(spec, report);
+    policies::failure(spec, report);
+    policies::success(spec, report);
+    let replacement = spec.get("podReplacementPolicy");
+    if spec.has("podFailurePolicy") {
+        report.one_of_if_set(&replacement, &["Failed"]);
+    } else {
+        report.one_of_if_set(&replacement, &["Failed", "TerminatingOrFailed"]);
+    }
+    let template = spec.get("template");
+    pod_spec::template(&template, report);
+    let pod = template.get("spec");
+    let policy = pod.get("restartPolicy");
+    match policy.text() {
+        // The default, which says that the author chose none.
+        "" | "Always" => report.required(&policy, "valid values: \"OnFailure\", \"Never\""),
+        "OnFailure" if spec.has("podFailurePolicy") => {
+            report.invalid(&policy, "only \"Never\" is supported when podFailurePolicy is specified");
+        }
+        "OnFailure" | "Never" => {}
+        _ => report.not_supported(&policy, &["OnFailure", "Never"]),
+    }
+}
+
+fn at_most(field: &Field<'_, '_>, most: i64, when: &str, report: &mut Report) {
+    if field.number() > most {
+        report.invalid(field, &format!("must be less than or equal to {most}{when}"));
+    }
+}
+
+fn completion_mode(spec: &Field<'_, '_>, report: &mut Report) {
+    let mode = spec.get("completionMode");
+    report.one_of_if_set(&mode, &["NonIndexed", "Indexed"]);
+    let (completions, parallel) = (spec.get("completions"), spec.get("parallelism"));
+    let failed = spec.get("maxFailedIndexes");
+    match mode.text() {
+        "Indexed" => {
+            if !completions.is_set() {
+                report.required(&completions, "when completion mode is Indexed");
+            }
+            at_most(&parallel, INDEXED_MAX, " when completion mode is Indexed", report);
+            if let (Some(all), Some(failures)) = (completions.integer(), failed.integer())
+                && failures > all
+            {
+                report.invalid(&failed, "must be less than or equal to completions");
+            }
+            at_most(&failed, INDEXED_MAX, "", report);
+            if completions.number() > INDEXED_MAX && spec.has("backoffLimitPerIndex") {
+                let when = " when completions are above 100000 and used with backoff limit per index";
+                at_most(&parallel, MANY_INDEXES_MAX, when, report);
+                at_most(&failed, MANY_INDEXES_MAX, when, report);
+                if !failed.is_set() {
+                    report.required(&failed, "must be specified when completions is above 100000");
+                }
+            }
+        }
+        "" | "NonIndexed" => {
+            for member in ["backoffLimitPerIndex", "maxFailedIndexes"] {
+                if spec.has(member) {
+                    report.invalid(&spec.get(member), "requires indexed completion mode");
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The number of pods is settled, but for an indexed job, whose pods are all at work at once.
+fn completions(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) {
+    let field = spec.get("completions");
+    if field.value() == before.member("completions") {
+        return;
+    }
+    if spec.text_of("completionMode") != "Indexed" {
+        report.invalid(&field, IMMUTABLE);
+    } else if !field.is_set() || field.value() != spec.member("parallelism") {
+        report.invalid(&field, "can only be modified in tandem with spec.parallelism");
+    }
+}
+
+/// The new template with what may change of it as it was: while a job is suspended, where its pods run and
+/// what they use.
+fn template_of(new: &Field<'_, '_>, old: &Field<'_, '_>) -> Value {
+    let (spec, before) = (new.get("spec"), old.get("spec"));
+    let mut template = spec.member("template").clone();
+    if !before.get("suspend").flag() {
+        return template;
+    }
+    let was = before.member("template");
+    let mut keep = |path: &[&str]| match at(was, path) {
+        Some(value) => put(&mut template, path, value.clone()),
+        None => remove(&mut template, path),
+    };
+    keep(&["metadata", "annotations"]);
+    keep(&["metadata", "labels"]);
+    for member in ["nodeSelector", "tolerations", "schedulingGates"] {
+        keep(&["spec", member]);
+    }
+    keep(&["spec", "affinity", "nodeAffinity"]);
+    let bare = |template: &Value| at(template, &["spec", "affinity"]) == Some(&json!({}));
+    if bare(&template) && !bare(was) {
+        remove(&mut template, &["spec", "affinity"]);
+    }
+    for member in ["containers", "initContainers"] {
+        let theirs = crate::kinds::access::list(was, &["spec", member]).to_vec();
+        let Some(ours) = template.pointer_mut(&format!("/spec/{member}")).and_then(Value::as_array_mut)
+        else {
+            continue;
+        };
+        if ours.len() != theirs.len() {
+            continue;
+        }
+        for (container, was) in ours.iter_mut().zip(theirs) {
+            crate::kinds::access::keep(container, &was, "resources");
+        }
+    }
+    template
+}
+
+fn has_condition(object: &Field<'_, '_>, kind: &str) -> bool {
+    let status = object.get("status");
+    status
+        .get("conditions")
+        .items()
+        .any(|condition| condition.text_of("type") == kind && condition.text_of("status") == "True")
+}
+
+fn status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    let (spec, status, before) = (new.get("spec"), new.get("status"), old.get("status"));
+    for member in ["active", "succeeded", "failed", "ready", "terminating"] {
+        report.not_negative(&status.get(member));
+    }
+    uncounted(&status.get("uncountedTerminatedPods"), report);
+    let (complete, failed) = (has_condition(new, "Complete"), has_condition(new, "Failed"));
+    let finished = complete || failed;
+    let conditions = status.get("conditions");
+    let mut refuse = |bad: bool, why: &str| {
+        if bad {
+            report.invalid_without_value(&conditions, why);
+        }
+    };
+    let met = has_condition(new, "SuccessCriteriaMet");
+    let doomed = has_condition(new, "FailureTarget");
+    refuse(complete && failed, "cannot set Complete=True and Failed=true conditions");
+    refuse(complete && doomed, "cannot set Complete=True and FailureTarget=true conditions");
+    refuse(failed && !doomed, "cannot set Failed=True condition without the FailureTarget=true condition");
+    refuse(
+        complete && !met,
+        "cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
+    );
+    refuse(met && failed, "cannot set Failed=True and SuccessCriteriaMet=true conditions");
+    refuse(met && doomed, "cannot set FailureTarget=True and SuccessCriteriaMet=true conditions");
+    for kind in ["Failed", "Complete", "FailureTarget"] {
+        let gone = has_condition(old, kind) && !has_condition(new, kind);
+        refuse(gone, &format!("cannot disable the terminal {kind}=True condition"));
+    }
+    let gone = has_condition(old, "SuccessCriteriaMet") && !met;
+    refuse(gone, "cannot disable the SuccessCriteriaMet=True condition");
+    times(new, old, complete, finished, report);
+    if finished {
+        for member in ["active", "terminating"] {
+            if status.number_of(member) > 0 {
+                let why = format!("{member}>0 is invalid for finished job");
+                report.invalid(&status.get(member), &why);
+            }
+        }
+        let uncounted = status.get("uncountedTerminatedPods");
+        if !uncounted.get("failed").is_empty() || !uncounted.get("succeeded").is_empty() {
+            let why = "uncountedTerminatedPods needs to be empty for finished job";
+            report.invalid(&uncounted, why);
+        }
+    }
+    index_lists(&spec, &status, report);
+    if status.number_of("ready") > status.number_of("active") {
+        report.invalid(&status.get("ready"), "cannot set more ready pods than active");
+    }
+    for member in ["failed", "succeeded"] {
+        if status.number_of(member) < before.number_of(member) {
+            let why = format!("cannot decrease the {member} counter");
+            report.invalid_number(&status.get(member), &why);
+        }
+    }
+}
+
+fn uncounted(field: &Field<'_, '_>, report: &mut Report) {
+    let mut seen = BTreeSet::new();
+    for member in ["succeeded", "failed"] {
+        for id in field.get(member).items() {
+            if id.text().is_empty() {
+                report.invalid(&id, "must not be empty");
+            } else if !seen.insert(id.text()) {
+                report.duplicate(&id);
+            }
+        }
+    }
+}
+
+fn times(new: &Field<'_, '_>, old: &Field<'_, '_>, complete: bool, finished: bool, report: &mut Report) {
+    let (status, before) = (new.get("status"), old.get("status"));
+    let (start, end) = (status.get("startTime"), status.get("completionTime"));
+    if end.is_set() && !complete {
+        report.invalid(&end, "cannot set completionTime when there is no Complete=True condition");
+    }
+    if complete && !end.is_set() {
+        report.required(&end, "completionTime is required for Complete jobs");
+    }
+    // Times in RFC 3339, all in UTC, sort like texts.
+    if start.is_set() && end.is_set() && end.text() < start.text() {
+        report.invalid(&end, "must be equal to or after `startTime`");
+    }
+    if finished && !start.is_set() {
+        report.required(&start, "startTime is required for finished job");
+    }
+    if before.has("completionTime") && before.member("completionTime") != end.value() && complete {
+        report.invalid(&end, IMMUTABLE);
+    }
+    let suspended = new.get("spec").get("suspend").flag();
+    if !suspended && before.has("startTime") {
+        if !start.is_set() {
+            report.required(&start, "startTime cannot be removed for unsuspended job");
+        } else if before.member("startTime") != start.value() {
+            report.invalid(&start, "field is immutable for unsuspended job once set");
+        }
+    }
+}
+
+fn index_lists(spec: &Field<'_, '_>, status: &Field<'_, '_>, report: &mut Report) {
+    let indexed = spec.text_of("completionMode") == "Indexed";
+    let all = spec.number_of("completions");
+    let (completed, failed) = (status.get("completedIndexes"), status.get("failedIndexes"));
+    if !completed.text().is_empty() && !indexed {
+        let why = "cannot set non-empty completedIndexes when non-indexed completion mode";
+        report.invalid(&completed, why);
+    }
+    if failed.is_set() && !spec.has("backoffLimitPerIndex") {
+        let why = "cannot set non-null failedIndexes when backoffLimitPerIndex is null";
+        report.invalid(&failed, why);
+    }
+    if !indexed {
+        return;
+    }
+    let mut parse = |field: &Field<'_, '_>, name: &str| match indexes::parse(field.text(), all) {
+        Ok(intervals) => Some(intervals),
+        Err(why) => {
+            report.invalid(field, &format!("error parsing {name}: {why}"));
+            None
+        }
+    };
+    let completed = parse(&completed, "completedIndexes");
+    let failures = if failed.is_set() && spec.has("backoffLimitPerIndex") {
+        parse(&failed, "failedIndexes")
+    } else {
+        None
+    };
+    if let (Some(completed), Some(failures)) = (completed, failures)
+        && indexes::overlap(&completed, &failures)
+    {
+        report.invalid(&failed, "failedIndexes and completedIndexes overlap");
+    }
+}

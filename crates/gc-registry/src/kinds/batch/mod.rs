@@ -1,0 +1,6 @@
+//! The group batch.
+
+pub(crate) mod cron_job;
+mod indexes;
+pub(crate) mod job;
+mod policies;

@@ -1,0 +1,3 @@
+//! The group certificates.k8s.io.
+
+pub(crate) mod certificate_signing_request;

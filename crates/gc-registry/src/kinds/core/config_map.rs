@@ -1,0 +1,68 @@
+//! ConfigMaps.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::Report;
+use crate::kinds::shared::names::config_key;
+use crate::resource::Target;
+
+/// Most bytes in the values of a ConfigMap or Secret.
+pub(crate) const DATA_MAX_BYTES: usize = 1024 * 1024;
+const SEALED: &str = "field is immutable when `immutable` is set";
+
+pub(crate) struct ConfigMap;
+
+impl Kind for ConfigMap {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        let (data, binary) = (object.get("data"), object.get("binaryData"));
+        let mut bytes = 0;
+        for (key, value) in data.entries() {
+            report.each_of(&value, key, config_key(key));
+            if binary.has(key) {
+                report.invalid_text(&value, key, "duplicate of key present in binaryData");
+            }
+            bytes += value.text().len();
+        }
+        for (key, value) in binary.entries() {
+            report.each_of(&value, key, config_key(key));
+            bytes += decoded_length(value.text());
+        }
+        if bytes > DATA_MAX_BYTES {
+            report.too_long(object, DATA_MAX_BYTES);
+        }
+    }
+
+    fn validate_update(
+        &self,
+        target: Target<'_>,
+        new: &Field<'_, '_>,
+        old: &Field<'_, '_>,
+        report: &mut Report,
+    ) {
+        sealed_data(&["data", "binaryData"], new, old, report);
+        self.validate(target, new, report);
+    }
+}
+
+/// Bytes that a text in base64 stands for.
+pub(crate) fn decoded_length(text: &str) -> usize {
+    BASE64.decode(text).map_or(text.len(), |bytes| bytes.len())
+}
+
+/// Data that was made immutable.
+pub(crate) fn sealed_data(members: &[&str], new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    if !old.get("immutable").flag() {
+        return;
+    }
+    if !new.get("immutable").flag() {
+        report.forbidden(&new.get("immutable"), SEALED);
+    }
+    for member in members {
+        if new.member(member) != old.member(member) {
+            report.forbidden(&new.get(member), SEALED);
+        }
+    }
+}

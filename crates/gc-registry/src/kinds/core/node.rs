@@ -1,0 +1,139 @@
+//! Nodes.
+
+use std::collections::BTreeSet;
+
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::{Report, quoted};
+use crate::kinds::shared::names::{cidr_text, config_key, dns_label, dns_subdomain, parse_cidr};
+use crate::kinds::shared::{resources, scheduling};
+use crate::resource::Target;
+
+const CIDR_ONCE: &str = "node updates may not change podCIDR except from \"\" to valid";
+const PROVIDER_ONCE: &str = "node updates may not change providerID except from \"\" to valid";
+
+pub(crate) struct Node;
+
+impl Kind for Node {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        taints(object, report);
+        node_resources(object, report);
+        let spec = object.get("spec");
+        let ranges = spec.get("podCIDRs");
+        for range in ranges.items() {
+            cidr_text(&range, range.text(), report);
+        }
+        if ranges.list().len() > 1 {
+            let parsed: Option<Vec<_>> = ranges.texts().map(parse_cidr).collect();
+            let dual = parsed.is_some_and(|parsed| {
+                parsed.iter().any(|(ip, _)| ip.is_ipv4()) && parsed.iter().any(|(ip, _)| ip.is_ipv6())
+            });
+            if !dual || ranges.list().len() > 2 {
+                report.invalid(&ranges, "may specify no more than one CIDR for each IP family");
+            }
+            let mut seen = BTreeSet::new();
+            for range in ranges.items() {
+                if !seen.insert(range.text()) {
+                    report.duplicate(&range);
+                }
+            }
+        }
+    }
+
+    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        update(new, old, report);
+    }
+
+    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        update(new, old, report);
+    }
+}
+
+/// Upstream says of taints that they were metadata.
+fn taints(object: &Field<'_, '_>, report: &mut Report) {
+    let (metadata, spec) = (object.get("metadata"), object.get("spec"));
+    scheduling::taints(&metadata.named("taints", spec.member("taints")), report);
+}
+
+fn node_resources(object: &Field<'_, '_>, report: &mut Report) {
+    let status = object.get("status");
+    for member in ["capacity", "allocatable"] {
+        let quantities = status.get(member);
+        for (name, quantity) in quantities.entries() {
+            resources::resource_quantity(&quantities.named(name, quantity.value()), name, report);
+        }
+    }
+}
+
+fn update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    node_resources(new, report);
+    let status = new.get("status");
+    let mut addresses = BTreeSet::new();
+    for address in status.get("addresses").items() {
+        let (kind, text) = (address.text_of("type"), address.text_of("address"));
+        if !addresses.insert((kind, text)) {
+            let shown = format!("{{\"Type\":{},\"Address\":{}}}", quoted(kind), quoted(text));
+            report.duplicate_shown(&address, &shown);
+        }
+    }
+    let (spec, before) = (new.get("spec"), old.get("spec"));
+    let ranges = spec.get("podCIDRs");
+    let was = before.get("podCIDRs").list();
+    if !was.is_empty() && was.len() != ranges.list().len() {
+        report.forbidden(&ranges, CIDR_ONCE);
+    } else {
+        for (ours, theirs) in ranges.list().iter().zip(was) {
+            if ours != theirs {
+                report.forbidden(&ranges, CIDR_ONCE);
+            }
+        }
+    }
+    let provider = before.text_of("providerID");
+    if !provider.is_empty() && provider != spec.text_of("providerID") {
+        report.forbidden(&spec.get("providerID"), PROVIDER_ONCE);
+    }
+    if spec.has("configSource") {
+        config_source(&spec.get("configSource"), false, report);
+    }
+    let config = status.get("config");
+    for member in ["assigned", "active", "lastKnownGood"] {
+        if config.has(member) {
+            config_source(&config.get(member), true, report);
+        }
+    }
+    taints(new, report);
+    if spec.text_of("externalID") != before.text_of("externalID") {
+        report.forbidden(&spec.get("externalID"), "may not be updated");
+    }
+}
+
+fn config_source(field: &Field<'_, '_>, in_status: bool, report: &mut Report) {
+    let source = field.get("configMap");
+    if !source.is_set() {
+        report.invalid_shown(
+            field,
+            &"{\"ConfigMap\":null}",
+            "exactly one reference subfield must be non-nil",
+        );
+        return;
+    }
+    for member in ["uid", "resourceVersion"] {
+        let given = source.get(member);
+        if in_status && given.text().is_empty() {
+            report.required(&given, &format!("{member} must be set in status"));
+        } else if !in_status && !given.text().is_empty() {
+            report.forbidden(&given, &format!("{member} must not be set in spec"));
+        }
+    }
+    type Form = fn(&str) -> Vec<String>;
+    let members: [(&str, Form); 3] =
+        [("namespace", dns_label), ("name", dns_subdomain), ("kubeletConfigKey", config_key)];
+    for (member, form) in members {
+        let given = source.get(member);
+        if given.text().is_empty() {
+            report.required(&given, &format!("{member} must be set"));
+        } else {
+            report.each(&given, form(given.text()));
+        }
+    }
+}

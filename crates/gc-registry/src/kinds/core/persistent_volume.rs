@@ -1,0 +1,211 @@
+//! Persistent volumes.
+
+use crate::kinds::access::{Members, at, remove};
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::shared::claims::access_modes;
+use crate::kinds::shared::names::subdomain;
+use crate::kinds::shared::resources::{basic_quantity, positive_quantity};
+use crate::kinds::shared::{scheduling, volumes};
+use crate::resource::Target;
+use serde_json::Value;
+
+const NOT_INLINE: &str = "may not be specified in the context of inline volumes";
+
+/// Members of the spec that do not say where the content is.
+const NOT_SOURCES: [&str; 9] = [
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+];
+
+pub(crate) struct PersistentVolume;
+
+impl Kind for PersistentVolume {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        let metadata = object.get("metadata");
+        spec(&object.get("spec"), metadata.text_of("name"), false, report);
+    }
+
+    fn validate_update(
+        &self,
+        target: Target<'_>,
+        new: &Field<'_, '_>,
+        old: &Field<'_, '_>,
+        report: &mut Report,
+    ) {
+        // Upstream reports these problems twice.
+        self.validate(target, new, report);
+        self.validate(target, new, report);
+        let (spec, before) = (new.get("spec"), old.get("spec"));
+        if source(new.value(), old.value()) != source(old.value(), old.value()) {
+            report.forbidden(
+                &spec.get("persistentvolumesource"),
+                "spec.persistentvolumesource is immutable after creation",
+            );
+        }
+        // Upstream leaves `spec` out of these paths.
+        let mode = new.named("volumeMode", spec.member("volumeMode"));
+        if mode.value() != before.member("volumeMode") {
+            report.invalid(&mode, IMMUTABLE);
+        }
+        let affinity = new.named("nodeAffinity", spec.member("nodeAffinity"));
+        if before.has("nodeAffinity") && affinity.value() != before.member("nodeAffinity") {
+            let why = "field is immutable, except for updating from beta label to GA";
+            report.invalid_shown(&affinity, &shown_affinity(&affinity), why);
+        }
+        let class = spec.get("volumeAttributesClassName");
+        if before.has("volumeAttributesClassName") && !class.is_set() {
+            report.forbidden(&class, "update from non-nil value to nil is forbidden");
+        }
+    }
+}
+
+/// Where the content is. A secret for expansion may be added later.
+fn source(object: &Value, old: &Value) -> Members {
+    let mut object = object.clone();
+    let path = ["spec", "csi", "controllerExpandSecretRef"];
+    if at(old, &path).is_none() && at(old, &path[..2]).is_some() {
+        remove(&mut object, &path);
+    }
+    let mut spec =
+        object.get_mut("spec").and_then(Value::as_object_mut).map(std::mem::take).unwrap_or_default();
+    spec.retain(|key, _| !NOT_SOURCES.contains(&key.as_str()));
+    spec
+}
+
+/// Node affinity as upstream's internal type is shown.
+fn shown_affinity(field: &Field<'_, '_>) -> String {
+    if !field.is_set() {
+        return "null".into();
+    }
+    let list = |field: &Field<'_, '_>, member: &str| -> String {
+        let items: Vec<String> = field
+            .get(member)
+            .items()
+            .map(|item| {
+                format!(
+                    "{{\"Key\":{},\"Operator\":{},\"Values\":{}}}",
+                    Value::from(item.text_of("key")),
+                    Value::from(item.text_of("operator")),
+                    item.member("values"),
+                )
+            })
+            .collect();
+        if items.is_empty() { "null".into() } else { format!("[{}]", items.join(",")) }
+    };
+    let required = field.get("required");
+    if !required.is_set() {
+        return "{\"Required\":null}".into();
+    }
+    let terms: Vec<String> = required
+        .get("nodeSelectorTerms")
+        .items()
+        .map(|term| {
+            format!(
+                "{{\"MatchExpressions\":{},\"MatchFields\":{}}}",
+                list(&term, "matchExpressions"),
+                list(&term, "matchFields")
+            )
+        })
+        .collect();
+    let terms = if terms.is_empty() { "null".into() } else { format!("[{}]", terms.join(",")) };
+    format!("{{\"Required\":{{\"NodeSelectorTerms\":{terms}}}}}")
+}
+
+/// The spec of a volume: of its own, or inside an attachment.
+pub(crate) fn spec(field: &Field<'_, '_>, volume: &str, inline: bool, report: &mut Report) {
+    if inline {
+        for member in ["claimRef", "capacity"] {
+            if !field.get(member).is_empty() {
+                report.forbidden(&field.get(member), NOT_INLINE);
+            }
+        }
+        if !field.has("csi") {
+            report.required(&field.get("csi"), "has to be specified in the context of inline volumes");
+        }
+    }
+    let modes = field.get("accessModes");
+    if modes.is_empty() {
+        report.required(&modes, "");
+    }
+    access_modes(&modes, report);
+    if !inline {
+        capacity(&field.get("capacity"), report);
+    }
+    let policy = field.get("persistentVolumeReclaimPolicy");
+    if inline {
+        if !matches!(policy.text(), "" | "Retain") {
+            report.forbidden(&policy, "may only be Retain in the context of inline volumes");
+        }
+    } else if !policy.text().is_empty() {
+        report.one_of(&policy, &["Delete", "Recycle", "Retain"]);
+    }
+    let affinity = field.get("nodeAffinity");
+    if affinity.is_set() && inline {
+        report.forbidden(&affinity, NOT_INLINE);
+    } else if affinity.has("required") {
+        scheduling::node_selector(&affinity.get("required"), report);
+    } else if affinity.is_set() {
+        report.required(&affinity.get("required"), "must specify required node constraints");
+    }
+    volumes::persistent_source(field, volume, affinity.is_set() && !inline, report);
+    let host_path = field.get("hostPath");
+    if policy.text() == "Recycle" && host_path.is_set() && is_root(host_path.text_of("path")) {
+        report.forbidden(&policy, "may not be 'recycle' for a hostPath mount of '/'");
+    }
+    let class = field.get("storageClassName");
+    if !class.text().is_empty() {
+        if inline {
+            report.forbidden(&class, NOT_INLINE);
+        } else {
+            subdomain(&class, report);
+        }
+    }
+    let mode = field.get("volumeMode");
+    if !inline {
+        report.one_of_if_set(&mode, &["Block", "Filesystem"]);
+    } else if mode.is_set() && mode.text() != "Filesystem" {
+        let why = "may not specify volumeMode other than Filesystem in the context of inline volumes";
+        report.forbidden(&mode, why);
+    }
+    let attributes = field.get("volumeAttributesClassName");
+    if attributes.is_set() {
+        if attributes.text().is_empty() {
+            report.required(&attributes, "an empty string is disallowed");
+        } else {
+            subdomain(&attributes, report);
+        }
+        if !field.has("csi") {
+            let why = "has to be specified when using volumeAttributesClassName";
+            report.required(&field.get("csi"), why);
+        }
+    }
+}
+
+/// Whether a path is `/` once it is cleaned.
+fn is_root(path: &str) -> bool {
+    path.starts_with('/') && path.split('/').all(|part| matches!(part, "" | "." | ".."))
+}
+
+fn capacity(field: &Field<'_, '_>, report: &mut Report) {
+    if field.is_empty() {
+        report.required(field, "");
+    }
+    let count = field.value().as_object().map_or(0, Members::len);
+    if count != 1 || !field.has("storage") {
+        let shown = if count == 0 { "null".to_owned() } else { field.value().to_string() };
+        report.not_supported_shown(field, &shown, &["storage"]);
+    }
+    for (_, quantity) in field.entries() {
+        basic_quantity(&quantity, report);
+        positive_quantity(&quantity, report);
+    }
+}

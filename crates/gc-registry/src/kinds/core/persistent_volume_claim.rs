@@ -1,0 +1,146 @@
+//! Persistent volume claims.
+
+use crate::kinds::access::{at, put, remove};
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::{IMMUTABLE, Report, quoted};
+use crate::kinds::shared::claims;
+use crate::kinds::shared::names::qualified_name;
+use crate::kinds::shared::resources::{basic_quantity, resource_quantity};
+use crate::resource::Target;
+
+const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+const RESIZE_STATES: [&str; 5] = [
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+    "NodeResizePending",
+];
+
+pub(crate) struct PersistentVolumeClaim;
+
+impl Kind for PersistentVolumeClaim {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        claims::spec(&object.get("spec"), report);
+    }
+
+    fn validate_update(
+        &self,
+        target: Target<'_>,
+        new: &Field<'_, '_>,
+        old: &Field<'_, '_>,
+        report: &mut Report,
+    ) {
+        self.validate(target, new, report);
+        update(new, old, report);
+    }
+
+    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+        let status = new.get("status");
+        for (_, quantity) in status.get("capacity").entries() {
+            basic_quantity(&quantity, report);
+        }
+        let states = status.named("allocatedResourceStatus", status.member("allocatedResourceStatuses"));
+        for (name, state) in states.entries() {
+            resource_key(&states, name, report);
+            if !RESIZE_STATES.contains(&state.text()) {
+                report.not_supported_shown(&states, &quoted(name), &RESIZE_STATES);
+            }
+        }
+        let allocated = status.get("allocatedResources");
+        for (name, quantity) in allocated.entries() {
+            let before = report.errors.len();
+            resource_key(&allocated, name, report);
+            if report.errors.len() > before {
+                continue;
+            }
+            basic_quantity(&quantity, report);
+            if report.errors.len() == before {
+                resource_quantity(&quantity, "storage", report);
+            }
+        }
+    }
+}
+
+fn resource_key(field: &Field<'_, '_>, name: &str, report: &mut Report) {
+    let problems = qualified_name(name);
+    let is_native = !name.contains('/') || name.starts_with("kubernetes.io/");
+    if problems.is_empty() && is_native && name != "storage" {
+        report.not_supported_shown(field, &quoted(name), &["storage"]);
+    }
+    report.each_of(field, name, problems);
+}
+
+fn update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    let (spec, before) = (new.get("spec"), old.get("spec"));
+    let (mut ours, mut theirs) = (spec.value().clone(), before.value().clone());
+    let copy = |to: &mut serde_json::Value, from: &serde_json::Value, path: &[&str]| match at(from, path) {
+        Some(value) => put(to, path, value.clone()),
+        None => remove(to, path),
+    };
+    if before.text_of("volumeName").is_empty() {
+        copy(&mut theirs, spec.value(), &["volumeName"]);
+    }
+    let (metadata, was) = (new.get("metadata"), old.get("metadata"));
+    let (annotations, was) = (metadata.get("annotations"), was.get("annotations"));
+    let class = spec.get("storageClassName");
+    let upgraded = was.has(CLASS_ANNOTATION)
+        && !before.has("storageClassName")
+        && class.is_set()
+        && class.text() == was.text_of(CLASS_ANNOTATION)
+        && (!annotations.has(CLASS_ANNOTATION)
+            || annotations.text_of(CLASS_ANNOTATION) == was.text_of(CLASS_ANNOTATION));
+    if upgraded {
+        remove(&mut ours, &["storageClassName"]);
+    } else {
+        if annotations.text_of(CLASS_ANNOTATION) != was.text_of(CLASS_ANNOTATION) {
+            let at = metadata.get("annotations");
+            let at = at.key(CLASS_ANNOTATION, annotations.member(CLASS_ANNOTATION));
+            report.invalid_text(&at, annotations.text_of(CLASS_ANNOTATION), IMMUTABLE);
+        }
+        let late = class.is_set()
+            && !before.has("storageClassName")
+            && (!was.has(CLASS_ANNOTATION) || was.text_of(CLASS_ANNOTATION) == class.text());
+        if late {
+            remove(&mut ours, &["storageClassName"]);
+        }
+    }
+    let bound = new.get("status").text_of("phase") == "Bound";
+    if bound && spec.get("resources").has("requests") {
+        copy(&mut ours, before.value(), &["resources", "requests", "storage"]);
+    }
+    let attributes = spec.get("volumeAttributesClassName");
+    if bound && attributes.is_set() {
+        copy(&mut ours, before.value(), &["volumeAttributesClassName"]);
+    }
+    if ours != theirs {
+        report.forbidden(
+            &spec,
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
+        );
+    }
+    let resources = spec.get("resources");
+    let requests = resources.get("requests");
+    let size = requests.get("storage");
+    let quantity = |field: &Field<'_, '_>| field.quantity().unwrap_or_default();
+    let was_size = before.get("resources").get("requests").get("storage").quantity().unwrap_or_default();
+    if was_size.exceeds(quantity(&size)) {
+        let capacity = old.get("status").get("capacity").get("storage").quantity().unwrap_or_default();
+        if !quantity(&size).exceeds(capacity) {
+            report.forbidden(&size, "field can not be less than status.capacity");
+        }
+    }
+    // Upstream leaves `spec` out of this path.
+    let mode = new.named("volumeMode", spec.member("volumeMode"));
+    if mode.value() != before.member("volumeMode") {
+        report.invalid(&mode, IMMUTABLE);
+    }
+    if before.has("volumeAttributesClassName") {
+        if !attributes.is_set() {
+            report.forbidden(&attributes, "update from non-nil value to nil is forbidden");
+        } else if attributes.text().is_empty() {
+            report.forbidden(&attributes, "update from non-nil value to an empty string is forbidden");
+        }
+    }
+}

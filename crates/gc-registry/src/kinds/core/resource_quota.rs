@@ -1,0 +1,161 @@
+//! Resource quotas.
+
+use std::collections::BTreeSet;
+
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::shared::resources::{Names, is_standard_quota_resource, resource_name, resource_quantity};
+use crate::resource::Target;
+
+/// Scopes that look at pods alone, and do not ask what values they have.
+const OF_PODS: [&str; 5] =
+    ["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "CrossNamespacePodAffinity"];
+
+pub(crate) struct ResourceQuota;
+
+impl Kind for ResourceQuota {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        spec(object, report);
+        status(object, report);
+    }
+
+    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        spec(new, report);
+        let (spec, before) = (new.get("spec"), old.get("spec"));
+        let scopes = spec.get("scopes");
+        let ours: BTreeSet<&str> = scopes.texts().collect();
+        if ours != before.get("scopes").texts().collect() {
+            report.invalid(&scopes, IMMUTABLE);
+        }
+    }
+
+    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+        status(new, report);
+    }
+}
+
+fn quantities(field: &Field<'_, '_>, report: &mut Report) {
+    for (name, quantity) in field.entries() {
+        resource_name(&quantity, name, Names::Quota, report);
+        resource_quantity(&quantity, name, report);
+    }
+}
+
+fn status(object: &Field<'_, '_>, report: &mut Report) {
+    let status = object.get("status");
+    quantities(&status.get("hard"), report);
+    quantities(&status.get("used"), report);
+}
+
+fn is_scope(scope: &str) -> bool {
+    OF_PODS.contains(&scope) || matches!(scope, "PriorityClass" | "VolumeAttributesClass")
+}
+
+/// Whether a scope says anything about a resource.
+fn is_scoped(scope: &str, resource: &str) -> bool {
+    let compute = matches!(
+        resource,
+        "pods"
+            | "cpu"
+            | "memory"
+            | "ephemeral-storage"
+            | "requests.cpu"
+            | "requests.memory"
+            | "requests.ephemeral-storage"
+            | "limits.cpu"
+            | "limits.memory"
+            | "limits.ephemeral-storage"
+    );
+    match scope {
+        "Terminating"
+        | "NotTerminating"
+        | "NotBestEffort"
+        | "PriorityClass"
+        | "CrossNamespacePodAffinity" => compute,
+        "BestEffort" => resource == "pods",
+        "VolumeAttributesClass" => {
+            matches!(resource, "persistentvolumeclaims" | "requests.storage")
+        }
+        _ => true,
+    }
+}
+
+fn spec(object: &Field<'_, '_>, report: &mut Report) {
+    let spec = object.get("spec");
+    let hard = spec.get("hard");
+    quantities(&hard, report);
+    let scopes = spec.get("scopes");
+    let standard: Vec<&str> =
+        hard.entries().map(|(name, _)| name).filter(|name| is_standard_quota_resource(name)).collect();
+    for scope in scopes.texts() {
+        if !is_scope(scope) {
+            report.invalid(&scopes, "unsupported scope");
+        }
+        for resource in &standard {
+            if !is_scoped(scope, resource) {
+                report.invalid(&scopes, "unsupported scope applied to resource");
+            }
+        }
+    }
+    conflicting(&scopes, &scopes.texts().collect(), report);
+    if spec.has("scopeSelector") {
+        scope_selector(&spec, &standard, report);
+    }
+}
+
+fn conflicting(field: &Field<'_, '_>, scopes: &BTreeSet<&str>, report: &mut Report) {
+    for pair in [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]] {
+        if pair.iter().all(|scope| scopes.contains(scope)) {
+            report.invalid(field, "conflicting scopes");
+        }
+    }
+}
+
+fn scope_selector(spec: &Field<'_, '_>, standard: &[&str], report: &mut Report) {
+    let selector = spec.get("scopeSelector");
+    let field = selector.get("matchExpressions");
+    for expression in field.items() {
+        // Upstream names no index.
+        let part = |name| field.named(name, expression.member(name));
+        let (scope, operator, values) = (part("scopeName"), part("operator"), part("values"));
+        if !is_scope(scope.text()) {
+            report.invalid_text(&scope, scope.text(), "unsupported scope");
+        }
+        for resource in standard {
+            if !is_scoped(scope.text(), resource) {
+                report.invalid(&field, "unsupported scope applied to resource");
+            }
+        }
+        if OF_PODS.contains(&scope.text()) && operator.text() != "Exists" {
+            report.invalid_text(
+                &operator,
+                operator.text(),
+                "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, \
+                 ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or \
+                 ResourceQuotaScopeCrossNamespacePodAffinity",
+            );
+        }
+        match operator.text() {
+            "In" | "NotIn" => {
+                if values.is_empty() {
+                    report.required(
+                        &values,
+                        "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
+                    );
+                }
+            }
+            "Exists" | "DoesNotExist" => {
+                if !values.is_empty() {
+                    report.invalid(
+                        &values,
+                        "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector",
+                    );
+                }
+            }
+            text => report.invalid_text(&operator, text, "not a valid selector operator"),
+        }
+    }
+    let scopes = field.items().map(|expression| expression.text_of("scopeName")).collect();
+    conflicting(&field, &scopes, report);
+}

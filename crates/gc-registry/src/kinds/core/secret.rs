@@ -1,0 +1,108 @@
+//! Secrets.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::Value;
+
+use super::config_map::{DATA_MAX_BYTES, decoded_length, sealed_data};
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::Report;
+use crate::kinds::shared::names::config_key;
+use crate::resource::Target;
+
+const ACCOUNT: &str = "kubernetes.io/service-account.name";
+const REDACTED: &str = "<secret contents redacted>";
+
+pub(crate) struct Secret;
+
+impl Kind for Secret {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        let data = object.get("data");
+        let mut bytes = 0;
+        for (key, value) in data.entries() {
+            report.each_of(&value, key, config_key(key));
+            bytes += decoded_length(value.text());
+        }
+        if bytes > DATA_MAX_BYTES {
+            report.too_long(&data, DATA_MAX_BYTES);
+        }
+        let mut needs = |keys: &[&str]| {
+            for key in keys {
+                report.required(&data.key(key, &Value::Null), "");
+            }
+        };
+        match object.text_of("type") {
+            "kubernetes.io/service-account-token" => {
+                let metadata = object.get("metadata");
+                let annotations = metadata.get("annotations");
+                if annotations.text_of(ACCOUNT).is_empty() {
+                    report.required(&annotations.key(ACCOUNT, &Value::Null), "");
+                }
+            }
+            "kubernetes.io/dockercfg" => json_entry(&data, ".dockercfg", report),
+            "kubernetes.io/dockerconfigjson" => json_entry(&data, ".dockerconfigjson", report),
+            "kubernetes.io/basic-auth" if !data.has("username") && !data.has("password") => {
+                needs(&["username", "password"]);
+            }
+            "kubernetes.io/ssh-auth" if data.text_of("ssh-privatekey").is_empty() => {
+                needs(&["ssh-privatekey"]);
+            }
+            "kubernetes.io/tls" => {
+                for key in ["tls.crt", "tls.key"] {
+                    if !data.has(key) {
+                        needs(&[key]);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn validate_update(
+        &self,
+        target: Target<'_>,
+        new: &Field<'_, '_>,
+        old: &Field<'_, '_>,
+        report: &mut Report,
+    ) {
+        report.immutable_text(&new.get("type"), &old.get("type"));
+        sealed_data(&["data"], new, old, report);
+        self.validate(target, new, report);
+    }
+}
+
+fn json_entry(data: &Field<'_, '_>, key: &str, report: &mut Report) {
+    let field = data.key(key, data.member(key));
+    if !field.is_set() {
+        report.required(&field, "");
+        return;
+    }
+    let bytes = BASE64.decode(field.text()).unwrap_or_default();
+    if let Err(why) = as_object(&bytes) {
+        report.invalid_text(&field, REDACTED, &why);
+    }
+}
+
+/// Reads an object of JSON; says in Go's words why it is none.
+fn as_object(bytes: &[u8]) -> Result<(), String> {
+    match serde_json::from_slice::<Value>(bytes) {
+        Ok(Value::Object(_) | Value::Null) => Ok(()),
+        Ok(other) => {
+            let kind = match other {
+                Value::Array(_) => "array",
+                Value::String(_) => "string",
+                Value::Number(_) => "number",
+                _ => "bool",
+            };
+            Err(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
+        }
+        Err(_) => {
+            let text = String::from_utf8_lossy(bytes);
+            match text.trim_start().chars().next() {
+                None | Some('{') => Err("unexpected end of JSON input".into()),
+                Some(first) => Err(format!("invalid character '{first}' looking for beginning of value")),
+            }
+        }
+    }
+}

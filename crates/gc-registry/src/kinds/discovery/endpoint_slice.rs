@@ -1,0 +1,156 @@
+//! Endpoint slices.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::shared::containers::PROTOCOLS;
+use crate::kinds::shared::labels::labels;
+use crate::kinds::shared::names::{
+    dns_label, dns_subdomain, ip, label, label_value, non_special_ip, parse_ip, qualified, subdomain,
+};
+use crate::resource::Target;
+
+const ENDPOINTS_MAX: usize = 1000;
+const ADDRESSES_MAX: usize = 100;
+const PORTS_MAX: usize = 20_000;
+const TOPOLOGY_MAX: usize = 16;
+const HINTS_MAX: usize = 8;
+
+pub(crate) struct EndpointSlice;
+
+impl Kind for EndpointSlice {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        report.one_of(&object.get("addressType"), &["FQDN", "IPv4", "IPv6"]);
+        endpoints(&object.get("endpoints"), object.text_of("addressType"), report);
+        ports(&object.get("ports"), report);
+    }
+
+    fn validate_update(
+        &self,
+        target: Target<'_>,
+        new: &Field<'_, '_>,
+        old: &Field<'_, '_>,
+        report: &mut Report,
+    ) {
+        let kind = new.get("addressType");
+        if kind.text() == old.text_of("addressType") {
+            self.validate(target, new, report);
+        } else {
+            // Its addresses are of the other type: the change alone is reported.
+            report.invalid_text(&kind, kind.text(), IMMUTABLE);
+        }
+    }
+}
+
+fn endpoints(field: &Field<'_, '_>, kind: &str, report: &mut Report) {
+    if field.list().len() > ENDPOINTS_MAX {
+        report.too_many(field, field.list().len(), ENDPOINTS_MAX);
+        return;
+    }
+    for endpoint in field.items() {
+        let addresses = endpoint.get("addresses");
+        if addresses.list().is_empty() {
+            report.required(&addresses, "must contain at least 1 address");
+        } else if addresses.list().len() > ADDRESSES_MAX {
+            report.too_many(&addresses, addresses.list().len(), ADDRESSES_MAX);
+        }
+        for item in addresses.items() {
+            address(&item, kind, report);
+        }
+        if endpoint.has("nodeName") {
+            subdomain(&endpoint.get("nodeName"), report);
+        }
+        let topology = endpoint.get("deprecatedTopology");
+        let count = topology.entries().count();
+        if count > TOPOLOGY_MAX {
+            report.too_many(&topology, count, TOPOLOGY_MAX);
+        }
+        labels(&topology, report);
+        if endpoint.has("hostname") {
+            label(&endpoint.get("hostname"), report);
+        }
+        let hints = endpoint.get("hints");
+        hint(&hints.get("forZones"), label_value, false, report);
+        hint(&hints.get("forNodes"), dns_subdomain, true, report);
+    }
+}
+
+/// Zones or nodes; the form of the name of a node refuses an empty one by itself.
+fn hint(field: &Field<'_, '_>, form: fn(&str) -> Vec<String>, named: bool, report: &mut Report) {
+    if field.list().len() > HINTS_MAX {
+        report.too_many(field, field.list().len(), HINTS_MAX);
+        return;
+    }
+    let mut seen = BTreeSet::new();
+    for item in field.items() {
+        let name = item.get("name");
+        if name.text().is_empty() && !named {
+            report.required(&name, "");
+        } else {
+            if !seen.insert(name.text()) {
+                report.duplicate(&name);
+            }
+            report.each(&name, form(name.text()));
+        }
+    }
+}
+
+fn address(field: &Field<'_, '_>, kind: &str, report: &mut Report) {
+    match kind {
+        "IPv4" | "IPv6" => {
+            let Some(parsed) = parse_ip(field.text()) else {
+                ip(field, report);
+                return;
+            };
+            if matches!(parsed, IpAddr::V4(_)) != (kind == "IPv4") {
+                report.invalid(field, &format!("must be an {kind} address"));
+            }
+            non_special_ip(field, report);
+        }
+        "FQDN" => {
+            let text = field.text().strip_suffix('.').unwrap_or(field.text());
+            if text.is_empty() {
+                report.required(field, "");
+                return;
+            }
+            let problems = dns_subdomain(text);
+            if !problems.is_empty() {
+                report.each(field, problems);
+                return;
+            }
+            if !text.contains('.') {
+                let why = "should be a domain with at least two segments separated by dots";
+                report.invalid(field, why);
+                return;
+            }
+            for part in text.split('.') {
+                report.each_of(field, part, dns_label(part));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn ports(field: &Field<'_, '_>, report: &mut Report) {
+    if field.list().len() > PORTS_MAX {
+        report.too_many(field, field.list().len(), PORTS_MAX);
+        return;
+    }
+    let mut names = BTreeSet::new();
+    for port in field.items() {
+        let name = port.get("name");
+        if !name.text().is_empty() {
+            label(&name, report);
+        }
+        if !names.insert(name.text()) {
+            report.duplicate_text(&name, name.text());
+        }
+        report.one_of(&port.get("protocol"), &PROTOCOLS);
+        if port.has("appProtocol") {
+            qualified(&port.get("appProtocol"), report);
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The group discovery.k8s.io.
+
+pub(crate) mod endpoint_slice;

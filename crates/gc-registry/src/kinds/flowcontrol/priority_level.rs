@@ -1,0 +1,120 @@
+//! Priority levels.
+
+use super::flow_schema::conditions;
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::Report;
+use crate::kinds::shared::names::range_error;
+use crate::resource::Target;
+
+const QUEUES_MAX: i64 = 10_000_000;
+/// Bits of the hash that deals the hands.
+const HASH_BITS: i64 = 60;
+
+pub(crate) struct PriorityLevelConfiguration;
+
+impl Kind for PriorityLevelConfiguration {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        let (metadata, spec) = (object.get("metadata"), object.get("spec"));
+        let kind = spec.get("type");
+        if (metadata.text_of("name") == "exempt") != (kind.text() == "Exempt") {
+            let why = "type must be 'Exempt' if and only if name is 'exempt'";
+            report.invalid_text(&kind, kind.text(), why);
+        }
+        let (limited, exempt) = (spec.get("limited"), spec.get("exempt"));
+        match kind.text() {
+            "Exempt" => {
+                if limited.is_set() {
+                    report.forbidden(&limited, "must be nil if the type is not Limited");
+                }
+                if exempt.is_set() {
+                    shares(&exempt, report);
+                }
+            }
+            "Limited" => {
+                if exempt.is_set() {
+                    report.forbidden(&exempt, "must be nil if the type is Limited");
+                }
+                if limited.is_set() {
+                    limits(&limited, report);
+                } else {
+                    report.required(&limited, "must not be empty when type is Limited");
+                }
+            }
+            _ => report.not_supported(&kind, &["Exempt", "Limited"]),
+        }
+        conditions(object, report);
+    }
+
+    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+        conditions(new, report);
+    }
+}
+
+fn shares(field: &Field<'_, '_>, report: &mut Report) {
+    let shares = field.get("nominalConcurrencyShares");
+    if shares.number() < 0 {
+        report.invalid(&shares, "must be a non-negative integer");
+    }
+    let percent = field.get("lendablePercent");
+    if percent.integer().is_some_and(|percent| !(0..=100).contains(&percent)) {
+        report.invalid(&percent, &range_error(0, 100));
+    }
+}
+
+fn limits(field: &Field<'_, '_>, report: &mut Report) {
+    shares(field, report);
+    let borrowed = field.get("borrowingLimitPercent");
+    if borrowed.number() < 0 {
+        report.invalid(&borrowed, "if specified, must be a non-negative integer");
+    }
+    let response = field.get("limitResponse");
+    let queuing = response.get("queuing");
+    match response.text_of("type") {
+        "Reject" => {
+            if queuing.is_set() {
+                let why = "must be nil if limited.limitResponse.type is not Limited";
+                report.forbidden(&queuing, why);
+            }
+        }
+        "Queue" => {
+            if queuing.is_set() {
+                queues(&queuing, report);
+            } else {
+                let why = "must not be empty if limited.limitResponse.type is Limited";
+                report.required(&queuing, why);
+            }
+        }
+        _ => report.not_supported(&response.get("type"), &["Queue", "Reject"]),
+    }
+}
+
+fn queues(field: &Field<'_, '_>, report: &mut Report) {
+    let (length, queues, hand) = (field.get("queueLengthLimit"), field.get("queues"), field.get("handSize"));
+    if length.number() <= 0 {
+        report.invalid_number(&length, "must be positive");
+    }
+    if queues.number() <= 0 {
+        report.invalid_number(&queues, "must be positive");
+    } else if queues.number() > QUEUES_MAX {
+        report.invalid(&queues, &format!("must not be greater than {QUEUES_MAX}"));
+    }
+    if hand.number() <= 0 {
+        report.invalid_number(&hand, "must be positive");
+    } else if hand.number() > queues.number() {
+        report.invalid(&hand, &format!("should not be greater than queues ({})", queues.number()));
+    } else if entropy_bits(queues.number(), hand.number()) > HASH_BITS {
+        let why = format!(
+            "required entropy bits of deckSize {} and handSize {} should not be greater than {HASH_BITS}",
+            queues.number(),
+            hand.number()
+        );
+        report.invalid(&hand, &why);
+    }
+}
+
+/// Bits that dealing `hand` cards of a deck needs.
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // As upstream: logarithms of small numbers.
+fn entropy_bits(deck: i64, hand: i64) -> i64 {
+    ((deck as f64).log2() * hand as f64).ceil() as i64
+}

@@ -1,0 +1,178 @@
+//! Ingresses.
+
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::Report;
+use crate::kinds::shared::names::{
+    dns_label, dns_subdomain, ip, parse_ip, path_segment, port_name, port_number, subdomain,
+    wildcard_subdomain,
+};
+use crate::resource::Target;
+
+const CLASS: &str = "kubernetes.io/ingress.class";
+const INVALID_SEQUENCES: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
+const INVALID_SUFFIXES: [&str; 2] = ["/..", "/."];
+const NOT_A_NAME: &str = "must be a DNS name, not an IP address";
+
+pub(crate) struct Ingress;
+
+impl Kind for Ingress {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        spec(&object.get("spec"), report);
+        let metadata = object.get("metadata");
+        let annotations = metadata.get("annotations");
+        let class = object.get("spec").member("ingressClassName").as_str();
+        if annotations.has(CLASS) && class.is_some_and(|class| class != annotations.text_of(CLASS)) {
+            // Upstream leaves `metadata` out of this path.
+            let root = object.get("annotations");
+            let why = "must match `ingressClassName` when both are specified";
+            report.invalid(&root.named(CLASS, annotations.member(CLASS)), why);
+        }
+    }
+
+    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+        spec(&new.get("spec"), report);
+    }
+
+    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+        let status = new.get("status");
+        let balancer = status.get("loadBalancer");
+        for item in balancer.get("ingress").items() {
+            let (address, host) = (item.get("ip"), item.get("hostname"));
+            if !address.text().is_empty() {
+                ip(&address, report);
+            }
+            if !host.text().is_empty() {
+                subdomain(&host, report);
+                if parse_ip(host.text()).is_some() {
+                    report.invalid(&host, NOT_A_NAME);
+                }
+            }
+        }
+    }
+}
+
+/// A host, which may begin with a wildcard.
+fn host_name(field: &Field<'_, '_>, report: &mut Report) {
+    let problems = if field.text().contains('*') {
+        wildcard_subdomain(field.text())
+    } else {
+        dns_subdomain(field.text())
+    };
+    report.each(field, problems);
+}
+
+fn spec(spec: &Field<'_, '_>, report: &mut Report) {
+    let (rules, default) = (spec.get("rules"), spec.get("defaultBackend"));
+    if rules.list().is_empty() && !default.is_set() {
+        let why = "either `defaultBackend` or `rules` must be specified";
+        report.invalid_shown(spec, rules.value(), why);
+    }
+    if default.is_set() {
+        backend(&default, report);
+    }
+    for rule in rules.items() {
+        let host = rule.get("host");
+        if !host.text().is_empty() {
+            if parse_ip(host.text()).is_some() {
+                report.invalid(&host, NOT_A_NAME);
+            }
+            host_name(&host, report);
+        }
+        if rule.has("http") {
+            let http = rule.get("http");
+            let paths = http.get("paths");
+            if paths.list().is_empty() {
+                report.required(&paths, "");
+            }
+            paths.items().for_each(|item| path(&item, report));
+        }
+    }
+    for tls in spec.get("tls").items() {
+        tls.get("hosts").items().for_each(|host| host_name(&host, report));
+        if !tls.text_of("secretName").is_empty() {
+            subdomain(&tls.get("secretName"), report);
+        }
+    }
+    if spec.has("ingressClassName") {
+        subdomain(&spec.get("ingressClassName"), report);
+    }
+}
+
+fn path(field: &Field<'_, '_>, report: &mut Report) {
+    let (kind, path) = (field.get("pathType"), field.get("path"));
+    if !kind.is_set() {
+        report.required(&kind, "pathType must be specified");
+        return;
+    }
+    let text = path.text();
+    match kind.text() {
+        "Exact" | "Prefix" => {
+            if !text.starts_with('/') {
+                report.invalid_text(&path, text, "must be an absolute path");
+            }
+            for sequence in INVALID_SEQUENCES {
+                if text.contains(sequence) {
+                    report.invalid(&path, &format!("must not contain '{sequence}'"));
+                }
+            }
+            for suffix in INVALID_SUFFIXES {
+                if text.ends_with(suffix) {
+                    report.invalid(&path, &format!("cannot end with '{suffix}'"));
+                }
+            }
+        }
+        "ImplementationSpecific" => {
+            if !text.is_empty() && !text.starts_with('/') {
+                report.invalid(&path, "must be an absolute path");
+            }
+        }
+        _ => report.not_supported(&kind, &["Exact", "ImplementationSpecific", "Prefix"]),
+    }
+    backend(&field.get("backend"), report);
+}
+
+fn backend(field: &Field<'_, '_>, report: &mut Report) {
+    let (service, resource) = (field.get("service"), field.get("resource"));
+    match (service.is_set(), resource.is_set()) {
+        (true, true) => report.invalid_text(field, "", "cannot set both resource and service backends"),
+        (false, false) => report.invalid_text(field, "", "resource or service backend is required"),
+        (false, true) => {
+            typed_reference(&resource, report);
+        }
+        (true, false) => {
+            let name = service.get("name");
+            if name.text().is_empty() {
+                report.required(&name, "");
+            } else {
+                report.each(&name, dns_label(name.text()));
+            }
+            let port = service.get("port");
+            let (name, number) = (port.get("name"), port.get("number"));
+            match (name.text().is_empty(), number.number() == 0) {
+                (false, false) => {
+                    report.invalid_text(field, "", "cannot set both port name & port number");
+                }
+                (false, true) => report.each(&name, port_name(name.text())),
+                (true, false) => port_number(&number, report),
+                (true, true) => report.required(field, "port name or number is required"),
+            }
+        }
+    }
+}
+
+/// A reference to an object of any kind.
+pub(crate) fn typed_reference(field: &Field<'_, '_>, report: &mut Report) {
+    let group = field.get("apiGroup");
+    if group.is_set() {
+        subdomain(&group, report);
+    }
+    for member in ["kind", "name"] {
+        let part = field.get(member);
+        if part.text().is_empty() {
+            report.required(&part, "");
+        } else {
+            report.each(&part, path_segment(part.text()));
+        }
+    }
+}

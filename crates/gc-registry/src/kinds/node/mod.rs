@@ -1,0 +1,3 @@
+//! The group node.k8s.io.
+
+pub(crate) mod runtime_class;

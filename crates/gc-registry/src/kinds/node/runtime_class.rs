@@ -1,0 +1,49 @@
+//! Runtime classes.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::Report;
+use crate::kinds::shared::labels::labels;
+use crate::kinds::shared::names::dns_label;
+use crate::kinds::shared::resources::{Names, requirements};
+use crate::kinds::shared::scheduling;
+use crate::resource::Target;
+
+pub(crate) struct RuntimeClass;
+
+impl Kind for RuntimeClass {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        let handler = object.get("handler");
+        report.each_of(&handler, handler.text(), dns_label(handler.text()));
+        let overhead = object.get("overhead");
+        if overhead.has("podFixed") {
+            // Upstream checks them as the limits of a container.
+            let limits = json!({"limits": overhead.member("podFixed")});
+            let field = Field::root(&limits);
+            let mut inner = Report::default();
+            requirements(&field, Names::Container, &BTreeSet::new(), &mut inner);
+            for mut error in inner.errors {
+                error.field = format!("overhead.podFixed.{}", error.field);
+                report.errors.push(error);
+            }
+        }
+        let scheduling = object.get("scheduling");
+        labels(&scheduling.get("nodeSelector"), report);
+        let tolerations = scheduling.get("tolerations");
+        scheduling::tolerations(&tolerations, report);
+        let mut seen = BTreeSet::new();
+        for toleration in tolerations.items() {
+            if !seen.insert(toleration.value().to_string()) {
+                report.duplicate(&toleration);
+            }
+        }
+    }
+
+    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        report.immutable_text(&new.get("handler"), &old.get("handler"));
+    }
+}

@@ -1,0 +1,4 @@
+//! The group rbac.authorization.k8s.io.
+
+pub(crate) mod binding;
+pub(crate) mod role;

@@ -1,0 +1,60 @@
+//! Roles, of namespaces and of the cluster.
+
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::Report;
+use crate::kinds::shared::labels::selector;
+use crate::resource::Target;
+
+pub(crate) struct Role {
+    /// Whether it is a role of the cluster.
+    pub(crate) cluster: bool,
+}
+
+impl Kind for Role {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        for rule in object.get("rules").items() {
+            policy_rule(&rule, self.cluster, report);
+        }
+        let aggregation = object.get("aggregationRule");
+        if self.cluster && aggregation.is_set() {
+            let selectors = aggregation.get("clusterRoleSelectors");
+            if selectors.list().is_empty() {
+                let why = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+                report.required(&selectors, why);
+            }
+            for item in selectors.items() {
+                let before = report.errors.len();
+                selector(&item, report);
+                if report.errors.len() > before {
+                    report.invalid(&item, "invalid label selector.");
+                }
+            }
+        }
+    }
+}
+
+fn policy_rule(rule: &Field<'_, '_>, cluster: bool, report: &mut Report) {
+    if rule.get("verbs").is_empty() {
+        report.required(&rule.get("verbs"), "verbs must contain at least one value");
+    }
+    let urls = rule.get("nonResourceURLs");
+    if !urls.is_empty() {
+        if !cluster {
+            report.invalid(&urls, "namespaced rules cannot apply to non-resource URLs");
+        }
+        if ["apiGroups", "resources", "resourceNames"].iter().any(|member| !rule.get(member).is_empty()) {
+            let why = "rules cannot apply to both regular resources and non-resource URLs";
+            report.invalid(&urls, why);
+        }
+        return;
+    }
+    if rule.get("apiGroups").is_empty() {
+        let why = "resource rules must supply at least one api group";
+        report.required(&rule.get("apiGroups"), why);
+    }
+    if rule.get("resources").is_empty() {
+        let why = "resource rules must supply at least one resource";
+        report.required(&rule.get("resources"), why);
+    }
+}

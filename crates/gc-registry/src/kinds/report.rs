@@ -1,0 +1,220 @@
+//! Collects the problems of one object, in kube-apiserver's words.
+
+use std::fmt::{Display, Write as _};
+
+use serde_json::Value;
+
+use super::field::Field;
+use crate::error::{CauseReason, FieldError};
+
+/// Most problems that are reported of one object: a client chooses how many there are.
+const PROBLEMS_MAX: usize = 100;
+
+pub(crate) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+pub(crate) const POSITIVE: &str = "must be greater than 0";
+pub(crate) const IMMUTABLE: &str = "field is immutable";
+
+/// The problems found so far.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) errors: Vec<FieldError>,
+}
+
+/// A text as Go's `%q` writes it.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            c if c.is_ascii_control() => {
+                let _ = write!(out, "\\x{:02x}", u32::from(c));
+            }
+            c if c.is_control() || (c.is_whitespace() && !c.is_ascii()) => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// A value as an error message shows it: texts quoted, everything else as JSON.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(text),
+        other => other.to_string(),
+    }
+}
+
+impl Report {
+    pub(crate) fn push(&mut self, field: &Field<'_, '_>, reason: CauseReason, detail: String) {
+        if self.errors.len() < PROBLEMS_MAX {
+            self.errors.push(FieldError { field: field.path(), reason, detail });
+        }
+    }
+
+    /// Invalid, showing the value of the field.
+    pub(crate) fn invalid(&mut self, field: &Field<'_, '_>, why: &str) {
+        self.invalid_shown(field, &shown(field.value()), why);
+    }
+
+    /// Invalid, showing a text.
+    pub(crate) fn invalid_text(&mut self, field: &Field<'_, '_>, text: &str, why: &str) {
+        self.invalid_shown(field, &quoted(text), why);
+    }
+
+    /// Invalid, showing the number of the field, 0 if it is absent.
+    pub(crate) fn invalid_number(&mut self, field: &Field<'_, '_>, why: &str) {
+        self.invalid_shown(field, &field.number(), why);
+    }
+
+    /// Invalid, showing what is given.
+    pub(crate) fn invalid_shown(&mut self, field: &Field<'_, '_>, shown: &impl Display, why: &str) {
+        self.push(field, CauseReason::Invalid, format!("Invalid value: {shown}: {why}"));
+    }
+
+    /// Invalid, showing no value.
+    pub(crate) fn invalid_without_value(&mut self, field: &Field<'_, '_>, why: &str) {
+        self.push(field, CauseReason::Invalid, format!("Invalid value: {why}"));
+    }
+
+    pub(crate) fn required(&mut self, field: &Field<'_, '_>, why: &str) {
+        let detail = if why.is_empty() { "Required value".into() } else { format!("Required value: {why}") };
+        self.push(field, CauseReason::Required, detail);
+    }
+
+    pub(crate) fn forbidden(&mut self, field: &Field<'_, '_>, why: &str) {
+        self.push(field, CauseReason::Forbidden, format!("Forbidden: {why}"));
+    }
+
+    /// Duplicate, showing the value of the field.
+    pub(crate) fn duplicate(&mut self, field: &Field<'_, '_>) {
+        self.duplicate_shown(field, &shown(field.value()));
+    }
+
+    pub(crate) fn duplicate_text(&mut self, field: &Field<'_, '_>, text: &str) {
+        self.duplicate_shown(field, &quoted(text));
+    }
+
+    pub(crate) fn duplicate_shown(&mut self, field: &Field<'_, '_>, shown: &impl Display) {
+        self.push(field, CauseReason::Duplicate, format!("Duplicate value: {shown}"));
+    }
+
+    pub(crate) fn not_found(&mut self, field: &Field<'_, '_>, text: &str) {
+        self.push(field, CauseReason::NotFound, format!("Not found: {}", quoted(text)));
+    }
+
+    pub(crate) fn too_long(&mut self, field: &Field<'_, '_>, max_bytes: usize) {
+        self.push(field, CauseReason::TooLong, format!("Too long: may not be more than {max_bytes} bytes"));
+    }
+
+    pub(crate) fn too_many(&mut self, field: &Field<'_, '_>, count: usize, max: usize) {
+        self.push(field, CauseReason::TooMany, format!("Too many: {count}: must have at most {max} items"));
+    }
+
+    /// Not supported, showing the text of the field.
+    pub(crate) fn not_supported(&mut self, field: &Field<'_, '_>, supported: &[&str]) {
+        self.not_supported_shown(field, &quoted(field.text()), supported);
+    }
+
+    pub(crate) fn not_supported_shown(
+        &mut self,
+        field: &Field<'_, '_>,
+        shown: &impl Display,
+        supported: &[&str],
+    ) {
+        let supported: Vec<String> = supported.iter().map(|text| quoted(text)).collect();
+        self.push(
+            field,
+            CauseReason::NotSupported,
+            format!("Unsupported value: {shown}: supported values: {}", supported.join(", ")),
+        );
+    }
+
+    /// A text must be one of a set; an absent or empty one is required.
+    pub(crate) fn one_of(&mut self, field: &Field<'_, '_>, supported: &[&str]) {
+        match field.text() {
+            "" => self.required(field, ""),
+            text if !supported.contains(&text) => self.not_supported(field, supported),
+            _ => {}
+        }
+    }
+
+    /// A text must be one of a set if there is one (a pointer upstream: the empty text counts).
+    pub(crate) fn one_of_if_set(&mut self, field: &Field<'_, '_>, supported: &[&str]) {
+        if field.is_set() && !supported.contains(&field.text()) {
+            self.not_supported(field, supported);
+        }
+    }
+
+    /// Each problem that a check of a text returns; the text is the value of the field.
+    pub(crate) fn each(&mut self, field: &Field<'_, '_>, problems: impl IntoIterator<Item = String>) {
+        for problem in problems {
+            self.invalid_text(field, field.text(), &problem);
+        }
+    }
+
+    /// Each problem that a check of `text` returns.
+    pub(crate) fn each_of(
+        &mut self,
+        field: &Field<'_, '_>,
+        text: &str,
+        problems: impl IntoIterator<Item = String>,
+    ) {
+        for problem in problems {
+            self.invalid_text(field, text, &problem);
+        }
+    }
+
+    /// An integer may be absent, but not negative.
+    pub(crate) fn not_negative(&mut self, field: &Field<'_, '_>) {
+        if field.number() < 0 {
+            self.invalid(field, NOT_NEGATIVE);
+        }
+    }
+
+    /// An integer may be absent, but must be more than 0 if it is there.
+    pub(crate) fn positive(&mut self, field: &Field<'_, '_>) {
+        if field.integer().is_some_and(|number| number <= 0) {
+            self.invalid(field, POSITIVE);
+        }
+    }
+
+    /// A field that an update may not change.
+    pub(crate) fn immutable(&mut self, new: &Field<'_, '_>, old: &Field<'_, '_>) {
+        if new.value() != old.value() {
+            self.invalid(new, IMMUTABLE);
+        }
+    }
+
+    /// As [`Report::immutable`], for a text that is no pointer: its absence is the empty text.
+    pub(crate) fn immutable_text(&mut self, new: &Field<'_, '_>, old: &Field<'_, '_>) {
+        if new.text() != old.text() {
+            self.invalid_text(new, new.text(), IMMUTABLE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn texts_are_quoted_as_go_quotes_them() {
+        for (text, wanted) in
+            [("a\"b\\", r#""a\"b\\""#), ("\0\n\u{7f}", r#""\x00\n\x7f""#), ("jürgen 😀", "\"jürgen 😀\"")]
+        {
+            assert_eq!(quoted(text), wanted);
+        }
+    }
+}

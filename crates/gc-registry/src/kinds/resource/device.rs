@@ -1,0 +1,265 @@
+//! One device of a slice.
+
+use std::collections::BTreeSet;
+
+use super::requests::attribute_name;
+use super::resource_slice::{COUNTERS_MAX, one_term};
+use super::status::{binding_conditions, device_name, taint_value};
+use crate::kinds::field::Field;
+use crate::kinds::quantity::Quantity;
+use crate::kinds::report::Report;
+use crate::kinds::shared::names::{dns_subdomain, label, qualified};
+use crate::kinds::shared::scheduling::node_selector;
+
+const ATTRIBUTES_MAX: usize = 32;
+const TAINTS_MAX: usize = 16;
+const VALUE_MAX_BYTES: usize = 64;
+const VALID_VALUES_MAX: usize = 10;
+
+/// Who says on which nodes the devices are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Location {
+    OfTheSlice,
+    OfEachDevice,
+}
+
+pub(super) fn device(field: &Field<'_, '_>, location: Location, report: &mut Report) {
+    device_name(&field.get("name"), report);
+    let (attributes, capacity) = (field.get("attributes"), field.get("capacity"));
+    for (name, value) in attributes.entries() {
+        attribute_name(&value, name, report);
+        attribute(&value, report);
+    }
+    let shared = field.get("allowMultipleAllocations").flag();
+    for (name, value) in capacity.entries() {
+        attribute_name(&value, name, report);
+        request_policy(&value, shared, report);
+    }
+    let count = attributes.entries().count() + capacity.entries().count();
+    if count > ATTRIBUTES_MAX {
+        let why = format!("the total number of attributes and capacities must not exceed {ATTRIBUTES_MAX}");
+        report.invalid_shown(field, &count, &why);
+    }
+    let taints = field.get("taints");
+    if taints.list().len() > TAINTS_MAX {
+        report.too_many(&taints, taints.list().len(), TAINTS_MAX);
+    }
+    for taint in taints.items() {
+        device_taint(&taint, report);
+    }
+    consumed_counters(&field.get("consumesCounters"), report);
+    where_it_is(field, location, report);
+    binding(field, report);
+}
+
+fn binding(field: &Field<'_, '_>, report: &mut Report) {
+    let (good, bad) = (field.get("bindingConditions"), field.get("bindingFailureConditions"));
+    binding_conditions(&good, report);
+    binding_conditions(&bad, report);
+    if good.list().is_empty() && !bad.list().is_empty() {
+        let why = "bindingConditions are required to use bindingFailureConditions";
+        report.invalid_shown(&bad, &bad.value(), why);
+    }
+}
+
+fn where_it_is(field: &Field<'_, '_>, location: Location, report: &mut Report) {
+    let names = ["nodeName", "nodeSelector", "allNodes"];
+    if location == Location::OfTheSlice {
+        for name in names {
+            if field.has(name) {
+                let why = "must not be set unless `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
+                report.forbidden(&field.get(name), why);
+            }
+        }
+        return;
+    }
+    let mut given = Vec::new();
+    let (node, selector, all) = (field.get(names[0]), field.get(names[1]), field.get(names[2]));
+    if node.is_set() {
+        if node.text().is_empty() {
+            report.invalid_text(&node, "", "must not be empty");
+        } else {
+            report.each(&node, dns_subdomain(node.text()));
+        }
+        given.push("`nodeName`");
+    }
+    if selector.is_set() {
+        node_selector(&selector, report);
+        one_term(&selector, report);
+        given.push("`nodeSelector`");
+    }
+    if all.flag() {
+        given.push("`allNodes`");
+    } else if all.is_set() {
+        report.invalid(&all, "must be either unset or set to true");
+    }
+    const WHY: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when \
+        `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
+    match given.len() {
+        0 => report.required(field, WHY),
+        1 => {}
+        _ => report.invalid_shown(field, &format!("{{{}}}", given.join(", ")), WHY),
+    }
+}
+
+fn attribute(field: &Field<'_, '_>, report: &mut Report) {
+    let given = ["int", "bool", "string", "version"].iter().filter(|name| field.has(name)).count();
+    let text = field.get("string");
+    if text.text().len() > VALUE_MAX_BYTES {
+        report.too_long(&text, VALUE_MAX_BYTES);
+    }
+    let version = field.get("version");
+    if version.is_set() {
+        if !is_semantic_version(version.text()) {
+            let why = "must be a string compatible with semver.org spec 2.0.0";
+            report.invalid(&version, why);
+        }
+        if version.text().len() > VALUE_MAX_BYTES {
+            report.too_long(&version, VALUE_MAX_BYTES);
+        }
+    }
+    match given {
+        0 => report.required(field, "exactly one value must be specified"),
+        1 => {}
+        _ => report.invalid(field, "exactly one value must be specified"),
+    }
+}
+
+fn is_semantic_version(text: &str) -> bool {
+    let (text, build) = text.split_once('+').map_or((text, None), |(a, b)| (a, Some(b)));
+    let (numbers, early) = text.split_once('-').map_or((text, None), |(a, b)| (a, Some(b)));
+    let identifier =
+        |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let number = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|b| b.is_ascii_digit())
+            && (part == "0" || !part.starts_with('0'))
+    };
+    let early_part =
+        |part: &str| identifier(part) && (!part.bytes().all(|b| b.is_ascii_digit()) || number(part));
+    numbers.split('.').count() == 3
+        && numbers.split('.').all(number)
+        && early.is_none_or(|early| early.split('.').all(early_part))
+        && build.is_none_or(|build| build.split('.').all(identifier))
+}
+
+/// How much of a capacity one request may take.
+fn request_policy(field: &Field<'_, '_>, shared: bool, report: &mut Report) {
+    let policy = field.get("requestPolicy");
+    if !policy.is_set() {
+        return;
+    }
+    if !shared {
+        let why = "allowMultipleAllocations must be true";
+        report.forbidden(&policy, why);
+    }
+    let (default, values, range) =
+        (policy.get("default"), policy.get("validValues"), policy.get("validRange"));
+    if !values.list().is_empty() && range.is_set() {
+        let why = "exactly one policy can be specified, cannot specify \"validValues\" and \"validRange\" at the same time";
+        report.forbidden(&policy, why);
+        return;
+    }
+    let most = field.get("value").quantity().unwrap_or_default();
+    if range.is_set() {
+        if !default.is_set() {
+            report.required(&default, "required when validRange is defined");
+            return;
+        }
+        valid_range(&range, default.quantity().unwrap_or_default(), most, report);
+    } else if !values.list().is_empty() {
+        if !default.is_set() {
+            report.required(&default, "required when validValues is defined");
+            return;
+        }
+        valid_values(&values, &default, most, report);
+    }
+}
+
+fn valid_values(field: &Field<'_, '_>, default: &Field<'_, '_>, most: Quantity, report: &mut Report) {
+    if field.list().len() > VALID_VALUES_MAX {
+        report.too_many(field, field.list().len(), VALID_VALUES_MAX);
+    }
+    let wanted = default.quantity().unwrap_or_default();
+    let (mut seen, mut found) = (BTreeSet::new(), false);
+    for item in field.items() {
+        let value = item.quantity().unwrap_or_default();
+        if value.exceeds(most) {
+            let why = format!("option is larger than capacity value: {most}");
+            report.invalid(&item, &why);
+        }
+        if !seen.insert(value.milli_value()) {
+            report.duplicate(&item);
+        }
+        found |= value.milli_value() == wanted.milli_value();
+    }
+    if !found {
+        report.invalid(default, "default value is not valid according to the requestPolicy");
+    }
+}
+
+fn valid_range(field: &Field<'_, '_>, default: Quantity, most: Quantity, report: &mut Report) {
+    let (min, max, step) = (field.get("min"), field.get("max"), field.get("step"));
+    let Some(least) = min.quantity() else {
+        report.required(&min, "required when validRange is defined");
+        return;
+    };
+    if least.exceeds(most) {
+        report.invalid(&min, &format!("min is larger than capacity value: {most}"));
+    }
+    if least.exceeds(default) {
+        report.invalid(&min, &format!("default is less than min: {default}"));
+    }
+    if let Some(limit) = max.quantity() {
+        if least.exceeds(limit) {
+            report.invalid(&min, &format!("min is larger than max: {limit}"));
+        }
+        if limit.exceeds(most) {
+            report.invalid(&max, &format!("max is larger than capacity value: {most}"));
+        }
+        if default.exceeds(limit) {
+            report.invalid(&max, &format!("default is more than max: {default}"));
+        }
+    }
+    let _ = step;
+}
+
+fn device_taint(field: &Field<'_, '_>, report: &mut Report) {
+    let (key, effect) = (field.get("key"), field.get("effect"));
+    if key.text().is_empty() {
+        report.required(&key, "");
+    } else {
+        qualified(&key, report);
+    }
+    taint_value(&field.get("value"), report);
+    report.one_of(&effect, &["NoExecute", "NoSchedule", "None"]);
+}
+
+fn consumed_counters(field: &Field<'_, '_>, report: &mut Report) {
+    let mut seen = BTreeSet::new();
+    for item in field.items() {
+        let set = item.get("counterSet");
+        if !seen.insert(set.text()) {
+            report.duplicate_text(&item, set.text());
+        }
+        if set.text().is_empty() {
+            report.required(&set, "");
+        } else {
+            label(&set, report);
+        }
+        counters(&item.get("counters"), report);
+    }
+}
+
+pub(super) fn counters(field: &Field<'_, '_>, report: &mut Report) {
+    let count = field.entries().count();
+    if count == 0 {
+        report.required(field, "");
+    }
+    if count > COUNTERS_MAX {
+        report.too_many(field, count, COUNTERS_MAX);
+    }
+    for (name, counter) in field.entries() {
+        report.each_of(&counter, name, crate::kinds::shared::names::dns_label(name));
+    }
+}

@@ -1,0 +1,285 @@
+//! What a claim asks for.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::kinds::field::Field;
+use crate::kinds::report::{Report, quoted};
+use crate::kinds::shared::names::{
+    NOT_A_C_IDENTIFIER, csi_driver_name, dns_subdomain, is_c_identifier, label, label_value, qualified,
+};
+
+const LIST_MAX: usize = 32;
+const ALTERNATIVES_MAX: usize = 8;
+const TOLERATIONS_MAX: usize = 16;
+const EXPRESSION_MAX_BYTES: usize = 10 * 1024;
+const PARAMETERS_MAX_BYTES: usize = 10 * 1024;
+const IDENTIFIER_MAX_BYTES: usize = 32;
+const NOT_A_REQUEST: &str = "must be the name of a request in the claim or the name of a request and a subrequest \
+    separated by '/'";
+
+/// The names of requests, and of the alternatives of each.
+pub(crate) struct Names<'v> {
+    requests: BTreeSet<&'v str>,
+    alternatives: BTreeSet<(&'v str, &'v str)>,
+}
+
+impl<'v> Names<'v> {
+    pub(crate) fn of(spec: &Field<'v, '_>) -> Self {
+        let (mut requests, mut alternatives) = (BTreeSet::new(), BTreeSet::new());
+        let devices = spec.get("devices");
+        for request in devices.get("requests").list() {
+            let name = request.get("name").and_then(Value::as_str).unwrap_or_default();
+            requests.insert(name);
+            for alternative in request.get("firstAvailable").and_then(Value::as_array).into_iter().flatten() {
+                let inner = alternative.get("name").and_then(Value::as_str).unwrap_or_default();
+                alternatives.insert((name, inner));
+            }
+        }
+        Self { requests, alternatives }
+    }
+
+    /// A text that names a request, or one of its alternatives behind a slash.
+    pub(crate) fn reference(&self, field: &Field<'_, '_>, report: &mut Report) {
+        let text = field.text();
+        let known = match text.split_once('/') {
+            None => self.requests.contains(text),
+            Some((request, alternative)) => self.alternatives.contains(&(request, alternative)),
+        };
+        if !known {
+            report.invalid(field, NOT_A_REQUEST);
+        }
+    }
+}
+
+/// The spec of a claim.
+pub(crate) fn spec(field: &Field<'_, '_>, report: &mut Report) {
+    let devices = field.get("devices");
+    let (requests, names) = (devices.get("requests"), Names::of(field));
+    limited(&requests, LIST_MAX, report);
+    let mut seen = BTreeSet::new();
+    for item in requests.items() {
+        if !seen.insert(item.text_of("name")) {
+            report.duplicate_text(&item, item.text_of("name"));
+        }
+        request(&item, report);
+    }
+    let constraints = devices.get("constraints");
+    limited(&constraints, LIST_MAX, report);
+    for item in constraints.items() {
+        constraint(&item, &names, report);
+    }
+    let configuration = devices.get("config");
+    limited(&configuration, LIST_MAX, report);
+    for item in configuration.items() {
+        references(&item.get("requests"), &names, report);
+        opaque(&item.get("opaque"), report);
+    }
+}
+
+fn limited(field: &Field<'_, '_>, max: usize, report: &mut Report) {
+    if field.list().len() > max {
+        report.too_many(field, field.list().len(), max);
+    }
+}
+
+/// References to requests, each once.
+pub(crate) fn references(field: &Field<'_, '_>, names: &Names<'_>, report: &mut Report) {
+    limited(field, LIST_MAX, report);
+    let mut seen = BTreeSet::new();
+    for item in field.items() {
+        if !seen.insert(item.text()) {
+            report.duplicate(&item);
+        }
+        names.reference(&item, report);
+    }
+}
+
+fn required_label(field: &Field<'_, '_>, report: &mut Report) {
+    if field.text().is_empty() {
+        report.required(field, "");
+    } else {
+        label(field, report);
+    }
+}
+
+fn request(field: &Field<'_, '_>, report: &mut Report) {
+    required_label(&field.get("name"), report);
+    let (exactly, alternatives) = (field.get("exactly"), field.get("firstAvailable"));
+    let count = usize::from(exactly.is_set()) + usize::from(!alternatives.list().is_empty());
+    match count {
+        0 => report.required(field, "exactly one of `exactly` or `firstAvailable` is required"),
+        1 => {}
+        _ => {
+            let why = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
+            report.invalid_shown(field, &"null", why);
+        }
+    }
+    limited(&alternatives, ALTERNATIVES_MAX, report);
+    let mut seen = BTreeSet::new();
+    for item in alternatives.items() {
+        if !seen.insert(item.text_of("name")) {
+            report.duplicate_text(&item, item.text_of("name"));
+        }
+        required_label(&item.get("name"), report);
+        wanted(&item, report);
+    }
+    if exactly.is_set() {
+        wanted(&exactly, report);
+    }
+}
+
+/// What one request, or one alternative of it, wants.
+fn wanted(field: &Field<'_, '_>, report: &mut Report) {
+    let class = field.get("deviceClassName");
+    if class.text().is_empty() {
+        report.required(&class, "");
+    } else {
+        report.each(&class, dns_subdomain(class.text()));
+    }
+    selectors(&field.get("selectors"), report);
+    let (mode, count) = (field.get("allocationMode"), field.get("count"));
+    match mode.text() {
+        "All" => {
+            if count.number() != 0 {
+                let why = "must not be specified when allocationMode is 'All'";
+                report.invalid(&count, why);
+            }
+        }
+        "ExactCount" => {
+            if count.number() <= 0 {
+                report.invalid_number(&count, "must be greater than zero");
+            }
+        }
+        _ => report.not_supported(&mode, &["All", "ExactCount"]),
+    }
+    tolerations(&field.get("tolerations"), report);
+    for (name, amount) in field.get("capacity").get("requests").entries() {
+        attribute_name(&amount, name, report);
+    }
+}
+
+/// Selectors of devices.
+pub(crate) fn selectors(field: &Field<'_, '_>, report: &mut Report) {
+    limited(field, LIST_MAX, report);
+    for item in field.items() {
+        let cel = item.get("cel");
+        if !cel.is_set() {
+            report.required(&cel, "");
+            continue;
+        }
+        let expression = cel.get("expression");
+        if expression.text().len() > EXPRESSION_MAX_BYTES {
+            report.too_long(&expression, EXPRESSION_MAX_BYTES);
+        } else if let Err(error) = gc_cel::Program::compile(expression.text()) {
+            report.invalid_text(&expression, expression.text(), &format!("compilation failed: {error}"));
+        }
+    }
+}
+
+fn tolerations(field: &Field<'_, '_>, report: &mut Report) {
+    limited(field, TOLERATIONS_MAX, report);
+    for item in field.items() {
+        let (key, operator, value) = (item.get("key"), item.get("operator"), item.get("value"));
+        if !key.text().is_empty() {
+            qualified(&key, report);
+        }
+        match operator.text() {
+            "Exists" => {
+                if !value.text().is_empty() {
+                    report.invalid(&value, "must be empty for operator `Exists`");
+                }
+            }
+            "Equal" => report.each_of(&value, value.text(), label_value(value.text())),
+            "" => report.required(&operator, ""),
+            _ => report.not_supported(&operator, &["Equal", "Exists"]),
+        }
+        if key.text().is_empty() && operator.text() != "Exists" && operator.text() != "Equal" {
+            continue;
+        }
+        let effect = item.get("effect");
+        if !matches!(effect.text(), "" | "NoExecute" | "NoSchedule" | "None") {
+            report.not_supported(&effect, &["NoExecute", "NoSchedule", "None"]);
+        }
+    }
+}
+
+fn constraint(field: &Field<'_, '_>, names: &Names<'_>, report: &mut Report) {
+    references(&field.get("requests"), names, report);
+    let (same, distinct) = (field.get("matchAttribute"), field.get("distinctAttribute"));
+    match (same.is_set(), distinct.is_set()) {
+        (true, true) => {
+            let why = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields \
+                are set";
+            report.invalid_shown(field, &"null", why);
+        }
+        (false, false) => {
+            report.required(field, "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required");
+        }
+        (true, false) => full_attribute_name(&same, report),
+        (false, true) => full_attribute_name(&distinct, report),
+    }
+}
+
+fn full_attribute_name(field: &Field<'_, '_>, report: &mut Report) {
+    attribute_name(field, field.text(), report);
+    if !field.text().is_empty() && !field.text().contains('/') {
+        report.invalid(field, "must include a domain");
+    }
+}
+
+/// An identifier, behind the name of a driver if that is not the one of the slice.
+pub(crate) fn attribute_name(field: &Field<'_, '_>, name: &str, report: &mut Report) {
+    if name.is_empty() {
+        report.required(field, "name required");
+        return;
+    }
+    let (domain, id) = match name.split_once('/') {
+        None => (None, name),
+        Some((domain, id)) => (Some(domain), id),
+    };
+    match domain {
+        None => {}
+        Some("") => report.required(field, "the domain must not be empty"),
+        Some(domain) => driver_name(&field.with(&Value::from(domain)), report),
+    }
+    if id.is_empty() {
+        report.required(field, "the name must not be empty");
+        return;
+    }
+    if id.len() > IDENTIFIER_MAX_BYTES {
+        report.too_long(field, IDENTIFIER_MAX_BYTES);
+    }
+    if !is_c_identifier(id) {
+        report.invalid_text(field, id, NOT_A_C_IDENTIFIER);
+    }
+}
+
+/// The name of a driver.
+pub(super) fn driver_name(field: &Field<'_, '_>, report: &mut Report) {
+    if field.text().is_empty() {
+        report.required(field, "");
+    } else {
+        csi_driver_name(field, report);
+    }
+}
+
+/// Configuration that a driver reads.
+pub(crate) fn opaque(field: &Field<'_, '_>, report: &mut Report) {
+    if !field.is_set() {
+        report.required(field, "");
+        return;
+    }
+    driver_name(&field.get("driver"), report);
+    let parameters = field.get("parameters");
+    match parameters.value() {
+        Value::Null => report.required(&parameters, ""),
+        Value::Object(_) => {
+            if parameters.value().to_string().len() > PARAMETERS_MAX_BYTES {
+                report.too_long(&parameters, PARAMETERS_MAX_BYTES);
+            }
+        }
+        _ => report.invalid_shown(&parameters, &quoted("<value omitted>"), "must be a valid JSON object"),
+    }
+}

@@ -1,0 +1,35 @@
+//! Templates of claims.
+
+use super::requests;
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::resource::shown;
+use crate::kinds::shared::claims::template_metadata;
+use crate::resource::Target;
+
+pub(crate) struct ResourceClaimTemplate;
+
+impl Kind for ResourceClaimTemplate {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        let spec = object.get("spec");
+        template_metadata(&spec.get("metadata"), report);
+        requests::spec(&spec.get("spec"), report);
+    }
+
+    fn validate_update(
+        &self,
+        target: Target<'_>,
+        new: &Field<'_, '_>,
+        old: &Field<'_, '_>,
+        report: &mut Report,
+    ) {
+        let spec = new.get("spec");
+        if spec.value() == old.member("spec") {
+            self.validate(target, new, report);
+        } else {
+            let shown = shown::template_spec(spec.value());
+            report.invalid_shown(&spec, &shown, IMMUTABLE);
+        }
+    }
+}

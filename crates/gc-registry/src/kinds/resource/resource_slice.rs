@@ -1,0 +1,138 @@
+//! Slices of the devices of a pool.
+
+use std::collections::BTreeSet;
+
+use super::device::{self, Location};
+use super::requests::driver_name;
+use super::status::pool_name;
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::shared::names::{dns_subdomain, label};
+use crate::kinds::shared::scheduling::node_selector;
+use crate::resource::Target;
+
+const DEVICES_MAX: usize = 128;
+/// Most devices if one of them has taints or takes from counters.
+const SPECIAL_DEVICES_MAX: usize = 64;
+const COUNTER_SETS_MAX: usize = 8;
+pub(super) const COUNTERS_MAX: usize = 32;
+
+pub(crate) struct ResourceSlice;
+
+impl Kind for ResourceSlice {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        slice(&object.get("spec"), None, report);
+    }
+
+    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        let (spec, before) = (new.get("spec"), old.get("spec"));
+        slice(&spec, Some(&before), report);
+        let (pool, old_pool) = (spec.get("pool"), before.get("pool"));
+        report.immutable_text(&pool.get("name"), &old_pool.get("name"));
+        report.immutable_text(&spec.get("driver"), &before.get("driver"));
+        let node = spec.get("nodeName");
+        if node.value() != before.member("nodeName") {
+            report.invalid_text(&node, node.text(), IMMUTABLE);
+        }
+    }
+}
+
+fn slice(spec: &Field<'_, '_>, old: Option<&Field<'_, '_>>, report: &mut Report) {
+    driver_name(&spec.get("driver"), report);
+    let pool = spec.get("pool");
+    pool_name(&pool.get("name"), report);
+    if pool.number_of("resourceSliceCount") <= 0 {
+        report.invalid_number(&pool.get("resourceSliceCount"), "must be greater than zero");
+    }
+    if pool.number_of("generation") < 0 {
+        report.invalid(&pool.get("generation"), "must be greater than or equal to zero");
+    }
+    let location = location(spec, report);
+    let devices = spec.get("devices");
+    let special = devices
+        .items()
+        .any(|item| !item.get("taints").list().is_empty() || !item.get("consumesCounters").list().is_empty());
+    let max = if special { SPECIAL_DEVICES_MAX } else { DEVICES_MAX };
+    if devices.list().len() > max {
+        report.too_many(&devices, devices.list().len(), max);
+    }
+    let mut names = BTreeSet::new();
+    for item in devices.items() {
+        if !names.insert(item.text_of("name")) {
+            report.duplicate_text(&item, item.text_of("name"));
+        }
+        device::device(&item, location, report);
+    }
+    let shared = spec.get("sharedCounters");
+    if old.is_none_or(|old| old.member("sharedCounters") != shared.value()) {
+        shared_counters(&shared, report);
+    }
+}
+
+/// Exactly one way to say where the devices are.
+fn location(spec: &Field<'_, '_>, report: &mut Report) -> Location {
+    let mut given = Vec::new();
+    let node = spec.get("nodeName");
+    if node.is_set() {
+        if node.text().is_empty() {
+            report.invalid_text(&node, "", "must be either unset or set to a non-empty string");
+        } else {
+            given.push("`nodeName`");
+            report.each(&node, dns_subdomain(node.text()));
+        }
+    }
+    let selector = spec.get("nodeSelector");
+    if selector.is_set() {
+        given.push("`nodeSelector`");
+        node_selector(&selector, report);
+        one_term(&selector, report);
+    }
+    for name in ["allNodes", "perDeviceNodeSelection"] {
+        let flag = spec.get(name);
+        if flag.flag() {
+            given.push(if name == "allNodes" { "`allNodes`" } else { "`perDeviceNodeSelection`" });
+        } else if flag.is_set() {
+            report.invalid(&flag, "must be either unset or set to true");
+        }
+    }
+    match given.len() {
+        0 => report.required(
+            spec,
+            "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required",
+        ),
+        1 => {}
+        _ => {
+            let why = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required, \
+                but multiple fields are set";
+            report.invalid_shown(spec, &format!("{{{}}}", given.join(", ")), why);
+        }
+    }
+    if spec.get("perDeviceNodeSelection").flag() { Location::OfEachDevice } else { Location::OfTheSlice }
+}
+
+pub(super) fn one_term(selector: &Field<'_, '_>, report: &mut Report) {
+    let terms = selector.get("nodeSelectorTerms");
+    if terms.list().len() > 1 {
+        report.invalid(&terms, "must have exactly one node selector term");
+    }
+}
+
+fn shared_counters(field: &Field<'_, '_>, report: &mut Report) {
+    if field.list().len() > COUNTER_SETS_MAX {
+        report.too_many(field, field.list().len(), COUNTER_SETS_MAX);
+    }
+    let mut names = BTreeSet::new();
+    for set in field.items() {
+        let name = set.get("name");
+        if !names.insert(name.text()) {
+            report.duplicate_text(&set, name.text());
+        }
+        if name.text().is_empty() {
+            report.required(&name, "");
+        } else {
+            label(&name, report);
+        }
+        device::counters(&set.get("counters"), report);
+    }
+}

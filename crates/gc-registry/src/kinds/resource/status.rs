@@ -1,0 +1,238 @@
+//! What was given to a claim, and to whom.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::requests::{Names, driver_name, opaque, references};
+use crate::kinds::field::Field;
+use crate::kinds::report::{IMMUTABLE, Report, quoted};
+use crate::kinds::shared::conditions::conditions;
+use crate::kinds::shared::names::{
+    NOT_A_CIDR, dns_subdomain, label, label_value, parse_cidr, qualified_name,
+};
+use crate::kinds::shared::scheduling::node_selector;
+
+const CONSUMERS_MAX: usize = 256;
+const RESULTS_MAX: usize = 32;
+const CONDITIONS_MAX: usize = 8;
+const BINDING_MAX: usize = 4;
+const DATA_MAX_BYTES: usize = 10 * 1024;
+const ADDRESSES_MAX: usize = 16;
+const INTERFACE_MAX_BYTES: usize = 256;
+const HARDWARE_MAX_BYTES: usize = 128;
+const POOL_MAX_BYTES: usize = 253;
+
+/// A device as the results of an allocation name it.
+type Device<'v> = (&'v str, &'v str, &'v str, &'v str);
+
+fn device<'v>(field: &Field<'v, '_>) -> Device<'v> {
+    (field.text_of("driver"), field.text_of("pool"), field.text_of("device"), field.text_of("shareID"))
+}
+
+pub(super) fn status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    let (status, before) = (new.get("status"), old.get("status"));
+    let (allocation, reserved) = (status.get("allocation"), status.get("reservedFor"));
+    consumers(&reserved, report);
+    let mut allocated = BTreeSet::new();
+    for result in allocation.get("devices").get("results").items() {
+        allocated.insert(device(&result));
+    }
+    let mut seen = BTreeSet::new();
+    for item in status.get("devices").items() {
+        let id = device(&item);
+        if !seen.insert(id) {
+            report.duplicate_shown(&item, &shown(id));
+        }
+        given_device(&item, id, &allocated, report);
+    }
+    if !reserved.list().is_empty() && !allocation.is_set() {
+        report.forbidden(&reserved, "may not be specified when `allocated` is not set");
+    }
+    let previous = before.get("allocation");
+    if previous.is_set() && allocation.is_set() && previous.value() != allocation.value() {
+        report.invalid(&allocation, IMMUTABLE);
+    }
+    if allocation.is_set() && !previous.is_set() {
+        let names = Names::of(&new.get("spec"));
+        allocated_devices(&allocation, &names, report);
+    }
+}
+
+fn shown((driver, pool, device, share): Device<'_>) -> String {
+    format!(
+        "{{\"Driver\":{},\"Pool\":{},\"Device\":{},\"ShareID\":{}}}",
+        quoted(driver),
+        quoted(pool),
+        quoted(device),
+        quoted(share)
+    )
+}
+
+fn consumers(field: &Field<'_, '_>, report: &mut Report) {
+    if field.list().len() > CONSUMERS_MAX {
+        report.too_many(field, field.list().len(), CONSUMERS_MAX);
+    }
+    let mut seen = BTreeSet::new();
+    for item in field.items() {
+        if !seen.insert(item.text_of("uid")) {
+            report.duplicate_text(&item, item.text_of("uid"));
+        }
+        for name in ["resource", "name", "uid"] {
+            if item.text_of(name).is_empty() {
+                report.required(&item.get(name), "");
+            }
+        }
+    }
+}
+
+fn allocated_devices(field: &Field<'_, '_>, names: &Names<'_>, report: &mut Report) {
+    let devices = field.get("devices");
+    let results = devices.get("results");
+    if results.list().len() > RESULTS_MAX {
+        report.too_many(&results, results.list().len(), RESULTS_MAX);
+    }
+    for item in results.items() {
+        names.reference(&item.get("request"), report);
+        driver_name(&item.get("driver"), report);
+        pool_name(&item.get("pool"), report);
+        device_name(&item.get("device"), report);
+        for member in ["bindingConditions", "bindingFailureConditions"] {
+            binding_conditions(&item.get(member), report);
+        }
+        share(&item.get("shareID"), report);
+    }
+    let configuration = devices.get("config");
+    if configuration.list().len() > 2 * RESULTS_MAX {
+        report.too_many(&configuration, configuration.list().len(), 2 * RESULTS_MAX);
+    }
+    for item in configuration.items() {
+        report.one_of(&item.get("source"), &["FromClaim", "FromClass"]);
+        references(&item.get("requests"), names, report);
+        opaque(&item.get("opaque"), report);
+    }
+    if field.has("nodeSelector") {
+        node_selector(&field.get("nodeSelector"), report);
+    }
+}
+
+/// Conditions that binding waits for.
+pub(super) fn binding_conditions(field: &Field<'_, '_>, report: &mut Report) {
+    if field.list().len() > BINDING_MAX {
+        report.too_many(field, field.list().len(), BINDING_MAX);
+    }
+    let mut seen = BTreeSet::new();
+    for item in field.items() {
+        if !seen.insert(item.text()) {
+            report.duplicate(&item);
+        }
+        report.each(&item, qualified_name(item.text()));
+    }
+}
+
+pub(super) fn device_name(field: &Field<'_, '_>, report: &mut Report) {
+    if field.text().is_empty() {
+        report.required(field, "");
+    } else {
+        label(field, report);
+    }
+}
+
+/// The name of a pool: subdomains with slashes between them.
+pub(super) fn pool_name(field: &Field<'_, '_>, report: &mut Report) {
+    let name = field.text();
+    if name.is_empty() {
+        report.required(field, "");
+        return;
+    }
+    if name.len() > POOL_MAX_BYTES {
+        report.too_long(field, POOL_MAX_BYTES);
+    }
+    for part in name.split('/') {
+        report.each_of(field, part, dns_subdomain(part));
+    }
+}
+
+fn share(field: &Field<'_, '_>, report: &mut Report) {
+    let text = field.text();
+    if !field.is_set() {
+        return;
+    }
+    if text.len() != 36 {
+        let why = format!("error validating uid: invalid UUID length: {}", text.len());
+        report.invalid(field, &why);
+        return;
+    }
+    let fits = text.bytes().enumerate().all(|(index, byte)| match index {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    });
+    if !fits {
+        report.invalid(field, "error validating uid: invalid UUID format");
+    }
+}
+
+fn given_device(
+    field: &Field<'_, '_>,
+    id: Device<'_>,
+    allocated: &BTreeSet<Device<'_>>,
+    report: &mut Report,
+) {
+    driver_name(&field.get("driver"), report);
+    pool_name(&field.get("pool"), report);
+    device_name(&field.get("device"), report);
+    share(&field.get("shareID"), report);
+    if !allocated.contains(&id) {
+        report.invalid_shown(field, &shown(id), "must be an allocated device in the claim");
+    }
+    let list = field.get("conditions");
+    if list.list().len() > CONDITIONS_MAX {
+        report.too_many(&list, list.list().len(), CONDITIONS_MAX);
+    }
+    conditions(&list, report);
+    let data = field.get("data");
+    if data.is_set() {
+        if data.value().is_object() {
+            if data.value().to_string().len() > DATA_MAX_BYTES {
+                report.too_long(&data, DATA_MAX_BYTES);
+            }
+        } else {
+            report.invalid_shown(&data, &quoted("<value omitted>"), "must be a valid JSON object");
+        }
+    }
+    network_data(&field.get("networkData"), report);
+}
+
+fn network_data(field: &Field<'_, '_>, report: &mut Report) {
+    for (name, max) in [("interfaceName", INTERFACE_MAX_BYTES), ("hardwareAddress", HARDWARE_MAX_BYTES)] {
+        if field.text_of(name).len() > max {
+            report.too_long(&field.get(name), max);
+        }
+    }
+    let addresses = field.get("ips");
+    if addresses.list().len() > ADDRESSES_MAX {
+        report.too_many(&addresses, addresses.list().len(), ADDRESSES_MAX);
+    }
+    let mut seen = BTreeSet::new();
+    for address in addresses.items() {
+        if !seen.insert(address.text()) {
+            report.duplicate(&address);
+        }
+        match parse_cidr(address.text()) {
+            None => report.invalid(&address, NOT_A_CIDR),
+            Some((ip, length)) => {
+                let wanted = format!("{ip}/{length}");
+                if wanted != address.text() {
+                    report.invalid(&address, &format!("must be in canonical form ({wanted:?})"));
+                }
+            }
+        }
+    }
+}
+
+/// A value of a taint.
+pub(super) fn taint_value(field: &Field<'_, '_>, report: &mut Report) {
+    let text = field.value().as_str().unwrap_or_default();
+    report.each_of(field, text, label_value(text));
+    debug_assert!(matches!(field.value(), Value::Null | Value::String(_)));
+}

@@ -1,0 +1,45 @@
+//! Priority classes.
+
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::Report;
+use crate::resource::Target;
+
+/// Greatest priority of a class that users make.
+const USER_PRIORITY_MAX: i64 = 1_000_000_000;
+
+pub(crate) struct PriorityClass;
+
+impl Kind for PriorityClass {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        let (metadata, value) = (object.get("metadata"), object.get("value"));
+        let name = metadata.text_of("name");
+        if name.starts_with("system-") {
+            let known = matches!(
+                (name, value.number()),
+                ("system-node-critical", 2_000_001_000) | ("system-cluster-critical", 2_000_000_000)
+            );
+            if !known {
+                report.forbidden(
+                    &metadata.get("name"),
+                    "priority class names with 'system-' prefix are reserved for system use only. error: only system \
+                     priority classes are allowed to start with 'system-'",
+                );
+            }
+        } else if value.number() > USER_PRIORITY_MAX {
+            let why = format!("maximum allowed value of a user defined priority is {USER_PRIORITY_MAX}");
+            report.forbidden(&value, &why);
+        }
+        let policy = object.get("preemptionPolicy");
+        if policy.is_set() {
+            report.one_of(&policy, &["PreemptLowerPriority", "Never"]);
+        }
+    }
+
+    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        if new.number_of("value") != old.number_of("value") {
+            report.forbidden(&new.get("value"), "may not be changed in an update.");
+        }
+        report.immutable(&new.get("preemptionPolicy"), &old.get("preemptionPolicy"));
+    }
+}

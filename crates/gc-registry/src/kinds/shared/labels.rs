@@ -1,0 +1,97 @@
+//! Labels, annotations and label selectors.
+
+use serde_json::Value;
+
+use super::names::{label_value, qualified, qualified_name};
+use crate::kinds::access::{at, list, text};
+use crate::kinds::field::Field;
+use crate::kinds::report::Report;
+
+/// Most bytes in the keys and values of all annotations.
+const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
+
+/// A map of labels.
+pub(crate) fn labels(field: &Field<'_, '_>, report: &mut Report) {
+    for (key, value) in field.entries() {
+        report.each_of(field, key, qualified_name(key));
+        report.each_of(field, value.text(), label_value(value.text()));
+    }
+}
+
+/// The annotations of a template.
+pub(crate) fn annotations(field: &Field<'_, '_>, report: &mut Report) {
+    let mut bytes = 0;
+    for (key, value) in field.entries() {
+        report.each_of(field, key, qualified_name(&key.to_lowercase()));
+        bytes += key.len() + value.text().len();
+    }
+    if bytes > ANNOTATIONS_MAX_BYTES {
+        report.too_long(field, ANNOTATIONS_MAX_BYTES);
+    }
+}
+
+/// A `LabelSelector`, if there is one.
+pub(crate) fn selector(field: &Field<'_, '_>, report: &mut Report) {
+    labels(&field.get("matchLabels"), report);
+    for expression in field.get("matchExpressions").items() {
+        requirement(&expression, report);
+    }
+}
+
+fn requirement(field: &Field<'_, '_>, report: &mut Report) {
+    let values = field.get("values");
+    match field.text_of("operator") {
+        "In" | "NotIn" => {
+            if values.list().is_empty() {
+                report.required(&values, "must be specified when `operator` is 'In' or 'NotIn'");
+            }
+        }
+        "Exists" | "DoesNotExist" => {
+            if !values.list().is_empty() {
+                report
+                    .forbidden(&values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+            }
+        }
+        operator => report.invalid_text(&field.get("operator"), operator, "not a valid selector operator"),
+    }
+    qualified(&field.get("key"), report);
+    for value in values.items() {
+        report.each(&value, label_value(value.text()));
+    }
+}
+
+/// Whether a label selector has no problems.
+pub(crate) fn is_valid(field: &Field<'_, '_>) -> bool {
+    let mut report = Report::default();
+    selector(field, &mut report);
+    report.errors.is_empty()
+}
+
+/// Whether a label selector without problems selects these labels.
+/// Nothing is selected where there is no selector.
+pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
+    if selector.is_null() {
+        return false;
+    }
+    let have = |key: &str| labels.get(key).and_then(Value::as_str);
+    let mut wanted = at(selector, &["matchLabels"]).and_then(Value::as_object).into_iter().flatten();
+    wanted.all(|(key, value)| have(key) == value.as_str())
+        && list(selector, &["matchExpressions"]).iter().all(|expression| {
+            let value = have(text(expression, &["key"]));
+            let listed =
+                value.is_some_and(|value| list(expression, &["values"]).iter().any(|item| item == value));
+            match text(expression, &["operator"]) {
+                "In" => listed,
+                "NotIn" => !listed,
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
+}
+
+/// Whether a selector selects everything.
+pub(crate) fn is_empty(selector: &Value) -> bool {
+    at(selector, &["matchLabels"]).and_then(Value::as_object).is_none_or(serde_json::Map::is_empty)
+        && list(selector, &["matchExpressions"]).is_empty()
+}

@@ -1,0 +1,15 @@
+//! What objects of several kinds have in common: each rule once, in upstream's words.
+
+pub(crate) mod claims;
+pub(crate) mod conditions;
+pub(crate) mod containers;
+pub(crate) mod downward;
+pub(crate) mod labels;
+pub(crate) mod names;
+pub(crate) mod pod_spec;
+pub(crate) mod resources;
+pub(crate) mod scheduling;
+pub(crate) mod security;
+pub(crate) mod signers;
+pub(crate) mod volumes;
+pub(crate) mod workloads;

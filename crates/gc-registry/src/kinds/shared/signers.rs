@@ -1,0 +1,47 @@
+//! Names of signers of certificates and of the bundles that trust them.
+
+use super::names::{dns_label, dns_subdomain};
+use crate::kinds::field::Field;
+use crate::kinds::report::Report;
+
+/// Longest name of a signer: a namespace, a dot and a name behind a domain and a slash.
+const SIGNER_MAX_BYTES: usize = 253 + 63 + 253 + 2;
+
+/// `domain/name`, such as `example.com/signer`.
+pub(crate) fn signer_name(field: &Field<'_, '_>, report: &mut Report) {
+    let text = field.text();
+    if text.is_empty() {
+        report.required(field, "");
+        return;
+    }
+    let parts: Vec<&str> = text.split('/').collect();
+    let [domain, path] = parts.as_slice() else {
+        report.invalid(
+            field,
+            "must be a fully qualified domain and path of the form 'example.com/signer-name'",
+        );
+        return;
+    };
+    for problem in dns_subdomain(domain) {
+        report.invalid_text(field, domain, &format!("validating label {domain:?}: {problem}"));
+    }
+    if !domain.contains('.') {
+        report.invalid_text(field, domain, "should be a domain with at least two segments separated by dots");
+    }
+    for segment in path.split('.') {
+        for problem in dns_label(segment) {
+            report.invalid_text(field, path, &format!("validating label {segment:?}: {problem}"));
+        }
+    }
+    if text.len() > SIGNER_MAX_BYTES {
+        report.too_long(field, SIGNER_MAX_BYTES);
+    }
+}
+
+/// What keeps a text from naming a bundle: a subdomain, behind the name of its signer if it has one.
+pub(crate) fn trust_bundle_name(text: &str) -> Vec<String> {
+    match text.rsplit_once(':') {
+        Some((_, name)) => dns_subdomain(name),
+        None => dns_subdomain(text),
+    }
+}

@@ -1,0 +1,79 @@
+//! CSI drivers.
+
+use std::collections::BTreeSet;
+
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::Report;
+use crate::kinds::shared::names::csi_driver_name;
+use crate::resource::Target;
+
+const UPDATE_SECONDS_MIN: i64 = 10;
+const TOKEN_SECONDS_MIN: i64 = 600;
+
+pub(crate) struct CsiDriver;
+
+impl Kind for CsiDriver {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        let metadata = object.get("metadata");
+        csi_driver_name(&object.named("name", metadata.member("name")), report);
+        spec(&object.get("spec"), report);
+    }
+
+    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        let (new, old) = (new.get("spec"), old.get("spec"));
+        let attach = new.named("attachedRequired", new.member("attachRequired"));
+        report.immutable(&attach, &old.get("attachRequired"));
+        report.immutable(&new.get("volumeLifecycleModes"), &old.get("volumeLifecycleModes"));
+        spec(&new, report);
+    }
+}
+
+fn spec(spec: &Field<'_, '_>, report: &mut Report) {
+    for (member, shown) in [
+        ("attachRequired", "attachedRequired"),
+        ("podInfoOnMount", "podInfoOnMount"),
+        ("storageCapacity", "storageCapacity"),
+        ("seLinuxMount", "seLinuxMount"),
+    ] {
+        if !spec.has(member) {
+            report.required(&spec.get(shown), "");
+        }
+    }
+    let policy = spec.get("fsGroupPolicy");
+    if policy.is_set() {
+        report.one_of_if_set(&policy, &["File", "None", "ReadWriteOnceWithFSType"]);
+    } else {
+        report.required(&policy, "");
+    }
+    let requests = spec.get("tokenRequests");
+    let mut audiences = BTreeSet::new();
+    for request in requests.items() {
+        let audience = request.get("audience");
+        if !audiences.insert(audience.text()) {
+            report.duplicate_text(&audience, audience.text());
+            continue;
+        }
+        let seconds = request.get("expirationSeconds");
+        if let Some(number) = seconds.integer() {
+            if number < TOKEN_SECONDS_MIN {
+                report.invalid(&seconds, "may not specify a duration less than 10 minutes");
+            }
+            if number > 1 << 32 {
+                report.invalid(&seconds, "may not specify a duration larger than 2^32 seconds");
+            }
+        }
+    }
+    for mode in spec.get("volumeLifecycleModes").items() {
+        report.one_of_if_set(&mode, &["Ephemeral", "Persistent"]);
+    }
+    let period = spec.get("nodeAllocatableUpdatePeriodSeconds");
+    if period.integer().is_some_and(|seconds| seconds < UPDATE_SECONDS_MIN) {
+        report.invalid(&period, &format!("must be greater than or equal to {UPDATE_SECONDS_MIN} seconds"));
+    }
+    let secrets = spec.get("serviceAccountTokenInSecrets");
+    if secrets.is_set() && requests.is_empty() {
+        let why = "serviceAccountTokenInSecrets is set but no tokenRequests are specified";
+        report.invalid(&secrets, why);
+    }
+}

@@ -1,0 +1,82 @@
+//! CSI nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::shared::names::{csi_driver_name, qualified_name};
+use crate::resource::Target;
+
+const NODE_ID_MAX_BYTES: usize = 256;
+
+pub(crate) struct CsiNode;
+
+impl Kind for CsiNode {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        let spec = object.get("spec");
+        let mut names = BTreeSet::new();
+        for driver in spec.get("drivers").items() {
+            let (name, id) = (driver.get("name"), driver.get("nodeID"));
+            csi_driver_name(&name, report);
+            if id.text().is_empty() {
+                report.required(&id, "");
+            } else if id.text().len() > NODE_ID_MAX_BYTES {
+                report.invalid(&id, &format!("must be {NODE_ID_MAX_BYTES} characters or less"));
+            }
+            report.not_negative(&driver.get("allocatable").get("count"));
+            if !names.insert(name.text()) {
+                report.duplicate_text(&name, name.text());
+            }
+            let keys = driver.get("topologyKeys");
+            let mut seen = BTreeSet::new();
+            for key in keys.texts() {
+                if key.is_empty() {
+                    report.required(&keys, "");
+                }
+                if !seen.insert(key) {
+                    report.duplicate_text(&keys, key);
+                }
+                report.each_of(&keys, key, qualified_name(key));
+            }
+        }
+    }
+
+    fn validate_update(
+        &self,
+        target: Target<'_>,
+        new: &Field<'_, '_>,
+        old: &Field<'_, '_>,
+        report: &mut Report,
+    ) {
+        self.validate(target, new, report);
+        let (spec, before) = (new.get("spec"), old.get("spec"));
+        let before = before.get("drivers");
+        let was: BTreeMap<&str, &Value> =
+            before.items().map(|driver| (driver.text_of("name"), driver.value())).collect();
+        let drivers = spec.get("drivers");
+        for driver in drivers.items() {
+            let Some(was) = was.get(driver.text_of("name")) else { continue };
+            if ["nodeID", "topologyKeys"]
+                .iter()
+                .any(|member| driver.member(member) != was.get(*member).unwrap_or(&Value::Null))
+            {
+                let allocatable = driver.get("allocatable");
+                let allocatable = if allocatable.is_set() {
+                    format!("{{\"Count\":{}}}", allocatable.member("count"))
+                } else {
+                    "null".into()
+                };
+                let shown = format!(
+                    "{{\"Name\":{},\"NodeID\":{},\"TopologyKeys\":{},\"Allocatable\":{allocatable}}}",
+                    Value::from(driver.text_of("name")),
+                    Value::from(driver.text_of("nodeID")),
+                    driver.member("topologyKeys"),
+                );
+                report.invalid_shown(&drivers, &shown, IMMUTABLE);
+            }
+        }
+    }
+}

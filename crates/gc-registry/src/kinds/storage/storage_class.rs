@@ -1,0 +1,115 @@
+//! Storage classes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::Report;
+use crate::kinds::shared::names::{qualified, qualified_name};
+use crate::resource::Target;
+
+const PARAMETERS_MAX: usize = 512;
+const PARAMETERS_MAX_BYTES: usize = 256 * 1024;
+
+pub(crate) struct StorageClass;
+
+impl Kind for StorageClass {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        provisioner(&object.get("provisioner"), report);
+        parameters(&object.get("parameters"), report);
+        let policy = object.get("reclaimPolicy");
+        if !policy.text().is_empty() {
+            report.one_of_if_set(&policy, &["Delete", "Retain"]);
+        }
+        let mode = object.get("volumeBindingMode");
+        if mode.is_set() {
+            report.one_of_if_set(&mode, &["Immediate", "WaitForFirstConsumer"]);
+        } else {
+            report.required(&mode, "");
+        }
+        topologies(&object.get("allowedTopologies"), report);
+    }
+
+    fn validate_update(
+        &self,
+        target: Target<'_>,
+        new: &Field<'_, '_>,
+        old: &Field<'_, '_>,
+        report: &mut Report,
+    ) {
+        self.validate(target, new, report);
+        for member in ["parameters", "provisioner", "reclaimPolicy"] {
+            forbid_change(member, new, old, report);
+        }
+        report.immutable(&new.get("volumeBindingMode"), &old.get("volumeBindingMode"));
+    }
+}
+
+/// A member that an update may not change, in the words of the storage group.
+pub(crate) fn forbid_change(
+    member: &'static str,
+    new: &Field<'_, '_>,
+    old: &Field<'_, '_>,
+    report: &mut Report,
+) {
+    let empty = |field: &Field<'_, '_>| field.is_empty();
+    let (ours, theirs) = (new.get(member), old.get(member));
+    if ours.value() != theirs.value() && !(empty(&ours) && empty(&theirs)) {
+        report.forbidden(&ours, &format!("updates to {member} are forbidden."));
+    }
+}
+
+pub(crate) fn provisioner(field: &Field<'_, '_>, report: &mut Report) {
+    if field.text().is_empty() {
+        report.required(field, "");
+    } else {
+        report.each(field, qualified_name(&field.text().to_lowercase()));
+    }
+}
+
+pub(crate) fn parameters(field: &Field<'_, '_>, report: &mut Report) {
+    let count = field.entries().count();
+    if count > PARAMETERS_MAX {
+        report.too_long(field, PARAMETERS_MAX);
+        return;
+    }
+    let mut bytes = 0;
+    for (key, value) in field.entries() {
+        if key.is_empty() {
+            report.invalid_text(field, key, "field can not be empty.");
+        }
+        bytes += key.len() + value.text().len();
+    }
+    if bytes > PARAMETERS_MAX_BYTES {
+        report.too_long(field, PARAMETERS_MAX_BYTES);
+    }
+}
+
+/// Topologies that a volume may be in; no two of them say the same.
+fn topologies(field: &Field<'_, '_>, report: &mut Report) {
+    let mut seen: BTreeSet<BTreeMap<&str, BTreeSet<&str>>> = BTreeSet::new();
+    for term in field.items() {
+        let expressions = term.get("matchLabelExpressions");
+        let mut known: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for expression in expressions.items() {
+            let (key, values) = (expression.get("key"), expression.get("values"));
+            if values.list().is_empty() {
+                report.required(&values, "");
+            }
+            let mut texts = BTreeSet::new();
+            for value in values.items() {
+                if !texts.insert(value.text()) {
+                    report.duplicate(&value);
+                }
+            }
+            qualified(&key, report);
+            if known.insert(key.text(), texts).is_some() {
+                report.duplicate(&key);
+            }
+        }
+        // Upstream compares with terms that it has not filled in yet, which say as much as an empty one.
+        if known.is_empty() || !seen.insert(known) {
+            report.duplicate_text(&expressions, "");
+        }
+    }
+}

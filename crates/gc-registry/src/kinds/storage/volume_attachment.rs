@@ -1,0 +1,87 @@
+//! Volume attachments.
+
+use serde_json::Value;
+
+use crate::kinds::core::persistent_volume;
+use crate::kinds::field::Field;
+use crate::kinds::kind::Kind;
+use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::shared::names::{csi_driver_name, subdomain};
+use crate::resource::Target;
+
+const SOURCE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+const MESSAGE_MAX_BYTES: usize = 1024;
+const METADATA_MAX_BYTES: usize = 256 * 1024;
+
+pub(crate) struct VolumeAttachment;
+
+impl Kind for VolumeAttachment {
+    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+        let spec = object.get("spec");
+        let attacher = spec.get("attacher");
+        csi_driver_name(&attacher, report);
+        let source = spec.get("source");
+        let (volume, inline) = (source.get("persistentVolumeName"), source.get("inlineVolumeSpec"));
+        match (volume.is_set(), inline.is_set()) {
+            (false, false) => report.required(&source, SOURCE),
+            (true, true) => report.forbidden(&source, SOURCE),
+            _ => {}
+        }
+        if volume.is_set() && volume.text().is_empty() {
+            report.required(&volume, "must specify non empty persistentVolumeName");
+        }
+        if volume.is_set() {
+            subdomain(&volume, report);
+        }
+        if inline.is_set() {
+            persistent_volume::spec(&inline, "", true, report);
+        }
+        subdomain(&spec.get("nodeName"), report);
+        status(object, report);
+    }
+
+    fn validate_update(
+        &self,
+        target: Target<'_>,
+        new: &Field<'_, '_>,
+        old: &Field<'_, '_>,
+        report: &mut Report,
+    ) {
+        self.validate(target, new, report);
+        let spec = new.get("spec");
+        if spec.value() != old.member("spec") {
+            let source = spec.get("source");
+            let inline = source.member("inlineVolumeSpec");
+            let shown = format!(
+                "{{\"Attacher\":{},\"Source\":{{\"PersistentVolumeName\":{},\"InlineVolumeSpec\":{inline}}},\
+                 \"NodeName\":{}}}",
+                Value::from(spec.text_of("attacher")),
+                source.member("persistentVolumeName"),
+                Value::from(spec.text_of("nodeName")),
+            );
+            report.invalid_shown(&spec, &shown, IMMUTABLE);
+        }
+    }
+
+    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+        status(new, report);
+    }
+}
+
+fn status(object: &Field<'_, '_>, report: &mut Report) {
+    let status = object.get("status");
+    let metadata = status.get("attachmentMetadata");
+    let mut bytes = 0;
+    for (key, value) in metadata.entries() {
+        bytes += key.len() + value.text().len();
+    }
+    if bytes > METADATA_MAX_BYTES {
+        report.too_long(&metadata, METADATA_MAX_BYTES);
+    }
+    for member in ["attachError", "detachError"] {
+        let message = status.get(member);
+        if message.text_of("message").len() > MESSAGE_MAX_BYTES {
+            report.too_long(&message.get("message"), MESSAGE_MAX_BYTES);
+        }
+    }
+}
