@@ -309,3 +309,26 @@ fn other_kinds_have_defaults() {
         check(resource, &sent, &stored);
     }
 }
+
+#[test]
+fn the_address_of_a_pod_is_the_first_of_its_addresses() {
+    for (sent, kept) in [
+        (json!({"podIP": "10.1.1.1"}), json!({"podIP": "10.1.1.1", "podIPs": [{"ip": "10.1.1.1"}]})),
+        (
+            json!({"podIPs": [{"ip": "10.1.1.1"}]}),
+            json!({"podIP": "10.1.1.1", "podIPs": [{"ip": "10.1.1.1"}]}),
+        ),
+        (
+            json!({"podIP": "10.1.1.2", "podIPs": [{"ip": "10.1.1.1"}, {"ip": "::1"}]}),
+            json!({"podIP": "10.1.1.2", "podIPs": [{"ip": "10.1.1.2"}]}),
+        ),
+        (
+            json!({"podIP": "10.1.1.1", "podIPs": [{"ip": "10.1.1.1"}, {"ip": "::1"}]}),
+            json!({"podIP": "10.1.1.1", "podIPs": [{"ip": "10.1.1.1"}, {"ip": "::1"}]}),
+        ),
+    ] {
+        let mut pod = json!({"spec": {"containers": []}, "status": sent});
+        apply_defaults(target("v1/pods"), &mut pod);
+        assert_eq!(pod["status"], kept);
+    }
+}

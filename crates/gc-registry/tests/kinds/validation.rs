@@ -165,6 +165,8 @@ fn invalid_objects_are_refused_in_upstreams_words() {
             "spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`".into()]),
         ("apps/v1/deployments", "/spec/selector", json!({}),
             vec!["spec.selector: Invalid value: {}: empty selector is invalid for deployment".into()]),
+        ("apps/v1/daemonsets", "/spec/selector", json!(null), vec![
+            "spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`".into()]),
         ("apps/v1/deployments", "/spec/replicas", json!(-1),
             vec!["spec.replicas: Invalid value: -1: must be greater than or equal to 0".into()]),
         ("apps/v1/deployments", "/spec/template/spec/restartPolicy", json!("Never"),

@@ -22,7 +22,8 @@ impl Kind for DaemonSet {
         let labels = template_labels(&template);
         // A selector with problems selects nothing for upstream, and no selector neither.
         let selected = is_valid(&chosen) && chosen.is_set() && labels::selects(chosen.value(), labels);
-        if is_valid(&chosen) && !labels::is_empty(chosen.value()) && !selected {
+        let chooses = !chosen.is_set() || !labels::is_empty(chosen.value());
+        if is_valid(&chosen) && chooses && !selected {
             let metadata = template.get("metadata");
             report.invalid(&metadata.named("labels", labels), SELECTOR_MISMATCH);
         }

@@ -37,6 +37,9 @@ impl Kind for StatefulSet {
             label(&service, report);
         }
         spec_rules(&spec, report);
+        for claim in spec.get("volumeClaimTemplates").items() {
+            claims::spec(&claim.get("spec"), report);
+        }
     }
 
     fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
@@ -110,9 +113,6 @@ fn spec_rules(spec: &Field<'_, '_>, report: &mut Report) {
         report.invalid(&metadata.named("labels", labels), SELECTOR_MISMATCH);
     }
     pod_spec::template(&template, report);
-    for claim in spec.get("volumeClaimTemplates").items() {
-        claims::spec(&claim.get("spec"), report);
-    }
     workloads::always_restarted(&template, "StatefulSet", report);
     report.not_negative(&spec.get("revisionHistoryLimit"));
 }

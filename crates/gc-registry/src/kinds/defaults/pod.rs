@@ -27,6 +27,27 @@ pub(super) fn pod(members: &mut Members) {
             }
         }
     }
+    if let Some(status) = existing(members, "status") {
+        addresses(status);
+    }
+}
+
+/// The older name of a pod's address is the first of all of its addresses, and wins where the two differ.
+fn addresses(status: &mut Members) {
+    let text = |value: Option<&Value>| {
+        value.and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+    };
+    let one = text(status.get("podIP"));
+    let first = text(status.get("podIPs").and_then(|list| list.get(0)).and_then(|entry| entry.get("ip")));
+    match (one, first) {
+        (Some(one), first) if first.as_deref() != Some(&one) => {
+            status.insert("podIPs".into(), json!([{"ip": one}]));
+        }
+        (None, Some(first)) => {
+            status.insert("podIP".into(), first.into());
+        }
+        _ => {}
+    }
 }
 
 /// A pod template in member `key`.
