@@ -119,6 +119,37 @@ pub struct Answer {
 
 type MakeService = dyn Fn() -> HttpService + Send + Sync;
 
+/// Which cluster, as whom: what kubectl's flags say. What is not given is taken from the kubeconfig.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The kubeconfig, in place of `$KUBECONFIG` and `~/.kube/config`.
+    pub kubeconfig: Option<std::path::PathBuf>,
+    /// The context.
+    pub context: Option<String>,
+    /// The cluster, in place of the context's.
+    pub cluster: Option<String>,
+    /// The user, in place of the context's.
+    pub user: Option<String>,
+    /// The user to impersonate.
+    pub impersonate: Option<String>,
+    /// The groups to impersonate.
+    pub impersonate_groups: Vec<String>,
+}
+
+/// The kubeconfigs of `$KUBECONFIG`, merged. Files of the list that do not exist are passed over, as kubectl does.
+fn kubeconfig_from_environment() -> Result<Option<kube::config::Kubeconfig>, kube::config::KubeconfigError> {
+    let Some(list) = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty()) else { return Ok(None) };
+    let mut merged: Option<kube::config::Kubeconfig> = None;
+    for file in std::env::split_paths(&list).filter(|file| file.exists()) {
+        let next = kube::config::Kubeconfig::read_from(file)?;
+        merged = Some(match merged {
+            Some(before) => before.merge(next)?,
+            None => next,
+        });
+    }
+    Ok(merged)
+}
+
 /// A client of one API server. Cheap to clone.
 #[derive(Clone)]
 pub struct ApiClient {
@@ -156,6 +187,30 @@ impl ApiClient {
         let kubeconfig = kube::config::Kubeconfig::read_from(path)?;
         let options = kube::config::KubeConfigOptions::default();
         Self::new(&kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?)
+    }
+
+    /// The cluster that kubectl's flags lead to.
+    pub async fn configured(access: &Access) -> Result<Self, ConnectError> {
+        let options = kube::config::KubeConfigOptions {
+            context: access.context.clone(),
+            cluster: access.cluster.clone(),
+            user: access.user.clone(),
+        };
+        let chosen = options.context.is_some() || options.cluster.is_some() || options.user.is_some();
+        let kubeconfig = match &access.kubeconfig {
+            Some(file) => Some(kube::config::Kubeconfig::read_from(file)?),
+            None => kubeconfig_from_environment()?,
+        };
+        let mut config = match kubeconfig {
+            Some(kubeconfig) => kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?,
+            None if chosen => kube::Config::from_kubeconfig(&options).await?,
+            None => kube::Config::infer().await?,
+        };
+        if access.impersonate.is_some() || !access.impersonate_groups.is_empty() {
+            config.auth_info.impersonate.clone_from(&access.impersonate);
+            config.auth_info.impersonate_groups = Some(access.impersonate_groups.clone());
+        }
+        Self::new(&config)
     }
 
     /// A cluster as kube-rs describes it. Connects with the first request.

@@ -453,7 +453,7 @@ impl Driver {
         let evidence = vec![Evidence::Fact(message.as_str().into())];
         let note =
             EventNote { about, uid: Uid::new(&member.uid), severity: Severity::Warning, reason, message };
-        let verdict = Verdict::Retention("the policy needs attention");
+        let verdict = Verdict::Retention(gc_types::codes::POLICY_NEEDS_ATTENTION);
         let effect = Effect {
             id: EffectId(self.notes_made),
             request: gc_types::Request::Note(note.clone()),

@@ -124,10 +124,7 @@ pub fn verdict(request: &SigningRequest, issued_seen: Option<Timestamp>, now: Ti
         policy: PropagationPolicy::Background,
     };
     let why = [why.to_owned()];
-    Judgement::Act(
-        delete,
-        reason("the certificate signing request has served its time", meta.resource_version, &why),
-    )
+    Judgement::Act(delete, reason(gc_types::codes::SIGNING_REQUEST_EXPIRED, meta.resource_version, &why))
 }
 
 /// The cleaner.

@@ -608,10 +608,10 @@ fn deletes(request: &Request) -> bool {
 }
 
 /// A reason of a retention module.
-pub(crate) fn reason(verdict: &'static str, observed: ResourceVersion, facts: &[String]) -> Reason {
+pub(crate) fn reason(code: &'static str, observed: ResourceVersion, facts: &[String]) -> Reason {
     let mut evidence = vec![Evidence::ObservedAt { resource_version: observed }];
     evidence.extend(facts.iter().map(|fact| Evidence::Fact(fact.as_str().into())));
-    Reason { verdict: Verdict::Retention(verdict), owners: Vec::new(), evidence }
+    Reason { verdict: Verdict::Retention(code), owners: Vec::new(), evidence }
 }
 
 #[cfg(test)]

@@ -103,10 +103,7 @@ impl Marked {
             policy,
         };
         let facts = [why.clone(), format!("since {}", time_text(*at))];
-        Judgement::Act(
-            request,
-            reason("the object has expired by its annotation", self.resource_version, &facts),
-        )
+        Judgement::Act(request, reason(gc_types::codes::EXPIRED_BY_ANNOTATION, self.resource_version, &facts))
     }
 }
 
@@ -217,7 +214,7 @@ pub struct ExpiryEngine {
 }
 
 fn unreadable() -> Reason {
-    reason("an annotation cannot be understood", ResourceVersion::UNKNOWN, &[])
+    reason(gc_types::codes::INVALID_ANNOTATION, ResourceVersion::UNKNOWN, &[])
 }
 
 /// Effects that are Events are numbered from here on.

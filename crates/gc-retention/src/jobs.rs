@@ -98,10 +98,7 @@ pub fn verdict(job: &Job, now: Timestamp) -> Judgement {
     };
     let fact =
         format!("its time to live of {} s ended at {}", job.ttl_seconds.unwrap_or(0), time_text(expires));
-    Judgement::Act(
-        request,
-        reason("the job's time to live after it finished is over", job.meta.resource_version, &[fact]),
-    )
+    Judgement::Act(request, reason(gc_types::codes::TTL_EXPIRED, job.meta.resource_version, &[fact]))
 }
 
 /// The controller.

@@ -71,7 +71,7 @@ pub fn verdict(candidate: &LeaseCandidate, unchanged_since: Timestamp, now: Time
         resource_version: Some(meta.resource_version),
         policy: PropagationPolicy::Background,
     };
-    Judgement::Act(delete, reason("the lease candidate has expired", meta.resource_version, &[fact]))
+    Judgement::Act(delete, reason(gc_types::codes::LEASE_CANDIDATE_EXPIRED, meta.resource_version, &[fact]))
 }
 
 /// The collector of candidates.

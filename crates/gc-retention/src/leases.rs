@@ -101,7 +101,7 @@ fn delete(lease: &Lease, verdict: &'static str, fact: String) -> Judgement {
 /// must have passed by its own time and by ours, so that no clock that is wrong alone decides (BEAT-AL-3).
 #[must_use]
 pub fn identity_verdict(lease: &Lease, unchanged_since: Timestamp, now: Timestamp) -> Judgement {
-    const VERDICT: &str = "the API server's identity lease has expired";
+    const VERDICT: &str = gc_types::codes::IDENTITY_LEASE_EXPIRED;
     if lease.meta.deleting || !lease.identity || *lease.meta.namespace != *IDENTITY_NAMESPACE {
         return Judgement::Leave;
     }
@@ -214,7 +214,7 @@ impl LeaseCollector {
                 time_text(renewed)
             );
             let why = reason(
-                "nobody renews the lease",
+                gc_types::codes::LEASE_NOT_RENEWED,
                 lease.meta.resource_version,
                 std::slice::from_ref(&message),
             );
@@ -240,18 +240,15 @@ impl LeaseCollector {
             return Judgement::Later(now.after(LOOK_AGAIN_MILLISECONDS));
         }
         match self.looked_up.get(&key.name) {
-            Some((false, at)) if now.since(*at) <= CONFIRMATION_MILLISECONDS => delete(
-                lease,
-                "the node lease has neither an owner nor a node",
-                "a live read found no node".to_owned(),
-            ),
+            Some((false, at)) if now.since(*at) <= CONFIRMATION_MILLISECONDS => {
+                delete(lease, gc_types::codes::NODE_LEASE_ORPHANED, "a live read found no node".to_owned())
+            }
             Some((true, at)) if now.since(*at) < LOOK_AGAIN_MILLISECONDS => {
                 Judgement::Later(at.after(LOOK_AGAIN_MILLISECONDS))
             }
             _ => {
                 let fact = format!("no node {} was observed", key.name);
-                let why =
-                    reason("whether the node exists must be verified", ResourceVersion::UNKNOWN, &[fact]);
+                let why = reason(gc_types::codes::NODE_UNKNOWN, ResourceVersion::UNKNOWN, &[fact]);
                 Judgement::Act(Request::Read { key: node }, why)
             }
         }

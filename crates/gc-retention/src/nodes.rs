@@ -116,7 +116,7 @@ impl NodeLifecycle {
         if node.ready {
             self.forget(key);
             return if tainted {
-                set_taint(node, false, "the node is ready", "its condition Ready is True")
+                set_taint(node, false, gc_types::codes::NODE_READY, "its condition Ready is True")
             } else {
                 Judgement::Leave
             };
@@ -134,10 +134,10 @@ impl NodeLifecycle {
         let next_look = machine.next_look;
         match machine.last {
             Some(MachineState::Shutdown) if !tainted => {
-                set_taint(node, true, "the node's machine is shut down", "its provider says so")
+                set_taint(node, true, gc_types::codes::MACHINE_SHUT_DOWN, "its provider says so")
             }
             Some(MachineState::Running) if tainted => {
-                set_taint(node, false, "the node's machine runs again", "its provider says so")
+                set_taint(node, false, gc_types::codes::MACHINE_RUNNING, "its provider says so")
             }
             Some(MachineState::Absent) => self.judge_missing(key, node, now),
             _ => Judgement::Later(next_look),
@@ -161,7 +161,7 @@ impl NodeLifecycle {
             ),
             "its condition Ready is not True".to_owned(),
         ];
-        let why = reason("the node's machine does not exist", node.meta.resource_version, &facts);
+        let why = reason(gc_types::codes::MACHINE_ABSENT, node.meta.resource_version, &facts);
         while self.deleted.front().is_some_and(|at| now.since(*at) > BREAKER_WINDOW_MILLISECONDS) {
             self.deleted.pop_front();
         }
@@ -256,7 +256,7 @@ impl NodeLifecycle {
         if let Some(node) = self.nodes.get(key).cloned() {
             let message = format!("cannot tell whether the machine exists: {message}");
             let why = reason(
-                "whether the node's machine exists is not known",
+                gc_types::codes::MACHINE_STATE_UNKNOWN,
                 node.meta.resource_version,
                 std::slice::from_ref(&message),
             );
@@ -278,7 +278,7 @@ fn ask(node: &Node) -> Judgement {
         call: OutsideCall::LookUpMachine { provider_id: Arc::clone(&node.provider_id) },
     };
     let fact = "its condition Ready is not True".to_owned();
-    let verdict = "whether the node's machine exists must be verified";
+    let verdict = gc_types::codes::MACHINE_UNKNOWN;
     Judgement::Act(request, reason(verdict, meta.resource_version, &[fact]))
 }
 
@@ -360,7 +360,7 @@ impl Judge for NodeLifecycle {
                 let Some(node) = self.nodes.get(key).cloned() else { return };
                 let message = format!("Failed to delete node {}: {message}", node.meta.name);
                 let why = reason(
-                    "the node could not be deleted",
+                    gc_types::codes::NODE_DELETION_FAILED,
                     node.meta.resource_version,
                     std::slice::from_ref(&message),
                 );

@@ -54,7 +54,7 @@ pub fn verdict(request: &PodCertificate, now: Timestamp) -> Judgement {
     let fact = format!("it was made at {}, and lives for 15 minutes", time_text(created));
     Judgement::Act(
         delete,
-        reason("the pod certificate request has served its time", meta.resource_version, &[fact]),
+        reason(gc_types::codes::POD_CERTIFICATE_REQUEST_EXPIRED, meta.resource_version, &[fact]),
     )
 }
 

@@ -308,6 +308,17 @@ impl Sweep {
         }
     }
 
+    /// The code of its verdict.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Terminated => gc_types::codes::TERMINATED_PODS_EXCEED_THRESHOLD,
+            Self::OutOfService => gc_types::codes::NODE_OUT_OF_SERVICE,
+            Self::Orphaned => gc_types::codes::NODE_GONE,
+            Self::Unscheduled => gc_types::codes::POD_UNSCHEDULED,
+        }
+    }
+
     const fn why(self) -> &'static str {
         match self {
             Self::Terminated => "finished pods exceed the threshold, and it is among the first to go",
@@ -350,7 +361,7 @@ fn removal(pod: &KeptPod, sweep: Sweep, now: Timestamp) -> Option<(Request, Reas
         Some(node) => format!("{} (node {node})", sweep.why()),
         None => sweep.why().to_owned(),
     };
-    Some((request, reason(sweep.name(), pod.resource_version, &[why])))
+    Some((request, reason(sweep.code(), pod.resource_version, &[why])))
 }
 
 /// A node name that pods have and no node has.
@@ -532,8 +543,7 @@ impl PodCollector {
             return Judgement::Leave;
         }
         let fact = format!("no node {} was observed for 40 s, and {wanting} pods are bound to it", key.name);
-        let why =
-            reason("whether the node exists must be verified", gc_types::ResourceVersion::UNKNOWN, &[fact]);
+        let why = reason(gc_types::codes::NODE_UNKNOWN, gc_types::ResourceVersion::UNKNOWN, &[fact]);
         Judgement::Act(Request::Read { key: key.clone() }, why)
     }
 }

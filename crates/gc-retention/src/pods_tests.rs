@@ -218,7 +218,7 @@ fn a_deletion_is_guarded_by_uid_and_version() {
     assert_eq!(effect.request, expected);
     assert_eq!(
         effect.reason.to_string(),
-        "terminated: object observed at version 5; finished pods exceed the threshold, and it is among the first \
+        "more finished pods exist than the threshold allows, and the pod is among the oldest: object observed at version 5; finished pods exceed the threshold, and it is among the first \
          to go (node n)"
     );
 }

@@ -129,7 +129,7 @@ pub fn without(version: &StorageVersion, gone: &[Arc<str>], now: Timestamp) -> J
     }
     let meta = &version.meta;
     let facts: Vec<String> = gone.iter().map(|server| format!("API server {server} has no lease")).collect();
-    let why = reason("the storage version names API servers that are gone", meta.resource_version, &facts);
+    let why = reason(gc_types::codes::API_SERVER_GONE, meta.resource_version, &facts);
     let key = Kind::StorageVersion.key(&meta.namespace, &meta.name);
     let request = if left.is_empty() {
         Request::Delete {
@@ -281,7 +281,7 @@ impl Judge for StorageVersionCollector {
                 Server::Behind => return Judgement::Later(now.after(LOOK_AGAIN_MILLISECONDS)),
                 Server::Unknown => {
                     let fact = format!("no lease of API server {server} was observed");
-                    let verdict = "whether the API server is gone must be verified";
+                    let verdict = gc_types::codes::API_SERVER_UNKNOWN;
                     let why = reason(verdict, version.meta.resource_version, &[fact]);
                     let read = Request::Read { key: lease_key(server) };
                     self.reading.insert(key.clone(), Arc::clone(server));

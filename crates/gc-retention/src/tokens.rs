@@ -446,10 +446,7 @@ impl TokenCollector {
                     at_least: version,
                 };
                 let fact = "its token was not used for long".to_owned();
-                Judgement::Act(
-                    list,
-                    reason("whether a pod uses the token must be verified", version, &[fact]),
-                )
+                Judgement::Act(list, reason(gc_types::codes::TOKEN_USE_UNKNOWN, version, &[fact]))
             }
         }
     }
@@ -460,7 +457,7 @@ impl TokenCollector {
         let version = secret.meta.resource_version;
         let Some(account) = self.account_of(secret) else { return };
         let message = format!("The token in Secret {} {what}", key.name);
-        let why = reason("a legacy token was not used for long", version, std::slice::from_ref(&message));
+        let why = reason(gc_types::codes::LEGACY_TOKEN_UNUSED, version, std::slice::from_ref(&message));
         let note = EventNote {
             about: Kind::ServiceAccount.key(&account.meta.namespace, &account.meta.name),
             uid: account.meta.uid.clone(),
@@ -546,7 +543,7 @@ impl Judge for TokenCollector {
         };
         let judged = self.unless_used(key, version, now, || {
             let fact = "a live list found no pod that uses it".to_owned();
-            Judgement::Act(request, reason("nobody uses the legacy token", version, &[fact]))
+            Judgement::Act(request, reason(gc_types::codes::LEGACY_TOKEN_EXPIRED, version, &[fact]))
         });
         if let Judgement::Act(Request::Delete { .. }, _) = &judged {
             // Said before: afterwards it is no longer known whose token it was.

@@ -309,10 +309,10 @@ fn change(kind: Kind, meta: &Meta, finalizers: &[Arc<str>], finalizer: &str, add
         change: Change::Finalizers(left),
     };
     let (verdict, fact) = match (kind, add) {
-        (_, true) => ("the protection finalizer is missing", format!("it lives without {finalizer}")),
-        (Kind::Volume, false) => ("nothing uses the volume any more", "its phase is not Bound".to_owned()),
+        (_, true) => (gc_types::codes::PROTECTION_MISSING, format!("it lives without {finalizer}")),
+        (Kind::Volume, false) => (gc_types::codes::VOLUME_UNUSED, "its phase is not Bound".to_owned()),
         (_, false) => {
-            ("nothing uses the claim any more", "a live list found no pod on a node that uses it".to_owned())
+            (gc_types::codes::CLAIM_UNUSED, "a live list found no pod on a node that uses it".to_owned())
         }
     };
     Judgement::Act(request, reason(verdict, meta.resource_version, &[fact]))
@@ -557,7 +557,7 @@ impl ClaimProtection {
             at_least: version,
         };
         let fact = "no pod that uses it was observed".to_owned();
-        Judgement::Act(request, reason("whether a pod uses the claim must be verified", version, &[fact]))
+        Judgement::Act(request, reason(gc_types::codes::CLAIM_USE_UNKNOWN, version, &[fact]))
     }
 
     fn judge_holding(&mut self, key: &ObjectKey, claim: &Claim, now: Timestamp) -> Judgement {

@@ -41,6 +41,6 @@ pub(crate) fn set(claim: &Claim, unused: bool, since: Timestamp) -> Judgement {
         change: Change::Status(json!({"conditions": [condition]}).to_string().into()),
     };
     let fact = if unused { "a live list found no pod that refers to it" } else { "a pod refers to it" };
-    let verdict = "the claim's condition does not tell whether a pod refers to it";
+    let verdict = gc_types::codes::CLAIM_CONDITION_OUTDATED;
     Judgement::Act(request, reason(verdict, meta.resource_version, &[fact.to_owned()]))
 }

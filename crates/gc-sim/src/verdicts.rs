@@ -237,18 +237,18 @@ fn judge_pod(scene: &Scene<'_>, pod: &TrueObject, after: Option<&TrueObject>, va
         return broken("scope", format!("{} goes for no reason", pod.show()));
     };
     let holds = match sweep {
-        "terminated" => {
+        gc_types::codes::TERMINATED_PODS_EXCEED_THRESHOLD => {
             let view = scene.truth.at_revision("Pod", flight.delivered[pod.kind]);
             let finished = finished_pods(view.into_iter());
             finished.iter().take(excess(&finished)).any(|other| other.object.uid == pod.object.uid)
         }
-        "unscheduled" => pod.object.deletion.deleting && node.is_empty(),
-        "out-of-service" => {
+        gc_types::codes::POD_UNSCHEDULED => pod.object.deletion.deleting && node.is_empty(),
+        gc_types::codes::NODE_OUT_OF_SERVICE => {
             let view = scene.truth.at_revision("Node", flight.delivered[kind_index("Node")]);
             let node = view.into_iter().find(|known| *known.object.key.name == *node);
             pod.object.deletion.deleting && node.is_some_and(is_out_of_service)
         }
-        "orphaned" => {
+        gc_types::codes::NODE_GONE => {
             let look = flight.looks.get(node).filter(|look| look.absent);
             look.is_some_and(|look| {
                 let quarantined = look.unknown_since.is_some_and(|since| look.decided - since >= QUARANTINE);

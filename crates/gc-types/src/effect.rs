@@ -253,13 +253,51 @@ pub enum Verdict {
     CrossNamespace,
     /// A reference has the UID of an object that its other coordinates do not lead to.
     WrongCoordinates,
-    /// A verdict of a retention module, by its name.
+    /// A verdict of a retention module, by its code (see [`codes`](crate::codes)).
     Retention(&'static str),
 }
 
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Verdict {
+    /// The verdicts that are not a retention module's.
+    pub const OWNERSHIP: [Self; 12] = [
+        Self::AllOrphaned,
+        Self::CatchUp,
+        Self::CrossNamespace,
+        Self::NothingBlocks,
+        Self::ObjectUnclear,
+        Self::OwnerOrphans,
+        Self::OwnersAbsent,
+        Self::OwnerUnknown,
+        Self::OwnerWaiting,
+        Self::ReferencesDead,
+        Self::RingOpened,
+        Self::WrongCoordinates,
+    ];
+
+    /// The stable code that programs read: in metrics, the journal and data output. It never changes its meaning.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::OwnersAbsent => "OwnersAbsent",
+            Self::OwnerWaiting => "OwnerForegroundDeleting",
+            Self::ReferencesDead => "ReferencesDead",
+            Self::OwnerOrphans => "OwnerOrphaning",
+            Self::NothingBlocks => "NothingBlocks",
+            Self::AllOrphaned => "AllOrphaned",
+            Self::RingOpened => "OwnershipCycle",
+            Self::OwnerUnknown => "OwnerUnknown",
+            Self::ObjectUnclear => "ObjectUnclear",
+            Self::CatchUp => "ResourceLagging",
+            Self::CrossNamespace => "OwnerInOtherNamespace",
+            Self::WrongCoordinates => "OwnerCoordinatesWrong",
+            Self::Retention(code) => code,
+        }
+    }
+
+    /// The same for people. The words may be improved at any time.
+    #[must_use]
+    pub fn message(self) -> &'static str {
+        match self {
             Self::OwnersAbsent => "every owner is absent",
             Self::OwnerWaiting => "an owner waits in foreground deletion and no other owner lives",
             Self::ReferencesDead => "some owners are absent or wait, others live",
@@ -272,8 +310,14 @@ impl fmt::Display for Verdict {
             Self::CatchUp => "the resource must catch up before a finalizer may go",
             Self::CrossNamespace => "the reference crosses namespaces",
             Self::WrongCoordinates => "the reference does not lead to the object with its uid",
-            Self::Retention(name) => name,
-        })
+            Self::Retention(code) => crate::codes::message(code),
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message())
     }
 }
 
@@ -347,7 +391,7 @@ impl fmt::Display for Evidence {
                 write!(f, "owner {owner}: removal seen at version {resource_version}")
             }
             Self::ReadAbsent { owner, at } => {
-                write!(f, "owner {owner}: a live read at {} found nothing", at.0)
+                write!(f, "owner {owner}: a live read at {at} found nothing")
             }
             Self::Waiting { owner, resource_version } => {
                 write!(f, "owner {owner}: waits in foreground deletion since version {resource_version}")
@@ -383,6 +427,18 @@ pub struct Reason {
 impl Reason {
     /// How many owners a reason lists at most.
     pub const OWNERS_LISTED: usize = 8;
+
+    /// The stable code of its verdict.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        self.verdict.code()
+    }
+
+    /// The message of its verdict.
+    #[must_use]
+    pub fn message(&self) -> &'static str {
+        self.verdict.message()
+    }
 }
 
 impl fmt::Display for Reason {

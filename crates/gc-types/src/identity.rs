@@ -164,6 +164,16 @@ impl Timestamp {
     }
 }
 
+/// As the API writes times (RFC 3339), to the millisecond where it has any.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(time) => time.fmt(f),
+            Err(_) => write!(f, "{} ms", self.0),
+        }
+    }
+}
+
 /// Where one object is reached: its resource, namespace (empty for cluster scope) and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {

@@ -5,6 +5,7 @@
 //! ([`Outcome`]). No crate of ours is below this one.
 #![doc(html_no_source)]
 
+pub mod codes;
 mod duration;
 mod effect;
 mod event;

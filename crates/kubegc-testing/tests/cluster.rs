@@ -137,7 +137,7 @@ async fn namespaces_end_or_are_stuck() {
     let moving = cluster.settle_within(Duration::from_millis(300)).await.unwrap_err();
     assert!(moving.to_string().contains("namespace-controller: 1 objects are in work"), "{moving}");
     let stuck = cluster.stuck().await.unwrap().to_string();
-    assert!(stuck.contains("ForeignFinalizers") && stuck.contains("settings"), "{stuck}");
+    assert!(stuck.contains("FinalizerHeld") && stuck.contains("settings"), "{stuck}");
 }
 
 /// A controller of the test is waited for: each map gets a partner, and each partner a mark.

@@ -58,7 +58,7 @@ enum Command {
     Pause(run::commands::PauseOptions),
     /// Let a running collector go on, after a pause or where its breaker has tripped
     Resume(run::commands::ResumeOptions),
-    /// Is everything that collection needs in order, and what does not get on?
+    /// Check that everything that collection needs is in order
     Doctor(questions::examine::DoctorOptions),
     /// What was done and why, from a collector's journal
     Journal(questions::journal::JournalOptions),
@@ -67,15 +67,17 @@ enum Command {
     Policy(policy::PolicyCommand),
     /// The permissions that `kubegc run` needs, as manifests
     Rbac(rbac::Options),
-    /// What hangs on an object, as a tree
-    Tree(questions::TreeOptions),
-    /// Why an object is, or is not, collected
-    Why(questions::WhyOptions),
-    /// What does not get on, and why
-    Stuck(questions::StuckOptions),
-    /// What would happen, without doing it
+    /// Show what depends on an object
+    Tree(questions::tree::TreeOptions),
+    /// Explain why an object is, will be or is not deleted
+    Why(questions::why::WhyOptions),
+    /// List stuck deletions and explain why
+    Stuck(questions::stuck::StuckOptions),
+    /// Show what a deletion would lead to
     #[command(subcommand)]
-    Plan(questions::PlanCommand),
+    Plan(questions::plan::PlanCommand),
+    /// Delete objects after showing the plan, and follow the deletion to its end
+    Delete(questions::plan::DeleteOptions),
     /// Serve test frameworks that start kube-apiserver and etcd
     #[command(subcommand)]
     Envtest(envtest::EnvtestCommand),
@@ -132,10 +134,11 @@ pub fn main() -> ExitCode {
         Command::Journal(options) => questions::journal::journal(&options),
         Command::Policy(command) => policy::run(&command),
         Command::Rbac(options) => rbac::run(&options),
-        Command::Tree(options) => questions::tree(&options),
-        Command::Why(options) => questions::why(&options),
-        Command::Stuck(options) => questions::stuck(&options),
-        Command::Plan(command) => questions::plan(&command),
+        Command::Tree(options) => questions::tree::tree(&options),
+        Command::Why(options) => questions::why::why(&options),
+        Command::Stuck(options) => questions::stuck::stuck(&options),
+        Command::Plan(command) => questions::plan::plan(&command),
+        Command::Delete(options) => questions::plan::delete(&options),
         Command::Demo(options) => demo::run(&options),
     };
     exit(done.map(|()| ExitCode::SUCCESS))
@@ -145,10 +148,10 @@ pub fn main() -> ExitCode {
 fn exit(done: anyhow::Result<ExitCode>) -> ExitCode {
     match done {
         Ok(code) => code,
-        // It has told what is wrong.
-        Err(error) if error.is::<questions::examine::Unhealthy>() || error.is::<policy::Misunderstood>() => {
-            ExitCode::FAILURE
-        }
+        // A plan was shown, and something of it would hang.
+        Err(error) if error.is::<questions::plan::SomethingHangs>() => ExitCode::from(2),
+        // The output says already what is wrong.
+        Err(error) if is_reported(&error) => ExitCode::FAILURE,
         // Nobody reads any further, as with `kubegc demo | head`.
         Err(error) if is_broken_pipe(&error) => ExitCode::FAILURE,
         Err(error) => {
@@ -161,6 +164,13 @@ fn exit(done: anyhow::Result<ExitCode>) -> ExitCode {
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     // An error of a connection has a context.
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// Whether the command has said on its output already what is wrong.
+fn is_reported(error: &anyhow::Error) -> bool {
+    error.is::<questions::examine::Unhealthy>()
+        || error.is::<questions::stuck::SomethingStuck>()
+        || error.is::<policy::Misunderstood>()
 }
 
 /// Options or a configuration that make no sense: ends with exit code 2, as clap's own errors do.

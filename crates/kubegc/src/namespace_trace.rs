@@ -110,7 +110,7 @@ impl Trace {
         let id = EffectId(self.next_effect.fetch_add(1, Ordering::Relaxed));
         let mut evidence = vec![Evidence::ObservedAt { resource_version: observed }];
         evidence.extend(facts.into_iter().map(|fact| Evidence::Fact(fact.into())));
-        let verdict = Verdict::Retention("the namespace is being deleted");
+        let verdict = Verdict::Retention(gc_types::codes::NAMESPACE_TERMINATING);
         Effect { id, request, reason: Reason { verdict, owners: Vec::new(), evidence } }
     }
 

@@ -6,8 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// Crates that decide. None of them may reach a runtime, a client, a server or a disk, directly or through others.
-const PURE: [&str; 7] =
-    ["gc-types", "gc-cel", "gc-ownership", "gc-retention", "gc-control", "gc-registry", "gc-workloads"];
+const PURE: [&str; 8] = [
+    "gc-types",
+    "gc-cel",
+    "gc-ownership",
+    "gc-retention",
+    "gc-control",
+    "gc-registry",
+    "gc-workloads",
+    "gc-answers",
+];
 
 /// What would make a pure crate able to act.
 const FORBIDDEN: [&str; 16] = [
@@ -38,6 +46,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gc-retention", &["gc-types", "gc-cel"]),
     ("gc-registry", &["gc-types", "gc-cel"]),
     ("gc-workloads", &["gc-types"]),
+    ("gc-answers", &["gc-types", "gc-ownership", "gc-retention"]),
     ("gc-store", &["gc-registry", "gc-types"]),
     ("gc-apiserver", &["gc-registry", "gc-types"]),
     ("gc-kube", &["gc-types", "gc-control", "gc-ownership", "gc-retention"]),
@@ -147,4 +156,26 @@ fn every_known_limit_of_upstream_has_its_test() {
     limits.sort();
     expected.sort();
     assert_eq!(limits, expected);
+}
+
+/// docs/reasons.md lists every code with its message, and nothing else.
+#[test]
+fn every_reason_is_documented() {
+    use std::fmt::Write as _;
+    let mut tables = [String::new(), String::new(), String::new()];
+    for verdict in gc_types::Verdict::OWNERSHIP {
+        writeln!(tables[0], "| `{}` | {} |", verdict.code(), verdict.message()).unwrap();
+    }
+    for (code, message) in gc_types::codes::RETENTION {
+        writeln!(tables[1], "| `{code}` | {message} |").unwrap();
+    }
+    for code in gc_answers::stuck::Code::ALL {
+        writeln!(tables[2], "| `{}` | {} |", code.name(), code.meaning()).unwrap();
+    }
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("docs/reasons.md")).unwrap();
+    let documented: Vec<&str> =
+        text.split("|---|---|\n").skip(1).map(|rest| rest.split("\n\n").next().unwrap()).collect();
+    let documented: Vec<String> = documented.iter().map(|table| format!("{}\n", table.trim_end())).collect();
+    assert_eq!(documented, tables);
 }

@@ -1,5 +1,6 @@
 //! Questions to the graph: why is something (not) collected, what hangs on it, what is stuck.
 
+mod contents;
 mod dump;
 mod plan;
 

@@ -32,6 +32,8 @@ pub struct Plan {
     pub deleted: Vec<NodeView>,
     /// What would be marked for deletion and held by finalizers.
     pub held: Vec<NodeView>,
+    /// What is being deleted already, and would still be.
+    pub terminating: Vec<NodeView>,
     /// What would stay and lose references.
     pub released: Vec<NodeView>,
     /// Owners that could not be looked up and count as living.
@@ -61,18 +63,35 @@ impl Engine {
         policy: Option<PropagationPolicy>,
         limit: usize,
     ) -> Result<Plan, PlanError> {
-        let root = self
-            .graph
-            .find(uid)
-            .filter(|&node| self.graph.has(node, Flag::OBSERVED))
-            .ok_or_else(|| PlanError::Unknown(uid.clone()))?;
-        let concerned = self.below(root, limit)?;
-        let mut rehearsal = Rehearsal::new(self, &concerned);
-        rehearsal.run(&self.graph.key(root), policy, concerned.len())?;
+        self.plan_all(&[(uid.clone(), policy)], |_| false, limit)
+    }
+
+    /// The same for several deletions at once. The finalizers of others on objects for which `is_released` answers true are
+    /// removed as soon as these objects are deleted.
+    pub fn plan_all(
+        &self,
+        roots: &[(Uid, Option<PropagationPolicy>)],
+        is_released: impl Fn(&Uid) -> bool,
+        limit: usize,
+    ) -> Result<Plan, PlanError> {
+        let mut concerned = BTreeSet::new();
+        let mut deletions = Vec::with_capacity(roots.len());
+        for (uid, policy) in roots {
+            let root = self
+                .graph
+                .find(uid)
+                .filter(|&node| self.graph.has(node, Flag::OBSERVED))
+                .ok_or_else(|| PlanError::Unknown(uid.clone()))?;
+            self.add_below(root, limit, &mut concerned)?;
+            deletions.push((self.graph.key(root), *policy));
+        }
+        let mut rehearsal = Rehearsal::new(self, &concerned, &is_released);
+        rehearsal.run(&deletions, concerned.len())?;
         let mut plan = Plan {
             steps: rehearsal.steps,
             deleted: Vec::new(),
             held: Vec::new(),
+            terminating: Vec::new(),
             released: Vec::new(),
             assumed_living: rehearsal.assumed.into_iter().collect(),
         };
@@ -82,6 +101,7 @@ impl Engine {
                 Some(now) if now.deletion.deleting && !self.graph.has(node, Flag::DELETING) => {
                     plan.held.push(self.view(node));
                 }
+                Some(now) if now.deletion.deleting => plan.terminating.push(self.view(node)),
                 Some(now) if !self.graph.owners_equal(node, &now.owners) => {
                     plan.released.push(self.view(node));
                 }
@@ -91,9 +111,11 @@ impl Engine {
         Ok(plan)
     }
 
-    /// A node and everything that hangs on it.
-    fn below(&self, root: NodeId, limit: usize) -> Result<BTreeSet<NodeId>, PlanError> {
-        let mut seen = BTreeSet::from([root]);
+    /// Adds a node and everything that depends on it.
+    fn add_below(&self, root: NodeId, limit: usize, seen: &mut BTreeSet<NodeId>) -> Result<(), PlanError> {
+        if !seen.insert(root) {
+            return Ok(());
+        }
         let mut open = vec![root];
         while let Some(node) = open.pop() {
             for edge in self.graph.dependents_of(node) {
@@ -106,7 +128,7 @@ impl Engine {
                 }
             }
         }
-        Ok(seen)
+        Ok(())
     }
 }
 
@@ -120,7 +142,7 @@ struct Rehearsal {
 }
 
 impl Rehearsal {
-    fn new(real: &Engine, concerned: &BTreeSet<NodeId>) -> Self {
+    fn new(real: &Engine, concerned: &BTreeSet<NodeId>, is_released: &impl Fn(&Uid) -> bool) -> Self {
         let config = Config { startup_wait_milliseconds: 0, ..real.config().clone() };
         let mut rehearsal = Self {
             engine: Engine::new(config),
@@ -133,7 +155,9 @@ impl Rehearsal {
             rehearsal.engine.handle(Event::ResourceServed(state.info.clone()));
         }
         for &node in concerned {
-            rehearsal.model.restore(real.graph.object(node));
+            let mut object = real.graph.object(node);
+            object.deletion.foreign_finalizers &= !is_released(&object.uid);
+            rehearsal.model.restore(object);
             for edge in real.graph.edges_of(node) {
                 let owner = real.graph.owner(edge);
                 if real.graph.has(owner, Flag::OBSERVED) && !concerned.contains(&owner) {
@@ -177,12 +201,13 @@ impl Rehearsal {
 
     fn run(
         &mut self,
-        root: &ObjectKey,
-        policy: Option<PropagationPolicy>,
+        deletions: &[(ObjectKey, Option<PropagationPolicy>)],
         objects: usize,
     ) -> Result<(), PlanError> {
-        if let Some(event) = self.model.delete(root, policy) {
-            self.engine.handle(event);
+        for (key, policy) in deletions {
+            if let Some(event) = self.model.delete(key, *policy) {
+                self.engine.handle(event);
+            }
         }
         let limit = objects.saturating_mul(REQUESTS_PER_OBJECT).saturating_add(REQUESTS_PER_OBJECT * 64);
         for _ in 0..limit {

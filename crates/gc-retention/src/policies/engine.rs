@@ -265,7 +265,7 @@ impl Judge for PolicyJudge {
             resource_version: Some(item.resource_version),
             policy: self.policy.propagation,
         };
-        Judgement::Act(request, reason("the object is due by a policy", item.resource_version, &[why]))
+        Judgement::Act(request, reason(gc_types::codes::DUE_BY_POLICY, item.resource_version, &[why]))
     }
 
     fn finished(

@@ -215,7 +215,7 @@ impl VolumeReclaim {
             Holder::None => return self.judge_unclaimed(key, volume, deleter, now),
             Holder::Lives { bound: true } if over => {
                 let fact = "its claim exists, and is bound to it".to_owned();
-                return status(volume, "Bound", "", "the volume is bound", fact);
+                return status(volume, "Bound", "", gc_types::codes::VOLUME_BOUND, fact);
             }
             Holder::Lives { .. } => return Judgement::Leave,
             Holder::Elsewhere if !(deletes && volume.provisioned_by.is_some()) => return Judgement::Leave,
@@ -236,7 +236,7 @@ impl VolumeReclaim {
         }
         if !over {
             let fact = "a live read found its claim gone, or bound to another volume".to_owned();
-            return status(volume, "Released", "", "the volume is released", fact);
+            return status(volume, "Released", "", gc_types::codes::VOLUME_RELEASED, fact);
         }
         match &*volume.policy {
             "Retain" => Judgement::Leave,
@@ -281,14 +281,14 @@ impl VolumeReclaim {
             let fact = format!("its plugin {moved} to CSI");
             let patch = json!({"metadata": {"annotations": {"pv.kubernetes.io/migrated-to": wanted}}});
             let change = Change::Merge(patch.to_string().into());
-            return Some(guarded(volume, change, "the volume's migration annotation is wrong", fact));
+            return Some(guarded(volume, change, gc_types::codes::MIGRATION_ANNOTATION_OUTDATED, fact));
         }
         let wanted = self.deleters.finalizers(volume);
         if wanted == volume.finalizers {
             return None;
         }
         let fact = format!("its policy is {} and its phase {}", volume.policy, volume.phase);
-        let verdict = "the volume's finalizers do not tell whether its storage is to be destroyed";
+        let verdict = gc_types::codes::VOLUME_FINALIZERS_OUTDATED;
         Some(guarded(volume, Change::Finalizers(wanted), verdict, fact))
     }
 
@@ -328,7 +328,7 @@ impl VolumeReclaim {
                     volume,
                     &phase,
                     &message,
-                    "the volume's storage was not destroyed",
+                    gc_types::codes::STORAGE_DELETION_FAILED,
                     message.clone(),
                 );
             }
@@ -358,11 +358,7 @@ impl VolumeReclaim {
             "a live read found its claim gone, or bound to another volume".to_owned(),
             "a live list found it attached to no node".to_owned(),
         ];
-        let why = reason(
-            "the volume's claim is gone and its reclaim policy is Delete",
-            volume.meta.resource_version,
-            &facts,
-        );
+        let why = reason(gc_types::codes::CLAIM_GONE, volume.meta.resource_version, &facts);
         Judgement::Act(request, why)
     }
 
@@ -407,7 +403,7 @@ impl VolumeReclaim {
             namespace: None,
             at_least: ResourceVersion::UNKNOWN,
         };
-        let verdict = "whether the volume is attached must be verified";
+        let verdict = gc_types::codes::ATTACHMENT_UNKNOWN;
         Judgement::Act(request, reason(verdict, volume.meta.resource_version, &[fact]))
     }
 
@@ -417,7 +413,7 @@ impl VolumeReclaim {
             return Judgement::Leave;
         }
         self.note(volume, Severity::Warning, event, message);
-        status(volume, phase, message, "the volume cannot be reclaimed", message.to_owned())
+        status(volume, phase, message, gc_types::codes::VOLUME_RECLAIM_FAILED, message.to_owned())
     }
 
     fn note(&mut self, volume: &Volume, severity: Severity, event: &'static str, message: &str) {
@@ -429,7 +425,8 @@ impl VolumeReclaim {
             reason: event,
             message: message.to_owned(),
         };
-        let why = reason("the volume's reclaim is reported", meta.resource_version, &[message.to_owned()]);
+        let why =
+            reason(gc_types::codes::VOLUME_RECLAIM_REPORTED, meta.resource_version, &[message.to_owned()]);
         self.outbox.note(note, why);
     }
 
@@ -553,7 +550,7 @@ fn status(volume: &Volume, phase: &str, message: &str, verdict: &'static str, fa
 
 fn ask_claim(volume: &Volume, claim: &ClaimReference) -> Judgement {
     let fact = format!("no claim {}/{} with its UID was observed", claim.namespace, claim.name);
-    let why = reason("whether the claim exists must be verified", volume.meta.resource_version, &[fact]);
+    let why = reason(gc_types::codes::CLAIM_UNKNOWN, volume.meta.resource_version, &[fact]);
     Judgement::Act(Request::Read { key: VolumeReclaim::claim_key(claim) }, why)
 }
 
@@ -561,7 +558,7 @@ fn ask_claim(volume: &Volume, claim: &ClaimReference) -> Judgement {
 fn finish(volume: &Volume) -> Judgement {
     let meta = &volume.meta;
     let fact = "its storage has been destroyed".to_owned();
-    let verdict = "the volume's storage is gone";
+    let verdict = gc_types::codes::STORAGE_DELETED;
     if !meta.deleting {
         let request = Request::Delete {
             key: Kind::Volume.key(&meta.namespace, &meta.name),

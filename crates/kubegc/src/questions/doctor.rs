@@ -72,16 +72,16 @@ pub(super) struct Facts {
     /// Resources that are read, and those that cannot be, each with why.
     pub(super) resources: usize,
     pub(super) unreadable: Vec<String>,
-    /// Groups that discovery could not see, with why.
-    pub(super) undiscovered: BTreeMap<String, String>,
+    /// Group versions that discovery could not see.
+    pub(super) undiscovered: Vec<String>,
     /// APIServices that are not available, with why.
     pub(super) unavailable: BTreeMap<String, String>,
-    /// What does not get on, by cause: how many, and one of them.
+    /// What is stuck, by root cause: how many objects, and one of them.
     pub(super) stuck: BTreeMap<String, (usize, String)>,
-    /// Finalizers of others that hold deleted objects: how many, and one of them.
-    pub(super) finalizers: BTreeMap<String, (usize, String)>,
     /// The answer of a collector's `/debug/kubegc/resources`, if one was asked.
     pub(super) collector: Option<Value>,
+    /// Why that answer could not be read.
+    pub(super) collector_error: Option<String>,
 }
 
 /// How bad it is.
@@ -140,6 +140,10 @@ pub(super) fn diagnose(facts: &Facts) -> Vec<Finding> {
     stuck(facts, &mut findings);
     if let Some(collector) = &facts.collector {
         self::collector(collector, &mut findings);
+    }
+    if let Some(error) = &facts.collector_error {
+        let unread = finding("collector", State::Wrong, format!("its page cannot be read: {error}"));
+        findings.push(unread.advise("give --collector the address of its --bind-address"));
     }
     findings
 }
@@ -244,9 +248,8 @@ fn apis(facts: &Facts, findings: &mut Vec<Finding>) {
     let waits = "what depends on it waits, everything else is collected";
     let each = resources.iter().map(|why| finding("resources", State::Wrong, why.clone()).advise(waits));
     findings.extend(listed("resources", each));
-    let groups = facts.undiscovered.iter().map(|(group, why)| {
-        let group = if group == "*" { "every named group" } else { group };
-        finding("discovery", State::Wrong, format!("{group} cannot be seen: {why}")).advise(waits)
+    let groups = facts.undiscovered.iter().map(|version| {
+        finding("discovery", State::Wrong, format!("{version} cannot be discovered")).advise(waits)
     });
     findings.extend(listed("discovery", groups));
     let services = facts.unavailable.iter().map(|(name, why)| {
@@ -270,13 +273,9 @@ fn stuck(facts: &Facts, findings: &mut Vec<Finding>) {
         findings.push(finding("stuck", State::Fine, "nothing is stuck"));
     }
     findings.extend(facts.stuck.iter().map(|(cause, (number, one))| {
-        finding("stuck", State::Notice, format!("{number} objects: {cause}, such as {one}"))
-            .advise("`kubegc stuck` lists them, `kubegc why` explains one")
-    }));
-    findings.extend(facts.finalizers.iter().map(|(finalizer, (number, one))| {
-        let message = format!("{number} deleted objects are held by finalizer {finalizer}, such as {one}");
-        finding("finalizers", State::Notice, message)
-            .advise("see whether the controller that should remove it runs")
+        let message = format!("{cause}: {}, such as {one}", gc_answers::text::count(*number, "object"));
+        finding("stuck", State::Notice, message)
+            .advise(format!("`kubegc why {one}` explains it, `kubegc stuck` lists all"))
     }));
 }
 
@@ -308,6 +307,23 @@ fn collector(page: &Value, findings: &mut Vec<Finding>) {
     if let Some(why) = page["discovery"]["failing"]["why"].as_str() {
         let since = text(&page["discovery"]["failing"], "since");
         findings.push(finding("collector", State::Wrong, format!("discovery fails since {since}: {why}")));
+    }
+}
+
+/// Findings as an answer.
+pub(super) struct Examined<'a>(pub(super) &'a [Finding]);
+
+impl super::output::Answer for Examined<'_> {
+    fn value(&self) -> Value {
+        value(self.0)
+    }
+
+    fn text(&self, _is_wide: bool, out: &mut Vec<u8>) -> Result<()> {
+        text(self.0, out)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.0.iter().map(|finding| finding.check.to_owned()).collect()
     }
 }
 
@@ -428,20 +444,24 @@ mod tests {
             ),
             (change(&|f| f.unreadable = vec!["widgets: 500".into()]), "resources", "wrong widgets: 500"),
             (
-                change(&|f| f.undiscovered = map("*", "503")),
+                change(&|f| f.undiscovered = vec!["metrics.k8s.io/v1beta1".into()]),
                 "discovery",
-                "wrong every named group cannot be seen: 503",
+                "wrong metrics.k8s.io/v1beta1 cannot be discovered",
             ),
             (
                 change(&|f| f.unavailable = map("v1.metrics", "no endpoints")),
                 "apiservices",
                 "wrong v1.metrics is not available: no endpoints",
             ),
-            (change(&|f| f.stuck = one("blocked")), "stuck", "notice 2 objects: blocked, such as x/y"),
             (
-                change(&|f| f.finalizers = one("a.b/c")),
-                "finalizers",
-                "notice 2 deleted objects are held by finalizer a.b/c, such as x/y",
+                change(&|f| f.stuck = one("FinalizerHeld a.b/c")),
+                "stuck",
+                "notice FinalizerHeld a.b/c: 2 objects, such as x/y",
+            ),
+            (
+                change(&|f| f.collector_error = Some("a:1 does not answer".into())),
+                "collector",
+                "wrong its page cannot be read: a:1 does not answer",
             ),
             (
                 change(&|f| {

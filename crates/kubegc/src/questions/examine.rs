@@ -1,58 +1,42 @@
 //! Finding out what `kubegc doctor` judges. Everything is read; nothing that cannot be read ends the examination.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use gc_answers::Facts as Gathered;
+use gc_answers::stuck::{Row, diagnose};
 use gc_kube::ApiClient;
-use gc_ownership::{Stuck, StuckCause};
 use gc_retention::permissions::{self, Controller};
-use gc_types::GoDuration;
 use http::Method;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
+use super::access::Access;
 use super::doctor::{self, Facts, Held, TheirCollector};
-use super::graph::Graph;
+use super::gather::{self, Gatherer, Scope};
+use super::output::Output;
 use crate::UsageError;
 use crate::run::control::{self, LeaseName, Orders};
-use crate::run::{DEFAULT_CONTROLLERS, LeaseFlags, connect, preflight};
+use crate::run::{DEFAULT_CONTROLLERS, LeaseFlags, preflight};
 
 /// kube-controller-manager's Lease.
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 /// The names of its garbage collector, switched off.
 const SWITCHED_OFF: [&str; 2] = ["-garbage-collector-controller", "-garbagecollector"];
-/// So many objects that finalizers hold are read, to see which.
-const FINALIZERS_READ: usize = 200;
 /// A collector's page must come within this time.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Forms of the answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Aligned text
-    #[default]
-    Text,
-    /// JSON
-    Json,
-}
 
 /// Options of `kubegc doctor`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DoctorOptions {
-    /// The cluster [default: $KUBECONFIG, ~/.kube/config, or the service account of this pod]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Form of the answer
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-    /// How long to wait for the lists of all resources
-    #[arg(long, value_name = "DURATION", default_value = "60s")]
-    timeout: String,
+    /// Output format: text, json, yaml, jsonpath=…, custom-columns=…
+    #[arg(short, long, default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    access: Access,
     /// Whose permissions are looked at: a user name, or `self`
     #[arg(long, value_name = "USER", default_value = "system:serviceaccount:kube-system:kubegc")]
     subject: String,
@@ -74,29 +58,17 @@ pub(crate) struct Unhealthy;
 
 /// `kubegc doctor`
 pub(crate) fn doctor(options: &DoctorOptions) -> anyhow::Result<()> {
-    let patience = match options.timeout.parse::<GoDuration>() {
-        Ok(duration) => duration.to_std(),
-        Err(error) => return Err(UsageError::new(format!("--timeout: {error}")).into()),
-    };
+    let patience = options.access.patience()?;
     let enabled = permissions::enabled(&options.controllers)
         .map_err(|error| UsageError::new(format!("--controllers: {error}")))?;
     let runtime = crate::up::runtime()?;
     let facts = runtime.block_on(async {
-        let client = connect(options.kubeconfig.as_ref()).await?;
-        preflight::reach(&client, false).await?;
+        let client = options.access.connect().await?;
         examine(&client, options, &enabled, patience).await
     });
     runtime.shutdown_timeout(Duration::from_millis(100));
     let findings = doctor::diagnose(&facts?);
-    let mut out = Vec::new();
-    match options.output {
-        Format::Text => doctor::text(&findings, &mut out)?,
-        Format::Json => {
-            use std::io::Write as _;
-            writeln!(out, "{}", serde_json::to_string_pretty(&doctor::value(&findings))?)?;
-        }
-    }
-    super::print(&out)?;
+    super::output::print(&doctor::Examined(&findings), &options.output)?;
     if doctor::is_healthy(&findings) { Ok(()) } else { Err(Unhealthy.into()) }
 }
 
@@ -106,7 +78,8 @@ async fn examine(
     enabled: &[Controller],
     patience: Duration,
 ) -> anyhow::Result<Facts> {
-    let graph = Graph::load(client.clone(), patience).await?;
+    let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+    let survey = gatherer.survey(&Scope::default(), patience).await?;
     let version = get(client, "/version").await.unwrap_or_default();
     let git_version = version["gitVersion"].as_str().unwrap_or("of unknown version");
     let lease = options.lease.name();
@@ -116,9 +89,9 @@ async fn examine(
         server: format!("{git_version} at {}", client.address()),
         version: preflight::doubtful_version(&version),
         lease: (format!("{}/{}", lease.namespace, lease.name), None),
-        resources: graph.table.all().iter().filter(|route| route.info.watched).count(),
-        unreadable: graph.missing.clone(),
-        undiscovered: graph.undiscovered.clone(),
+        resources: gatherer.catalog.all().iter().filter(|resource| resource.is_collectable()).count(),
+        unreadable: unreadable(&survey),
+        undiscovered: gatherer.catalog.failed.clone(),
         unavailable: unavailable(client).await,
         ..Facts::default()
     };
@@ -138,13 +111,17 @@ async fn examine(
         control::read(client, &theirs).await.ok().flatten().map(|lease| Held::of(&lease));
     facts.their_collector = their_collector(client).await;
     check_permissions(client, options, enabled, &lease, &mut facts).await;
-    let stuck = graph.engine.stuck(super::LARGEST_ANSWER);
+    let mut gathered = Gathered::at(gatherer.now);
+    let stuck = gatherer.answer(&mut gathered, |gathered| diagnose(&survey, gathered)).await;
     facts.stuck = by_cause(&stuck);
-    facts.finalizers = finalizers(client, &graph, &stuck).await;
     if let Some(address) = &options.collector {
         let page = tokio::time::timeout(PAGE_TIMEOUT, collector_page(address)).await;
-        let page = page.with_context(|| format!("the collector at {address} does not answer"))?;
-        facts.collector = Some(page.with_context(|| format!("the collector at {address}"))?);
+        // A page that cannot be read is a finding, and no reason to stop.
+        match page {
+            Ok(Ok(page)) => facts.collector = Some(page),
+            Ok(Err(error)) => facts.collector_error = Some(format!("{address}: {error:#}")),
+            Err(_) => facts.collector_error = Some(format!("{address} does not answer")),
+        }
     }
     Ok(facts)
 }
@@ -291,43 +268,24 @@ fn groups(subject: &str) -> Vec<String> {
     groups
 }
 
-fn title(stuck: &Stuck) -> String {
-    let namespace = stuck.object.key.as_ref().map_or("", |key| &key.namespace);
-    let slash = if namespace.is_empty() { "" } else { "/" };
-    format!("{namespace}{slash}{}/{}", stuck.object.kind.to_lowercase(), stuck.object.name)
+/// The resources that could not be listed, each with why.
+fn unreadable(survey: &gc_answers::Survey) -> Vec<String> {
+    let name = |id| survey.catalog.get(id).map(|resource| resource.name.to_string()).unwrap_or_default();
+    survey.unlisted().iter().map(|(id, why)| format!("{} could not be read: {why}", name(*id))).collect()
 }
 
-/// How many objects each cause holds up, and one of them.
-fn by_cause(stuck: &[Stuck]) -> BTreeMap<String, (usize, String)> {
-    let mut causes: BTreeMap<String, (usize, String)> = BTreeMap::new();
-    for item in stuck {
-        let cause = match &item.cause {
-            StuckCause::Blocked { .. } => "wait for blocking dependents".to_owned(),
-            StuckCause::Orphaning { .. } => "wait until their dependents are released".into(),
-            StuckCause::Lagging(_) => "wait for resources that cannot be read".into(),
-            StuckCause::ForeignFinalizers => "are deleted and held by finalizers of others".into(),
-            StuckCause::Failing { message, .. } => format!("fail ({message})"),
-            StuckCause::UndecidableOwner => "have an owner that cannot be looked up".into(),
-        };
-        causes.entry(cause).or_insert_with(|| (0, title(item))).0 += 1;
+/// Root causes, each with how many objects it holds directly and one of them.
+fn by_cause(rows: &[Row]) -> BTreeMap<String, (usize, String)> {
+    let mut causes = BTreeMap::new();
+    for row in rows {
+        let one = row.objects.first().map(|(place, _)| match &*place.namespace {
+            "" => place.reference(),
+            namespace => format!("{} -n {namespace}", place.reference()),
+        });
+        let cause = format!("{} {}", row.cause.code.name(), row.cause.subject);
+        causes.insert(cause, (row.objects.len(), one.unwrap_or_default()));
     }
     causes
-}
-
-/// Which finalizers hold deleted objects, from the first of them.
-async fn finalizers(client: &ApiClient, graph: &Graph, stuck: &[Stuck]) -> BTreeMap<String, (usize, String)> {
-    let mut found: BTreeMap<String, (usize, String)> = BTreeMap::new();
-    let held = stuck.iter().filter(|item| item.cause == StuckCause::ForeignFinalizers).take(FINALIZERS_READ);
-    for item in held {
-        let Some(key) = &item.object.key else { continue };
-        let Some(route) = graph.table.get(key.resource) else { continue };
-        let Some(object) = get(client, &route.object(key)).await else { continue };
-        for finalizer in object["metadata"]["finalizers"].as_array().into_iter().flatten() {
-            let name = finalizer.as_str().unwrap_or_default().to_owned();
-            found.entry(name).or_insert_with(|| (0, title(item))).0 += 1;
-        }
-    }
-    found
 }
 
 /// What a running collector says of itself.

@@ -81,6 +81,45 @@ pub(super) struct Query {
     pub(super) controller: Option<String>,
 }
 
+/// kubectl's short names of built-in resources.
+const SHORT_NAMES: [(&str, &str); 28] = [
+    ("cj", "cronjobs.batch"),
+    ("cm", "configmaps"),
+    ("crd", "customresourcedefinitions.apiextensions.k8s.io"),
+    ("crds", "customresourcedefinitions.apiextensions.k8s.io"),
+    ("cs", "componentstatuses"),
+    ("csr", "certificatesigningrequests.certificates.k8s.io"),
+    ("deploy", "deployments.apps"),
+    ("ds", "daemonsets.apps"),
+    ("ep", "endpoints"),
+    ("ev", "events"),
+    ("hpa", "horizontalpodautoscalers.autoscaling"),
+    ("ing", "ingresses.networking.k8s.io"),
+    ("limits", "limitranges"),
+    ("netpol", "networkpolicies.networking.k8s.io"),
+    ("no", "nodes"),
+    ("ns", "namespaces"),
+    ("pc", "priorityclasses.scheduling.k8s.io"),
+    ("pdb", "poddisruptionbudgets.policy"),
+    ("po", "pods"),
+    ("pv", "persistentvolumes"),
+    ("pvc", "persistentvolumeclaims"),
+    ("quota", "resourcequotas"),
+    ("rc", "replicationcontrollers"),
+    ("rs", "replicasets.apps"),
+    ("sa", "serviceaccounts"),
+    ("sc", "storageclasses.storage.k8s.io"),
+    ("sts", "statefulsets.apps"),
+    ("svc", "services"),
+];
+
+/// What people call a resource, in lower case, with kubectl's short names written out.
+fn long_name(called: &str) -> String {
+    let called = called.to_lowercase();
+    let long = SHORT_NAMES.iter().find(|(short, _)| *short == called).map(|(_, long)| (*long).to_owned());
+    long.unwrap_or(called)
+}
+
 /// An object as people name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Object {
@@ -105,7 +144,7 @@ impl Object {
 
     pub(super) fn named(namespace: Option<&str>, kind: &str, name: &str) -> Self {
         let namespace = namespace.map(str::to_owned);
-        Self::Named { namespace, kind: super::graph::long_name(kind), name: name.to_owned() }
+        Self::Named { namespace, kind: long_name(kind), name: name.to_owned() }
     }
 
     fn matches(&self, entry: &Value) -> bool {
@@ -149,7 +188,7 @@ impl Query {
             since,
             object: options.object.as_deref().map(Object::parse).transpose()?,
             namespace: options.namespace.clone(),
-            resource: options.resource.as_deref().map(super::graph::long_name),
+            resource: options.resource.as_deref().map(long_name),
             outcome: options.outcome.clone(),
             verb: options.verb.clone(),
             controller: options.controller.clone(),
@@ -246,6 +285,14 @@ fn text<'a>(entry: &'a Value, field: &str) -> &'a str {
     entry[field].as_str().unwrap_or_default()
 }
 
+/// Why something was done: its code with the message.
+fn reason(entry: &Value) -> String {
+    match (text(entry, "verdict"), text(entry, "message")) {
+        (code, "") => code.to_owned(),
+        (code, message) => format!("{code}, {message}"),
+    }
+}
+
 fn list(entry: &Value, field: &str) -> Vec<String> {
     let items = entry[field].as_array().into_iter().flatten();
     items.map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned)).collect()
@@ -260,7 +307,7 @@ fn object(entry: &Value) -> String {
 pub(super) fn table(entries: &VecDeque<Value>, is_wide: bool, out: &mut impl Write) -> Result<()> {
     let mut headings = vec!["TIME", "VERB", "NAMESPACE", "OBJECT", "OUTCOME", "WHY"];
     if is_wide {
-        headings.extend(["UID", "OWNERS", "EVIDENCE", "REQUESTS", "TOOK"]);
+        headings.extend(["MESSAGE", "UID", "OWNERS", "EVIDENCE", "REQUESTS", "TOOK"]);
     }
     let mut table = Table::new(&headings);
     for entry in entries {
@@ -284,6 +331,7 @@ pub(super) fn table(entries: &VecDeque<Value>, is_wide: bool, out: &mut impl Wri
                 .as_f64()
                 .map_or(String::new(), |took| format!("{:.1}ms", took * 1e3));
             row.extend([
+                text(entry, "message").to_owned(),
                 text(entry, "uid").to_owned(),
                 owners.join(","),
                 list(entry, "evidence").join("; "),
@@ -342,7 +390,7 @@ pub(super) fn why_gone_text(answer: &Value, out: &mut impl Write) -> Result<()> 
         namespace => format!(" in {namespace}"),
     };
     writeln!(out, "{}{place}", object(deletion))?;
-    writeln!(out, "It was collected at {}: {}.", text(deletion, "time"), text(deletion, "verdict"))?;
+    writeln!(out, "It was collected at {}: {}.", text(deletion, "time"), reason(deletion))?;
     let owners = deletion["owners"].as_array().into_iter().flatten();
     for owner in owners {
         let (kind, name, uid) = (text(owner, "kind"), text(owner, "name"), text(owner, "uid"));
@@ -372,7 +420,7 @@ mod tests {
         json!({
             "time": format!("2026-09-21T14:0{number}:00.000000Z"), "verb": verb, "resource": "replicasets.apps",
             "kind": "ReplicaSet", "namespace": "shop", "name": name, "uid": format!("uid-{name}"),
-            "outcome": outcome, "verdict": "every owner is absent", "durationSeconds": 0.0021, "requests": 1,
+            "outcome": outcome, "verdict": "OwnersAbsent", "message": "every owner is absent", "durationSeconds": 0.0021, "requests": 1,
             "owners": [{"kind": "Deployment", "name": "web", "uid": "u"}], "evidence": ["owner u: removal seen"],
         })
     }
@@ -442,6 +490,11 @@ mod tests {
     }
 
     #[test]
+    fn short_names_are_sorted_and_listed_once() {
+        assert!(SHORT_NAMES.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+
+    #[test]
     fn objects_are_named_in_three_ways() {
         for text in ["", "/", "a//b", "a/b/c/d", "shop/"] {
             assert!(Object::parse(text).is_err(), "{text}");
@@ -457,13 +510,13 @@ mod tests {
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "replicasets.apps/a in shop\n\
-             It was collected at 2026-09-21T14:02:00.000000Z: every owner is absent.\n  \
+             It was collected at 2026-09-21T14:02:00.000000Z: OwnersAbsent, every owner is absent.\n  \
                owner Deployment/web (u)\n\n\
              Evidence:\n  owner u: removal seen\n\n\
              What was done about it:\n\
              TIME                          VERB     NAMESPACE   OBJECT               OUTCOME    WHY\n\
-             2026-09-21T14:01:00.000000Z   delete   shop        replicasets.apps/a   conflict   every owner is absent\n\
-             2026-09-21T14:02:00.000000Z   delete   shop        replicasets.apps/a   applied    every owner is absent\n"
+             2026-09-21T14:01:00.000000Z   delete   shop        replicasets.apps/a   conflict   OwnersAbsent\n\
+             2026-09-21T14:02:00.000000Z   delete   shop        replicasets.apps/a   applied    OwnersAbsent\n"
         );
         let error = why_gone(&file, Object::named(None, "rs", "b"), "rs/b").unwrap_err().to_string();
         assert_eq!(

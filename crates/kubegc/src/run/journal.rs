@@ -98,7 +98,7 @@ impl Observer for JournalObserver {
 
     fn tripped(&self, trip: &Trip) {
         self.journal.record(json!({
-            "verb": "stop", "outcome": "tripped", "resource": &*trip.resource, "verdict": &*trip.why,
+            "verb": "stop", "outcome": "tripped", "resource": &*trip.resource, "verdict": "BreakerTripped", "message": &*trip.why,
             "controller": self.controller.name(),
         }));
     }
@@ -313,7 +313,7 @@ fn entry(
     };
     let rest = json!({
         "time": now(),
-        "effect": effect.id.0, "verdict": effect.reason.verdict.to_string(), "owners": owners,
+        "effect": effect.id.0, "verdict": effect.reason.code(), "message": effect.reason.message(), "owners": owners,
         "evidence": evidence, "outcome": word(outcome), "requests": round_trips,
         "durationSeconds": took.as_secs_f64(),
     });

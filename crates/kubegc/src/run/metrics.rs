@@ -260,8 +260,7 @@ impl Observer for Metrics {
     }
 
     fn decided(&self, effect: &Effect) {
-        let labels =
-            VerdictLabels { verb: verb(&effect.request), verdict: effect.reason.verdict.to_string() };
+        let labels = VerdictLabels { verb: verb(&effect.request), verdict: effect.reason.code().to_owned() };
         self.verdicts.get_or_create(&labels).inc();
     }
 

@@ -403,7 +403,8 @@ impl Observation {
                 "namespace": &**namespace, "name": &**name, "uid": judgement.uid.to_string(),
             });
             if let Some(reason) = &judgement.reason {
-                entry["verdict"] = reason.verdict.to_string().into();
+                entry["verdict"] = reason.code().into();
+                entry["message"] = reason.message().into();
                 entry["evidence"] =
                     reason.evidence.iter().map(|fact| Value::from(fact.to_string())).collect();
             }

@@ -84,7 +84,7 @@ fn a_finished_job_leaves_a_trace() {
         [TTL, "jobs.batch", "default", "done", &job, "applied"],
         "{entry}"
     );
-    assert_eq!(shown("verdict"), "the job's time to live after it finished is over");
+    assert_eq!(shown("verdict"), "TTLExpired");
     assert!(entry["evidence"].as_array().unwrap().len() >= 2, "{entry}");
     let line = audit_line(&run, "jobs.batch default/done").unwrap();
     assert_eq!(
@@ -93,10 +93,7 @@ fn a_finished_job_leaves_a_trace() {
         "{line}"
     );
     let why = ask(&server, &["why", "job/done", "--journal", file]);
-    assert!(
-        why.contains("jobs.batch/done   applied   the job's time to live after it finished is over"),
-        "{why}"
-    );
+    assert!(why.contains("jobs.batch/done   applied   TTLExpired"), "{why}");
     assert_eq!(admin.refusals(403), [] as [String; 0]);
 }
 
@@ -127,7 +124,7 @@ fn an_emptied_namespace_leaves_a_trace_of_each_object() {
                 && entry["resource"] == resource
         });
         let line = |entry: &Value| {
-            assert_eq!(entry["verdict"], "the namespace is being deleted", "{entry}");
+            assert_eq!(entry["verdict"], "NamespaceTerminating", "{entry}");
             let name = entry["name"].as_str().unwrap();
             format!("{}/{name} {}", entry["namespace"].as_str().unwrap(), entry["outcome"].as_str().unwrap())
         };

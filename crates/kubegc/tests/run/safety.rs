@@ -170,9 +170,7 @@ fn an_observer_agrees_with_a_collector_and_misses_one_that_is_not_there() {
         let asked = ["journal", "--journal", file, "--verb=observe", "--outcome=disagreement", "-o", "json"];
         let found: Value = serde_json::from_str(&plain(&asked)).unwrap();
         found["items"].as_array().unwrap().iter().any(|entry| {
-            entry["name"] == "left-0"
-                && entry["kind"] == "not-deleted"
-                && entry["verdict"] == "every owner is absent"
+            entry["name"] == "left-0" && entry["kind"] == "not-deleted" && entry["verdict"] == "OwnersAbsent"
         })
     });
 }
@@ -221,7 +219,7 @@ fn the_journal_answers_why_something_is_gone() {
     until("it is noted", || std::fs::read_to_string(&file).unwrap().contains("\"root-0\""));
     let why = ask(&server, &["why", "cm/root-0", "--journal", journal]);
     assert!(why.starts_with("configmaps/root-0 in default\nIt was collected at "), "{why}");
-    assert!(why.contains(": every owner is absent.\n  owner ConfigMap/root ("), "{why}");
+    assert!(why.contains(": OwnersAbsent, every owner is absent.\n  owner ConfigMap/root ("), "{why}");
     let table = plain(&["journal", "--journal", journal, "--since=1h", "--object=default/configmap/root-0"]);
     let fields: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().skip(1).take(4).collect();
     assert_eq!(fields, ["delete", "default", "configmaps/root-0", "applied"], "{table}");
@@ -416,9 +414,9 @@ fn the_doctor_finds_what_is_wrong() {
     says(&sick, "pause", "wrong", ": lunch)");
     says(
         &sick,
-        "finalizers",
+        "stuck",
         "notice",
-        "1 deleted objects are held by finalizer example.com/hold, such as default/configmap/held",
+        "FinalizerHeld example.com/hold: 1 object, such as configmaps/held -n default",
     );
     says(&sick, "kube-controller-manager", "notice", "probably runs beside kubegc's");
     says(&sick, "permissions", "wrong", "system:serviceaccount:default:robot lacks a rule");

@@ -1,0 +1,180 @@
+//! Whole objects, gathered as answers turn out to need them.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use gc_types::Timestamp;
+use serde_json::Value;
+
+use crate::catalog::GroupResource;
+use crate::object::Object;
+
+/// Objects that one answer asks for at most. What exceeds this is reported as not examined.
+pub const MAX_NEEDS: usize = 5_000;
+
+/// Something that an answer needs and that was not gathered yet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// One object; the namespace is empty at cluster scope.
+    Object(GroupResource, String, String),
+    /// All objects of a resource, in one namespace or (with an empty one) in all.
+    List(GroupResource, String),
+}
+
+/// What is known of one object, or of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Known<T> {
+    /// It exists.
+    Present(T),
+    /// The server says that it does not exist.
+    Absent,
+    /// It could not be read: the server's words.
+    Unreadable(String),
+}
+
+impl<T> Known<T> {
+    /// The object or list, if it was read.
+    pub const fn present(&self) -> Option<&T> {
+        match self {
+            Self::Present(value) => Some(value),
+            Self::Absent | Self::Unreadable(_) => None,
+        }
+    }
+}
+
+type Place = (GroupResource, String, String);
+
+/// Whole objects, by where they are.
+#[derive(Debug, Default)]
+pub struct Facts {
+    now: Timestamp,
+    objects: BTreeMap<Place, Known<Object>>,
+    lists: BTreeMap<(GroupResource, String), Known<Vec<Object>>>,
+    needs: RefCell<BTreeSet<Need>>,
+    asked: RefCell<usize>,
+}
+
+impl Facts {
+    /// Nothing is known yet, at this time.
+    #[must_use]
+    pub fn at(now: Timestamp) -> Self {
+        Self { now, ..Self::default() }
+    }
+
+    /// The time of the answer.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// What was asked for since the last call and is not known.
+    #[must_use]
+    pub fn take_needs(&self) -> BTreeSet<Need> {
+        self.needs.take()
+    }
+
+    fn need(&self, need: Need) {
+        let mut needs = self.needs.borrow_mut();
+        if *self.asked.borrow() < MAX_NEEDS && needs.insert(need) {
+            *self.asked.borrow_mut() += 1;
+        }
+    }
+
+    /// Whether something was needed that exceeds [`MAX_NEEDS`].
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        *self.asked.borrow() >= MAX_NEEDS
+    }
+
+    /// One object. `None`: not gathered yet, and needed from now on.
+    pub fn object(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<&Known<Object>> {
+        let place = (resource.clone(), namespace.to_owned(), name.to_owned());
+        if let Some(known) = self.objects.get(&place) {
+            return Some(known);
+        }
+        for scope in [namespace, ""] {
+            if let Some(Known::Present(_)) = self.lists.get(&(resource.clone(), scope.to_owned())) {
+                return Some(&Known::Absent);
+            }
+        }
+        let (resource, namespace, name) = place;
+        self.need(Need::Object(resource, namespace, name));
+        None
+    }
+
+    /// One object, if it was read. What was not gathered yet is needed from now on.
+    pub fn present(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<&Object> {
+        self.object(resource, namespace, name).and_then(Known::present)
+    }
+
+    /// All objects of a resource, in one namespace or (with an empty one) in all. `None`: not gathered yet, and needed
+    /// from now on.
+    pub fn list(&self, resource: &GroupResource, namespace: &str) -> Option<&Known<Vec<Object>>> {
+        let key = (resource.clone(), namespace.to_owned());
+        let known = self.lists.get(&key);
+        if known.is_none() {
+            self.need(Need::List(key.0, key.1));
+        }
+        known
+    }
+
+    /// The same, empty where it could not be read or was not gathered yet.
+    pub fn all(&self, resource: &GroupResource, namespace: &str) -> &[Object] {
+        self.list(resource, namespace).and_then(Known::present).map_or(&[], Vec::as_slice)
+    }
+
+    /// An object was read, or could not be.
+    pub fn tell_object(&mut self, resource: GroupResource, namespace: &str, name: &str, known: Known<Value>) {
+        let known = match known {
+            Known::Present(value) => Known::Present(Object::new(value)),
+            Known::Absent => Known::Absent,
+            Known::Unreadable(why) => Known::Unreadable(why),
+        };
+        self.objects.insert((resource, namespace.to_owned(), name.to_owned()), known);
+    }
+
+    /// A list was read, or could not be.
+    pub fn tell_list(&mut self, resource: GroupResource, namespace: &str, known: Known<Vec<Value>>) {
+        let known = match known {
+            Known::Present(items) => {
+                let items: Vec<Object> = items.into_iter().map(Object::new).collect();
+                for item in &items {
+                    let place = (resource.clone(), item.namespace().to_owned(), item.name().to_owned());
+                    self.objects.insert(place, Known::Present(item.clone()));
+                }
+                Known::Present(items)
+            }
+            Known::Absent => Known::Absent,
+            Known::Unreadable(why) => Known::Unreadable(why),
+        };
+        self.lists.insert((resource, namespace.to_owned()), known);
+    }
+
+    /// The objects that are being deleted.
+    pub fn terminating(&self) -> impl Iterator<Item = (&GroupResource, &Object)> {
+        let present =
+            self.objects.iter().filter_map(|((resource, ..), known)| Some((resource, known.present()?)));
+        present.filter(|(_, object)| object.is_terminating())
+    }
+
+    /// What could not be read, in words, in order.
+    #[must_use]
+    pub fn unseen(&self) -> Vec<String> {
+        let mut unseen = BTreeSet::new();
+        for ((resource, namespace, name), known) in &self.objects {
+            if let Known::Unreadable(why) = known {
+                let place =
+                    if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
+                unseen.insert(format!("{resource}/{name}{place}: {why}"));
+            }
+        }
+        for ((resource, namespace), known) in &self.lists {
+            if let Known::Unreadable(why) = known {
+                let place =
+                    if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
+                unseen.insert(format!("{resource}{place}: {why}"));
+            }
+        }
+        unseen.into_iter().collect()
+    }
+}

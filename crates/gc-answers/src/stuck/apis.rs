@@ -1,0 +1,286 @@
+//! Namespaces, and the APIs and webhooks that fail their removal.
+
+use serde_json::Value;
+
+use super::{Cause, Code, Diagnosis, Force, Hold};
+use crate::catalog::GroupResource;
+use crate::commands::kubectl;
+use crate::facts::Known;
+use crate::object::Object;
+use crate::text;
+
+fn condition<'a>(namespace: &'a Object, kind: &str) -> Option<&'a str> {
+    let condition = namespace.condition(kind)?;
+    (condition["status"] == "True").then(|| condition["message"].as_str().unwrap_or_default())
+}
+
+/// The text between quotes after a phrase.
+fn quoted_after<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
+    let (_, after) = text.split_once(phrase)?;
+    after.split('"').nth(1)
+}
+
+impl Diagnosis<'_> {
+    pub(super) fn namespace(&self, namespace: &Object) -> Vec<Hold> {
+        let name = namespace.name();
+        let mut holds = Vec::new();
+        for finalizer in namespace.texts("/spec/finalizers").filter(|finalizer| *finalizer != "kubernetes") {
+            holds.push(Hold::Cause(Self::namespace_finalizer(namespace, finalizer)));
+        }
+        let failing = ["NamespaceDeletionDiscoveryFailure", "NamespaceDeletionGroupVersionParsingFailure"];
+        for message in failing.iter().filter_map(|kind| condition(namespace, kind)) {
+            holds.extend(self.discovery(name, message).into_iter().map(Hold::Cause));
+        }
+        if let Some(message) = condition(namespace, "NamespaceDeletionContentFailure") {
+            holds.push(Hold::Cause(self.content_failure(name, message)));
+        }
+        let inside = self.survey.terminating().keys().filter(|key| *key.namespace == *name);
+        holds.extend(inside.map(|key| Hold::Object(key.clone())));
+        // What a broken API or an object holds up is no cause of its own.
+        if holds.is_empty() && namespace.texts("/spec/finalizers").any(|finalizer| finalizer == "kubernetes")
+        {
+            holds.push(Hold::Cause(self.unemptied(name)));
+        }
+        holds
+    }
+
+    fn namespace_finalizer(namespace: &Object, finalizer: &str) -> Cause {
+        let remaining: Vec<&str> =
+            namespace.texts("/spec/finalizers").filter(|known| *known != finalizer).collect();
+        let document = serde_json::json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace.name()},
+            "spec": {"finalizers": remaining},
+        });
+        let raw = format!("/api/v1/namespaces/{}/finalize", namespace.name());
+        let writers = crate::finalizers::known_controller(finalizer);
+        Cause {
+            code: Code::FinalizerHeld,
+            subject: finalizer.to_owned(),
+            message: format!(
+                "finalizer {finalizer} in its specification; {}",
+                writers.map_or_else(
+                    || "no controller was found that removes it".to_owned(),
+                    |by| format!("{by} removes it")
+                )
+            ),
+            help: vec![kubectl("", &["get", &format!("ns/{}", namespace.name()), "-o", "yaml"])],
+            force: Some(Force {
+                command: format!(
+                    "echo {} | {}",
+                    crate::commands::quoted(&document.to_string()),
+                    kubectl("", &["replace", "--raw", &raw, "-f", "-"])
+                ),
+                strands: crate::finalizers::strands(finalizer),
+            }),
+        }
+    }
+
+    /// The APIs whose discovery fails, by the message of the namespace controller and by what we saw ourselves.
+    fn discovery(&self, namespace: &str, message: &str) -> Vec<Cause> {
+        let services = self.facts.all(&GroupResource::new("apiregistration.k8s.io", "apiservices"), "");
+        let concerned = services.iter().filter(|service| {
+            let version = format!("{}/{}", service.text("/spec/group"), service.text("/spec/version"));
+            let is_named = message.contains(&version) || self.survey.catalog.failed.contains(&version);
+            is_named && !service.is_true("Available") && !service.text("/spec/service/name").is_empty()
+        });
+        let causes: Vec<Cause> = concerned.map(|service| self.api_service(service)).collect();
+        if !causes.is_empty() {
+            return causes;
+        }
+        vec![Cause {
+            code: Code::DiscoveryFails,
+            subject: namespace.to_owned(),
+            message: format!("the server cannot say what it serves: {message}"),
+            help: vec![kubectl("", &["get", "apiservices"]), kubectl("", &["api-resources"])],
+            force: None,
+        }]
+    }
+
+    fn api_service(&self, service: &Object) -> Cause {
+        let (namespace, name) = (service.text("/spec/service/namespace"), service.text("/spec/service/name"));
+        let (chain, mut help) = self.backend(namespace, name);
+        help.push(kubectl("", &["describe", &format!("apiservice/{}", service.name())]));
+        Cause {
+            code: Code::APIServiceUnavailable,
+            subject: service.name().to_owned(),
+            message: format!("APIService {} is not available → {chain}", service.name()),
+            help,
+            force: Some(Force {
+                command: kubectl("", &["delete", &format!("apiservice/{}", service.name())]),
+                strands: format!(
+                    "the objects of {} in the store of their own server; the API is gone for everybody",
+                    service.text("/spec/group")
+                ),
+            }),
+        }
+    }
+
+    /// Why nobody answers at a Service: the Service, its endpoints and the workloads behind it.
+    fn backend(&self, namespace: &str, name: &str) -> (String, Vec<String>) {
+        let target = format!("Service {namespace}/{name}");
+        let services = GroupResource::new("", "services");
+        let service = match self.facts.object(&services, namespace, name) {
+            None => return (target, Vec::new()),
+            Some(Known::Absent) => {
+                return (format!("{target} does not exist"), vec![kubectl(namespace, &["get", "services"])]);
+            }
+            Some(Known::Unreadable(why)) => return (format!("{target} cannot be read: {why}"), Vec::new()),
+            Some(Known::Present(service)) => service,
+        };
+        let slices = self.facts.all(&GroupResource::new("discovery.k8s.io", "endpointslices"), namespace);
+        let endpoints = slices
+            .iter()
+            .filter(|slice| slice.label("kubernetes.io/service-name") == name)
+            .flat_map(|slice| slice.items("/endpoints"));
+        let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] != false).count();
+        if ready > 0 {
+            let chain = format!("{target} has {} that do not answer", text::count(ready, "ready endpoint"));
+            return (chain, vec![kubectl(namespace, &["describe", &format!("service/{name}")])]);
+        }
+        let mut chain = format!("{target} has no ready endpoint");
+        let mut help = vec![kubectl(namespace, &["get", &format!("endpointslices,service/{name}")])];
+        let deployments = self.facts.all(&GroupResource::new("apps", "deployments"), namespace);
+        if let Some(deployment) = deployments.iter().find(|deployment| is_selected(service, deployment)) {
+            let (wanted, ready) =
+                (deployment.number("/spec/replicas"), deployment.number("/status/readyReplicas"));
+            let (wanted, ready) = (wanted.unwrap_or(1), ready.unwrap_or(0));
+            let name = deployment.name();
+            chain = format!("{chain} → Deployment {namespace}/{name}: {ready} of {wanted} ready");
+            help = vec![kubectl(namespace, &["describe", &format!("deployment/{}", deployment.name())])];
+        }
+        (chain, help)
+    }
+
+    fn content_failure(&self, namespace: &str, message: &str) -> Cause {
+        let webhook = ["failed calling webhook", "admission webhook"]
+            .iter()
+            .find_map(|phrase| quoted_after(message, phrase));
+        if let Some(webhook) = webhook {
+            return self.webhook(webhook, message);
+        }
+        self.conversion(message).unwrap_or_else(|| Cause {
+            code: Code::ContentDeletionFails,
+            subject: namespace.to_owned(),
+            message: format!("its contents cannot be deleted: {message}"),
+            help: vec![kubectl("", &["describe", &format!("ns/{namespace}")])],
+            force: None,
+        })
+    }
+
+    fn webhook(&self, webhook: &str, message: &str) -> Cause {
+        let kinds = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"];
+        let found = kinds.iter().find_map(|kind| {
+            let all = self.facts.all(&GroupResource::new("admissionregistration.k8s.io", kind), "");
+            let has = |object: &&Object| object.items("/webhooks").any(|hook| hook["name"] == webhook);
+            all.iter().find(has).map(|object| (*kind, object))
+        });
+        let Some((kind, configuration)) = found else {
+            return Cause {
+                code: Code::AdmissionWebhookFails,
+                subject: webhook.to_owned(),
+                message: format!("admission webhook {webhook} fails the deletion: {message}"),
+                help: vec![kubectl(
+                    "",
+                    &["get", "validatingwebhookconfigurations,mutatingwebhookconfigurations"],
+                )],
+                force: None,
+            };
+        };
+        let hook = configuration.items("/webhooks").find(|hook| hook["name"] == webhook);
+        let service = hook.map(|hook| &hook["clientConfig"]["service"]);
+        let text = |field: &str| service.and_then(|service| service[field].as_str()).unwrap_or_default();
+        let is_refusal = message.contains("denied the request");
+        let (chain, help) = if is_refusal || text("name").is_empty() {
+            (String::new(), Vec::new())
+        } else {
+            let (chain, help) = self.backend(text("namespace"), text("name"));
+            (format!(" → {chain}"), help)
+        };
+        let verb = if is_refusal { "refuses" } else { "does not answer and fails" };
+        let mut commands = help;
+        commands.push(kubectl("", &["get", &format!("{kind}/{}", configuration.name()), "-o", "yaml"]));
+        Cause {
+            code: Code::AdmissionWebhookFails,
+            subject: webhook.to_owned(),
+            message: format!(
+                "admission webhook {webhook} of {} {verb} the deletion{chain}",
+                configuration.name()
+            ),
+            help: commands,
+            force: Some(Force {
+                command: kubectl("", &["delete", &format!("{kind}/{}", configuration.name())]),
+                strands: "nothing; what it checks is no longer checked until it is created again".into(),
+            }),
+        }
+    }
+
+    /// The cause in a message about a conversion webhook that fails.
+    pub(super) fn conversion(&self, message: &str) -> Option<Cause> {
+        let (_, after) = message.split_once("conversion webhook for ")?;
+        let kind = after.split(" failed").next().unwrap_or(after).split(',').next().unwrap_or(after);
+        let definitions =
+            self.facts.all(&GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions"), "");
+        let name = kind.rsplit("Kind=").next().unwrap_or(kind);
+        let is_meant = |definition: &&Object| {
+            let group = definition.text("/spec/group");
+            let webhook: &Value = &definition.value()["spec"]["conversion"]["webhook"];
+            !webhook.is_null() && (definition.text("/spec/names/kind") == name || kind.starts_with(group))
+        };
+        let definition = definitions.iter().find(is_meant)?;
+        let service =
+            |field: &str| definition.text(&format!("/spec/conversion/webhook/clientConfig/service/{field}"));
+        let (chain, mut help) = self.backend(service("namespace"), service("name"));
+        help.push(kubectl("", &["get", &format!("crd/{}", definition.name()), "-o", "yaml"]));
+        Some(Cause {
+            code: Code::ConversionWebhookFails,
+            subject: definition.name().to_owned(),
+            message: format!(
+                "the conversion webhook of CustomResourceDefinition {} fails → {chain}",
+                definition.name()
+            ),
+            help,
+            force: None,
+        })
+    }
+
+    fn unemptied(&self, namespace: &str) -> Cause {
+        let remaining = self.survey.engine.select(|key| *key.namespace == *namespace).len();
+        let (code, message) = if remaining == 0 {
+            (
+                Code::CollectorAbsent,
+                "nothing remains in it, and no namespace controller removes its finalizer".to_owned(),
+            )
+        } else {
+            let message = format!(
+                "no namespace controller deletes what remains in it: {}",
+                text::count(remaining, "object")
+            );
+            (Code::ContentNotDeleted, message)
+        };
+        let document = serde_json::json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}, "spec": {"finalizers": []},
+        });
+        let raw = format!("/api/v1/namespaces/{namespace}/finalize");
+        Cause {
+            code,
+            subject: namespace.to_owned(),
+            message,
+            help: vec!["kubegc doctor".into(), kubectl("", &["describe", &format!("ns/{namespace}")])],
+            force: Some(Force {
+                command: format!(
+                    "echo {} | {}",
+                    crate::commands::quoted(&document.to_string()),
+                    kubectl("", &["replace", "--raw", &raw, "-f", "-"])
+                ),
+                strands: crate::finalizers::strands("kubernetes"),
+            }),
+        }
+    }
+}
+
+/// Whether a Service selects the pods of a Deployment.
+fn is_selected(service: &Object, deployment: &Object) -> bool {
+    let Some(selector) = service.value()["spec"]["selector"].as_object() else { return false };
+    let labels = &deployment.value()["spec"]["template"]["metadata"]["labels"];
+    !selector.is_empty() && selector.iter().all(|(name, value)| labels[name.as_str()] == *value)
+}

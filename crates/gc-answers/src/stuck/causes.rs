@@ -1,0 +1,295 @@
+//! What holds one object that is being deleted.
+
+use gc_types::ObjectKey;
+
+use super::{Cause, Code, Diagnosis, Force, Hold};
+use crate::catalog::GroupResource;
+use crate::commands::{kubectl, set_finalizers};
+use crate::facts::Known;
+use crate::finalizers::{self, Controller};
+use crate::object::Object;
+use crate::survey::Metadata;
+use crate::text;
+
+/// Blocking dependents that one message names.
+const NAMED: usize = 3;
+
+impl Diagnosis<'_> {
+    /// What holds an object, by causes of its own or by other objects that are being deleted.
+    pub(super) fn holds(&self, key: &ObjectKey, metadata: &Metadata) -> Vec<Hold> {
+        let Some(resource) = self.survey.resource(key) else { return Vec::new() };
+        let (name, namespace) = (resource.name.clone(), metadata.namespace.to_string());
+        // Whole objects are needed for who set a finalizer and for what their status says.
+        let object = self.facts.present(&name, &namespace, &metadata.name);
+        let mut holds = Vec::new();
+        match (&*name.group, &*name.resource) {
+            ("", "pods") => {
+                if self.is_in_grace(metadata) {
+                    return Vec::new();
+                }
+                holds.extend(object.and_then(|pod| self.pod(pod, metadata)).map(Hold::Cause));
+            }
+            ("", "namespaces") => {
+                if let Some(object) = object {
+                    holds.extend(self.namespace(object));
+                }
+            }
+            _ => {}
+        }
+        for finalizer in &metadata.finalizers {
+            holds.extend(self.finalizer(key, metadata, object, finalizer));
+        }
+        holds
+    }
+
+    fn finalizer(
+        &self,
+        key: &ObjectKey,
+        metadata: &Metadata,
+        object: Option<&Object>,
+        finalizer: &str,
+    ) -> Vec<Hold> {
+        match finalizer {
+            "foregroundDeletion" => self.foreground(key, metadata, object),
+            "orphan" => vec![self.without_collector(key, metadata, finalizer)],
+            "kubernetes.io/pvc-protection" => self.claim(key, metadata, object),
+            "kubernetes.io/pv-protection" => self.volume(key, metadata, object),
+            "customresourcecleanup.apiextensions.k8s.io" => self.definition(key, metadata, object),
+            "batch.kubernetes.io/job-tracking" => vec![Hold::Cause(self.job_tracking(key, metadata))],
+            _ => match object {
+                Some(volume) if finalizer.starts_with("external-") => {
+                    vec![Hold::Cause(self.storage_finalizer(key, metadata, volume, finalizer))]
+                }
+                _ => vec![Hold::Cause(self.held(key, metadata, object, finalizer, finalizer))],
+            },
+        }
+    }
+
+    /// A finalizer that waits for its controller, which is recognised by `mark`.
+    pub(super) fn held(
+        &self,
+        key: &ObjectKey,
+        metadata: &Metadata,
+        object: Option<&Object>,
+        finalizer: &str,
+        mark: &str,
+    ) -> Cause {
+        let now = self.facts.now();
+        let place = self.place(key, "");
+        let writers: Vec<_> =
+            object.into_iter().flat_map(|object| object.finalizer_writers(finalizer)).collect();
+        let managers: Vec<String> = writers.iter().map(|writer| writer.manager.clone()).collect();
+        let controllers = finalizers::responsible(mark, &managers, self.facts);
+        let mut message = format!("finalizer {finalizer}");
+        if !managers.is_empty() {
+            message = format!("{message}, set by {}", managers.join(", "));
+        }
+        if let Some(last) = object.and_then(Object::last_writer)
+            && let Some(at) = last.at
+        {
+            message = format!("{message}; last touched {} by {}", text::ago(at, now), last.manager);
+        }
+        match (controllers.is_empty(), finalizers::known_controller(finalizer)) {
+            (true, Some(known)) => message = format!("{message}; {known} removes it"),
+            (true, None) => message.push_str("; no controller was found that removes it"),
+            (false, _) => {
+                let named: Vec<String> = controllers.iter().map(Controller::message).collect();
+                message = format!("{message}; responsible: {}", named.join(", "));
+            }
+        }
+        let mut help: Vec<String> = controllers.iter().filter_map(look_at).collect();
+        if help.is_empty() {
+            help.push(kubectl(
+                &metadata.namespace,
+                &["get", &place.reference(), "-o", "yaml", "--show-managed-fields"],
+            ));
+        }
+        Cause {
+            code: Code::FinalizerHeld,
+            subject: finalizer.to_owned(),
+            message,
+            help,
+            force: Some(self.without(key, metadata, finalizer)),
+        }
+    }
+
+    /// Taking one finalizer off by hand.
+    pub(super) fn without(&self, key: &ObjectKey, metadata: &Metadata, finalizer: &str) -> Force {
+        let remaining: Vec<&str> =
+            metadata.finalizers.iter().map(String::as_str).filter(|name| *name != finalizer).collect();
+        Force {
+            command: set_finalizers(&metadata.namespace, &self.place(key, "").reference(), &remaining),
+            strands: finalizers::strands(finalizer),
+        }
+    }
+
+    fn foreground(&self, key: &ObjectKey, metadata: &Metadata, object: Option<&Object>) -> Vec<Hold> {
+        let blocking = self.survey.engine.blocking_dependents(&metadata.uid);
+        let keys = || blocking.iter().filter_map(|view| view.key.clone());
+        let mut holds: Vec<Hold> =
+            keys().filter(|key| self.survey.terminating().contains_key(key)).map(Hold::Object).collect();
+        let alive: Vec<String> = blocking
+            .iter()
+            .filter(|view| !view.deletion.deleting)
+            .map(|view| format!("{}/{}", view.kind, view.name))
+            .collect();
+        if !alive.is_empty() {
+            let waits = text::some_of(&alive, NAMED);
+            let place = self.place(key, "");
+            holds.push(Hold::Cause(Cause {
+                code: Code::DependentNotDeleted,
+                subject: format!("{}/{}", place.namespace, place.reference()),
+                message: format!("waits for {waits}, which nothing deletes; is a garbage collector at work?"),
+                help: vec!["kubegc doctor".into()],
+                force: Some(self.without(key, metadata, "foregroundDeletion")),
+            }));
+        }
+        if !holds.is_empty() {
+            return holds;
+        }
+        // The server sets this finalizer without a field manager: whoever is named applied it.
+        let applied: Option<String> = object
+            .and_then(|object| object.finalizer_writers("foregroundDeletion").next())
+            .map(|writer| writer.manager);
+        if let Some(manager) = applied {
+            return vec![Hold::Cause(Cause {
+                code: Code::ForegroundFinalizerApplied,
+                subject: manager.clone(),
+                message: format!(
+                    "field manager {manager} applied the finalizer foregroundDeletion, and sets it again when the garbage \
+                     collector removes it"
+                ),
+                help: vec![format!("remove foregroundDeletion from the manifests that {manager} applies")],
+                force: Some(self.without(key, metadata, "foregroundDeletion")),
+            })];
+        }
+        if let Some((resource, why)) = self.survey.unlisted().iter().next() {
+            let name = self
+                .survey
+                .catalog
+                .get(*resource)
+                .map(|resource| resource.name.to_string())
+                .unwrap_or_default();
+            return vec![Hold::Cause(self.unreadable(&name, why, key, metadata))];
+        }
+        vec![self.without_collector(key, metadata, "foregroundDeletion")]
+    }
+
+    fn unreadable(&self, resource: &str, why: &str, key: &ObjectKey, metadata: &Metadata) -> Cause {
+        if let Some(cause) = self.conversion(why) {
+            return cause;
+        }
+        Cause {
+            code: Code::ResourceUnreadable,
+            subject: resource.to_owned(),
+            message: format!("{resource} cannot be listed, so that dependents may remain: {why}"),
+            help: vec![kubectl("", &["get", resource, "-A"])],
+            force: Some(self.without(key, metadata, "foregroundDeletion")),
+        }
+    }
+
+    fn without_collector(&self, key: &ObjectKey, metadata: &Metadata, finalizer: &str) -> Hold {
+        let message = if finalizer == "orphan" {
+            let left = self.survey.engine.dependents(&metadata.uid).len();
+            format!("no garbage collector releases what depends on it: {}", text::count(left, "dependent"))
+        } else {
+            format!("nothing blocks it, and no garbage collector removes the finalizer {finalizer}")
+        };
+        Hold::Cause(Cause {
+            code: Code::CollectorAbsent,
+            subject: finalizer.to_owned(),
+            message,
+            help: vec!["kubegc doctor".into()],
+            force: Some(self.without(key, metadata, finalizer)),
+        })
+    }
+
+    fn definition(&self, key: &ObjectKey, metadata: &Metadata, object: Option<&Object>) -> Vec<Hold> {
+        let Some(definition) = object else { return Vec::new() };
+        let name = GroupResource::new(definition.text("/spec/group"), definition.text("/spec/names/plural"));
+        let Some(resource) = self.survey.catalog.named(&name) else {
+            let cause =
+                self.held(key, metadata, object, "customresourcecleanup.apiextensions.k8s.io", &name.group);
+            return vec![Hold::Cause(cause)];
+        };
+        if let Some(why) = self.survey.unlisted().get(&resource.id) {
+            return vec![Hold::Cause(self.unreadable(&name.to_string(), why, key, metadata))];
+        }
+        let mut holds: Vec<Hold> = self
+            .survey
+            .terminating()
+            .keys()
+            .filter(|key| key.resource == resource.id)
+            .map(|key| Hold::Object(key.clone()))
+            .collect();
+        let alive = self.survey.engine.select(|key| key.resource == resource.id);
+        let alive = alive.iter().filter(|view| !view.deletion.deleting).count();
+        if alive > 0 || holds.is_empty() {
+            let cleanup = "customresourcecleanup.apiextensions.k8s.io";
+            let message = if alive > 0 {
+                format!(
+                    "waits for {} of {name}, which kube-apiserver has not deleted",
+                    text::count(alive, "object")
+                )
+            } else {
+                format!("no object of {name} remains, and kube-apiserver has not removed the definition")
+            };
+            holds.push(Hold::Cause(Cause {
+                code: Code::ContentNotDeleted,
+                subject: name.to_string(),
+                message,
+                help: vec![kubectl("", &["delete", &name.to_string(), "--all", "-A"])],
+                force: Some(self.without(key, metadata, cleanup)),
+            }));
+        }
+        holds
+    }
+
+    fn job_tracking(&self, key: &ObjectKey, metadata: &Metadata) -> Cause {
+        const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
+        let owner = metadata.owners.iter().find(|owner| &*owner.coordinates.kind == "Job");
+        let jobs = GroupResource::new("batch", "jobs");
+        let job = owner.map(|owner| &owner.coordinates);
+        let known = job.map(|job| self.facts.object(&jobs, &metadata.namespace, &job.name));
+        let is_gone = match (job, known) {
+            (None, _) | (Some(_), Some(Some(Known::Absent))) => true,
+            (Some(job), Some(Some(Known::Present(found)))) => found.uid() != job.uid.to_string(),
+            _ => false,
+        };
+        let name = job.map_or("its Job", |job| &job.name);
+        let (message, help) = if is_gone {
+            (
+                format!("Job {name} is gone, so that its controller no longer releases the pod"),
+                "kubegc doctor".to_owned(),
+            )
+        } else {
+            let words = ["get", "job", name, "-o", "yaml"];
+            (
+                format!("the Job controller has not counted the pod for Job {name}; is it running?"),
+                kubectl(&metadata.namespace, &words),
+            )
+        };
+        let subject = format!("{}/{name}", metadata.namespace);
+        Cause {
+            code: Code::JobTrackingFinalizer,
+            subject,
+            message,
+            help: vec![help],
+            force: Some(self.without(key, metadata, FINALIZER)),
+        }
+    }
+}
+
+/// How to look at a controller that does not work; nothing for one that does.
+fn look_at(controller: &Controller) -> Option<String> {
+    let target = format!("{}/{}", controller.kind, controller.name);
+    match controller.kind {
+        "deployment" | "statefulset" | "daemonset" if controller.works => {
+            Some(kubectl(&controller.namespace, &["logs", &target, "--tail=50"]))
+        }
+        "deployment" | "statefulset" | "daemonset" => {
+            Some(kubectl(&controller.namespace, &["describe", &target]))
+        }
+        _ => None,
+    }
+}

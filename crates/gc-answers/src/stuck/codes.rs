@@ -1,0 +1,56 @@
+//! The codes of what holds up a deletion.
+
+macro_rules! codes {
+    ($($name:ident: $message:literal;)*) => {
+        /// Why something is stuck. A code never changes its meaning.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Code {
+            $(#[doc = $message] $name,)*
+        }
+
+        impl Code {
+            /// Every code.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// The code as programs read it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+
+            /// What it means.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$name => $message,)*
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    AdmissionWebhookFails: "An admission webhook refuses the deletion, or does not answer.";
+    APIServiceUnavailable: "An aggregated API is down, so that nobody knows what remains of its objects.";
+    ClaimInUse: "A pod still uses the claim.";
+    CollectorAbsent: "Nothing blocks the object any more, and no garbage collector removes its finalizer.";
+    ContentDeletionFails: "The contents of a namespace cannot be deleted.";
+    ContentNotDeleted: "Objects remain that nothing deletes.";
+    ConversionWebhookFails: "Custom resources cannot be read, because their conversion webhook fails.";
+    DependentNotDeleted: "A blocking dependent remains that nothing deletes.";
+    DiscoveryFails: "The server does not know what it serves.";
+    FinalizerHeld: "A finalizer waits for its controller.";
+    ForegroundFinalizerApplied: "A tool applied the finalizer foregroundDeletion, and applies it again when it is removed.";
+    JobTrackingFinalizer: "A pod waits for a Job controller to count it.";
+    KubeletSilent: "The kubelet of the pod's node does not report.";
+    NodeGone: "The pod's node does not exist.";
+    OwnerUnreadable: "No owner is known to live, and one cannot be looked up.";
+    PodPastGrace: "The kubelet has not stopped the pod within its grace period.";
+    PodUnscheduled: "The pod was never assigned to a node, and no pod garbage collector deletes it.";
+    ProtectionNotReleased: "Nothing uses the object any more, and its protection finalizer remains.";
+    ResourceUnreadable: "A resource cannot be read, so that nobody knows whether dependents remain.";
+    VolumeAttached: "The volume is still attached to a node.";
+    VolumeInUse: "The volume is bound to a claim.";
+}

@@ -1,0 +1,243 @@
+//! What is stuck, by root cause: why objects that are being deleted do not go.
+//!
+//! Each object that is being deleted is held by causes of its own (a finalizer, a silent kubelet) or waits for others that are
+//! being deleted (blocking dependents, the contents of a namespace). Only causes become rows; what waits for an object that
+//! has one is listed in that row.
+
+mod apis;
+mod causes;
+mod codes;
+mod pods;
+mod volumes;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gc_types::{ObjectKey, Timestamp};
+use serde_json::{Value, json};
+
+use crate::facts::Facts;
+use crate::survey::{Metadata, Survey};
+
+pub use codes::Code;
+pub(crate) use volumes::{narrow, users};
+
+/// An object as answers name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// `apiVersion`
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// `resource.group`, as commands take it.
+    pub resource: String,
+    /// Namespace; empty at cluster scope.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID; empty if it is not known.
+    pub uid: String,
+}
+
+impl Place {
+    /// `Kind/name`
+    #[must_use]
+    pub fn title(&self) -> String {
+        format!("{}/{}", self.kind, self.name)
+    }
+
+    /// `resource.group/name`, as commands take it.
+    #[must_use]
+    pub fn reference(&self) -> String {
+        format!("{}/{}", self.resource, self.name)
+    }
+
+    /// As data.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        json!({
+            "apiVersion": self.api_version, "kind": self.kind, "namespace": self.namespace, "name": self.name,
+            "uid": self.uid,
+        })
+    }
+}
+
+/// A command that removes a cause by force, and what it leaves behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Force {
+    /// The command.
+    pub command: String,
+    /// What nobody cleans up afterwards.
+    pub strands: String,
+}
+
+/// Why something is stuck.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// The stable code.
+    pub code: Code,
+    /// What the cause is about: causes with the same code and subject are one.
+    pub subject: String,
+    /// For people.
+    pub message: String,
+    /// Commands that help to find or mend it, most useful first.
+    pub help: Vec<String>,
+    /// What removes it by force.
+    pub force: Option<Force>,
+}
+
+/// One root cause with all that it holds up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Why.
+    pub cause: Cause,
+    /// Since when the oldest object is stuck; `None` if nothing was deleted.
+    pub since: Option<Timestamp>,
+    /// What it holds directly, oldest first.
+    pub objects: Vec<(Place, Option<Timestamp>)>,
+    /// What waits for these objects.
+    pub waiting: Vec<Place>,
+}
+
+impl Row {
+    /// How long it lasts, milliseconds.
+    #[must_use]
+    pub fn age_milliseconds(&self, now: Timestamp) -> Option<i64> {
+        self.since.map(|since| now.since(since).max(0))
+    }
+
+    /// Whether it holds something in this namespace, or the namespace itself.
+    #[must_use]
+    pub fn concerns(&self, namespace: &str) -> bool {
+        let places = self.objects.iter().map(|(place, _)| place).chain(&self.waiting);
+        places.into_iter().any(|place| {
+            place.namespace == namespace || (place.kind == "Namespace" && place.name == namespace)
+        })
+    }
+
+    /// As data.
+    #[must_use]
+    pub fn value(&self, now: Timestamp) -> Value {
+        let objects: Vec<Value> = self.objects.iter().map(|(place, _)| place.value()).collect();
+        let waiting: Vec<Value> = self.waiting.iter().map(Place::value).collect();
+        json!({
+            "code": self.cause.code.name(), "message": self.cause.message, "subject": self.cause.subject,
+            "since": self.since.map(|since| since.to_string()),
+            "ageSeconds": self.age_milliseconds(now).map(|age| age / 1000),
+            "objects": objects, "waiting": waiting, "help": self.cause.help,
+            "force": self.cause.force.as_ref().map(|force| json!({"command": force.command, "strands": force.strands})),
+        })
+    }
+}
+
+/// What holds one object.
+pub(crate) enum Hold {
+    /// A cause of its own.
+    Cause(Cause),
+    /// Another object that is being deleted.
+    Object(ObjectKey),
+}
+
+pub(crate) struct Diagnosis<'a> {
+    pub(crate) survey: &'a Survey,
+    pub(crate) facts: &'a Facts,
+}
+
+impl Diagnosis<'_> {
+    /// An object as answers name it.
+    pub(crate) fn place(&self, key: &ObjectKey, uid: &str) -> Place {
+        let (api_version, kind, resource) = match self.survey.resource(key) {
+            Some(resource) => (resource.api_version(), resource.kind.to_string(), resource.name.to_string()),
+            None => Default::default(),
+        };
+        let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
+        Place { api_version, kind, resource, namespace, name, uid: uid.to_owned() }
+    }
+
+    /// Since when an object is stuck, if it is: its deletion time is when its grace period ends.
+    fn since(metadata: &Metadata) -> Option<Timestamp> {
+        metadata.deleted
+    }
+}
+
+/// What is stuck, oldest first.
+#[must_use]
+pub fn diagnose(survey: &Survey, facts: &Facts) -> Vec<Row> {
+    let diagnosis = Diagnosis { survey, facts };
+    let mut groups: BTreeMap<(Code, String), (Cause, Vec<ObjectKey>)> = BTreeMap::new();
+    let mut waiters: BTreeMap<ObjectKey, Vec<ObjectKey>> = BTreeMap::new();
+    for (key, metadata) in survey.terminating() {
+        for hold in diagnosis.holds(key, metadata) {
+            match hold {
+                Hold::Object(other) => waiters.entry(other).or_default().push(key.clone()),
+                Hold::Cause(cause) => {
+                    let group = (cause.code, cause.subject.clone());
+                    groups.entry(group).or_insert_with(|| (cause, Vec::new())).1.push(key.clone());
+                }
+            }
+        }
+    }
+    let mut rows: Vec<Row> =
+        groups.into_values().map(|(cause, keys)| diagnosis.row(cause, &keys, &waiters)).collect();
+    rows.extend(diagnosis.undecidable());
+    rows.sort_by(|left, right| {
+        let order = |row: &Row| (row.since.is_none(), row.since, row.cause.code, row.cause.subject.clone());
+        order(left).cmp(&order(right))
+    });
+    rows
+}
+
+impl Diagnosis<'_> {
+    fn row(&self, cause: Cause, keys: &[ObjectKey], waiters: &BTreeMap<ObjectKey, Vec<ObjectKey>>) -> Row {
+        let terminating = self.survey.terminating();
+        let place = |key: &ObjectKey| {
+            let uid = terminating.get(key).map(|metadata| metadata.uid.to_string()).unwrap_or_default();
+            self.place(key, &uid)
+        };
+        let mut objects: Vec<(Place, Option<Timestamp>)> =
+            keys.iter().map(|key| (place(key), terminating.get(key).and_then(Self::since))).collect();
+        objects.sort_by(|left, right| (left.1, &left.0).cmp(&(right.1, &right.0)));
+        let mut seen: BTreeSet<&ObjectKey> = keys.iter().collect();
+        let mut open: Vec<&ObjectKey> = keys.iter().collect();
+        let mut waiting = Vec::new();
+        while let Some(key) = open.pop() {
+            for waiter in waiters.get(key).into_iter().flatten() {
+                if seen.insert(waiter) {
+                    open.push(waiter);
+                    waiting.push(place(waiter));
+                }
+            }
+        }
+        waiting.sort();
+        Row { cause, since: objects.first().and_then(|(_, since)| *since), objects, waiting }
+    }
+
+    /// Objects that will never be collected, because no owner lives and one cannot be looked up: one row per kind of owner.
+    fn undecidable(&self) -> Vec<Row> {
+        let engine = &self.survey.engine;
+        let mut groups: BTreeMap<String, Vec<(Place, Option<Timestamp>)>> = BTreeMap::new();
+        for view in engine.undecidable() {
+            let Some(key) = &view.key else { continue };
+            let Some(why) = engine.why(&view.uid) else { continue };
+            let unreadable =
+                why.references.iter().find(|(_, state)| *state == gc_ownership::ReferenceState::Undecidable);
+            let Some((owner, _)) = unreadable else { continue };
+            let owner = format!("{} {}", owner.coordinates.api_version, owner.coordinates.kind);
+            groups.entry(owner).or_default().push((self.place(key, &view.uid.to_string()), None));
+        }
+        let row = |(owner, objects): (String, Vec<(Place, Option<Timestamp>)>)| Row {
+            cause: Cause {
+                code: Code::OwnerUnreadable,
+                message: format!(
+                    "owners of kind {owner} cannot be looked up, so that their dependents are never deleted"
+                ),
+                help: vec!["kubectl api-resources".into(), "kubectl get apiservices".into()],
+                force: None,
+                subject: owner,
+            },
+            since: None,
+            objects,
+            waiting: Vec::new(),
+        };
+        groups.into_iter().map(row).collect()
+    }
+}

@@ -1,0 +1,151 @@
+//! Claims and volumes that are in use.
+
+use gc_retention::objects::{Facts as Narrow, Kind};
+use gc_retention::volumes::in_use;
+use gc_types::ObjectKey;
+
+use super::{Cause, Code, Diagnosis, Hold};
+use crate::catalog::GroupResource;
+use crate::commands::kubectl;
+use crate::facts::{Facts, Known};
+use crate::object::Object;
+use crate::survey::Metadata;
+use crate::text;
+
+/// Pods that one message names.
+const NAMED: usize = 3;
+
+/// An object as the retention module of its kind reads it.
+pub(crate) fn narrow(kind: Kind, object: &Object) -> Option<Narrow> {
+    let json = serde_json::to_vec(object.value()).ok()?;
+    Narrow::read(kind, &json).ok()
+}
+
+/// The pods that use a claim, by the rule of the protection controller.
+pub(crate) fn users<'a>(claim: &Object, facts: &'a Facts) -> Vec<&'a Object> {
+    let Some(Narrow::Claim(read)) = narrow(Kind::Claim, claim) else { return Vec::new() };
+    let pods = facts.all(&GroupResource::new("", "pods"), claim.namespace());
+    let uses =
+        |pod: &&Object| matches!(narrow(Kind::Pod, pod), Some(Narrow::Pod(pod)) if in_use(&read, &pod));
+    pods.iter().filter(uses).collect()
+}
+
+impl Diagnosis<'_> {
+    fn terminating_key(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<ObjectKey> {
+        let id = self.survey.catalog.named(resource)?.id;
+        let key = ObjectKey { resource: id, namespace: namespace.into(), name: name.into() };
+        self.survey.terminating().contains_key(&key).then_some(key)
+    }
+
+    pub(super) fn claim(&self, key: &ObjectKey, metadata: &Metadata, object: Option<&Object>) -> Vec<Hold> {
+        const FINALIZER: &str = "kubernetes.io/pvc-protection";
+        let Some(claim) = object else { return Vec::new() };
+        let pods = GroupResource::new("", "pods");
+        if self.facts.list(&pods, &metadata.namespace).is_none() {
+            return Vec::new();
+        }
+        let (mut holds, mut living) = (Vec::new(), Vec::new());
+        for pod in users(claim, self.facts) {
+            match self.terminating_key(&pods, pod.namespace(), pod.name()) {
+                Some(pod) => holds.push(Hold::Object(pod)),
+                None => living.push(pod.name().to_owned()),
+            }
+        }
+        if let Some(first) = living.first() {
+            holds.push(Hold::Cause(Cause {
+                code: Code::ClaimInUse,
+                subject: format!("{}/{}", metadata.namespace, metadata.name),
+                message: format!(
+                    "in use by {} {}",
+                    text::plural(living.len(), "Pod"),
+                    text::some_of(&living, NAMED)
+                ),
+                help: vec![
+                    kubectl(&metadata.namespace, &["describe", &format!("pod/{first}")]),
+                    kubectl(&metadata.namespace, &["delete", &format!("pod/{first}")]),
+                ],
+                force: Some(self.without(key, metadata, FINALIZER)),
+            }));
+        }
+        if holds.is_empty() {
+            holds.push(self.unprotected(key, metadata, FINALIZER, "no pod uses the claim"));
+        }
+        holds
+    }
+
+    fn unprotected(&self, key: &ObjectKey, metadata: &Metadata, finalizer: &str, fact: &str) -> Hold {
+        Hold::Cause(Cause {
+            code: Code::ProtectionNotReleased,
+            subject: finalizer.to_owned(),
+            message: format!(
+                "{fact}, and the protection controller has not removed {finalizer}; is it running?"
+            ),
+            help: vec!["kubegc doctor".into()],
+            force: Some(self.without(key, metadata, finalizer)),
+        })
+    }
+
+    pub(super) fn volume(&self, key: &ObjectKey, metadata: &Metadata, object: Option<&Object>) -> Vec<Hold> {
+        const FINALIZER: &str = "kubernetes.io/pv-protection";
+        let Some(volume) = object else { return Vec::new() };
+        let (namespace, name) = (volume.text("/spec/claimRef/namespace"), volume.text("/spec/claimRef/name"));
+        let claims = GroupResource::new("", "persistentvolumeclaims");
+        if volume.text("/status/phase") != "Bound" || name.is_empty() {
+            return vec![self.unprotected(key, metadata, FINALIZER, "no claim is bound to the volume")];
+        }
+        if let Some(claim) = self.terminating_key(&claims, namespace, name) {
+            return vec![Hold::Object(claim)];
+        }
+        match self.facts.object(&claims, namespace, name) {
+            None => Vec::new(),
+            Some(Known::Absent) => {
+                vec![self.unprotected(
+                    key,
+                    metadata,
+                    FINALIZER,
+                    &format!("its claim {namespace}/{name} is gone"),
+                )]
+            }
+            Some(_) => vec![Hold::Cause(Cause {
+                code: Code::VolumeInUse,
+                subject: metadata.name.to_string(),
+                message: format!("bound to PersistentVolumeClaim {namespace}/{name}"),
+                help: vec![
+                    kubectl(namespace, &["describe", &format!("pvc/{name}")]),
+                    kubectl(namespace, &["delete", &format!("pvc/{name}")]),
+                ],
+                force: Some(self.without(key, metadata, FINALIZER)),
+            })],
+        }
+    }
+
+    /// A finalizer of the storage sidecars.
+    pub(super) fn storage_finalizer(
+        &self,
+        key: &ObjectKey,
+        metadata: &Metadata,
+        object: &Object,
+        finalizer: &str,
+    ) -> Cause {
+        let attachments = self.facts.all(&GroupResource::new("storage.k8s.io", "volumeattachments"), "");
+        let attached = attachments
+            .iter()
+            .find(|attachment| attachment.text("/spec/source/persistentVolumeName") == &*metadata.name);
+        if let Some(attachment) = attached.filter(|attachment| attachment.name() != object.name()) {
+            let node = attachment.text("/spec/nodeName");
+            return Cause {
+                code: Code::VolumeAttached,
+                subject: metadata.name.to_string(),
+                message: format!("attached to node {node} by VolumeAttachment {}", attachment.name()),
+                help: vec![kubectl("", &["describe", &format!("volumeattachment/{}", attachment.name())])],
+                force: Some(self.without(key, metadata, finalizer)),
+            };
+        }
+        let driver = match object.text("/spec/csi/driver") {
+            "" => object.text("/spec/attacher"),
+            driver => driver,
+        };
+        let mark = if driver.is_empty() { finalizer } else { driver };
+        self.held(key, metadata, Some(object), finalizer, mark)
+    }
+}

@@ -1,0 +1,405 @@
+//! The metadata of everything in scope, in the ownership engine that the collector decides by.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use gc_ownership::{Config, Engine};
+use gc_types::{
+    Coordinates, DeletionState, EffectId, Event, ObjectKey, ObservedObject, Outcome, OwnerReference, Request,
+    ResourceId, ResourceVersion, Timestamp, Uid,
+};
+use serde::Deserialize;
+
+use crate::catalog::{Catalog, Resource};
+use crate::object::parse_time;
+
+/// Live reads of owners that were in no list, at most; further owners count as not looked up.
+pub const MAX_OWNER_READS: usize = 2_000;
+
+/// How far the engine's clock runs ahead while owners are looked up: enough for its retries, too little for its polls.
+const LOOK_AHEAD_MILLISECONDS: i64 = 60;
+
+/// What creates an object again after its deletion, other than an owner.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Recreator {
+    /// An Argo CD application.
+    ArgoCd(String),
+    /// A Flux Kustomization.
+    FluxKustomization(String),
+    /// A Flux `HelmRelease`.
+    FluxHelmRelease(String),
+    /// A Helm release, with its next upgrade.
+    Helm(String),
+}
+
+impl Recreator {
+    /// What it is, and when it acts.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self {
+            Self::ArgoCd(name) => format!("Argo CD application {name} will recreate this"),
+            Self::FluxKustomization(name) => format!("Flux Kustomization {name} will recreate this"),
+            Self::FluxHelmRelease(name) => format!("Flux HelmRelease {name} will recreate this"),
+            Self::Helm(name) => format!("the next upgrade of Helm release {name} recreates this"),
+        }
+    }
+}
+
+/// The metadata of one object.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "WireObject")]
+pub struct Metadata {
+    /// Namespace; empty at cluster scope.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+    /// UID.
+    pub uid: Uid,
+    /// Version.
+    pub resource_version: ResourceVersion,
+    /// `creationTimestamp`
+    pub created: Option<Timestamp>,
+    /// `deletionTimestamp`
+    pub deleted: Option<Timestamp>,
+    /// `deletionGracePeriodSeconds`
+    pub grace_seconds: Option<i64>,
+    /// Finalizers.
+    pub finalizers: Vec<String>,
+    /// Owners.
+    pub owners: Vec<OwnerReference>,
+    /// What recreates it.
+    pub recreator: Option<Recreator>,
+}
+
+#[derive(Deserialize)]
+struct WireObject {
+    #[serde(default)]
+    metadata: WireMetadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WireMetadata {
+    namespace: String,
+    name: String,
+    uid: String,
+    resource_version: String,
+    creation_timestamp: Option<String>,
+    deletion_timestamp: Option<String>,
+    deletion_grace_period_seconds: Option<i64>,
+    finalizers: Option<Vec<String>>,
+    owner_references: Option<Vec<WireOwner>>,
+    labels: Option<WireLabels>,
+    annotations: Option<WireAnnotations>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WireOwner {
+    api_version: String,
+    kind: String,
+    name: String,
+    uid: String,
+    controller: Option<bool>,
+    block_owner_deletion: Option<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireLabels {
+    #[serde(rename = "argocd.argoproj.io/instance")]
+    argo: Option<String>,
+    #[serde(rename = "kustomize.toolkit.fluxcd.io/name")]
+    flux: Option<String>,
+    #[serde(rename = "helm.toolkit.fluxcd.io/name")]
+    flux_helm: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireAnnotations {
+    #[serde(rename = "argocd.argoproj.io/tracking-id")]
+    argo: Option<String>,
+    #[serde(rename = "meta.helm.sh/release-name")]
+    helm: Option<String>,
+}
+
+fn recreator(labels: Option<WireLabels>, annotations: Option<WireAnnotations>) -> Option<Recreator> {
+    let (labels, annotations) = (labels.unwrap_or_default(), annotations.unwrap_or_default());
+    // A tracking id is `application:group/kind:namespace/name`.
+    let tracked = annotations.argo.and_then(|id| id.split_once(':').map(|(name, _)| name.to_owned()));
+    tracked
+        .or(labels.argo)
+        .map(Recreator::ArgoCd)
+        .or(labels.flux.map(Recreator::FluxKustomization))
+        .or(labels.flux_helm.map(Recreator::FluxHelmRelease))
+        .or(annotations.helm.map(Recreator::Helm))
+}
+
+impl From<WireObject> for Metadata {
+    fn from(wire: WireObject) -> Self {
+        let meta = wire.metadata;
+        let time = |text: Option<String>| text.as_deref().and_then(parse_time);
+        let owner = |wire: WireOwner| OwnerReference {
+            coordinates: Coordinates {
+                api_version: wire.api_version.into(),
+                kind: wire.kind.into(),
+                name: wire.name.into(),
+                uid: Uid::new(&wire.uid),
+            },
+            controller: wire.controller,
+            block_owner_deletion: wire.block_owner_deletion,
+        };
+        Self {
+            namespace: meta.namespace.into(),
+            name: meta.name.into(),
+            uid: Uid::new(&meta.uid),
+            resource_version: ResourceVersion::parse(&meta.resource_version),
+            created: time(meta.creation_timestamp),
+            deleted: time(meta.deletion_timestamp),
+            grace_seconds: meta.deletion_grace_period_seconds,
+            finalizers: meta.finalizers.unwrap_or_default(),
+            owners: meta.owner_references.unwrap_or_default().into_iter().map(owner).collect(),
+            recreator: recreator(meta.labels, meta.annotations),
+        }
+    }
+}
+
+impl Metadata {
+    /// Where it is.
+    #[must_use]
+    pub fn key(&self, resource: ResourceId) -> ObjectKey {
+        ObjectKey { resource, namespace: Arc::clone(&self.namespace), name: Arc::clone(&self.name) }
+    }
+
+    /// What the engine needs of it.
+    #[must_use]
+    pub fn observed(&self, resource: ResourceId) -> ObservedObject {
+        let has = |name: &str| self.finalizers.iter().any(|finalizer| finalizer == name);
+        let is_foreign = |finalizer: &String| !matches!(finalizer.as_str(), "foregroundDeletion" | "orphan");
+        ObservedObject {
+            key: self.key(resource),
+            uid: self.uid.clone(),
+            resource_version: self.resource_version,
+            owners: self.owners.iter().cloned().collect(),
+            deletion: DeletionState {
+                deleting: self.deleted.is_some(),
+                foreground: has("foregroundDeletion"),
+                orphan: has("orphan"),
+                foreign_finalizers: self.finalizers.iter().any(is_foreign),
+            },
+        }
+    }
+}
+
+/// A page of a list of metadata.
+#[derive(Debug, Deserialize)]
+pub struct Page {
+    /// Of the list.
+    #[serde(default)]
+    metadata: PageMetadata,
+    /// Its objects.
+    #[serde(default)]
+    items: Option<Vec<Metadata>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PageMetadata {
+    resource_version: String,
+    r#continue: Option<String>,
+}
+
+impl Page {
+    /// Reads the JSON of a `PartialObjectMetadataList`, or of any list.
+    pub fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
+
+    /// Where the next page begins; `None` on the last one.
+    #[must_use]
+    pub fn next(&self) -> Option<&str> {
+        self.metadata.r#continue.as_deref().filter(|token| !token.is_empty())
+    }
+
+    /// The version of the list.
+    #[must_use]
+    pub fn version(&self) -> ResourceVersion {
+        ResourceVersion::parse(&self.metadata.resource_version)
+    }
+
+    /// Its objects.
+    #[must_use]
+    pub fn into_items(self) -> Vec<Metadata> {
+        self.items.unwrap_or_default()
+    }
+}
+
+/// The metadata of everything in scope.
+#[derive(Debug)]
+pub struct Survey {
+    /// What the server serves.
+    pub catalog: Catalog,
+    /// The graph.
+    pub engine: Engine,
+    now: Timestamp,
+    terminating: BTreeMap<ObjectKey, Metadata>,
+    recreators: BTreeMap<ObjectKey, Recreator>,
+    finalizers: BTreeMap<ObjectKey, Vec<String>>,
+    unlisted: BTreeMap<ResourceId, String>,
+    reads: BTreeSet<EffectId>,
+    asked: usize,
+}
+
+impl Survey {
+    /// Nothing has been listed yet.
+    #[must_use]
+    pub fn new(catalog: Catalog, now: Timestamp) -> Self {
+        // What is not performed stays in flight and must not hold up reads.
+        let config = Config {
+            effects_in_flight: usize::MAX,
+            startup_wait_milliseconds: 0,
+            verify_patience_milliseconds: 0,
+            ..Config::default()
+        };
+        let mut engine = Engine::new(config);
+        engine.handle(Event::Tick(now));
+        for resource in catalog.all().iter().filter(|resource| resource.is_collectable()) {
+            engine.handle(Event::ResourceServed(resource.info()));
+        }
+        Self {
+            catalog,
+            engine,
+            now,
+            terminating: BTreeMap::new(),
+            recreators: BTreeMap::new(),
+            finalizers: BTreeMap::new(),
+            unlisted: BTreeMap::new(),
+            reads: BTreeSet::new(),
+            asked: 0,
+        }
+    }
+
+    /// An object was seen.
+    pub fn observe(&mut self, resource: ResourceId, metadata: Metadata) {
+        let key = metadata.key(resource);
+        self.engine.handle(Event::Observed(metadata.observed(resource)));
+        if let Some(recreator) = &metadata.recreator {
+            self.recreators.insert(key.clone(), recreator.clone());
+        }
+        if !metadata.finalizers.is_empty() {
+            self.finalizers.insert(key.clone(), metadata.finalizers.clone());
+        }
+        if metadata.deleted.is_some() {
+            self.terminating.insert(key, metadata);
+        }
+    }
+
+    /// A resource was listed.
+    pub fn listed(&mut self, resource: ResourceId, resource_version: ResourceVersion) {
+        self.engine.handle(Event::Synced { resource, resource_version });
+    }
+
+    /// A resource could not be listed: why.
+    pub fn not_listed(&mut self, resource: ResourceId, why: String) {
+        self.unlisted.insert(resource, why);
+    }
+
+    /// Everything that can be listed was.
+    pub fn complete(&mut self) {
+        self.engine.handle(Event::Discovered);
+        self.engine.handle(Event::Tick(self.now.after(1)));
+    }
+
+    /// The next owner to be looked up, if any: it is in no list.
+    pub fn next_read(&mut self) -> Option<(EffectId, ObjectKey)> {
+        loop {
+            while let Some(effect) = self.engine.poll_effect() {
+                if let Request::Read { key } = effect.request
+                    && self.asked < MAX_OWNER_READS
+                {
+                    self.asked += 1;
+                    self.reads.insert(effect.id);
+                    return Some((effect.id, key));
+                }
+            }
+            // What the engine puts off by a moment, such as a repeated read, is wanted at once.
+            let horizon = self.now.after(LOOK_AHEAD_MILLISECONDS);
+            let due = self.engine.next_wakeup()?.max(self.engine.now().after(1));
+            if due > horizon || !self.reads.is_empty() {
+                return None;
+            }
+            self.engine.handle(Event::Tick(due));
+        }
+    }
+
+    /// What a look-up found.
+    pub fn answer_read(&mut self, id: EffectId, outcome: Outcome) {
+        if self.reads.remove(&id) {
+            self.engine.handle(Event::Done(id, outcome));
+        }
+    }
+
+    /// The time of the survey.
+    #[must_use]
+    pub const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// What is being deleted, by key.
+    #[must_use]
+    pub const fn terminating(&self) -> &BTreeMap<ObjectKey, Metadata> {
+        &self.terminating
+    }
+
+    /// What recreates an object, if its labels or annotations say so.
+    #[must_use]
+    pub fn recreator(&self, key: &ObjectKey) -> Option<&Recreator> {
+        self.recreators.get(key)
+    }
+
+    /// The finalizers of an object.
+    #[must_use]
+    pub fn finalizers(&self, key: &ObjectKey) -> &[String] {
+        self.finalizers.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Resources that could not be listed, each with why.
+    #[must_use]
+    pub const fn unlisted(&self) -> &BTreeMap<ResourceId, String> {
+        &self.unlisted
+    }
+
+    /// The resource of an object.
+    #[must_use]
+    pub fn resource(&self, key: &ObjectKey) -> Option<&Resource> {
+        self.catalog.get(key.resource)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+    use gc_ownership::Conclusion;
+    use serde_json::json;
+
+    /// An owner in no list is looked up, also where nothing was listed at all.
+    #[test]
+    fn owners_that_were_not_listed_are_looked_up() {
+        let core = br#"{"items":[{"versions":[{"version":"v1","freshness":"Current","resources":[{"resource":"configmaps",
+            "responseKind":{"kind":"ConfigMap"},"scope":"Namespaced","verbs":["list","delete"]}]}]}]}"#;
+        let object = json!({"metadata": {"namespace": "n", "name": "a", "uid": "u", "resourceVersion": "1", "ownerReferences": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "v"}]}});
+        let mut survey = Survey::new(Catalog::read(core, br#"{"items":[]}"#).unwrap(), Timestamp(1_000));
+        survey.observe(ResourceId(0), serde_json::from_value(object).unwrap());
+        survey.complete();
+        let (id, key) = survey.next_read().unwrap();
+        assert_eq!((&*key.namespace, &*key.name, survey.next_read()), ("n", "gone", None));
+        survey.answer_read(id, Outcome::Absent);
+        assert_eq!(survey.next_read(), None);
+        let why = survey.engine.why(&Uid::new("u")).unwrap();
+        assert_eq!(why.conclusion, Conclusion::ToBeDeleted(gc_types::Verdict::OwnersAbsent));
+    }
+}

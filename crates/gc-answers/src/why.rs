@@ -1,0 +1,365 @@
+//! Why an object is, or is not, deleted.
+
+use gc_ownership::{Conclusion, ReferenceState};
+use gc_types::{Evidence, ObjectKey, OwnerReference};
+use serde_json::{Value, json};
+
+use crate::catalog::{GroupResource, Resource};
+use crate::facts::{Facts, Known};
+use crate::forecast::{self, Forecast};
+use crate::object::Object;
+use crate::stuck::{self, Place, Row};
+use crate::survey::Survey;
+use crate::text;
+
+/// The answer to `why`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Why {
+    /// The object.
+    pub place: Place,
+    /// The stable code of the conclusion.
+    pub code: &'static str,
+    /// The conclusion, for people.
+    pub message: String,
+    /// The deletion to come, if the object is not being deleted.
+    pub forecast: Option<Forecast>,
+    /// What protects it, or would hold up its deletion.
+    pub protections: Vec<String>,
+    /// What holds up its deletion, by root cause.
+    pub holds: Vec<Row>,
+    /// Its owners and what each reference amounts to.
+    pub owners: Vec<(OwnerReference, ReferenceState)>,
+    /// Its owners' owners, up to the roots: each with the indentation of its depth.
+    pub ancestry: Vec<(usize, String)>,
+    /// Who asked for the deletion, as far as anything says so.
+    pub requested_by: Vec<String>,
+    /// What could not be seen.
+    pub unseen: Vec<String>,
+}
+
+/// Answers for one object, which the survey has and of which the facts have the whole.
+#[must_use]
+pub fn why(survey: &Survey, facts: &Facts, key: &ObjectKey) -> Option<Why> {
+    let resource = survey.resource(key)?;
+    let object = facts.present(&resource.name, &key.namespace, &key.name)?;
+    let uid = gc_types::Uid::new(object.uid());
+    let known = survey.engine.why(&uid)?;
+    let place = Place {
+        api_version: resource.api_version(),
+        kind: resource.kind.to_string(),
+        resource: resource.name.to_string(),
+        namespace: key.namespace.to_string(),
+        name: key.name.to_string(),
+        uid: uid.to_string(),
+    };
+    let mut answer = Why {
+        place,
+        code: "",
+        message: String::new(),
+        forecast: None,
+        protections: Vec::new(),
+        holds: Vec::new(),
+        ancestry: ancestry(survey, &known.references, 0, &mut Vec::new()),
+        owners: known.references,
+        requested_by: requested_by(object, survey, facts),
+        unseen: Vec::new(),
+    };
+    if object.is_terminating() {
+        terminating(&mut answer, survey, facts, key, object, &known.conclusion);
+    } else {
+        living(&mut answer, facts, object, resource, &known.conclusion);
+    }
+    answer.unseen.extend(facts.unseen());
+    Some(answer)
+}
+
+fn living(answer: &mut Why, facts: &Facts, object: &Object, resource: &Resource, conclusion: &Conclusion) {
+    let now = facts.now();
+    let outlook = forecast::outlook(object, resource, facts);
+    answer.unseen = outlook.unknown.into_iter().map(|what| format!("not known: {what}")).collect();
+    answer.forecast = outlook.forecast;
+    answer.protections = protections(object, resource, facts);
+    let (code, message) = by_owners(conclusion);
+    let by_owners_now = matches!(conclusion, Conclusion::ToBeDeleted(_));
+    (answer.code, answer.message) = match &answer.forecast {
+        Some(forecast) if !by_owners_now => {
+            ("WillBeDeleted", format!("It {}.", forecast.message(now)))
+        }
+        None if matches!(conclusion, Conclusion::NoOwners) => {
+            (code, "Nothing deletes it: it has no owners, and no collector or policy that can be seen applies to it.".into())
+        }
+        _ => (code, message),
+    };
+    let namespace = GroupResource::new("", "namespaces");
+    if !object.namespace().is_empty()
+        && facts.present(&namespace, "", object.namespace()).is_some_and(Object::is_terminating)
+    {
+        answer.code = "NamespaceTerminating";
+        answer.message =
+            "It is about to be deleted: NamespaceTerminating, its namespace is being deleted.".into();
+    }
+}
+
+/// The conclusion of the ownership engine.
+fn by_owners(conclusion: &Conclusion) -> (&'static str, String) {
+    match conclusion {
+        Conclusion::NoOwners => ("NoOwners", "It has no owners.".into()),
+        Conclusion::OwnerLives => ("OwnerLives", "Nothing deletes it: an owner lives.".into()),
+        Conclusion::Undecidable => (
+            "Undecidable",
+            "Nothing deletes it: no owner is known to live, and one cannot be looked up.".into(),
+        ),
+        Conclusion::Unverified => {
+            ("Unverified", "Nothing deletes it for now: an owner could not be looked up yet.".into())
+        }
+        Conclusion::ToBeDeleted(verdict) => {
+            ("ToBeDeleted", format!("It is about to be deleted: {}, {verdict}.", verdict.code()))
+        }
+        Conclusion::ToLoseReferences(verdict) => {
+            ("ToLoseReferences", format!("It stays and loses references: {}, {verdict}.", verdict.code()))
+        }
+        Conclusion::BeingDeleted => ("BeingDeleted", "It is being deleted.".into()),
+        Conclusion::WaitsForDependents(number) => {
+            let waits = text::count(*number, "blocking dependent");
+            ("WaitsForDependents", format!("It is being deleted and waits for {waits}."))
+        }
+        Conclusion::Orphans => {
+            ("Orphans", "It is being deleted and waits until its dependents are released.".into())
+        }
+        Conclusion::Gone => ("Gone", "It is gone.".into()),
+        Conclusion::Unseen => ("Unseen", "It was never seen; others refer to it.".into()),
+    }
+}
+
+fn terminating(
+    answer: &mut Why,
+    survey: &Survey,
+    facts: &Facts,
+    key: &ObjectKey,
+    object: &Object,
+    conclusion: &Conclusion,
+) {
+    let now = facts.now();
+    let is_mine = |row: &Row| {
+        let places = row.objects.iter().map(|(place, _)| place).chain(&row.waiting);
+        places.into_iter().any(|place| place.uid == answer.place.uid)
+    };
+    answer.holds = stuck::diagnose(survey, facts).into_iter().filter(is_mine).collect();
+    let (code, message) = by_owners(conclusion);
+    let is_pod = answer.place.resource == "pods";
+    let ends = survey.terminating().get(key).and_then(|metadata| metadata.deleted);
+    (answer.code, answer.message) = match (ends, answer.holds.first()) {
+        (Some(ends), _) if is_pod && ends > now => {
+            let grace = object.number("/metadata/deletionGracePeriodSeconds").unwrap_or(0);
+            let left = text::ahead(ends.since(now));
+            ("InGracePeriod", format!("It is being deleted; its grace period of {grace} s ends in {left}."))
+        }
+        (_, Some(first)) => {
+            let more = answer.holds.len() - 1;
+            let others =
+                if more > 0 { format!(" (and {})", text::count(more, "other cause")) } else { String::new() };
+            let cause = &first.cause;
+            let held = first.objects.iter().any(|(place, _)| place.uid == answer.place.uid);
+            let by = match first.objects.first() {
+                Some((place, _)) if !held => format!("waits for {}: ", place.title()),
+                _ => String::new(),
+            };
+            let code = if matches!(conclusion, Conclusion::WaitsForDependents(_) | Conclusion::Orphans) {
+                code
+            } else {
+                "BeingDeleted"
+            };
+            (
+                code,
+                format!(
+                    "It is being deleted and held up: {by}{}, {}{others}.",
+                    cause.code.name(),
+                    cause.message
+                ),
+            )
+        }
+        (_, None) if matches!(conclusion, Conclusion::WaitsForDependents(_) | Conclusion::Orphans) => {
+            (code, message)
+        }
+        _ => ("BeingDeleted", "It is being deleted, and nothing that can be seen holds it.".into()),
+    };
+}
+
+/// What protects a living object, or would hold up its deletion.
+fn protections(object: &Object, resource: &Resource, facts: &Facts) -> Vec<String> {
+    let mut protections = Vec::new();
+    let keep = object.annotation("kubegc.io/keep");
+    if !keep.is_empty() && keep != "false" {
+        protections.push(
+            "annotation kubegc.io/keep: no collector of kubegc deletes it by age, number or state".into(),
+        );
+    }
+    for finalizer in object.texts("/metadata/finalizers") {
+        protections.push(format!("finalizer {finalizer} would hold up its deletion"));
+    }
+    if (&*resource.name.group, &*resource.name.resource) == ("", "persistentvolumeclaims") {
+        let users: Vec<String> =
+            stuck::users(object, facts).iter().map(|pod| pod.name().to_owned()).collect();
+        if !users.is_empty() {
+            protections.push(format!(
+                "in use by {} {}",
+                text::plural(users.len(), "Pod"),
+                text::some_of(&users, 3)
+            ));
+        }
+    }
+    if &*resource.name.resource == "persistentvolumes" {
+        let policy = object.text("/spec/persistentVolumeReclaimPolicy");
+        let claim =
+            format!("{}/{}", object.text("/spec/claimRef/namespace"), object.text("/spec/claimRef/name"));
+        match object.text("/status/phase") {
+            "Bound" => protections
+                .push(format!("bound to claim {claim}; when that goes, its reclaim policy is {policy}")),
+            "Released" if policy == "Retain" => {
+                protections.push("released, and its reclaim policy Retain keeps it".into());
+            }
+            _ => {}
+        }
+    }
+    protections
+}
+
+/// Who asked for the deletion: what the object and its surroundings say.
+fn requested_by(object: &Object, survey: &Survey, facts: &Facts) -> Vec<String> {
+    let mut found = Vec::new();
+    if !object.is_terminating() {
+        return found;
+    }
+    if let Some(condition) = object.condition("DisruptionTarget") {
+        let text = |field: &str| condition[field].as_str().unwrap_or_default();
+        found.push(format!("condition DisruptionTarget: {}, {}", text("reason"), text("message")));
+    }
+    let namespaces = GroupResource::new("", "namespaces");
+    if !object.namespace().is_empty()
+        && let Some(namespace) = facts.present(&namespaces, "", object.namespace())
+        && namespace.is_terminating()
+    {
+        found.push("its namespace is being deleted".into());
+    }
+    for (place, key) in owners_of(object, survey) {
+        if survey.terminating().contains_key(&key) {
+            found.push(format!("its owner {place} is being deleted"));
+        }
+    }
+    if !object.namespace().is_empty() {
+        let events = GroupResource::new("", "events");
+        let about = facts.all(&events, object.namespace()).iter().filter(|event| {
+            let is_deletion = ["Killing", "Evicted", "Preempted", "TaintManagerEviction", "DeletingNode"]
+                .contains(&event.text("/reason"));
+            is_deletion && event.text("/involvedObject/uid") == object.uid()
+        });
+        found.extend(about.map(|event| {
+            let source = event.text("/source/component");
+            let by = if source.is_empty() { event.text("/reportingComponent") } else { source };
+            format!("Event {} by {by}: {}", event.text("/reason"), event.text("/message"))
+        }));
+    }
+    if found.is_empty() {
+        found.push("nothing in the cluster says; the audit log of the API server names the user".into());
+    }
+    found
+}
+
+fn owners_of(object: &Object, survey: &Survey) -> Vec<(String, ObjectKey)> {
+    let owners = object.items("/metadata/ownerReferences");
+    let key = |owner: &Value| {
+        let text = |field: &str| owner[field].as_str().unwrap_or_default();
+        let resource = survey.catalog.of_kind(text("apiVersion"), text("kind"))?;
+        let namespace = if resource.is_namespaced() { object.namespace() } else { "" };
+        let key = ObjectKey { resource: resource.id, namespace: namespace.into(), name: text("name").into() };
+        Some((format!("{}/{}", text("kind"), text("name")), key))
+    };
+    owners.filter_map(key).collect()
+}
+
+/// Where the owners of an object are, for gathering them: resource, namespace and name.
+#[must_use]
+pub fn owners(object: &Object, survey: &Survey) -> Vec<ObjectKey> {
+    owners_of(object, survey).into_iter().map(|(_, key)| key).collect()
+}
+
+/// Owners up to the roots, depth first, each once.
+fn ancestry(
+    survey: &Survey,
+    references: &[(OwnerReference, ReferenceState)],
+    depth: usize,
+    seen: &mut Vec<gc_types::Uid>,
+) -> Vec<(usize, String)> {
+    let mut lines = Vec::new();
+    for (owner, state) in references {
+        let coordinates = &owner.coordinates;
+        let (word, _) = reference(state);
+        let is_again = seen.contains(&coordinates.uid);
+        let again = if is_again { ", see above" } else { "" };
+        lines.push((depth, format!("{}/{} ({word}{again})", coordinates.kind, coordinates.name)));
+        if is_again || depth >= gc_ownership::DEPTH_SHOWN {
+            continue;
+        }
+        seen.push(coordinates.uid.clone());
+        if let Some(above) = survey.engine.why(&coordinates.uid) {
+            lines.extend(ancestry(survey, &above.references, depth + 1, seen));
+        }
+    }
+    lines
+}
+
+/// A reference in words, with the evidence.
+#[must_use]
+pub fn reference(state: &ReferenceState) -> (&'static str, Option<&Evidence>) {
+    match state {
+        ReferenceState::Lives => ("lives", None),
+        ReferenceState::Waiting(evidence) => ("in foreground deletion", Some(evidence)),
+        ReferenceState::Absent(evidence) => ("absent", Some(evidence)),
+        ReferenceState::Orphaning(evidence) => ("orphans its dependents", Some(evidence)),
+        ReferenceState::Undecidable => ("cannot be looked up, counts as living", None),
+        ReferenceState::Unverified => ("not looked up yet", None),
+    }
+}
+
+impl Why {
+    /// As data.
+    #[must_use]
+    pub fn value(&self, now: gc_types::Timestamp) -> Value {
+        let owner = |(owner, state): &(OwnerReference, ReferenceState)| {
+            let (word, evidence) = reference(state);
+            let mut value = owner.to_json();
+            value["state"] = word.into();
+            value["evidence"] = evidence.map(ToString::to_string).into();
+            value
+        };
+        json!({
+            "object": self.place.value(), "conclusion": self.code, "message": self.message,
+            "forecast": self.forecast.as_ref().map(|forecast| forecast.value(now)),
+            "protections": self.protections,
+            "holds": self.holds.iter().map(|row| row.value(now)).collect::<Vec<_>>(),
+            "owners": self.owners.iter().map(owner).collect::<Vec<_>>(),
+            "requestedBy": self.requested_by, "unseen": self.unseen,
+        })
+    }
+}
+
+/// Asks for what `why` needs beyond the object itself: whoever gathers calls it once before the survey is complete. Whether
+/// the dependents or contents of the object matter, so that they have to be listed.
+#[must_use]
+pub fn needs_lists(object: &Object, resource: &Resource) -> bool {
+    let waits = |finalizer: &str| {
+        matches!(finalizer, "foregroundDeletion" | "orphan" | "customresourcecleanup.apiextensions.k8s.io")
+    };
+    let is_namespace = (&*resource.name.group, &*resource.name.resource) == ("", "namespaces");
+    object.is_terminating() && (is_namespace || object.texts("/metadata/finalizers").any(waits))
+}
+
+/// The whole object, from the facts.
+pub fn object<'a>(
+    facts: &'a Facts,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+) -> Option<&'a Known<Object>> {
+    facts.object(&resource.name, namespace, name)
+}

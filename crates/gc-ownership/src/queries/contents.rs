@@ -1,0 +1,72 @@
+//! Lists of objects: what blocks an owner, what depends on it, what is in a namespace.
+
+use std::collections::BTreeMap;
+
+use gc_types::{ObjectKey, ResourceId, Uid};
+
+use super::NodeView;
+use crate::engine::Engine;
+use crate::graph::{Flag, NodeId};
+
+impl Engine {
+    fn sorted(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<NodeView> {
+        let mut views: Vec<NodeView> = nodes.map(|node| self.view(node)).collect();
+        views.sort_by(|left, right| (&left.kind, &left.key).cmp(&(&right.kind, &right.key)));
+        views
+    }
+
+    /// The dependents that block the foreground deletion of an owner, by kind and key.
+    #[must_use]
+    pub fn blocking_dependents(&self, owner: &Uid) -> Vec<NodeView> {
+        let Some(owner) = self.graph.find(owner) else { return Vec::new() };
+        let blocking = self.graph.dependents_of(owner).filter(|&edge| {
+            let is_there = self.graph.has(self.graph.dependent(edge), Flag::OBSERVED);
+            is_there && self.graph.blocks(edge) && self.graph.matches(edge)
+        });
+        self.sorted(blocking.map(|edge| self.graph.dependent(edge)))
+    }
+
+    /// The dependents of an owner that exist, by kind and key.
+    #[must_use]
+    pub fn dependents(&self, owner: &Uid) -> Vec<NodeView> {
+        let Some(owner) = self.graph.find(owner) else { return Vec::new() };
+        let dependents = self.graph.dependents_of(owner).map(|edge| self.graph.dependent(edge));
+        self.sorted(dependents.filter(|&node| self.graph.has(node, Flag::OBSERVED)))
+    }
+
+    /// What is known under a UID.
+    #[must_use]
+    pub fn view_of(&self, uid: &Uid) -> Option<NodeView> {
+        self.graph.find(uid).map(|node| self.view(node))
+    }
+
+    /// How many objects of each resource each namespace has (cluster scope: the empty name). Visits everything.
+    #[must_use]
+    pub fn population(&self) -> BTreeMap<(String, ResourceId), usize> {
+        let mut population = BTreeMap::new();
+        for node in self.graph.slots().filter(|&node| self.graph.has(node, Flag::OBSERVED)) {
+            let key = self.graph.key(node);
+            *population.entry((key.namespace.to_string(), key.resource)).or_default() += 1;
+        }
+        population
+    }
+
+    /// The objects whose key fits, by kind and key. Visits everything.
+    pub fn select(&self, mut fits: impl FnMut(&ObjectKey) -> bool) -> Vec<NodeView> {
+        let nodes = self
+            .graph
+            .slots()
+            .filter(|&node| self.graph.has(node, Flag::OBSERVED) && fits(&self.graph.key(node)));
+        self.sorted(nodes)
+    }
+
+    /// The objects that have no owner that is known to live, and one that cannot be looked up. Visits everything.
+    #[must_use]
+    pub fn undecidable(&self) -> Vec<NodeView> {
+        let nodes = self.graph.slots().filter(|&node| {
+            let is_living = self.graph.has(node, Flag::OBSERVED) && !self.graph.has(node, Flag::DELETING);
+            is_living && self.has_only_undecidable_owners(node)
+        });
+        self.sorted(nodes)
+    }
+}

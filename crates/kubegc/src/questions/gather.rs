@@ -1,0 +1,456 @@
+//! Reads from a cluster what answers need. Everything here is a GET.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::bail;
+use futures::StreamExt as _;
+use gc_answers::stuck::Place;
+use gc_answers::survey::Page;
+use gc_answers::{Catalog, Facts, GroupResource, Known, Metadata, Need, Resource, Survey};
+use gc_kube::{ApiClient, push_segment};
+use gc_types::{ObjectKey, Outcome, Timestamp, Uid};
+use http::header::{ACCEPT, HeaderValue};
+use http::{Method, StatusCode};
+use serde_json::Value;
+
+use crate::run::preflight;
+
+/// Requests in flight at a time.
+const IN_FLIGHT: usize = 16;
+/// Objects on one page of a list.
+const PAGE_OBJECTS: usize = 500;
+/// How often an answer may ask for more after it got what it needed.
+const MAX_ROUNDS: usize = 16;
+/// So many single objects of one resource in one namespace are read by one list instead.
+const LIST_FROM: usize = 20;
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// Which objects are in scope.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Scope {
+    /// Only this namespace and what is in it; empty for everything.
+    pub(super) namespace: String,
+    /// Only objects with these labels.
+    pub(super) selector: String,
+}
+
+/// Reads from one cluster.
+pub(super) struct Gatherer {
+    client: ApiClient,
+    /// What the server serves.
+    pub(super) catalog: Catalog,
+    /// The time of the answer.
+    pub(super) now: Timestamp,
+}
+
+/// What a GET brought.
+enum Got {
+    Body(bytes::Bytes),
+    /// The server says that there is no such object.
+    NoObject,
+    /// Nothing is served there.
+    NotServed,
+    Refused(String),
+    Failed(String),
+}
+
+impl Gatherer {
+    /// Asks the server what it serves.
+    pub(super) async fn new(client: ApiClient, now: Timestamp) -> anyhow::Result<Self> {
+        let document = async |path: &str| match get(&client, path, AGGREGATED).await {
+            Got::Body(body) => Ok(body),
+            Got::NoObject | Got::NotServed => bail!("{} does not serve {path}", client.address()),
+            Got::Refused(why) | Got::Failed(why) => {
+                bail!("{} cannot say what it serves: {why}", client.address())
+            }
+        };
+        let (core, named) = futures::join!(document("/api"), document("/apis"));
+        let catalog = Catalog::read(&core?, &named?)?;
+        Ok(Self { client, catalog, now })
+    }
+
+    /// The namespace of the kubeconfig's context.
+    pub(super) fn default_namespace(&self) -> &str {
+        self.client.namespace()
+    }
+
+    /// A survey in which nothing was listed.
+    pub(super) fn empty_survey(&self) -> Survey {
+        Survey::new(self.catalog.clone(), self.now)
+    }
+
+    /// The metadata of everything in scope, with owners that were in no list looked up.
+    pub(super) async fn survey(&self, scope: &Scope, patience: Duration) -> anyhow::Result<Survey> {
+        let mut survey = self.empty_survey();
+        let resources: Vec<Resource> = self
+            .catalog
+            .all()
+            .iter()
+            .filter(|resource| resource.is_collectable())
+            .filter(|resource| scope.namespace.is_empty() || resource.is_namespaced())
+            .cloned()
+            .collect();
+        let listable = if scope.namespace.is_empty() { None } else { self.listable(&scope.namespace).await };
+        let may_list = |resource: &Resource| {
+            listable.as_ref().is_none_or(|rules| {
+                let is = |rule: &str, value: &str| rule == "*" || rule == value;
+                rules
+                    .iter()
+                    .any(|(group, name)| is(group, &resource.name.group) && is(name, &resource.name.resource))
+            })
+        };
+        let (resources, refused): (Vec<Resource>, Vec<Resource>) = resources.into_iter().partition(may_list);
+        for resource in refused {
+            survey.not_listed(resource.id, "this user may not list it".into());
+        }
+        let listed = async {
+            let lists = resources.iter().map(|resource| self.list_metadata(resource, scope));
+            let mut lists = futures::stream::iter(lists).buffer_unordered(IN_FLIGHT);
+            while let Some((resource, pages)) = lists.next().await {
+                match pages {
+                    Ok((items, version)) => {
+                        for item in items {
+                            survey.observe(resource.id, item);
+                        }
+                        survey.listed(resource.id, version);
+                    }
+                    Err(Some(why)) => survey.not_listed(resource.id, why),
+                    Err(None) => {}
+                }
+            }
+        };
+        if tokio::time::timeout(patience, listed).await.is_err() {
+            bail!(
+                "the lists of all resources did not end within {} s; --request-timeout allows more",
+                patience.as_secs()
+            );
+        }
+        if !scope.namespace.is_empty() {
+            self.observe(&mut survey, &GroupResource::new("", "namespaces"), "", &scope.namespace).await;
+        }
+        self.complete(&mut survey).await;
+        Ok(survey)
+    }
+
+    /// Looks up owners that are in no list.
+    pub(super) async fn complete(&self, survey: &mut Survey) {
+        survey.complete();
+        loop {
+            let reads: Vec<_> = std::iter::from_fn(|| survey.next_read()).collect();
+            if reads.is_empty() {
+                return;
+            }
+            let answers = reads.into_iter().map(|(id, key)| async move { (id, self.read_owner(&key).await) });
+            let answers: Vec<_> = futures::stream::iter(answers).buffer_unordered(IN_FLIGHT).collect().await;
+            for (id, outcome) in answers {
+                survey.answer_read(id, outcome);
+            }
+        }
+    }
+
+    /// Reads one object's metadata into a survey. Whether it is there.
+    pub(super) async fn observe(
+        &self,
+        survey: &mut Survey,
+        resource: &GroupResource,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Uid> {
+        let resource = self.catalog.named(resource)?;
+        let Got::Body(body) = get(&self.client, &object_path(resource, namespace, name), METADATA).await
+        else {
+            return None;
+        };
+        let metadata = serde_json::from_slice::<Metadata>(&body).ok()?;
+        let uid = metadata.uid.clone();
+        survey.observe(resource.id, metadata);
+        Some(uid)
+    }
+
+    /// Whether the very object is still there. What cannot be read counts as there.
+    pub(super) async fn is_there(&self, place: &Place) -> bool {
+        let Some(resource) = self.catalog.of_kind(&place.api_version, &place.kind) else { return false };
+        match get(&self.client, &object_path(resource, &place.namespace, &place.name), METADATA).await {
+            Got::Body(body) => serde_json::from_slice::<Metadata>(&body)
+                .is_ok_and(|metadata| metadata.uid.to_string() == place.uid),
+            Got::NoObject | Got::NotServed => false,
+            Got::Refused(_) | Got::Failed(_) => true,
+        }
+    }
+
+    /// Namespaces and names of the objects of a resource with these labels.
+    pub(super) async fn names(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        selector: &str,
+    ) -> anyhow::Result<Vec<(String, String)>> {
+        let scope = Scope { namespace: namespace.to_owned(), selector: selector.to_owned() };
+        match self.list_metadata(resource, &scope).await.1 {
+            Ok((items, _)) => Ok(items
+                .into_iter()
+                .map(|item| (item.namespace.to_string(), item.name.to_string()))
+                .collect()),
+            Err(why) => {
+                bail!(
+                    "{} cannot be listed: {}",
+                    resource.name,
+                    why.unwrap_or_else(|| "it is not served".into())
+                )
+            }
+        }
+    }
+
+    /// Which resources of a namespace this user may list; `None` if the server does not say. One request in place of one
+    /// refusal per resource.
+    async fn listable(&self, namespace: &str) -> Option<Vec<(String, String)>> {
+        let review = serde_json::json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace},
+        });
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+        let answer = self.client.call(preflight::request(Method::POST, path, Some(&review))).await.ok()?;
+        let review: Value = serde_json::from_slice(&answer.body).ok()?;
+        let status = &review["status"];
+        if !answer.head.status.is_success() || status["incomplete"] == true {
+            return None;
+        }
+        let texts = |rule: &Value, field: &str| -> Vec<String> {
+            let items = rule[field].as_array().into_iter().flatten();
+            items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+        };
+        let mut listable = Vec::new();
+        for rule in status["resourceRules"].as_array()? {
+            let may_list = texts(rule, "verbs").iter().any(|verb| verb == "list" || verb == "*");
+            // What is granted by name cannot be listed.
+            if may_list && texts(rule, "resourceNames").is_empty() {
+                for group in texts(rule, "apiGroups") {
+                    listable.extend(texts(rule, "resources").into_iter().map(|name| (group.clone(), name)));
+                }
+            }
+        }
+        Some(listable)
+    }
+
+    async fn read_owner(&self, key: &ObjectKey) -> Outcome {
+        let Some(resource) = self.catalog.get(key.resource) else { return Outcome::NotServed };
+        match get(&self.client, &object_path(resource, &key.namespace, &key.name), METADATA).await {
+            Got::Body(body) => match serde_json::from_slice::<Metadata>(&body) {
+                Ok(metadata) => Outcome::Found(metadata.observed(key.resource)),
+                Err(error) => failed(error.to_string()),
+            },
+            Got::NoObject => Outcome::Absent,
+            Got::NotServed => Outcome::NotServed,
+            Got::Refused(message) => Outcome::Refused { code: 403, message },
+            Got::Failed(message) => failed(message),
+        }
+    }
+
+    async fn list_metadata<'a>(
+        &self,
+        resource: &'a Resource,
+        scope: &Scope,
+    ) -> (&'a Resource, Result<(Vec<Metadata>, gc_types::ResourceVersion), Option<String>>) {
+        let mut items = Vec::new();
+        let mut token = String::new();
+        loop {
+            let path = list_path(resource, &scope.namespace, &scope.selector, &token);
+            let page = match get(&self.client, &path, METADATA_LIST).await {
+                Got::Body(body) => match Page::read(&body) {
+                    Ok(page) => page,
+                    Err(error) => return (resource, Err(Some(format!("the list cannot be read: {error}")))),
+                },
+                Got::NoObject | Got::NotServed => return (resource, Err(None)),
+                Got::Refused(why) | Got::Failed(why) => return (resource, Err(Some(why))),
+            };
+            let (next, version) = (page.next().map(str::to_owned), page.version());
+            items.extend(page.into_items());
+            match next {
+                Some(next) => token = next,
+                None => return (resource, Ok((items, version))),
+            }
+        }
+    }
+
+    /// Asks until the answer needs nothing that was not gathered.
+    pub(super) async fn answer<T>(&self, facts: &mut Facts, ask: impl Fn(&Facts) -> T) -> T {
+        for _ in 0..MAX_ROUNDS {
+            let answer = ask(facts);
+            let needs = facts.take_needs();
+            if needs.is_empty() {
+                return answer;
+            }
+            self.tell(facts, needs.into_iter().collect()).await;
+        }
+        ask(facts)
+    }
+
+    async fn tell(&self, facts: &mut Facts, needs: Vec<Need>) {
+        let mut objects: BTreeMap<(GroupResource, String), Vec<String>> = BTreeMap::new();
+        let mut lists = Vec::new();
+        for need in needs {
+            match need {
+                Need::Object(resource, namespace, name) => {
+                    objects.entry((resource, namespace)).or_default().push(name);
+                }
+                Need::List(resource, namespace) => lists.push((resource, namespace)),
+            }
+        }
+        let mut single = Vec::new();
+        for ((resource, namespace), names) in objects {
+            if names.len() >= LIST_FROM {
+                lists.push((resource, namespace));
+            } else {
+                single.extend(names.into_iter().map(|name| (resource.clone(), namespace.clone(), name)));
+            }
+        }
+        let lists = lists.into_iter().map(|(resource, namespace)| async move {
+            let known = self.list(&resource, &namespace).await;
+            (resource, namespace, known)
+        });
+        let lists: Vec<_> = futures::stream::iter(lists).buffer_unordered(IN_FLIGHT).collect().await;
+        for (resource, namespace, known) in lists {
+            facts.tell_list(resource, &namespace, known);
+        }
+        let objects = single.into_iter().map(|(resource, namespace, name)| async move {
+            let known = self.object(&resource, &namespace, &name).await;
+            (resource, namespace, name, known)
+        });
+        let objects: Vec<_> = futures::stream::iter(objects).buffer_unordered(IN_FLIGHT).collect().await;
+        for (resource, namespace, name, known) in objects {
+            facts.tell_object(resource, &namespace, &name, known);
+        }
+    }
+
+    /// One whole object.
+    pub(super) async fn object(&self, resource: &GroupResource, namespace: &str, name: &str) -> Known<Value> {
+        let Some(resource) = self.catalog.named(resource) else { return Known::Absent };
+        match get(&self.client, &object_path(resource, namespace, name), "application/json").await {
+            Got::Body(body) => match serde_json::from_slice(&body) {
+                Ok(value) => Known::Present(value),
+                Err(error) => Known::Unreadable(format!("the answer cannot be read: {error}")),
+            },
+            Got::NoObject => Known::Absent,
+            Got::NotServed => Known::Unreadable("its resource is not served".into()),
+            Got::Refused(why) | Got::Failed(why) => Known::Unreadable(why),
+        }
+    }
+
+    async fn list(&self, resource: &GroupResource, namespace: &str) -> Known<Vec<Value>> {
+        let Some(resource) = self.catalog.named(resource) else { return Known::Absent };
+        let (mut items, mut token) = (Vec::new(), String::new());
+        loop {
+            let path = list_path(resource, namespace, "", &token);
+            let mut page: Value = match get(&self.client, &path, "application/json").await {
+                Got::Body(body) => match serde_json::from_slice(&body) {
+                    Ok(page) => page,
+                    Err(error) => return Known::Unreadable(format!("the list cannot be read: {error}")),
+                },
+                Got::NoObject | Got::NotServed => return Known::Absent,
+                Got::Refused(why) | Got::Failed(why) => return Known::Unreadable(why),
+            };
+            let next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+            if let Some(found) = page["items"].as_array_mut() {
+                items.append(found);
+            }
+            if next.is_empty() {
+                // Objects on lists do not say what they are.
+                for item in &mut items {
+                    item["apiVersion"] = resource.api_version().into();
+                    item["kind"] = (&*resource.kind).into();
+                }
+                return Known::Present(items);
+            }
+            token = next;
+        }
+    }
+}
+
+fn failed(message: String) -> Outcome {
+    Outcome::Failed { message, retry_after_milliseconds: None }
+}
+
+pub(super) fn object_path(resource: &Resource, namespace: &str, name: &str) -> String {
+    let mut path = escaped(resource, namespace);
+    path.push('/');
+    push_segment(&mut path, name);
+    path
+}
+
+fn escaped(resource: &Resource, namespace: &str) -> String {
+    let mut escaped = String::new();
+    push_segment(&mut escaped, namespace);
+    resource.path(&escaped)
+}
+
+fn list_path(resource: &Resource, namespace: &str, selector: &str, token: &str) -> String {
+    let mut path = escaped(resource, namespace);
+    let _ = write!(path, "?limit={PAGE_OBJECTS}"); // writing to a String cannot fail, here and below
+    for (name, value) in [("labelSelector", selector), ("continue", token)] {
+        if !value.is_empty() {
+            let _ = write!(path, "&{name}=");
+            push_segment(&mut path, value);
+        }
+    }
+    path
+}
+
+async fn get(client: &ApiClient, path: &str, accept: &'static str) -> Got {
+    let mut request = preflight::request(Method::GET, path, None);
+    request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accept));
+    let answer = match client.call(request).await {
+        Ok(answer) => answer,
+        Err(error) => return Got::Failed(preflight::one_line(&error)),
+    };
+    match answer.head.status {
+        status if status.is_success() => Got::Body(answer.body),
+        StatusCode::NOT_FOUND => {
+            // A 404 proves something only if it names an object.
+            let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+            let names = status["details"]["name"].as_str().is_some_and(|name| !name.is_empty());
+            if status["reason"] == "NotFound" && names { Got::NoObject } else { Got::NotServed }
+        }
+        StatusCode::FORBIDDEN | StatusCode::METHOD_NOT_ALLOWED => Got::Refused(preflight::message(&answer)),
+        status => Got::Failed(format!("{}: {}", status.as_u16(), preflight::message(&answer))),
+    }
+}
+
+/// One line about what could not be listed, if anything.
+pub(super) fn unlisted_summary(survey: &Survey) -> Option<String> {
+    let unlisted = survey.unlisted();
+    let first = unlisted.iter().next()?;
+    let name = |id| survey.catalog.get(id).map(|resource| resource.name.to_string()).unwrap_or_default();
+    let names: Vec<String> = unlisted.keys().map(|id| name(*id)).collect();
+    Some(format!(
+        "{} could not be listed, so that the answer may be incomplete: {} ({})",
+        gc_answers::text::count(names.len(), "resource"),
+        gc_answers::text::some_of(&names, 3),
+        first.1
+    ))
+}
+
+/// Warns of what could not be seen.
+pub(super) fn warn(unseen: &[String]) {
+    for what in unseen {
+        eprintln!("warning: {what}");
+    }
+}
+
+/// The present time.
+pub(super) fn now() -> Timestamp {
+    Timestamp(jiff::Timestamp::now().as_millisecond())
+}
+
+/// An error with the words that kubectl uses.
+pub(super) fn not_found(resource: &Resource, namespace: &str, name: &str) -> anyhow::Error {
+    if resource.is_namespaced() {
+        anyhow::anyhow!("{} {name:?} not found in namespace {namespace:?}", resource.name)
+    } else {
+        anyhow::anyhow!("{} {name:?} not found", resource.name)
+    }
+}

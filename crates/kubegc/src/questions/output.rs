@@ -1,0 +1,243 @@
+//! One set of output formats for all commands.
+
+use std::io::Write as _;
+use std::str::FromStr;
+
+use serde_json::Value;
+
+use crate::table::Table;
+
+/// `-o`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// Aligned text.
+    #[default]
+    Text,
+    /// The same with more columns, and nothing folded.
+    Wide,
+    /// `resource/name`, one per line.
+    Name,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// Fields by kubectl's JSONPath templates.
+    JsonPath(String),
+    /// Columns: headings and paths.
+    Columns(Vec<(String, String)>),
+    /// Graphviz.
+    Dot,
+    /// Mermaid.
+    Mermaid,
+}
+
+impl FromStr for Output {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, rest) = text.split_once('=').unwrap_or((text, ""));
+        Ok(match name {
+            "text" => Self::Text,
+            "wide" => Self::Wide,
+            "name" => Self::Name,
+            "json" => Self::Json,
+            "yaml" => Self::Yaml,
+            "dot" => Self::Dot,
+            "mermaid" => Self::Mermaid,
+            "jsonpath" if !rest.is_empty() => Self::JsonPath(rest.to_owned()),
+            "custom-columns" if !rest.is_empty() => {
+                let column = |column: &str| {
+                    let (heading, path) = column.split_once(':').ok_or_else(|| {
+                        format!("column {column:?} is not HEADING:PATH, such as CODE:.code")
+                    })?;
+                    Ok((heading.to_owned(), path.to_owned()))
+                };
+                Self::Columns(rest.split(',').map(column).collect::<Result<_, String>>()?)
+            }
+            _ => {
+                return Err("expected text, wide, name, json, yaml, jsonpath=TEMPLATE, custom-columns=HEADING:PATH,… \
+                            or, for plans, dot or mermaid"
+                    .into());
+            }
+        })
+    }
+}
+
+/// An answer in every form it has.
+pub(super) trait Answer {
+    /// As data. What lists something has it under `items`.
+    fn value(&self) -> Value;
+    /// For people.
+    fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()>;
+    /// `resource/name` of what it is about.
+    fn names(&self) -> Vec<String>;
+    /// As a graph: nodes with their labels, and edges.
+    fn graph(&self) -> Option<(Vec<String>, Vec<(usize, usize)>)> {
+        None
+    }
+}
+
+/// Prints an answer.
+pub(super) fn print(answer: &impl Answer, output: &Output) -> anyhow::Result<()> {
+    let mut out = Vec::new();
+    match output {
+        Output::Text => answer.text(false, &mut out)?,
+        Output::Wide => answer.text(true, &mut out)?,
+        Output::Name => answer.names().iter().try_for_each(|name| writeln!(out, "{name}"))?,
+        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&answer.value())?)?,
+        Output::Yaml => write!(out, "{}", crate::yaml::to_string(&answer.value())?)?,
+        Output::JsonPath(template) => {
+            let text = template_text(template, &answer.value())
+                .map_err(|error| crate::UsageError::new(format!("--output: {error}")))?;
+            write!(out, "{text}")?;
+        }
+        Output::Columns(columns) => {
+            let headings: Vec<&str> = columns.iter().map(|(heading, _)| heading.as_str()).collect();
+            let mut table = Table::new(&headings);
+            let value = answer.value();
+            let whole = [value.clone()];
+            for item in value["items"].as_array().map_or(&whole[..], Vec::as_slice) {
+                let cell = |path: &str| {
+                    let found: Vec<String> = select(item, path).into_iter().map(plain).collect();
+                    if found.is_empty() { "<none>".to_owned() } else { found.join(",") }
+                };
+                table.row(columns.iter().map(|(_, path)| cell(path)).collect());
+            }
+            table.write(&mut out)?;
+        }
+        Output::Dot | Output::Mermaid => {
+            let Some((nodes, edges)) = answer.graph() else {
+                return Err(
+                    crate::UsageError::new("--output: dot and mermaid are forms of plans and trees").into()
+                );
+            };
+            out.extend(graph_text(&nodes, &edges, *output == Output::Dot).bytes());
+        }
+    }
+    super::print(&out)
+}
+
+fn graph_text(nodes: &[String], edges: &[(usize, usize)], is_dot: bool) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::from(if is_dot { "digraph plan {\n  rankdir=LR;\n" } else { "flowchart LR\n" });
+    for (number, label) in nodes.iter().enumerate() {
+        let label = label.replace('\\', "").replace('"', "'");
+        let _ = if is_dot {
+            writeln!(text, "  n{number} [label=\"{label}\"];")
+        } else {
+            writeln!(text, "  n{number}[\"{label}\"]")
+        };
+    }
+    for (from, to) in edges {
+        let _ = if is_dot {
+            writeln!(text, "  n{from} -> n{to};")
+        } else {
+            writeln!(text, "  n{from} --> n{to}")
+        };
+    }
+    if is_dot {
+        text.push_str("}\n");
+    }
+    text
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// What a path leads to: `.a.b`, `[0]`, `[*]`, `['a.b']`.
+fn select<'a>(value: &'a Value, path: &str) -> Vec<&'a Value> {
+    let mut found = vec![value];
+    let mut rest = path.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$');
+    while !rest.is_empty() {
+        if let Some(after) = rest.strip_prefix('[') {
+            let (inside, next) = after.split_once(']').unwrap_or((after, ""));
+            rest = next;
+            found = match inside.trim_matches(['\'', '"']) {
+                "*" => found.into_iter().flat_map(|value| value.as_array().into_iter().flatten()).collect(),
+                name => {
+                    let place = name.parse::<usize>().ok();
+                    found
+                        .into_iter()
+                        .filter_map(|value| {
+                            place.and_then(|place| value.get(place)).or_else(|| value.get(name))
+                        })
+                        .collect()
+                }
+            };
+        } else {
+            rest = rest.trim_start_matches('.');
+            let end = rest.find(['.', '[']).unwrap_or(rest.len());
+            let (name, next) = rest.split_at(end);
+            rest = next;
+            if !name.is_empty() {
+                found = found.into_iter().filter_map(|value| value.get(name)).collect();
+            }
+        }
+    }
+    found
+}
+
+/// kubectl's JSONPath templates: text, `{.path}`, `{"text"}` and `{range .path}…{end}`.
+fn template_text(template: &str, value: &Value) -> Result<String, String> {
+    let mut text = String::new();
+    let mut rest = template;
+    while let Some(start) = rest.find('{') {
+        text.push_str(&rest[..start]);
+        let after = &rest[start + 1..];
+        let end = after.find('}').ok_or_else(|| format!("{template:?} has a {{ without }}"))?;
+        let (inside, next) = (after[..end].trim(), &after[end + 1..]);
+        rest = next;
+        if let Some(path) = inside.strip_prefix("range ") {
+            let end =
+                rest.find("{end}").ok_or_else(|| format!("{template:?} has a {{range}} without {{end}}"))?;
+            for item in select(value, path) {
+                text.push_str(&template_text(&rest[..end], item)?);
+            }
+            rest = &rest[end + "{end}".len()..];
+        } else if inside.starts_with('"') {
+            let literal: String =
+                serde_json::from_str(inside).map_err(|error| format!("{inside}: {error}"))?;
+            text.push_str(&literal);
+        } else {
+            let found: Vec<String> = select(value, inside).into_iter().map(plain).collect();
+            text.push_str(&found.join(" "));
+        }
+    }
+    text.push_str(rest);
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn templates_are_those_of_kubectl() {
+        let value = json!({"items": [{"code": "A", "objects": [{"name": "x"}]}, {"code": "B", "objects": []}], "n": 2});
+        for (template, expected) in [
+            ("{.items[*].code}", "A B"),
+            ("{.items[0].objects[*].name}", "x"),
+            ("{range .items[*]}{.code}{\"\\n\"}{end}{.n}", "A\nB\n2"),
+            ("none: {.nothing.here}", "none: "),
+            ("{.items[1]['code']}", "B"),
+        ] {
+            assert_eq!(template_text(template, &value).unwrap(), expected, "{template}");
+        }
+        assert!(template_text("{.items", &value).is_err());
+        assert!(template_text("{range .items[*]}{.code}", &value).is_err());
+    }
+
+    #[test]
+    fn formats_are_read_or_explained() {
+        assert_eq!("jsonpath={.a}".parse(), Ok(Output::JsonPath("{.a}".into())));
+        let columns = vec![("A".to_owned(), ".a".to_owned()), ("B".to_owned(), ".b".to_owned())];
+        assert_eq!("custom-columns=A:.a,B:.b".parse(), Ok(Output::Columns(columns)));
+        for wrong in ["", "jsonpath", "jsonpath=", "custom-columns=A", "table"] {
+            assert!(wrong.parse::<Output>().is_err(), "{wrong}");
+        }
+    }
+}

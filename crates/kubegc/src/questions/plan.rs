@@ -1,0 +1,391 @@
+//! `kubegc plan delete` and `kubegc delete`: what a deletion leads to, and the deletion itself.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use gc_answers::plan::{BlastRadius, Fate, Item, Target, plan as plan_deletion};
+use gc_answers::text::{count, thousands};
+use gc_answers::{Facts, Known, Survey};
+use gc_kube::ApiClient;
+use gc_types::{ObjectKey, PropagationPolicy, Uid};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::access::Access;
+use super::gather::{self, Gatherer, Scope};
+use super::output::{Answer, Output};
+use super::target::{Named, Targets};
+use crate::UsageError;
+use crate::run::preflight;
+use crate::table::Table;
+
+/// More objects of one kind and fate are folded into one line, unless `--full` is given.
+const FOLDED_ABOVE: usize = 20;
+/// `kubegc delete` asks before it deletes more objects than this.
+const ASKED_ABOVE: usize = 10;
+/// Objects that a plan concerns at most.
+const LARGEST_PLAN: usize = 500_000;
+/// Time between two looks while a deletion is followed.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(500);
+
+/// Something of a plan would hang: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("the deletion would not come to an end")]
+pub(crate) struct SomethingHangs;
+
+/// What can be planned.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum PlanCommand {
+    /// Show everything that deleting objects leads to, without doing it
+    Delete(PlanOptions),
+}
+
+/// Options of `kubegc plan delete`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kubegc plan delete ns/shop                everything in a namespace, its volumes and what hangs
+  kubegc plan delete crd/widgets.acme.dev   a definition with its objects
+  kubegc plan delete -f app.yaml -o mermaid as a drawing
+Exit code 2: something would hang.")]
+pub(crate) struct PlanOptions {
+    #[command(flatten)]
+    targets: Targets,
+    /// What happens to dependents
+    #[arg(long, value_enum, default_value_t = Cascade::Background)]
+    cascade: Cascade,
+    /// List every object, however many there are of a kind
+    #[arg(long)]
+    full: bool,
+    /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…, dot, mermaid
+    #[arg(short, long, default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// Options of `kubegc delete`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kubegc delete deploy/web        show the plan, delete, and follow the deletion to its end
+  kubegc delete ns/shop --yes     without asking")]
+pub(crate) struct DeleteOptions {
+    #[command(flatten)]
+    targets: Targets,
+    /// What happens to dependents
+    #[arg(long, value_enum, default_value_t = Cascade::Background)]
+    cascade: Cascade,
+    /// Delete without asking
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// kubectl's names of propagation policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Cascade {
+    /// Delete the object at once, its dependents after it
+    Background,
+    /// Delete the object after the dependents that block it
+    Foreground,
+    /// Delete the object and keep its dependents
+    Orphan,
+}
+
+impl Cascade {
+    const fn policy(self) -> PropagationPolicy {
+        match self {
+            Self::Background => PropagationPolicy::Background,
+            Self::Foreground => PropagationPolicy::Foreground,
+            Self::Orphan => PropagationPolicy::Orphan,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Background => "Background",
+            Self::Foreground => "Foreground",
+            Self::Orphan => "Orphan",
+        }
+    }
+}
+
+/// A plan with how it is shown.
+pub(super) struct Planned {
+    pub(super) radius: BlastRadius,
+    full: bool,
+}
+
+/// `kubegc plan delete`
+pub(crate) fn plan(command: &PlanCommand) -> anyhow::Result<()> {
+    let PlanCommand::Delete(options) = command;
+    let patience = options.access.patience()?;
+    let runtime = crate::up::runtime()?;
+    let planned = runtime.block_on(async {
+        let gatherer = Gatherer::new(options.access.connect().await?, gather::now()).await?;
+        let named = options.targets.resolve(&gatherer).await?;
+        let (radius, unseen, _) = ask(&gatherer, &named, options.cascade.policy(), patience).await?;
+        gather::warn(&unseen);
+        anyhow::Ok(Planned { radius, full: options.full })
+    });
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    let planned = planned?;
+    super::output::print(&planned, &options.output)?;
+    if planned.radius.hangs() { Err(SomethingHangs.into()) } else { Ok(()) }
+}
+
+/// Gathers and plans.
+pub(super) async fn ask(
+    gatherer: &Gatherer,
+    named: &[Named],
+    policy: PropagationPolicy,
+    patience: Duration,
+) -> anyhow::Result<(BlastRadius, Vec<String>, Vec<Target>)> {
+    // What depends on an object in a namespace is in that namespace.
+    let namespace = match named.split_first() {
+        Some((first, others)) if others.iter().all(|other| other.namespace == first.namespace) => {
+            &*first.namespace
+        }
+        _ => "",
+    };
+    let scope = Scope { namespace: namespace.to_owned(), ..Scope::default() };
+    let mut survey = gatherer.survey(&scope, patience).await?;
+    let mut facts = Facts::at(gatherer.now);
+    let mut targets = Vec::new();
+    for Named { resource, namespace, name } in named {
+        let object = match gatherer.object(&resource.name, namespace, name).await {
+            Known::Present(object) => object,
+            Known::Absent => return Err(gather::not_found(resource, namespace, name)),
+            Known::Unreadable(message) => bail!("{}/{name} cannot be read: {message}", resource.name),
+        };
+        let uid = Uid::new(object["metadata"]["uid"].as_str().unwrap_or_default());
+        let metadata =
+            serde_json::from_value(object.clone()).context("the object's metadata cannot be read")?;
+        // It may have been created after its list, or could be read and not listed.
+        if survey.engine.view_of(&uid).is_none_or(|view| view.presence != gc_ownership::Presence::Observed) {
+            survey.observe(resource.id, metadata);
+        }
+        facts.tell_object(resource.name.clone(), namespace, name, Known::Present(object));
+        let key = ObjectKey {
+            resource: resource.id,
+            namespace: namespace.as_str().into(),
+            name: name.as_str().into(),
+        };
+        targets.push(Target { key, uid, policy: Some(policy) });
+    }
+    let mut radius = planned(gatherer, &survey, &mut facts, &targets).await?;
+    if !namespace.is_empty() && !radius.lost_volumes.is_empty() {
+        let volumes = gc_answers::GroupResource::new("", "persistentvolumes");
+        for volume in &radius.lost_volumes {
+            gatherer.observe(&mut survey, &volumes, "", &volume.name).await;
+        }
+        radius = planned(gatherer, &survey, &mut facts, &targets).await?;
+    }
+    let mut unseen: Vec<String> = gather::unlisted_summary(&survey).into_iter().collect();
+    unseen.extend(
+        facts.unseen().into_iter().take(1).map(|first| format!("not everything could be read: {first}")),
+    );
+    Ok((radius, unseen, targets))
+}
+
+async fn planned(
+    gatherer: &Gatherer,
+    survey: &Survey,
+    facts: &mut Facts,
+    targets: &[Target],
+) -> anyhow::Result<BlastRadius> {
+    Ok(gatherer.answer(facts, |facts| plan_deletion(survey, facts, targets, LARGEST_PLAN)).await?)
+}
+
+impl Answer for Planned {
+    fn value(&self) -> Value {
+        self.radius.value()
+    }
+
+    fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        let radius = &self.radius;
+        writeln!(out, "{}", radius.summary())?;
+        for (heading, lines) in [("Hangs", &radius.hangs), ("Recreated", &radius.recreated)] {
+            section(heading, lines, self.full || is_wide, out)?;
+        }
+        let lost: Vec<String> = radius
+            .lost_volumes
+            .iter()
+            .map(|volume| {
+                let size = volume
+                    .bytes
+                    .map_or_else(String::new, |bytes| format!(", {}", gc_answers::plan::gibibytes(bytes)));
+                format!("{} of claim {}{size}", volume.name, volume.claim)
+            })
+            .collect();
+        section("Volumes lost", &lost, true, out)?;
+        section("Volumes that stay without a claim", &radius.retained_volumes, true, out)?;
+        section("Owners that cannot be looked up and count as living", &radius.assumed_living, is_wide, out)?;
+        writeln!(out)?;
+        self.table(is_wide, out)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let going = self.radius.items.iter().filter(|item| item.fate != Fate::Released);
+        going.map(|item| item.place.reference()).collect()
+    }
+
+    fn graph(&self) -> Option<(Vec<String>, Vec<(usize, usize)>)> {
+        let label = |item: &Item| format!("{} ({})", item.place.title(), item.fate.name());
+        Some((self.radius.items.iter().map(label).collect(), self.radius.edges.clone()))
+    }
+}
+
+fn section(heading: &str, lines: &[String], is_whole: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{heading}:")?;
+    let shown = if is_whole { lines.len() } else { FOLDED_ABOVE };
+    for line in lines.iter().take(shown) {
+        writeln!(out, "  {line}")?;
+    }
+    if lines.len() > shown {
+        writeln!(out, "  … and {} more; --full lists them", thousands(lines.len() - shown))?;
+    }
+    Ok(())
+}
+
+impl Planned {
+    fn table(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        let mut groups: BTreeMap<(Fate, &str), Vec<&Item>> = BTreeMap::new();
+        for item in &self.radius.items {
+            groups.entry((item.fate, &item.place.kind)).or_default().push(item);
+        }
+        let mut table = Table::new(&["FATE", "NAMESPACE", "OBJECT", "REMARK"]);
+        for ((fate, kind), items) in groups {
+            let shown = if self.full || is_wide || items.len() <= FOLDED_ABOVE { items.len() } else { 0 };
+            for item in &items[..shown] {
+                let mut remarks = item.remarks.clone();
+                if item.is_terminating {
+                    remarks.insert(0, "already being deleted".into());
+                }
+                let place = &item.place;
+                table.row(vec![
+                    fate.name().into(),
+                    place.namespace.clone(),
+                    place.title(),
+                    remarks.join("; "),
+                ]);
+            }
+            if shown == 0 {
+                table.row(vec![fate.name().into(), String::new(), format!("… {}", count(items.len(), kind))]);
+            }
+        }
+        table.write(out)
+    }
+}
+
+/// `kubegc delete`
+pub(crate) fn delete(options: &DeleteOptions) -> anyhow::Result<()> {
+    let patience = options.access.patience()?;
+    let runtime = crate::up::runtime()?;
+    let done = runtime.block_on(async {
+        let client = options.access.connect().await?;
+        let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+        let named = options.targets.resolve(&gatherer).await?;
+        let (radius, unseen, targets) = ask(&gatherer, &named, options.cascade.policy(), patience).await?;
+        gather::warn(&unseen);
+        let planned = Planned { radius, full: false };
+        super::output::print(&planned, &Output::Text)?;
+        if !is_agreed(options, &planned.radius)? {
+            println!("Nothing was deleted.");
+            return Ok(());
+        }
+        for (named, target) in named.iter().zip(&targets) {
+            send(&client, named, target, options.cascade).await?;
+        }
+        follow(&gatherer, &planned.radius).await
+    });
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    done
+}
+
+/// Asks where much is deleted, or what cannot be created again.
+fn is_agreed(options: &DeleteOptions, radius: &BlastRadius) -> anyhow::Result<bool> {
+    let going = radius.items.len() - radius.count(Fate::Released);
+    if options.yes || (going <= ASKED_ABOVE && radius.lost_volumes.is_empty() && !radius.hangs()) {
+        return Ok(true);
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(UsageError::new("this needs to be confirmed: say --yes, or run it on a terminal").into());
+    }
+    print!("\nDelete? [y/N] ");
+    std::io::stdout().flush()?;
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
+
+async fn send(client: &ApiClient, named: &Named, target: &Target, cascade: Cascade) -> anyhow::Result<()> {
+    let body = json!({
+        "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": cascade.name(),
+        "preconditions": {"uid": target.uid.to_string()},
+    });
+    let path = gather::object_path(&named.resource, &named.namespace, &named.name);
+    let answer = client.call(preflight::request(Method::DELETE, &path, Some(&body))).await?;
+    if !answer.head.status.is_success() {
+        bail!("{}/{} was not deleted: {}", named.resource.name, named.name, preflight::message(&answer));
+    }
+    println!("{}/{} is being deleted.", named.resource.name, named.name);
+    Ok(())
+}
+
+/// Follows a deletion until everything that is to be deleted is gone, or Ctrl-C.
+async fn follow(gatherer: &Gatherer, radius: &BlastRadius) -> anyhow::Result<()> {
+    let mut left: Vec<&Item> = radius.items.iter().filter(|item| item.fate != Fate::Released).collect();
+    let (all, begun) = (left.len(), tokio::time::Instant::now());
+    let mut reported = usize::MAX;
+    loop {
+        let mut still = Vec::new();
+        for item in left {
+            if gatherer.is_there(&item.place).await {
+                still.push(item);
+            }
+        }
+        left = still;
+        if left.is_empty() {
+            println!("{} deleted in {:.1} s.", count(all, "object"), begun.elapsed().as_secs_f64());
+            return Ok(());
+        }
+        if left.len() != reported {
+            reported = left.len();
+            let gone = all - reported;
+            let estimate = match gone {
+                0 => String::new(),
+                gone => {
+                    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+                    let seconds = begun.elapsed().as_secs_f64() / gone as f64 * reported as f64;
+                    format!(", about {seconds:.0} s to go")
+                }
+            };
+            println!(
+                "{} of {} gone{estimate}; next: {}",
+                thousands(gone),
+                thousands(all),
+                left[0].place.title()
+            );
+        }
+        tokio::select! {
+            () = tokio::time::sleep(FOLLOW_PAUSE) => {}
+            _ = tokio::signal::ctrl_c() => {
+                println!("Stopped following; the deletion of {} goes on in the cluster.", count(left.len(), "object"));
+                return Ok(());
+            }
+        }
+        if left.iter().all(|item| item.fate == Fate::Hangs) {
+            println!("{} would hang; `kubegc stuck` explains why.", count(left.len(), "object"));
+            return Err(SomethingHangs.into());
+        }
+    }
+}

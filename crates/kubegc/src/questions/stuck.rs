@@ -1,0 +1,186 @@
+//! `kubegc stuck`: what is stuck and why, one row per root cause.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use clap::Args;
+use gc_answers::stuck::{Row, diagnose};
+use gc_answers::text::{age, count};
+use gc_answers::{Facts, Survey};
+use gc_types::{GoDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::access::Access;
+use super::gather::{self, Gatherer, Scope};
+use super::output::{Answer, Output};
+use crate::UsageError;
+use crate::table::Table;
+
+/// Time between two looks of `--watch`.
+const WATCH_PAUSE: Duration = Duration::from_secs(5);
+/// Objects and waiting objects that a row names unless it is wide.
+const NAMED: usize = 3;
+
+/// Something is stuck, and `--exit-code` asked to say so.
+#[derive(Debug, thiserror::Error)]
+#[error("something is stuck")]
+pub(crate) struct SomethingStuck;
+
+/// Options of `kubegc stuck`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kubegc stuck                       everything that is stuck, oldest first
+  kubegc stuck -n shop --for 5m      in one namespace, for at least five minutes
+  kubegc stuck --exit-code -o name   for scripts: exit code 1 when anything is stuck
+  kubegc stuck -w                    again every five seconds")]
+pub(crate) struct StuckOptions {
+    /// Only what holds something in this namespace
+    #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
+    namespace: Option<String>,
+    /// All namespaces (the default)
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Only objects with these labels
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    selector: Option<String>,
+    /// Only what has been stuck for at least this time
+    #[arg(long = "for", value_name = "DURATION", default_value = "0s")]
+    at_least: String,
+    /// Look again every five seconds
+    #[arg(short, long)]
+    watch: bool,
+    /// End with exit code 1 when anything is stuck
+    #[arg(long)]
+    exit_code: bool,
+    /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…
+    #[arg(short, long, default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// The answer.
+pub(super) struct StuckAnswer {
+    pub(super) rows: Vec<Row>,
+    pub(super) now: Timestamp,
+    pub(super) unseen: Vec<String>,
+}
+
+/// `kubegc stuck`
+pub(crate) fn stuck(options: &StuckOptions) -> anyhow::Result<()> {
+    let at_least: GoDuration =
+        options.at_least.parse().map_err(|error| UsageError::new(format!("--for: {error}")))?;
+    let patience = options.access.patience()?;
+    let runtime = crate::up::runtime()?;
+    let anything = runtime.block_on(async {
+        let client = options.access.connect().await?;
+        loop {
+            let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+            let scope = Scope {
+                namespace: options.namespace.clone().unwrap_or_default(),
+                selector: options.selector.clone().unwrap_or_default(),
+            };
+            let mut answer = ask(&gatherer, &scope, patience).await?;
+            let enough = i64::try_from(at_least.to_std().as_millis()).unwrap_or(i64::MAX);
+            answer.rows.retain(|row| row.age_milliseconds(answer.now).unwrap_or(i64::MAX) >= enough);
+            gather::warn(&answer.unseen);
+            super::output::print(&answer, &options.output)?;
+            if !options.watch {
+                return anyhow::Ok(!answer.rows.is_empty());
+            }
+            tokio::time::sleep(WATCH_PAUSE).await;
+            println!();
+        }
+    })?;
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    if anything && options.exit_code { Err(SomethingStuck.into()) } else { Ok(()) }
+}
+
+/// Gathers and diagnoses.
+pub(super) async fn ask(
+    gatherer: &Gatherer,
+    scope: &Scope,
+    patience: Duration,
+) -> anyhow::Result<StuckAnswer> {
+    let survey = gatherer.survey(scope, patience).await?;
+    Ok(diagnosed(gatherer, &survey, scope).await)
+}
+
+/// Diagnoses what was surveyed.
+pub(super) async fn diagnosed(gatherer: &Gatherer, survey: &Survey, scope: &Scope) -> StuckAnswer {
+    let mut facts = Facts::at(gatherer.now);
+    let mut rows = gatherer.answer(&mut facts, |facts| diagnose(survey, facts)).await;
+    if !scope.namespace.is_empty() {
+        rows.retain(|row| row.concerns(&scope.namespace));
+    }
+    let mut unseen: Vec<String> = gather::unlisted_summary(survey).into_iter().collect();
+    let unread = facts.unseen();
+    if let Some(first) = unread.first() {
+        unseen.push(format!("{} could not be read: {first}", count(unread.len(), "object or list")));
+    }
+    StuckAnswer { rows, now: gatherer.now, unseen }
+}
+
+impl Answer for StuckAnswer {
+    fn value(&self) -> Value {
+        json!({"items": self.rows.iter().map(|row| row.value(self.now)).collect::<Vec<_>>(), "unseen": self.unseen})
+    }
+
+    fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        if self.rows.is_empty() {
+            let doubt = if self.unseen.is_empty() { "" } else { " (as far as can be seen)" };
+            writeln!(out, "Nothing is stuck{doubt}.")?;
+            return Ok(());
+        }
+        let mut table = Table::new(&["AGE", "NAMESPACE", "OBJECT", "CAUSE"]);
+        for row in &self.rows {
+            let age = row.age_milliseconds(self.now).map_or_else(|| "-".to_owned(), age);
+            let (namespace, object) = match row.objects.split_first() {
+                Some(((first, _), [])) => (first.namespace.clone(), first.title()),
+                Some(((first, _), others)) => {
+                    (first.namespace.clone(), format!("{} (+{})", first.title(), others.len()))
+                }
+                None => (String::new(), String::new()),
+            };
+            table.row(vec![age, namespace, object, row.cause.code.name().to_owned()]);
+        }
+        table.write(out)?;
+        for row in &self.rows {
+            writeln!(out)?;
+            explain(row, is_wide, out)?;
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        let objects = self.rows.iter().flat_map(|row| &row.objects);
+        let mut names: Vec<String> = objects.map(|(place, _)| place.reference()).collect();
+        names.dedup();
+        names
+    }
+}
+
+fn explain(row: &Row, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+    let some = |titles: Vec<String>| {
+        let shown = if is_wide { titles.len() } else { NAMED };
+        gc_answers::text::some_of(&titles, shown)
+    };
+    let objects = row.objects.iter().map(|(place, _)| place.title()).collect();
+    writeln!(out, "{}: {}", some(objects), row.cause.message)?;
+    if !row.waiting.is_empty() {
+        writeln!(
+            out,
+            "  holds up:  {}",
+            some(row.waiting.iter().map(gc_answers::stuck::Place::title).collect())
+        )?;
+    }
+    for command in &row.cause.help {
+        writeln!(out, "  try:       {command}")?;
+    }
+    if let Some(force) = &row.cause.force {
+        writeln!(out, "  by force:  {}", force.command)?;
+        writeln!(out, "             leaves behind: {}", force.strands)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,226 @@
+//! `kubegc why`: why an object is, or is not, deleted.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use gc_answers::why::{Why, needs_lists, owners, reference, why as answer_why};
+use gc_answers::{Facts, Known, Metadata, Object, Survey};
+use gc_types::{ObjectKey, Timestamp};
+use serde_json::{Value, json};
+
+use super::access::Access;
+use super::gather::{self, Gatherer, Scope};
+use super::journal;
+use super::output::{Answer, Output};
+use super::target::{Named, Targets};
+
+/// Owners that are followed towards the roots at most.
+const MAX_OWNERS: usize = 200;
+
+/// Options of `kubegc why`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kubegc why pod/web-1                   why it is deleted, when it will be, or why it stays
+  kubegc why job done -n shop -o json    as data, with stable codes
+  kubegc why cm/x --journal FILE         also for what is gone already")]
+pub(crate) struct WhyOptions {
+    #[command(flatten)]
+    targets: Targets,
+    /// Journal of `kubegc run --journal FILE`, for objects that are gone
+    #[arg(long, value_name = "FILE", env = "KUBEGC_JOURNAL")]
+    journal: Option<PathBuf>,
+    /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…
+    #[arg(short, long, default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// Answers for one object or several.
+struct Answers {
+    answers: Vec<One>,
+    now: Timestamp,
+}
+
+enum One {
+    There(Box<Why>),
+    Gone(Value),
+}
+
+/// `kubegc why`
+pub(crate) fn why(options: &WhyOptions) -> anyhow::Result<()> {
+    let patience = options.access.patience()?;
+    let runtime = crate::up::runtime()?;
+    let answers = runtime.block_on(async {
+        let gatherer = Gatherer::new(options.access.connect().await?, gather::now()).await?;
+        let mut answers = Vec::new();
+        for named in options.targets.resolve(&gatherer).await? {
+            answers.push(match ask(&gatherer, &named, patience).await? {
+                Some(why) => One::There(Box::new(why)),
+                None => One::Gone(gone(options, &named)?),
+            });
+        }
+        anyhow::Ok(Answers { answers, now: gatherer.now })
+    });
+    runtime.shutdown_timeout(std::time::Duration::from_millis(100));
+    super::output::print(&answers?, &options.output)
+}
+
+fn gone(options: &WhyOptions, named: &Named) -> anyhow::Result<Value> {
+    let missing = || gather::not_found(&named.resource, &named.namespace, &named.name);
+    let Some(file) = &options.journal else { return Err(missing()) };
+    let namespace = named.resource.is_namespaced().then_some(named.namespace.as_str());
+    let kind = named.resource.name.to_string();
+    journal::why_gone(
+        file,
+        journal::Object::named(namespace, &kind, &named.name),
+        &format!("{kind}/{}", named.name),
+    )
+}
+
+/// Answers for one object; `None` if the server says that it does not exist.
+pub(super) async fn ask(
+    gatherer: &Gatherer,
+    named: &Named,
+    patience: std::time::Duration,
+) -> anyhow::Result<Option<Why>> {
+    let Named { resource, namespace, name } = named;
+    let mut facts = Facts::at(gatherer.now);
+    let object = match gatherer.object(&resource.name, namespace, name).await {
+        Known::Present(value) => value,
+        Known::Absent => return Ok(None),
+        Known::Unreadable(message) => anyhow::bail!("{}/{name} cannot be read: {message}", resource.name),
+    };
+    facts.tell_object(resource.name.clone(), namespace, name, Known::Present(object.clone()));
+    let object = Object::new(object);
+    let mut survey = if needs_lists(&object, resource) {
+        let inner = if &*resource.name.resource == "namespaces" { name } else { namespace };
+        gatherer.survey(&Scope { namespace: inner.clone(), ..Scope::default() }, patience).await?
+    } else {
+        let mut survey = gatherer.empty_survey();
+        observe_with_owners(gatherer, &mut survey, &object, resource.id).await;
+        gatherer.complete(&mut survey).await;
+        survey
+    };
+    let key =
+        ObjectKey { resource: resource.id, namespace: namespace.as_str().into(), name: name.as_str().into() };
+    let mut answer = gatherer.answer(&mut facts, |facts| answer_why(&survey, facts, &key)).await;
+    // What holds the object may be held itself: a claim waits for a pod that is past its grace period.
+    let also: Vec<_> = facts
+        .terminating()
+        .filter_map(|(resource, object)| {
+            let id = gatherer.catalog.named(resource)?.id;
+            let metadata: Metadata = serde_json::from_value(object.value().clone()).ok()?;
+            (!survey.terminating().contains_key(&metadata.key(id))).then_some((id, metadata))
+        })
+        .collect();
+    if !also.is_empty() {
+        for (id, metadata) in also {
+            survey.observe(id, metadata);
+        }
+        answer = gatherer.answer(&mut facts, |facts| answer_why(&survey, facts, &key)).await;
+    }
+    Ok(answer.map(|mut answer| {
+        answer.unseen.extend(gather::unlisted_summary(&survey));
+        answer
+    }))
+}
+
+/// The object and its owners up to the roots; what else there is, is not read.
+async fn observe_with_owners(
+    gatherer: &Gatherer,
+    survey: &mut Survey,
+    object: &Object,
+    resource: gc_types::ResourceId,
+) {
+    if let Ok(metadata) = serde_json::from_value(object.value().clone()) {
+        survey.observe(resource, metadata);
+    }
+    let mut open = owners(object, survey);
+    let mut seen: std::collections::BTreeSet<ObjectKey> = open.iter().cloned().collect();
+    while let Some(key) = open.pop() {
+        let Some(resource) = gatherer.catalog.get(key.resource) else { continue };
+        let Known::Present(owner) = gatherer.object(&resource.name, &key.namespace, &key.name).await else {
+            continue;
+        };
+        if let Ok(metadata) = serde_json::from_value(owner.clone()) {
+            survey.observe(key.resource, metadata);
+        }
+        let above = owners(&Object::new(owner), survey);
+        open.extend(above.into_iter().filter(|key| seen.len() < MAX_OWNERS && seen.insert(key.clone())));
+    }
+}
+
+impl Answer for Answers {
+    fn value(&self) -> Value {
+        let one = |one: &One| match one {
+            One::There(why) => why.value(self.now),
+            One::Gone(value) => value.clone(),
+        };
+        match &self.answers[..] {
+            [single] => one(single),
+            several => json!({"items": several.iter().map(one).collect::<Vec<_>>()}),
+        }
+    }
+
+    fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        for (number, one) in self.answers.iter().enumerate() {
+            if number > 0 {
+                writeln!(out)?;
+            }
+            match one {
+                One::There(why) => text(why, is_wide, out)?,
+                One::Gone(value) => journal::why_gone_text(value, out)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        let name = |one: &One| match one {
+            One::There(why) => Some(why.place.reference()),
+            One::Gone(_) => None,
+        };
+        self.answers.iter().filter_map(name).collect()
+    }
+}
+
+fn text(why: &Why, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+    let place = match &*why.place.namespace {
+        "" => String::new(),
+        namespace => format!(" in {namespace}"),
+    };
+    writeln!(out, "{}{place}", why.place.title())?;
+    writeln!(out, "{}", why.message)?;
+    let mut section = |heading: &str, lines: &[String]| -> anyhow::Result<()> {
+        if !lines.is_empty() {
+            writeln!(out, "\n{heading}:")?;
+        }
+        for line in lines {
+            writeln!(out, "  {line}")?;
+        }
+        Ok(())
+    };
+    let owners: Vec<String> =
+        why.ancestry.iter().map(|(depth, line)| format!("{}{line}", "  ".repeat(*depth))).collect();
+    section("Owners", &owners)?;
+    let evidence: Vec<String> =
+        why.owners.iter().filter_map(|(_, state)| reference(state).1).map(ToString::to_string).collect();
+    section("Evidence", &evidence)?;
+    section("Protected by", &why.protections)?;
+    if why.code.starts_with("Being") || why.code == "InGracePeriod" || is_wide {
+        section("Deletion asked for by", &why.requested_by)?;
+    }
+    for row in &why.holds {
+        let mut lines: Vec<String> = vec![row.cause.message.clone()];
+        lines.extend(row.cause.help.iter().map(|command| format!("try:       {command}")));
+        if let Some(force) = &row.cause.force {
+            lines.push(format!("by force:  {}", force.command));
+            lines.push(format!("           leaves behind: {}", force.strands));
+        }
+        section(row.cause.code.name(), &lines)?;
+    }
+    section("Not seen", &why.unseen)
+}
