@@ -64,7 +64,7 @@ pub(crate) fn list(
 
 fn message(writer: &mut Writer<'_>, fields: &Fields, map: &Map<String, Value>, depth: usize) {
     let Some(depth) = depth.checked_sub(1) else { return };
-    for (number, field) in fields.iter() {
+    for (number, field) in fields {
         if let Kind::InLine(label) = &field.kind {
             if let Some(inner) = fields_of(label) {
                 writer.message(*number, |writer| message(writer, inner, map, depth));
