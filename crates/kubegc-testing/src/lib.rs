@@ -310,7 +310,9 @@ impl Cluster {
     /// What is stuck, as `kubegc stuck -o json` answers it.
     pub async fn stuck(&self) -> Result<Value, Error> {
         let embedded = Arc::clone(self.embedded()?);
-        let asked = self.handle.spawn(async move { embedded.stuck(STUCK_PATIENCE).await });
+        let handle = self.handle.clone();
+        // On a thread of its own: what is asked borrows from what asks, so that it cannot move between threads.
+        let asked = self.handle.spawn_blocking(move || handle.block_on(embedded.stuck(STUCK_PATIENCE)));
         asked.await.map_err(|_| Error::Ended)?.map_err(Error::Cluster)
     }
 }
