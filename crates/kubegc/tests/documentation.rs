@@ -1,4 +1,5 @@
-//! Keeps the documentation true: what the code and the documents cite of docs/spec exists there.
+//! Keeps the documentation true: what the code and the documents cite of docs/spec exists there, every link leads
+//! somewhere, and every page is in the book.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,4 +120,107 @@ fn every_section_that_is_cited_is_in_the_specification() {
     }
     assert!(cited > 40, "only {cited} sections found: is this test reading the right files?");
     assert!(missing.is_empty(), "cited and not in docs/spec: {missing:#?}");
+}
+
+/// Every Markdown page of the repository's root and of docs/, with its text.
+fn pages() -> BTreeMap<PathBuf, String> {
+    let root = repository();
+    let mut pages = texts(&root.join("docs"), ".md");
+    for entry in std::fs::read_dir(&root).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            pages.insert(path, text);
+        }
+    }
+    pages
+}
+
+/// The lines of a page outside fenced code. Indented lines count: they may continue an item.
+fn prose(page: &str) -> impl Iterator<Item = &str> {
+    let mut fenced = false;
+    page.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        fenced ^= is_fence;
+        !fenced && !is_fence
+    })
+}
+
+/// A line without what stands between backticks.
+fn without_code(line: &str) -> String {
+    line.split('`').step_by(2).collect()
+}
+
+/// The targets of a page's links.
+fn links(page: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in prose(page) {
+        for rest in without_code(line).split("](").skip(1) {
+            found.push(rest.split(')').next().unwrap_or_default().to_owned());
+        }
+    }
+    found
+}
+
+/// The anchors of a page's headings, as mdBook and hosting sites make them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for heading in prose(page).filter(|line| line.starts_with('#')) {
+        let anchor: String = heading
+            .trim_start_matches('#')
+            .trim()
+            .chars()
+            .filter(|character| character.is_alphanumeric() || matches!(character, ' ' | '-' | '_'))
+            .map(|character| if character == ' ' { '-' } else { character.to_ascii_lowercase() })
+            .collect();
+        // The second heading of the same words is numbered from 1.
+        let mut unique = anchor.clone();
+        for number in 1.. {
+            if found.insert(unique) {
+                break;
+            }
+            unique = format!("{anchor}-{number}");
+        }
+    }
+    found
+}
+
+#[test]
+fn links_and_anchors_are_found_where_they_are() {
+    let page = "# A `b`: c\n\n[x](y.md#z), `[no](no)` and [w](#v)\n```\n[no](no)\n# no\n```\n    [u](t)\n## D\n## D\n";
+    assert_eq!(links(page), ["y.md#z", "#v", "t"]);
+    assert_eq!(anchors(page), BTreeSet::from(["a-b-c", "d", "d-1"].map(str::to_owned)));
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let pages = pages();
+    let (mut followed, mut broken) = (0, BTreeSet::new());
+    for (path, text) in &pages {
+        for link in links(text).iter().filter(|link| !link.contains("://") && !link.starts_with("mailto:")) {
+            followed += 1;
+            let (target, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let file = if target.is_empty() { path.clone() } else { path.parent().unwrap().join(target) };
+            let leads = file.exists()
+                && (anchor.is_empty()
+                    || std::fs::read_to_string(&file).is_ok_and(|text| anchors(&text).contains(anchor)));
+            if !leads {
+                broken.insert(format!("{}: {link}", path.display()));
+            }
+        }
+    }
+    assert!(followed > 50, "only {followed} links found: is this test reading the right files?");
+    assert!(broken.is_empty(), "links that lead nowhere: {broken:#?}");
+}
+
+#[test]
+fn every_page_is_in_the_book() {
+    let docs = repository().join("docs");
+    let summary = std::fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    let listed = links(&summary);
+    let unique: BTreeSet<PathBuf> = listed.iter().map(|link| docs.join(link)).collect();
+    assert_eq!(unique.len(), listed.len(), "SUMMARY.md lists a page twice");
+    let mut written: BTreeSet<PathBuf> = texts(&docs, ".md").into_keys().collect();
+    assert!(written.remove(&docs.join("SUMMARY.md")));
+    assert_eq!(unique, written, "docs/SUMMARY.md and the pages in docs/ differ");
 }
