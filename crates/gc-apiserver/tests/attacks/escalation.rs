@@ -219,7 +219,7 @@ async fn a_collector_without_the_rights_of_a_role_can_remove_it() {
     let reference = json!({"apiGroup": GROUP, "kind": "ClusterRole", "name": "cluster-admin"});
     let namespace = format!("{RBAC}/namespaces/default");
     let admin = world.admin();
-    let aggregated = json!({"metadata": metadata("agg"), "aggregationRule": {"clusterRoleSelectors": []}});
+    let aggregated = json!({"metadata": metadata("agg"), "aggregationRule": gather_all()});
     for (collection, name, object) in [
         (format!("{namespace}/roles"), "r", json!({"metadata": metadata("r"), "rules": rules})),
         (format!("{namespace}/rolebindings"), "r", json!({"metadata": metadata("r"), "roleRef": reference})),

@@ -216,9 +216,10 @@ fn pod_spec(path: &str, spec: Option<&Value>, texts: &mut Vec<String>) {
         for (index, container) in list(spec, &[key]).iter().enumerate() {
             ports(&format!("{path}.{key}[{index}]"), container, texts);
             let variables = list(container, &["env"]);
+            let mut seen = BTreeSet::new();
             for (at, variable) in variables.iter().enumerate() {
                 let name = text(variable, &["name"]);
-                if variables[..at].iter().any(|before| text(before, &["name"]) == name) {
+                if !seen.insert(name) {
                     texts.push(format!(
                         "{path}.{key}[{index}].env[{at}]: hides previous definition of \"{name}\", which may be \
                          dropped when using apply"
