@@ -60,7 +60,7 @@ impl Access {
     /// A client of the cluster, which has answered.
     pub(super) async fn connect(&self) -> anyhow::Result<ApiClient> {
         let access = ClusterAccess {
-            kubeconfig: self.kubeconfig.clone(),
+            kubeconfig: self.kubeconfig.clone().or_else(crate::kubeconfig::of_local_server),
             context: self.context.clone(),
             cluster: self.cluster.clone(),
             user: self.user.clone(),
