@@ -374,6 +374,11 @@ impl<J: Judge> Engine<J> {
         }
     }
 
+    /// Whether a request has been handed out whose outcome is not known yet.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        !self.flying.is_empty()
+    }
+
     /// The judge.
     pub(crate) fn judge(&self) -> &J {
         &self.judge

@@ -495,7 +495,11 @@ impl PolicyEngine {
     pub fn tick(&mut self, now: Timestamp) -> bool {
         self.now = self.now.max(now);
         self.engine.tick(now);
-        let (ripe, ended) = self.engine.tell(|judge, now, _| (judge.ripen(now), judge.take_ended()));
+        // The watch may report that an object is gone before its deletion is answered: a run ends with its last answer.
+        let is_answered = !self.engine.is_in_flight();
+        let (ripe, ended) = self
+            .engine
+            .tell(|judge, now, _| (judge.ripen(now), if is_answered { judge.take_ended() } else { None }));
         let mut changed = ripe || ended.is_some();
         if let Some(run) = ended {
             self.deleted += run.deleted;
@@ -534,6 +538,8 @@ impl PolicyEngine {
         let judge = self.engine.judge();
         let ripe = judge.expiring.first().map(|(at, _)| *at);
         let run = match (&judge.run, self.next_run) {
+            // What is left of the run are answers, and each of them is followed by a tick.
+            (Some(_), _) if judge.chosen.is_empty() && self.engine.is_in_flight() => None,
             // A run that is empty has ended, which is noticed by the next tick.
             (Some(_), _) if judge.chosen.is_empty() => Some(self.now),
             (Some(_), _) => self.engine.next_wakeup(),

@@ -533,6 +533,26 @@ fn what_was_made_anew_before_the_answer_is_not_forgotten() {
     }
 }
 
+/// The watch reported every object of a run as gone, and time passed, before the last answer came: the run had ended by
+/// then, and its last deletions were missing from the status.
+#[test]
+fn a_deletion_counts_although_its_answer_comes_after_the_watch() {
+    let jobs = [job("a", 30, json!({})), job("b", 31, json!({}))];
+    let mut engine = engine(&spec(json!({})), &jobs);
+    let effects = [engine.poll_effect().unwrap(), engine.poll_effect().unwrap()];
+    for (name, second) in [("a", 1), ("b", 2)] {
+        engine.removed("shop", name);
+        engine.tick(at(second));
+    }
+    for (effect, second) in effects.iter().zip([3, 4]) {
+        assert_eq!(engine.next_wakeup(), None);
+        engine.finish(effect.id, &Outcome::Applied(None));
+        engine.tick(at(second));
+    }
+    let status = engine.status(&Value::Null, at(5));
+    assert_eq!((&status["deleted"], &status["lastRun"]["deleted"]), (&json!(2), &json!(2)));
+}
+
 #[test]
 fn what_fails_is_left_to_the_next_run() {
     let mut engine = engine(&spec(json!({})), &[job("a", 30, json!({}))]);
