@@ -17,7 +17,7 @@ use crate::list;
 use crate::persist;
 use crate::resource::ResourceDefinition;
 use crate::rules;
-use crate::storage::{Blocking, Revision, Storage, StorageError};
+use crate::storage::{Blocking, RangeAnswer, RangeOptions, Revision, Storage, StorageError};
 use crate::subresources::method_not_allowed;
 use crate::watch::Watch;
 
@@ -83,6 +83,14 @@ impl Registry {
     /// Whether the store answers, for health checks.
     pub fn storage_health(&self) -> Result<(), StorageError> {
         self.storage.revision().map(|_| ())
+    }
+
+    /// What is stored, as it is stored, in the order of its keys: for backups.
+    ///
+    /// # Errors
+    /// Those of [`Storage::range`].
+    pub fn stored(&self, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
+        self.storage.range("", options)
     }
 
     /// Everything that is served at this moment.

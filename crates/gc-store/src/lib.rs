@@ -15,4 +15,4 @@ mod redb;
 pub use etcd::{ConnectError, EtcdOptions, EtcdStorage, EtcdTls};
 pub use memory::{MemoryOptions, MemoryStorage, WATCH_LAG};
 pub use mvcc::{HistoryOptions, VALUE_LIMIT};
-pub use redb::{OpenError, RedbOptions, RedbStorage};
+pub use redb::{OpenError, RedbOptions, RedbStorage, RestoreError};

@@ -6,8 +6,8 @@ mod suite;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use gc_registry::storage::{RangeOptions, Revision, Storage, StorageError};
-use gc_store::{HistoryOptions, OpenError, RedbOptions, RedbStorage};
+use gc_registry::storage::{KeyValue, RangeOptions, Revision, Storage, StorageError};
+use gc_store::{HistoryOptions, OpenError, RedbOptions, RedbStorage, RestoreError};
 use proptest::prelude::*;
 use suite::{delete, item, next_change, put, write};
 use tempfile::TempDir;
@@ -190,4 +190,49 @@ fn damage_is_noticed_or_harmless() {
         refused += usize::from(judge(directory.path(), &bytes, &format!("bytes {at}..{end}")));
     }
     assert!(refused > 10, "only {refused} of 150 were noticed");
+}
+
+fn restored(
+    directory: &Path,
+    revision: u64,
+    items: Vec<KeyValue>,
+) -> Result<(), RestoreError<std::fmt::Error>> {
+    RedbStorage::restore(directory, Revision(revision), items.into_iter().map(Ok))
+}
+
+#[test]
+fn a_restored_store_begins_at_its_revision() {
+    let directory = TempDir::new().unwrap();
+    let many = (0..2500).map(|number| item(&format!("k{number:04}"), "1", 3, 7));
+    restored(directory.path(), 1000, many.collect()).unwrap();
+    let store = open(directory.path());
+    assert_eq!(store.revision(), Ok(Revision(1000)));
+    let all = store.range("", &RangeOptions::default()).unwrap().items;
+    assert_eq!((all.len(), all[0].clone()), (2500, item("k0000", "1", 3, 1000)));
+    // What was known before is not known any more, and whoever watches from now on misses nothing.
+    let old = store.watch("", Revision(7)).err();
+    assert_eq!(old, Some(StorageError::Compacted { requested: Revision(7), oldest: Revision(1000) }));
+    let mut watch = store.watch("", Revision(1000)).unwrap();
+    let written = write(&*Box::new(store), vec![put("a", "1")]);
+    assert_eq!((written, next_change(&mut *watch).revision), (1001, Revision(1001)));
+}
+
+#[test]
+fn an_empty_backup_is_an_empty_store_and_a_broken_one_is_none() {
+    let directory = TempDir::new().unwrap();
+    let broken = [Ok(item("a", "1", 2, 2)), Err(std::fmt::Error)];
+    let error = RedbStorage::restore(directory.path(), Revision(9), broken).unwrap_err();
+    assert!(matches!(error, RestoreError::Source(_)), "{error}");
+    let files = |directory: &Path| {
+        let mut names: Vec<_> =
+            std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(files(directory.path()), ["kubegc.lock"]);
+    restored(directory.path(), 9, Vec::new()).unwrap();
+    assert_eq!(open(directory.path()).revision(), Ok(Revision(9)));
+    let error = restored(directory.path(), 9, Vec::new()).unwrap_err();
+    assert!(matches!(error, RestoreError::Exists { .. }), "{error}");
+    assert_eq!(files(directory.path()), ["kubegc.lock", "kubegc.redb"]);
 }

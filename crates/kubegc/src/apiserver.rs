@@ -12,6 +12,7 @@ use gc_registry::Registry;
 use gc_registry::storage::Storage;
 use gc_store::{EtcdOptions, EtcdStorage, EtcdTls, MemoryStorage, RedbOptions, RedbStorage};
 
+use crate::backup::pages::Pages;
 use crate::kubeconfig;
 use crate::logging::{self, LogOptions};
 
@@ -135,7 +136,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let done = runtime.block_on(async {
         let mut ended = stop_signals()?;
         check_kubeconfig(&options.server)?;
-        let server = serve(&options.server, None).await?;
+        let pages = Arc::new(Pages::default());
+        let server = serve(&options.server, Some(pages.clone())).await?;
+        pages.serve(server.registry());
         let ready = write_kubeconfig(&options.server, &server).and_then(|kubeconfig| {
             print_ready(&server, kubeconfig.path())?;
             Ok(kubeconfig)

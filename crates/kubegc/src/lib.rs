@@ -8,6 +8,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 mod accounts;
 mod activity;
 mod apiserver;
+mod backup;
 mod clock;
 mod collector_metrics;
 mod collectors;
@@ -86,6 +87,10 @@ enum Command {
     /// Write the man pages of all commands into a folder
     #[command(hide = true)]
     Man(documents::ManOptions),
+    /// Save all objects of an embedded server to a file
+    Backup(backup::BackupOptions),
+    /// Create a data directory from a backup
+    Restore(backup::RestoreOptions),
     /// Stop the server that `kubegc up --detach` has started
     Down(up::detach::DownOptions),
     /// Build a shop on an ephemeral server, play three kinds of deletion on it, and check how they end
@@ -124,6 +129,8 @@ pub fn main() -> ExitCode {
         Command::Completion(options) => documents::completion(CommandLine::command(), &options),
         Command::Man(options) => documents::man(CommandLine::command(), &options),
         Command::Envtest(command) => envtest::run(&command),
+        Command::Backup(options) => backup::backup(&options),
+        Command::Restore(options) => backup::restore(&options),
         Command::Down(options) => up::detach::down(&options),
         Command::Apiserver(options) => apiserver::run(&options),
         Command::Node(options) => node::run(*options),

@@ -475,3 +475,83 @@ async fn two_servers_share_one_etcd() {
     };
     tokio::time::timeout(PATIENCE, found).await.unwrap();
 }
+
+/// Saved while it serves, and again when it has stopped: a restored server has the same objects and the same keys, and
+/// counts from far beyond what any client of the first one knew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_is_restored_into_another_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let server = on_disk("up", &data);
+    let maps = config_maps(&server).await;
+    for number in 0..450 {
+        create(&maps, &format!("m{number:03}")).await;
+    }
+    let before = held(&maps).await;
+    let kubeconfig = server.kubeconfig.to_str().unwrap().to_owned();
+    let saved = run(&["backup", &path("live"), "--data-dir", &path("data"), "--kubeconfig", &kubeconfig]);
+    assert!(saved.status.success(), "{}", String::from_utf8_lossy(&saved.stderr));
+    let mode = std::fs::metadata(path("live")).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    let (code, line) = refused(&["backup", &path("live"), "--kubeconfig", &kubeconfig]);
+    assert_eq!((code, line.contains("--force")), (1, true), "{line}");
+    let ca = std::fs::read(&server.ca).unwrap();
+    let _ = server.end(Signal::TERM);
+    let saved = run(&["backup", &path("stopped"), "--data-dir", &path("data")]);
+    assert!(saved.status.success(), "{}", String::from_utf8_lossy(&saved.stderr));
+    let (code, line) = refused(&["restore", &path("live"), "--data-dir", &path("data")]);
+    assert_eq!((code, line.contains("another directory")), (1, true), "{line}");
+
+    for name in ["live", "stopped"] {
+        let target = folder.path().join(format!("{name}-data"));
+        let done = run(&["restore", &path(name), "--data-dir", target.to_str().unwrap()]);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let server = on_disk("up", &target);
+        assert_eq!(std::fs::read(&server.ca).unwrap(), ca, "{name}: other keys");
+        let after = held(&config_maps(&server).await).await;
+        let names = |held: &BTreeMap<String, (String, String)>| {
+            held.iter().map(|(name, (uid, _))| (name.clone(), uid.clone())).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&after), names(&before), "{name}");
+        let version = |held: &BTreeMap<String, (String, String)>| {
+            held.values().map(|(_, version)| version.parse::<u64>().unwrap()).max().unwrap()
+        };
+        assert!(version(&after) >= version(&before) + 1_000_000_000, "{name}");
+    }
+}
+
+/// A role that may read every path, as monitoring has, must not read every Secret by it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_needs_more_than_reading_all_paths() {
+    let server = Kubegc::start("apiserver");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("backup");
+    let client = server.client().await;
+    let apply = |path: &str, object: serde_json::Value| {
+        let request = http::Request::post(path).body(serde_json::to_vec(&object).unwrap()).unwrap();
+        let client = client.clone();
+        async move { client.request::<serde_json::Value>(request).await.unwrap() }
+    };
+    apply(
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "reader"},
+            "rules": [{"nonResourceURLs": ["*"], "verbs": ["get"]}]}),
+    )
+    .await;
+    apply(
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "reader"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "monitor"}]}),
+    )
+    .await;
+    let file = file.to_str().unwrap();
+    let kubeconfig = server.kubeconfig.to_str().unwrap();
+    let (code, line) = refused(&["backup", file, "--kubeconfig", kubeconfig, "--as", "monitor"]);
+    assert_eq!((code, line.contains("needs the verb post")), (1, true), "{line}");
+    assert!(!Path::new(file).exists() && !Path::new(&format!("{file}.partial")).exists());
+    let saved = run(&["backup", file, "--kubeconfig", kubeconfig]);
+    assert!(saved.status.success(), "{}", String::from_utf8_lossy(&saved.stderr));
+    assert!(String::from_utf8_lossy(&saved.stdout).contains("keys are not in it"));
+}

@@ -216,6 +216,24 @@ impl Disk {
         })
     }
 
+    /// Writes objects into a new file as its state at `revision`, before which nothing is known.
+    pub(super) fn fill(&self, objects: &[KeyValue], revision: Revision) -> Result<(), Failure> {
+        let database = self.database()?;
+        guarded("restoring", || {
+            let transaction = database.begin_write()?;
+            {
+                let mut meta = transaction.open_table(META)?;
+                let mut stored = transaction.open_table(OBJECTS)?;
+                for item in objects {
+                    stored.insert(&*item.key, &*encode_object(item))?;
+                }
+                meta.insert("revision", revision.0)?;
+                meta.insert("compacted", revision.0)?;
+            }
+            Ok(transaction.commit()?)
+        })
+    }
+
     /// Reads everything.
     pub(super) fn load(&mut self) -> Result<Mvcc, Failure> {
         let database = self.database()?;

@@ -46,19 +46,23 @@ pub(super) fn prepare(directory: &Path) -> Result<Lock, OpenError> {
 
 /// Makes the data file under another name and gives it its own when it is complete, so that a crash in between leaves
 /// no half-made file behind.
-pub(super) fn create(
+pub(super) fn create<E: From<Failure>>(
     directory: &Path,
-    fill: impl FnOnce(Opener) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    fill: impl FnOnce(Opener) -> Result<(), E>,
+) -> Result<(), E> {
+    let failed = |error: io::Error| Failure::from(error);
     let unfinished = directory.join(UNFINISHED);
     match std::fs::remove_file(&unfinished) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error).into()),
         _ => {}
     }
     let path = unfinished.clone();
-    fill(Box::new(move |builder| Ok(builder.create_file(private_file(&path)?)?)))?;
-    std::fs::rename(&unfinished, directory.join(DATA))?;
-    File::open(directory)?.sync_all()?;
+    fill(Box::new(move |builder| Ok(builder.create_file(private_file(&path)?)?))).inspect_err(|_| {
+        // What cannot be removed now is removed by the next attempt.
+        let _ = std::fs::remove_file(&unfinished);
+    })?;
+    std::fs::rename(&unfinished, directory.join(DATA)).map_err(failed)?;
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
     Ok(())
 }
 

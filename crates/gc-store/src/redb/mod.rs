@@ -12,6 +12,7 @@ pub(crate) mod disk;
 #[cfg(test)]
 mod faults;
 mod file;
+mod restore;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +28,8 @@ use crate::mvcc::HistoryOptions;
 use committer::Committer;
 use disk::Disk;
 use file::Lock;
+
+pub use restore::RestoreError;
 
 /// Options of [`RedbStorage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ const HEADING: &str = "Cluster options";
 pub(crate) struct Access {
     /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the service account of this pod]
     #[arg(long, value_name = "FILE", global = true)]
-    pub(super) kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
@@ -58,7 +58,7 @@ impl Access {
     }
 
     /// A client of the cluster, which has answered.
-    pub(super) async fn connect(&self) -> anyhow::Result<ApiClient> {
+    pub(crate) async fn connect(&self) -> anyhow::Result<ApiClient> {
         let access = ClusterAccess {
             kubeconfig: self.kubeconfig.clone().or_else(crate::kubeconfig::of_local_server),
             context: self.context.clone(),

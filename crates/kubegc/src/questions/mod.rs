@@ -2,7 +2,7 @@
 //! something, after its plan was shown. What the answers are is decided in `gc-answers`; here is how its needs are met
 //! ([`gather`]), and how answers are shown.
 
-mod access;
+pub(crate) mod access;
 mod doctor;
 pub(crate) mod examine;
 #[cfg(any(test, fuzzing))]

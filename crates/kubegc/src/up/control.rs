@@ -5,6 +5,8 @@
 //! POST /kubegc/v1/clock?advance=36h      the same, afterwards; `ahead=36h` sets it
 //! POST /kubegc/v1/settle?timeout=10s     {"settled": true, "took": "12ms"}, or 504 and who is still moving
 //! ```
+//!
+//! The pages of [`pages`] are answered here, too.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -17,6 +19,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::activity::Activity;
+use crate::backup::pages;
 use crate::clock::CollectorClock;
 
 const CLOCK: &str = "/kubegc/v1/clock";
@@ -126,21 +129,24 @@ impl Extension for Control {
                 (Method::GET | Method::HEAD, CLOCK) => control.shown_clock(),
                 (Method::POST, CLOCK) => control.set_clock(&query),
                 (Method::POST, SETTLE) => control.answer_settle(query).await,
-                (_, CLOCK | SETTLE) => {
-                    let message = "the server does not allow this method on the requested resource";
-                    (405, status(405, "MethodNotAllowed", message, &json!({})))
-                }
+                (Method::POST, pages::PATH) => pages::page(control.0.registry.get().cloned(), query).await,
+                (_, CLOCK | SETTLE | pages::PATH) => not_allowed(),
                 _ => return None,
             })
         })
     }
 }
 
-fn refused(message: &str) -> (u16, Value) {
+pub(crate) fn not_allowed() -> (u16, Value) {
+    let message = "the server does not allow this method on the requested resource";
+    (405, status(405, "MethodNotAllowed", message, &json!({})))
+}
+
+pub(crate) fn refused(message: &str) -> (u16, Value) {
     (400, status(400, "BadRequest", message, &json!({})))
 }
 
-fn status(code: u16, reason: &str, message: &str, details: &Value) -> Value {
+pub(crate) fn status(code: u16, reason: &str, message: &str, details: &Value) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "details": details, "code": code})
 }

@@ -1,0 +1,96 @@
+//! A store made from a backup.
+
+use std::path::Path;
+
+use gc_registry::storage::{KeyValue, Revision};
+
+use super::disk::{Disk, Failure};
+use super::{OpenError, RedbStorage, file};
+
+/// How many objects one transaction of a restore writes: what is held in memory, whatever the size of the backup.
+const OBJECTS_PER_TRANSACTION: usize = 1000;
+
+/// Why a store was not restored. The directory holds no store then.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError<E: std::error::Error + 'static> {
+    /// There is a store already.
+    #[error("{} holds a store already; move {} away, or restore into another directory",
+        .directory.display(), file::DATA)]
+    Exists {
+        /// The directory.
+        directory: std::path::PathBuf,
+    },
+    /// The directory or the file could not be written.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The backup could not be read.
+    #[error(transparent)]
+    Source(E),
+}
+
+/// What stopped the filling of the new file.
+enum Stopped<E> {
+    Disk(Failure),
+    Source(E),
+}
+
+impl<E> From<Failure> for Stopped<E> {
+    fn from(failure: Failure) -> Self {
+        Self::Disk(failure)
+    }
+}
+
+impl RedbStorage {
+    /// Makes the store of `directory` from `objects`, all of them last written at `revision`. Earlier revisions count as
+    /// compacted, so that every client that still knows one lists again.
+    ///
+    /// The store is there completely or not at all; a directory that holds one is refused. Creation revisions later than
+    /// `revision` are lowered to it.
+    ///
+    /// # Errors
+    /// See [`RestoreError`]; the first error of `objects` ends it.
+    pub fn restore<E: std::error::Error + 'static>(
+        directory: impl AsRef<Path>,
+        revision: Revision,
+        objects: impl IntoIterator<Item = Result<KeyValue, E>>,
+    ) -> Result<(), RestoreError<E>> {
+        let directory = directory.as_ref();
+        let _lock = file::prepare(directory)?;
+        if Self::exists(directory) {
+            return Err(RestoreError::Exists { directory: directory.to_owned() });
+        }
+        file::create(directory, |opener| fill(opener, revision, objects.into_iter())).map_err(|stopped| {
+            match stopped {
+                Stopped::Disk(failure) => RestoreError::Open(failure.at(&directory.join(file::DATA))),
+                Stopped::Source(error) => RestoreError::Source(error),
+            }
+        })
+    }
+}
+
+fn fill<E>(
+    opener: super::disk::Opener,
+    revision: Revision,
+    mut objects: impl Iterator<Item = Result<KeyValue, E>>,
+) -> Result<(), Stopped<E>> {
+    Disk::create(&opener)?;
+    let disk = Disk::open(opener, super::RedbOptions::default().page_cache)?;
+    loop {
+        let batch: Result<Vec<KeyValue>, E> = objects.by_ref().take(OBJECTS_PER_TRANSACTION).collect();
+        let batch: Vec<KeyValue> = batch
+            .map_err(Stopped::Source)?
+            .into_iter()
+            .map(|item| KeyValue {
+                create_revision: item.create_revision.min(revision),
+                mod_revision: revision,
+                ..item
+            })
+            .collect();
+        let is_last = batch.len() < OBJECTS_PER_TRANSACTION;
+        // Also for no object at all: the revision is written with them.
+        disk.fill(&batch, revision)?;
+        if is_last {
+            return Ok(());
+        }
+    }
+}
