@@ -80,9 +80,9 @@ impl Registry {
         self.storage.blocks()
     }
 
-    /// Whether the store answers, for health checks.
+    /// Whether the store answers and takes writes, for health checks. See [`Storage::health`].
     pub fn storage_health(&self) -> Result<(), StorageError> {
-        self.storage.revision().map(|_| ())
+        self.storage.health()
     }
 
     /// What is stored, as it is stored, in the order of its keys: for backups.

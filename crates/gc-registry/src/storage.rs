@@ -192,6 +192,12 @@ pub trait Storage: Send + Sync + 'static {
     /// Whether calls may block for longer than a few microseconds, so that they belong on a blocking thread.
     fn blocks(&self) -> Blocking;
 
+    /// Whether writes are expected to work. [`StorageError::Full`]: only deletions, and changes that make nothing much
+    /// larger. Returns within microseconds where reads do.
+    fn health(&self) -> Result<(), StorageError> {
+        self.revision().map(drop)
+    }
+
     /// The newest revision.
     fn revision(&self) -> Result<Revision, StorageError>;
 

@@ -109,7 +109,7 @@ fn nobody_else_may_read_it() {
     let mut files: Vec<_> =
         directory.read_dir().unwrap().map(|entry| entry.unwrap()).map(|entry| entry.file_name()).collect();
     files.sort();
-    assert_eq!(files, ["kubegc.lock", "kubegc.redb"]);
+    assert_eq!(files, ["kubegc.lock", "kubegc.redb", "kubegc.reserve"]);
     for file in files {
         assert_eq!(mode(&directory.join(file)), 0o600);
     }
@@ -234,5 +234,5 @@ fn an_empty_backup_is_an_empty_store_and_a_broken_one_is_none() {
     assert_eq!(open(directory.path()).revision(), Ok(Revision(9)));
     let error = restored(directory.path(), 9, Vec::new()).unwrap_err();
     assert!(matches!(error, RestoreError::Exists { .. }), "{error}");
-    assert_eq!(files(directory.path()), ["kubegc.lock", "kubegc.redb"]);
+    assert_eq!(files(directory.path()), ["kubegc.lock", "kubegc.redb", "kubegc.reserve"]);
 }

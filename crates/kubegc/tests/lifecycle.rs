@@ -338,6 +338,11 @@ fn what_cannot_be_started_says_why_in_one_line() {
     }
 }
 
+async fn text(server: &Kubegc, path: &str) -> kube::Result<String> {
+    let request = http::Request::get(path).body(Vec::new()).unwrap();
+    server.client().await.request_text(request).await
+}
+
 /// A filesystem that is full refuses writes, keeps what it has, and takes writes again when there is space.
 #[tokio::test]
 async fn a_full_disk_refuses_writes_and_loses_nothing() {
@@ -365,6 +370,31 @@ async fn a_full_disk_refuses_writes_and_loses_nothing() {
     assert_eq!(refusal.code, 500, "{refusal:?}");
     assert!(acknowledged.len() > 3, "{acknowledged:?}");
     assert_eq!(held(&maps).await, acknowledged, "reads go on");
+
+    // It is alive, and not ready; a start on the full disk changes nothing of that.
+    assert_eq!(text(&server, "/livez").await.unwrap(), "ok");
+    let error = text(&server, "/readyz").await.unwrap_err().to_string();
+    assert!(error.contains("no space left"), "{error}");
+    server.end(Signal::KILL);
+    let server = on_disk("apiserver", &data);
+    let maps = config_maps(&server).await;
+    assert_eq!(held(&maps).await, acknowledged);
+
+    // Deletions work, and make room for everything else.
+    let mut kept = acknowledged.clone();
+    for number in 0..acknowledged.len() / 2 {
+        let name = format!("m{number}");
+        maps.delete(&name, &DeleteParams::default()).await.unwrap();
+        kept.remove(&name);
+    }
+    let begun = std::time::Instant::now();
+    while text(&server, "/readyz").await.is_err() {
+        assert!(begun.elapsed() < PATIENCE, "it never gets ready again");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let again = maps.create(&PostParams::default(), &large("m0")).await.unwrap();
+    kept.insert("m0".to_owned(), (again.uid().unwrap(), again.resource_version().unwrap()));
+    let acknowledged = kept;
 
     // After a restart too, and with space again writes go on.
     server.end(Signal::KILL);

@@ -1,6 +1,6 @@
 //! Keys and certificates: a self-signed authority and a signing key for service-account tokens, made at the
-//! first start and kept in the data directory; a serving certificate and the administrator's client
-//! certificate, made anew at each start from the authority.
+//! first start and kept in the data directory; the administrator's client certificate, which is kept until it is about to
+//! expire; and a serving certificate, issued at each start for the names of that start.
 
 use std::fs;
 use std::io::Write as _;
@@ -8,17 +8,20 @@ use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
 };
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 
-/// How long certificates last. The leaves are renewed at every start.
+/// How long certificates last.
 const YEARS: i16 = 10;
+/// How long before its end the administrator's certificate is replaced, at a start.
+const RENEW_BEFORE: Duration = Duration::from_hours(365 * 24);
 /// User name in the administrator's client certificate.
 pub(crate) const ADMIN_USER: &str = "kubegc-admin";
 /// The certificate of the authority; keys without it are what a first start left that was cut off.
@@ -183,9 +186,14 @@ impl Keep<'_> {
     }
 }
 
-/// Writes a file that only its owner can read, replacing it in one step.
+/// Writes a file that only its owner can read, replacing it in one step. One that says the same already is left as it is,
+/// so that a full disk does not keep a server from starting.
 pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
     let failed = |error| PkiError::Write { path: path.to_owned(), error };
+    let is_private = fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o077 == 0);
+    if is_private && fs::read(path).is_ok_and(|present| present == text.as_bytes()) {
+        return Ok(());
+    }
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let fresh = path.with_file_name(name);
@@ -232,13 +240,20 @@ impl Pki {
         let issuer = Issuer::new(ca_params, ca_key);
 
         let (serving, serving_key) = issue(&issuer, "the server", &serving_params(hosts, now)?)?;
-        let (admin, admin_key) = issue(&issuer, "the administrator", &admin_params(now))?;
-        keep.write("admin.crt", &admin.pem())?;
-        keep.write("admin.key", &admin_key.serialize_pem())?;
+        let (admin_certificate_pem, admin_key_pem) = match kept_administrator(keep, &ca_der, now)? {
+            Some(kept) => kept,
+            None => {
+                let (admin, key) = issue(&issuer, "the administrator", &admin_params(now))?;
+                let (admin, key) = (admin.pem(), key.serialize_pem());
+                keep.write("admin.crt", &admin)?;
+                keep.write("admin.key", &key)?;
+                (admin, key)
+            }
+        };
         Ok(Self {
             ca_pem,
-            admin_certificate_pem: admin.pem(),
-            admin_key_pem: admin_key.serialize_pem(),
+            admin_certificate_pem,
+            admin_key_pem,
             token_key: token_key.serialize_der(),
             client_authorities: Vec::new(),
             serving_chain: vec![serving.der().clone(), ca_der.clone()],
@@ -295,6 +310,41 @@ impl Pki {
 
 fn make(what: &'static str, error: &rcgen::Error) -> PkiError {
     PkiError::Make { what, detail: error.to_string() }
+}
+
+/// The administrator's certificate and key of an earlier start, if our authority vouches for them and goes on to do so for
+/// [`RENEW_BEFORE`].
+fn kept_administrator(
+    keep: &Keep<'_>,
+    authority: &CertificateDer<'static>,
+    now: jiff::Timestamp,
+) -> Result<Option<(String, String)>, PkiError> {
+    let (Some(certificate), Some(key)) = (keep.read("admin.crt")?, keep.read("admin.key")?) else {
+        return Ok(None);
+    };
+    if let Keep::Folder(folder) = keep
+        && fs::metadata(folder.join("admin.key")).is_ok_and(|file| file.permissions().mode() & 0o077 != 0)
+    {
+        tracing::warn!("others could read the administrator's key: a new one is issued");
+        return Ok(None);
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let is_good = || {
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes()).ok()?;
+        let signing = provider
+            .key_provider
+            .load_private_key(PrivateKeyDer::from_pem_slice(key.as_bytes()).ok()?)
+            .ok()?;
+        rustls::sign::CertifiedKey::new(vec![der.clone()], signing).keys_match().ok()?;
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(authority.clone()).ok()?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .build()
+            .ok()?;
+        let later = u64::try_from(now.as_second()).ok().map(Duration::from_secs)? + RENEW_BEFORE;
+        verifier.verify_client_cert(&der, &[], UnixTime::since_unix_epoch(later)).ok()
+    };
+    Ok(is_good().map(|_| (certificate.clone(), key.clone())))
 }
 
 fn load_or_make_key(keep: &Keep<'_>, name: &str) -> Result<KeyPair, PkiError> {
@@ -478,6 +528,36 @@ mod tests {
             let file = file.unwrap();
             assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", file.path());
         }
+    }
+
+    /// Every start wrote a new key of the administrator, which fails on a full disk and voids kubeconfigs for no reason.
+    #[test]
+    fn the_administrator_keeps_the_key_while_it_is_good() {
+        let folder = tempfile::tempdir().unwrap();
+        let keep = Keep::Folder(folder.path());
+        let key_at = |time: &str| Pki::load_or_make(&keep, &[], time.parse().unwrap()).unwrap().admin_key_pem;
+        let first = key_at("2026-02-28T10:00:00Z");
+        assert_eq!(key_at("2030-01-01T00:00:00Z"), first);
+        let renewed = key_at("2035-06-01T00:00:00Z");
+        assert_ne!(renewed, first, "it ends in February 2036");
+        let file = folder.path().join("admin.key");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        let replaced = key_at("2035-06-01T00:00:00Z");
+        assert_ne!(replaced, renewed, "others could read it");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        for (name, content) in
+            [("admin.key", new_key().unwrap().serialize_pem()), ("admin.crt", "none".to_owned())]
+        {
+            write_private(&folder.path().join(name), &content).unwrap();
+            assert!(!content.contains(&key_at("2035-06-01T00:00:00Z")), "{name}");
+        }
+        let other = tempfile::tempdir().unwrap();
+        Pki::load_or_make(&Keep::Folder(other.path()), &[], now()).unwrap();
+        for name in ["admin.key", "admin.crt"] {
+            fs::copy(other.path().join(name), folder.path().join(name)).unwrap();
+        }
+        let foreign = fs::read_to_string(other.path().join("admin.key")).unwrap();
+        assert_ne!(key_at("2035-06-01T00:00:00Z"), foreign, "another authority's");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use gc_registry::error::ApiError;
+use gc_registry::storage::StorageError;
 use http::{Method, StatusCode};
 use serde_json::json;
 
@@ -57,8 +58,13 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
     match parts.as_slice() {
         // Health checks are answered whatever the method.
         ["healthz" | "livez" | "readyz", ..] => {
-            let storage = work::perform(state, Weight::Read, |state| {
-                Ok(state.registry.storage_health().err().map(|error| error.to_string()))
+            // A restart frees no space: a full disk ends readiness, and not life.
+            let is_readiness = parts.first() == Some(&"readyz");
+            let storage = work::perform(state, Weight::Read, move |state| {
+                let error = state.registry.storage_health().err();
+                Ok(error
+                    .filter(|error| is_readiness || *error != StorageError::Full)
+                    .map(|error| error.to_string()))
             })
             .await?;
             Ok(health(storage.as_deref(), request, &parts))

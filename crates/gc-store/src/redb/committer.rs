@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use gc_registry::storage::{Change, Committed, Key, KeyValue, Revision, StorageError, Transaction, Write};
 
 use super::disk::{Disk, Failure};
+use super::space::{Reserve, Reserved, frees};
 use crate::core::Core;
 use crate::mvcc::{Evaluated, HistoryOptions, evaluate, result_of};
 
@@ -17,12 +20,31 @@ const BATCH_TRANSACTIONS: usize = 1024;
 const BATCH_BYTES: usize = 16 << 20;
 /// The most transactions that wait; a caller beyond that waits to be let in.
 const WAITING: usize = 4096;
+/// How long is waited between two attempts to make room on a full disk: each may rewrite the file.
+const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
 
 type Reply<T> = SyncSender<Result<T, StorageError>>;
 
 enum Request {
     Commit(Transaction, Reply<Committed>),
     Compact(Revision, Reply<()>),
+    /// See whether there is space again.
+    Recover,
+}
+
+/// What a request came to.
+type Outcome = Result<Option<Committed>, StorageError>;
+
+impl Request {
+    fn reply(self, outcome: Outcome) {
+        // A caller that has gone does not want its answer.
+        match (self, outcome) {
+            (Self::Commit(_, reply), Ok(Some(committed))) => drop(reply.send(Ok(committed))),
+            (Self::Commit(_, reply), Err(error)) => drop(reply.send(Err(error))),
+            (Self::Compact(_, reply), outcome) => drop(reply.send(outcome.map(drop))),
+            (Self::Commit(_, _), Ok(None)) | (Self::Recover, _) => {}
+        }
+    }
 }
 
 /// The handle on the thread. Dropping it finishes what waits and closes the file.
@@ -30,16 +52,35 @@ enum Request {
 pub(super) struct Committer {
     requests: Option<SyncSender<Request>>,
     thread: Option<JoinHandle<()>>,
+    is_full: Arc<AtomicBool>,
 }
 
 impl Committer {
-    pub(super) fn start(disk: Disk, core: Arc<Core>, history: HistoryOptions) -> Result<Self, Failure> {
+    /// `reserve` is given up already if opening needed its space.
+    pub(super) fn start(
+        disk: Disk,
+        core: Arc<Core>,
+        history: HistoryOptions,
+        mut reserve: Box<dyn Reserve>,
+    ) -> Result<Self, Failure> {
         let (requests, receiver) = sync_channel(WAITING);
-        let writer = Writer { disk, core, history, unresolved: None };
+        let is_full = Arc::new(AtomicBool::new(reserve.take(true) == Reserved::NoRoom));
+        let space = Space { reserve, is_full: Arc::clone(&is_full), recovered: None, freed: false };
+        let writer = Writer { disk, core, history, space, unresolved: None };
         let thread = std::thread::Builder::new()
             .name("store-commit".to_owned())
             .spawn(move || writer.run(&receiver))?;
-        Ok(Self { requests: Some(requests), thread: Some(thread) })
+        Ok(Self { requests: Some(requests), thread: Some(thread), is_full })
+    }
+
+    /// Whether only deletions are taken, because there is no space. If so, an attempt to make some begins.
+    pub(super) fn is_full(&self) -> bool {
+        let is_full = self.is_full.load(Ordering::Relaxed);
+        if is_full && let Some(requests) = &self.requests {
+            // Where it cannot be sent, there are requests enough that lead to an attempt.
+            let _ = requests.try_send(Request::Recover);
+        }
+        is_full
     }
 
     pub(super) fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError> {
@@ -72,8 +113,37 @@ struct Writer {
     disk: Disk,
     core: Arc<Core>,
     history: HistoryOptions,
+    space: Space,
     /// A batch of which is not known whether it reached the disk. Nothing is written before that is known.
     unresolved: Option<Batch>,
+}
+
+/// What is known of the space on the disk.
+struct Space {
+    reserve: Box<dyn Reserve>,
+    /// The reserve is given up, or never was: only what frees space is written.
+    is_full: Arc<AtomicBool>,
+    /// When room was last looked for.
+    recovered: Option<Instant>,
+    /// Something was removed since.
+    freed: bool,
+}
+
+impl Space {
+    fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// Gives up the reserve. False if there was none to give up.
+    fn release(&mut self) -> bool {
+        let released = self.reserve.release();
+        if released {
+            tracing::error!("the disk is full: only deletions are written until there is space again");
+            self.is_full.store(true, Ordering::Relaxed);
+            self.freed = false;
+        }
+        released
+    }
 }
 
 /// What shares one fsync.
@@ -104,35 +174,72 @@ impl Writer {
     }
 
     fn serve(&mut self, waiting: Vec<Request>) {
-        let ready = self.resolve();
-        let mut batch = Batch::default();
-        // Answers depend on what others in the batch do, so none is given before all of it is on disk.
-        let mut commits = Vec::new();
-        let mut compactions = Vec::new();
-        for request in waiting {
-            match request {
-                Request::Commit(transaction, reply) => {
-                    let answer = ready.clone().and_then(|()| self.stage(&mut batch, transaction));
-                    commits.push((reply, answer));
-                }
-                Request::Compact(revision, reply) => {
-                    let answer = ready.clone().and_then(|()| {
-                        if self.core.write().can_compact(revision)? {
-                            batch.compact = batch.compact.max(Some(revision));
-                        }
-                        Ok(())
-                    });
-                    compactions.push((reply, answer));
-                }
+        self.recover();
+        let all: Vec<usize> = (0..waiting.len()).collect();
+        let mut outcomes = self.perform(&waiting, &all);
+        let refused = |outcomes: &[Outcome]| -> Vec<usize> {
+            let is_refused = |&number: &usize| outcomes[number] == Err(StorageError::Full);
+            all.iter().copied().filter(is_refused).collect()
+        };
+        let again = refused(&outcomes);
+        if !again.is_empty() && !self.space.is_full() && self.space.release() {
+            // What frees space has the reserve for itself.
+            for (number, outcome) in again.iter().zip(self.perform(&waiting, &again)) {
+                outcomes[*number] = outcome;
             }
         }
-        let written = self.write(batch);
-        // A caller that has gone does not want its answer.
-        for (reply, answer) in commits {
-            let _ = reply.send(written.clone().and(answer));
+        for (request, outcome) in waiting.into_iter().zip(outcomes) {
+            request.reply(outcome);
         }
-        for (reply, answer) in compactions {
-            let _ = reply.send(written.clone().and(answer));
+    }
+
+    /// Performs the requests of these numbers as one batch; outcomes are in their order. They depend on what others in the
+    /// batch do, so none is known before all of it is on disk.
+    fn perform(&mut self, waiting: &[Request], numbers: &[usize]) -> Vec<Outcome> {
+        let ready = self.resolve();
+        let mut batch = Batch::default();
+        let outcomes: Vec<Outcome> = numbers
+            .iter()
+            .map(|&number| {
+                ready.clone()?;
+                match &waiting[number] {
+                    Request::Commit(transaction, _) => self.stage(&mut batch, transaction.clone()).map(Some),
+                    Request::Compact(revision, _) => {
+                        if self.core.write().can_compact(*revision)? {
+                            batch.compact = batch.compact.max(Some(*revision));
+                        }
+                        Ok(None)
+                    }
+                    Request::Recover => Ok(None),
+                }
+            })
+            .collect();
+        let written = self.write(batch);
+        outcomes.into_iter().map(|outcome| written.clone().and(outcome)).collect()
+    }
+
+    /// On a full disk, now and then: forgets history, gives what the file does not use back to the disk, and takes writes
+    /// again if the reserve can be set aside anew.
+    fn recover(&mut self) {
+        let is_early = self.space.recovered.is_some_and(|at| at.elapsed() < RECOVERY_PAUSE);
+        if !self.space.is_full() || is_early || self.resolve().is_err() {
+            return;
+        }
+        self.space.recovered = Some(Instant::now());
+        let freed = std::mem::take(&mut self.space.freed);
+        if freed {
+            // Whoever still needs it lists again.
+            let forgotten = self.write(Batch { compact: Some(self.core.revision()), ..Batch::default() });
+            if forgotten.is_ok()
+                && let Err(failure) = self.disk.shrink()
+            {
+                tracing::warn!(%failure, "the data file cannot be made smaller");
+                self.disk.close();
+            }
+        }
+        if self.space.reserve.take(freed) != Reserved::NoRoom {
+            tracing::info!("there is space on the disk again: everything is written");
+            self.space.is_full.store(false, Ordering::Relaxed);
         }
     }
 
@@ -140,6 +247,9 @@ impl Writer {
         let newest = batch.changes.last().map_or_else(|| self.core.revision(), |change| change.revision);
         let revision = Revision(newest.0 + 1);
         let present = |key: &str| batch.overlay.get(key).cloned().unwrap_or_else(|| self.core.current(key));
+        if self.space.is_full() && !frees(&transaction, present) {
+            return Err(StorageError::Full);
+        }
         let changes = match evaluate(transaction, revision, present)? {
             Evaluated::Conflict(found) => return Ok(Committed::Conflict(found)),
             Evaluated::Changes(changes) if changes.is_empty() => return Ok(Committed::Done(newest)),
@@ -162,6 +272,7 @@ impl Writer {
         let newest = batch.changes.last().map_or_else(|| self.core.revision(), |change| change.revision);
         match self.disk.write(&batch.changes, newest, batch.compact) {
             Ok(()) => {
+                self.space.freed |= batch.changes.iter().any(|change| change.value.is_none());
                 self.publish(&batch);
                 Ok(())
             }
@@ -216,6 +327,6 @@ fn size(request: &Request) -> usize {
             Write::Put(_, value) => sum + value.len(),
             Write::Delete(_) => sum,
         }),
-        Request::Compact(..) => 0,
+        Request::Compact(..) | Request::Recover => 0,
     }
 }

@@ -103,7 +103,7 @@ macro_rules! failure_from {
         }
     )*};
 }
-failure_from!(DatabaseError, TransactionError, TableError, StorageError, CommitError);
+failure_from!(DatabaseError, TransactionError, TableError, StorageError, CommitError, CompactionError);
 
 /// The open file.
 pub(super) struct Disk {
@@ -138,11 +138,9 @@ impl Disk {
         guarded("creating", || initialize(&opener(&Builder::new())?))
     }
 
-    /// Opens a file that was made before.
-    pub(super) fn open(opener: Opener, page_cache: usize) -> Result<Self, Failure> {
-        let mut disk = Self { opener, page_cache, database: None };
-        disk.reopen()?;
-        Ok(disk)
+    /// A file that was made before, not open yet.
+    pub(super) fn new(opener: Opener, page_cache: usize) -> Self {
+        Self { opener, page_cache, database: None }
     }
 
     /// Closes the file, if it is open, and opens it again. Answers with the newest revision in it.
@@ -216,6 +214,13 @@ impl Disk {
         })
     }
 
+    /// Gives what the file does not use back to the disk. May take as long as writing all of it.
+    pub(super) fn shrink(&mut self) -> Result<(), Failure> {
+        let database =
+            self.database.as_mut().ok_or_else(|| Failure::Io("the file is not open".to_owned()))?;
+        guarded("compacting", || Ok(database.compact().map(drop)?))
+    }
+
     /// Writes objects into a new file as its state at `revision`, before which nothing is known.
     pub(super) fn fill(&self, objects: &[KeyValue], revision: Revision) -> Result<(), Failure> {
         let database = self.database()?;
@@ -234,8 +239,8 @@ impl Disk {
         })
     }
 
-    /// Reads everything.
-    pub(super) fn load(&mut self) -> Result<Mvcc, Failure> {
+    /// Reads everything. Also says how many bytes that is.
+    pub(super) fn load(&mut self) -> Result<(Mvcc, u64), Failure> {
         let database = self.database()?;
         guarded("reading", || load(database))
     }
@@ -265,7 +270,8 @@ fn required(meta: &redb::ReadOnlyTable<&'static str, u64>, name: &str) -> Result
     Ok(found.value())
 }
 
-fn load(database: &Database) -> Result<Mvcc, Failure> {
+fn load(database: &Database) -> Result<(Mvcc, u64), Failure> {
+    let mut used = 0;
     let reading = database.begin_read()?;
     let meta = reading.open_table(META)?;
     let newest = Revision(required(&meta, "revision")?);
@@ -274,6 +280,7 @@ fn load(database: &Database) -> Result<Mvcc, Failure> {
     let mut state: BTreeMap<Key, KeyValue> = BTreeMap::new();
     for entry in reading.open_table(OBJECTS)?.iter()? {
         let (key, record) = entry?;
+        used += (key.value().len() + record.value().len()) as u64;
         let key: Key = key.value().into();
         let item = decode_object(&key, record.value())
             .filter(|item| item.mod_revision <= newest)
@@ -285,6 +292,7 @@ fn load(database: &Database) -> Result<Mvcc, Failure> {
     let mut changes = Vec::new();
     for entry in reading.open_table(HISTORY)?.iter()?.rev() {
         let (at, record) = entry?;
+        used += record.value().len() as u64;
         let revision = Revision(at.value().0);
         let wrong = |what: &str| Failure::Damaged(format!("the change at revision {revision} {what}"));
         let (key, previous) = decode_history(record.value()).ok_or_else(|| wrong("does not decode"))?;
@@ -311,7 +319,7 @@ fn load(database: &Database) -> Result<Mvcc, Failure> {
     if data.revision() != newest.max(INITIAL_REVISION) {
         return Err(Failure::Damaged(format!("the change of revision {newest} is missing")));
     }
-    Ok(data)
+    Ok((data, used))
 }
 
 /// Create revision, mod revision, value, checksum.

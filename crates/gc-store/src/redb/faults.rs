@@ -1,7 +1,7 @@
 //! The store on a medium that fails: at every single operation, for ever, or for want of space.
 #![allow(clippy::unwrap_used)] // tests
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -10,9 +10,13 @@ use gc_registry::storage::{Committed, RangeOptions, Revision, Storage, StorageEr
 use redb::StorageBackend;
 
 use super::disk::{Disk, Failure, Opener};
+use super::space::{Reserve, Reserved};
 use super::{RedbOptions, RedbStorage};
 use crate::hub::lock;
 use crate::mvcc::HistoryOptions;
+
+/// What a file takes at a time.
+const BLOCK_BYTES: u64 = 4096;
 
 /// A disk in memory, which knows what it would still have after a power failure.
 #[derive(Debug, Default)]
@@ -24,8 +28,14 @@ struct Medium {
     /// Operations that change something, so far.
     operations: usize,
     fault: Fault,
-    /// Where space ends.
+    /// How many bytes of blocks there are.
     capacity: Option<u64>,
+    /// The blocks that hold something: a file has no others.
+    blocks: BTreeSet<u64>,
+    /// How much of it is set aside when there is enough.
+    reserve: Option<u64>,
+    /// It is set aside.
+    is_reserved: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,11 +63,25 @@ impl Medium {
         }
     }
 
-    fn has_room(&self, end: u64) -> io::Result<()> {
+    /// Takes the blocks that a write needs.
+    fn take_blocks(&mut self, offset: u64, length: u64) -> io::Result<()> {
+        let end = (offset + length).div_ceil(BLOCK_BYTES);
+        let new: Vec<u64> =
+            (offset / BLOCK_BYTES..end).filter(|block| !self.blocks.contains(block)).collect();
+        let taken = self.used() + new.len() as u64 * BLOCK_BYTES;
         match self.capacity {
-            Some(capacity) if end > capacity => Err(io::ErrorKind::StorageFull.into()),
-            _ => Ok(()),
+            Some(capacity) if !new.is_empty() && taken > capacity => Err(io::ErrorKind::StorageFull.into()),
+            _ => {
+                self.blocks.extend(new);
+                Ok(())
+            }
         }
+    }
+
+    /// The bytes of all blocks that are taken, those that are set aside included.
+    fn used(&self) -> u64 {
+        let reserved = self.reserve.filter(|_| self.is_reserved).unwrap_or_default();
+        self.blocks.len() as u64 * BLOCK_BYTES + reserved
     }
 }
 
@@ -81,6 +105,7 @@ impl StorageBackend for Shared {
         }
         // Files are sparse: growing one takes no space yet.
         medium.present.resize(usize::try_from(length).unwrap(), 0);
+        medium.blocks.retain(|block| block * BLOCK_BYTES < length);
         Ok(())
     }
 
@@ -97,10 +122,24 @@ impl StorageBackend for Shared {
         let mut medium = lock(&self.0);
         let failure = medium.fails();
         let written = if failure.is_some() { data.len() / 2 } else { data.len() };
-        medium.has_room(offset + data.len() as u64)?;
+        medium.take_blocks(offset, data.len() as u64)?;
         let start = usize::try_from(offset).unwrap();
         medium.present[start..start + written].copy_from_slice(&data[..written]);
         failure.map_or(Ok(()), Err)
+    }
+}
+
+impl Reserve for Shared {
+    fn take(&mut self, _freed: bool) -> Reserved {
+        let mut medium = lock(&self.0);
+        let Some(reserve) = medium.reserve else { return Reserved::Unsupported };
+        let used = medium.used();
+        medium.is_reserved |= medium.capacity.is_none_or(|capacity| used + reserve <= capacity);
+        if medium.is_reserved { Reserved::Yes } else { Reserved::NoRoom }
+    }
+
+    fn release(&mut self) -> bool {
+        std::mem::take(&mut lock(&self.0).is_reserved)
     }
 }
 
@@ -120,7 +159,7 @@ impl Shared {
         // Little history, so that forgetting it is part of what fails.
         let history = HistoryOptions { changes: 6, bytes: 1 << 20 };
         let options = RedbOptions { history, ..RedbOptions::default() };
-        RedbStorage::start(self.opener(), options, None).unwrap()
+        RedbStorage::start(self.opener(), options, Box::new(self.clone()), 0, None).unwrap()
     }
 
     fn arm(&self, fault: impl FnOnce(usize) -> Fault) {
@@ -282,6 +321,46 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
     assert_eq!(state(&medium.open()).len(), stored + 1);
 }
 
+/// Nothing could be deleted on a full disk, because a deletion needs space before it frees any.
+#[test]
+fn a_full_disk_takes_deletions_and_after_them_everything() {
+    let medium = Shared::formatted();
+    lock(&medium.0).reserve = Some(512 << 10);
+    lock(&medium.0).capacity = Some(3 << 20);
+    let store = medium.open();
+    let one = |write: Write| Transaction { conditions: vec![], writes: vec![write] };
+    let key = |n: usize| gc_registry::storage::Key::from(format!("/k/{n}"));
+    let put = |n: usize, size: usize| one(Write::Put(key(n), vec![7; size].into()));
+    assert_eq!(store.health(), Ok(()));
+    let mut stored = 0;
+    while store.commit(put(stored, 20_000)).is_ok() {
+        stored += 1;
+        assert!(stored < 1000, "the disk never fills up");
+    }
+    assert!(stored > 20, "only {stored} fit");
+    assert_eq!(store.health(), Err(StorageError::Full));
+    // What makes an object much larger is refused as what makes a new one is; marking one for deletion is not.
+    assert_eq!(store.commit(put(0, 30_000)), Err(StorageError::Full));
+    assert_eq!(store.commit(put(stored, 1)), Err(StorageError::Full));
+    for n in 0..stored {
+        assert!(matches!(store.commit(put(n, 20_100)), Ok(Committed::Done(_))), "{n} of {stored} is marked");
+        assert!(
+            matches!(store.commit(one(Write::Delete(key(n)))), Ok(Committed::Done(_))),
+            "{n} of {stored}"
+        );
+    }
+    let begun = std::time::Instant::now();
+    while store.health().is_err() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "it never recovers");
+        std::thread::yield_now();
+    }
+    for n in 0..stored / 2 {
+        assert!(matches!(store.commit(put(n, 20_000)), Ok(Committed::Done(_))), "{n} after the recovery");
+    }
+    drop(store);
+    assert_eq!(state(&medium.open()).len(), stored / 2);
+}
+
 #[test]
 fn a_format_from_the_future_is_refused() {
     let medium = Shared::formatted();
@@ -291,7 +370,9 @@ fn a_format_from_the_future_is_refused() {
     transaction.open_table(table).unwrap().insert("format", 2).unwrap();
     transaction.commit().unwrap();
     drop(database);
-    let failure = RedbStorage::start(medium.opener(), RedbOptions::default(), None).unwrap_err();
+    let failure =
+        RedbStorage::start(medium.opener(), RedbOptions::default(), Box::new(medium.clone()), 0, None)
+            .unwrap_err();
     assert_eq!(failure, Failure::Format(2));
     assert_eq!(
         failure.at(std::path::Path::new("/d/kubegc.redb")).to_string(),

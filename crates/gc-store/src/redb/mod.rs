@@ -13,6 +13,7 @@ pub(crate) mod disk;
 mod faults;
 mod file;
 mod restore;
+mod space;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,8 +29,13 @@ use crate::mvcc::HistoryOptions;
 use committer::Committer;
 use disk::Disk;
 use file::Lock;
+use space::{Reserve, ReserveFile};
 
 pub use restore::RestoreError;
+
+/// A file larger than this, of which less than one part in [`BLOATED_TIMES`] is used, is made smaller at the start.
+const BLOATED_BYTES: u64 = 64 << 20;
+const BLOATED_TIMES: u64 = 4;
 
 /// Options of [`RedbStorage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +127,10 @@ impl RedbStorage {
         if !path.exists() {
             file::create(directory, |opener| Disk::create(&opener)).map_err(|failure| failure.at(&path))?;
         }
-        Self::start(file::opener(path.clone()), options, Some(lock)).map_err(|failure| failure.at(&path))
+        let reserve = Box::new(ReserveFile::of(directory));
+        let length = std::fs::metadata(&path).map_or(0, |file| file.len());
+        Self::start(file::opener(path.clone()), options, reserve, length, Some(lock))
+            .map_err(|failure| failure.at(&path))
     }
 
     /// Whether a directory holds a store.
@@ -130,15 +139,35 @@ impl RedbStorage {
         directory.as_ref().join(file::DATA).exists()
     }
 
-    fn start(opener: disk::Opener, options: RedbOptions, lock: Option<Lock>) -> Result<Self, disk::Failure> {
-        let mut disk = Disk::open(opener, options.page_cache)?;
-        let core = Arc::new(Core::new(disk.load()?, options.watch_lag));
-        let committer = Committer::start(disk, Arc::clone(&core), options.history)?;
+    /// `length` is that of the file; `reserve` is given up if not even opening works without its space.
+    fn start(
+        opener: disk::Opener,
+        options: RedbOptions,
+        mut reserve: Box<dyn Reserve>,
+        length: u64,
+        lock: Option<Lock>,
+    ) -> Result<Self, disk::Failure> {
+        let mut disk = Disk::new(opener, options.page_cache);
+        match disk.reopen() {
+            Err(disk::Failure::Full) if reserve.release() => disk.reopen()?,
+            other => other?,
+        };
+        let (data, used) = disk.load()?;
+        if length > BLOATED_BYTES && length / BLOATED_TIMES > used {
+            tracing::info!(bytes = length, used, "making the data file smaller");
+            disk.shrink()?;
+        }
+        let core = Arc::new(Core::new(data, options.watch_lag));
+        let committer = Committer::start(disk, Arc::clone(&core), options.history, reserve)?;
         Ok(Self { core, committer, _lock: lock })
     }
 }
 
 impl Storage for RedbStorage {
+    fn health(&self) -> Result<(), StorageError> {
+        if self.committer.is_full() { Err(StorageError::Full) } else { Ok(()) }
+    }
+
     fn blocks(&self) -> Blocking {
         Blocking::OnCommit
     }

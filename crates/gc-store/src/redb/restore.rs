@@ -74,7 +74,8 @@ fn fill<E>(
     mut objects: impl Iterator<Item = Result<KeyValue, E>>,
 ) -> Result<(), Stopped<E>> {
     Disk::create(&opener)?;
-    let disk = Disk::open(opener, super::RedbOptions::default().page_cache)?;
+    let mut disk = Disk::new(opener, super::RedbOptions::default().page_cache);
+    disk.reopen()?;
     loop {
         let batch: Result<Vec<KeyValue>, E> = objects.by_ref().take(OBJECTS_PER_TRANSACTION).collect();
         let batch: Vec<KeyValue> = batch

@@ -1,0 +1,108 @@
+//! Room for deletions on a full disk: a file that does nothing but occupy space, and is removed when there is no other left.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use gc_registry::storage::{KeyValue, Transaction, Write};
+
+/// The name of the file.
+const RESERVE: &str = "kubegc.reserve";
+/// What deletions and their history may take before the space of what they removed can be used again.
+const RESERVE_BYTES: u64 = 16 << 20;
+/// On a small disk it is this part of what is free, but never less than [`MINIMUM_RESERVE_BYTES`].
+const SHARE_OF_FREE: u64 = 8;
+const MINIMUM_RESERVE_BYTES: u64 = 128 << 10;
+/// How much an object may grow while there is no space: a deletionTimestamp, a condition.
+const GROWTH_BYTES: usize = 1024;
+
+/// What became of an attempt to set space aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reserved {
+    /// It is set aside.
+    Yes,
+    /// There is not enough.
+    NoRoom,
+    /// The file system cannot do it. Then deletions need free space, too.
+    Unsupported,
+}
+
+/// Space that is set aside.
+pub(super) trait Reserve: Send {
+    /// Sets it aside, unless that was done before. After it was given up, there has to be room for the next growth of the
+    /// data file as well, unless something was removed from that (`freed`).
+    fn take(&mut self, freed: bool) -> Reserved;
+    /// Gives it up. False if there was none.
+    fn release(&mut self) -> bool;
+}
+
+/// The file in a data directory.
+pub(super) struct ReserveFile {
+    path: PathBuf,
+    /// The data file. redb doubles it when it needs more.
+    data: PathBuf,
+    is_given_up: bool,
+}
+
+impl ReserveFile {
+    pub(super) fn of(directory: &Path) -> Self {
+        let (path, data) = (directory.join(RESERVE), directory.join(super::file::DATA));
+        Self { path, data, is_given_up: false }
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&self.path)?;
+        // A file that is only long has no space yet.
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
+        file.sync_all()
+    }
+}
+
+impl Reserve for ReserveFile {
+    fn take(&mut self, freed: bool) -> Reserved {
+        if fs::metadata(&self.path).is_ok_and(|file| file.len() >= MINIMUM_RESERVE_BYTES) {
+            return Reserved::Yes;
+        }
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        let Ok(disk) = rustix::fs::statvfs(folder) else { return Reserved::Unsupported };
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let wanted = (free / SHARE_OF_FREE).clamp(MINIMUM_RESERVE_BYTES, RESERVE_BYTES);
+        let growth = match fs::metadata(&self.data) {
+            Ok(data) if self.is_given_up && !freed => data.len(),
+            _ => wanted,
+        };
+        if free < wanted.saturating_add(growth) {
+            return Reserved::NoRoom;
+        }
+        match self.allocate(wanted) {
+            Ok(()) => Reserved::Yes,
+            Err(error) => {
+                // What was begun must not keep what little there is.
+                let _ = fs::remove_file(&self.path);
+                if error.kind() == io::ErrorKind::StorageFull {
+                    Reserved::NoRoom
+                } else {
+                    Reserved::Unsupported
+                }
+            }
+        }
+    }
+
+    fn release(&mut self) -> bool {
+        let released = fs::remove_file(&self.path).is_ok();
+        self.is_given_up |= released;
+        released
+    }
+}
+
+/// Whether a transaction only removes objects, or changes them without making them much larger.
+pub(super) fn frees(transaction: &Transaction, present: impl Fn(&str) -> Option<KeyValue>) -> bool {
+    transaction.writes.iter().all(|write| match write {
+        Write::Delete(_) => true,
+        Write::Put(key, value) => {
+            present(key).is_some_and(|before| value.len() <= before.value.len() + GROWTH_BYTES)
+        }
+    })
+}
