@@ -186,11 +186,15 @@ impl Keep<'_> {
     }
 }
 
+fn is_open_to_others(file: &fs::Metadata) -> bool {
+    file.permissions().mode() & 0o077 != 0
+}
+
 /// Writes a file that only its owner can read, replacing it in one step. One that says the same already is left as it is,
 /// so that a full disk does not keep a server from starting.
 pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
     let failed = |error| PkiError::Write { path: path.to_owned(), error };
-    let is_private = fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o077 == 0);
+    let is_private = fs::metadata(path).is_ok_and(|file| !is_open_to_others(&file));
     if is_private && fs::read(path).is_ok_and(|present| present == text.as_bytes()) {
         return Ok(());
     }
@@ -323,7 +327,7 @@ fn kept_administrator(
         return Ok(None);
     };
     if let Keep::Folder(folder) = keep
-        && fs::metadata(folder.join("admin.key")).is_ok_and(|file| file.permissions().mode() & 0o077 != 0)
+        && fs::metadata(folder.join("admin.key")).is_ok_and(|file| is_open_to_others(&file))
     {
         tracing::warn!("others could read the administrator's key: a new one is issued");
         return Ok(None);
