@@ -239,7 +239,7 @@ fn the_base_is_applied_to_a_server() {
         let out = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{out}{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-        assert_eq!(out.lines().count(), 11, "{out}");
+        assert_eq!(out.lines().count(), 12, "{out}");
         // kubectl replaces the selector of a budget each time, as its schema says, and calls that configured.
         let as_expected = |line: &str| line.ends_with(expected) || line.starts_with("poddisruptionbudget");
         assert!(out.lines().all(as_expected), "{out}");
