@@ -1,4 +1,4 @@
-//! Who removes a finalizer, and what is left behind when somebody else does.
+//! Which controller removes a finalizer, and what is left behind if something else removes it.
 
 use gc_types::Timestamp;
 

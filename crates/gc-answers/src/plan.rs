@@ -461,7 +461,7 @@ impl Planner<'_> {
                 let names = text::some_of(failed, 3);
                 let title = format!("Namespace/{}", key.name);
                 hangs.push(format!(
-                    "{title}: discovery of {names} fails, so that nobody knows what remains in it"
+                    "{title}: discovery of {names} fails, so its remaining objects are unknown"
                 ));
                 remark = Some((Fate::Hangs, format!("hangs: discovery of {names} fails")));
             }
@@ -502,7 +502,7 @@ impl Planner<'_> {
                     owner.coordinates.kind, owner.coordinates.name
                 ));
             }
-            // What goes with an owner that a tool tracks is the owner's to recreate.
+            // Dependents of an owner that a tool tracks are recreated by the owner.
             if self.roots.contains_key(uid)
                 && let Some(recreator) = self.survey.recreator(key)
             {

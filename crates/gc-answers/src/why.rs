@@ -31,7 +31,7 @@ pub struct Why {
     pub owners: Vec<(OwnerReference, ReferenceState)>,
     /// Its owners' owners, up to the roots: each with the indentation of its depth.
     pub ancestry: Vec<(usize, String)>,
-    /// Who asked for the deletion, as far as anything says so.
+    /// Who requested the deletion, if anything shows it.
     pub requested_by: Vec<String>,
     /// What could not be seen.
     pub unseen: Vec<String>,
@@ -213,8 +213,9 @@ fn protections(object: &Object, resource: &Resource, facts: &Facts) -> Vec<Strin
         let claim =
             format!("{}/{}", object.text("/spec/claimRef/namespace"), object.text("/spec/claimRef/name"));
         match object.text("/status/phase") {
-            "Bound" => protections
-                .push(format!("bound to claim {claim}; when that goes, its reclaim policy is {policy}")),
+            "Bound" => protections.push(format!(
+                "bound to claim {claim}; when the claim is deleted, the reclaim policy {policy} applies"
+            )),
             "Released" if policy == "Retain" => {
                 protections.push("released, and its reclaim policy Retain keeps it".into());
             }
@@ -343,8 +344,8 @@ impl Why {
     }
 }
 
-/// Asks for what `why` needs beyond the object itself: whoever gathers calls it once before the survey is complete. Whether
-/// the dependents or contents of the object matter, so that they have to be listed.
+/// Records what `why` needs beyond the object itself: the gatherer calls it once before the survey is
+/// complete. Whether the dependents or contents of the object matter, so that they have to be listed.
 #[must_use]
 pub fn needs_lists(object: &Object, resource: &Resource) -> bool {
     let waits = |finalizer: &str| {

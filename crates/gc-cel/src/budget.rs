@@ -1,6 +1,6 @@
 //! What an evaluation may cost, and how it fails.
 
-/// What is left to spend; each step and each element or byte that is looked at costs.
+/// The remaining budget; each step, and each element or byte that is examined, costs.
 #[derive(Debug)]
 pub struct Budget(u64);
 
@@ -16,7 +16,7 @@ pub enum EvalError {
 }
 
 impl Budget {
-    /// So many steps.
+    /// A budget of this many steps.
     #[must_use]
     pub fn new(steps: u64) -> Self {
         Self(steps)

@@ -42,7 +42,7 @@ pub(crate) fn evaluate<'v>(
 ) -> Evaluated<'v> {
     budget.spend(1)?;
     let value = value_of(expression, scope, budget)?;
-    // What is made may hold one thing many times over, and is looked at as if it were many.
+    // A value made by the expression may contain another one many times; each occurrence is charged.
     let makes = matches!(
         expression,
         Expression::List(_)
@@ -386,7 +386,7 @@ fn call<'v>(
     if let Some(target) = target {
         values.push(evaluate(target, scope, budget)?);
     }
-    // The alternative of an optional is only looked at where there is no value.
+    // The alternative of an optional is only evaluated if there is no value.
     if let (Some(Val::Optional(Some(value))), "orValue" | "or") = (values.first(), name) {
         return Ok(if name == "orValue" { (**value).clone() } else { Val::Optional(Some(Rc::clone(value))) });
     }

@@ -82,7 +82,7 @@ impl Program {
     }
 }
 
-/// The first function that an expression calls and nobody knows.
+/// The first unknown function that an expression calls.
 fn unknown_function(expression: &Expression) -> Option<String> {
     if let Expression::Call { target, name, .. } = expression {
         if let Some(Expression::Name(namespace)) = target.as_deref()

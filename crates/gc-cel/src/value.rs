@@ -176,7 +176,7 @@ impl<'v> Val<'v> {
         }
     }
 
-    /// Whether two values are equal. Each pair that is looked at costs.
+    /// Whether two values are equal. Each comparison costs.
     pub(crate) fn equals(&self, other: &Val<'v>, budget: &mut Budget) -> Result<bool, EvalError> {
         budget.spend(1)?;
         match (self, other) {
@@ -234,7 +234,7 @@ impl<'v> Val<'v> {
         Ok(None)
     }
 
-    /// Pays for what an expression made, each time that it is in there; documents are nobody's making.
+    /// Charges the budget for values that an expression made, as often as they occur; documents are free.
     pub(crate) fn weigh(&self, levels: usize, budget: &mut Budget) -> Result<(), EvalError> {
         let inner = || levels.checked_sub(1).ok_or_else(|| EvalError::Failed("nested too deeply".into()));
         match self {

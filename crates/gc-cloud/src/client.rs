@@ -56,7 +56,7 @@ pub(crate) fn https(authorities: Option<&Path>, timeout: Duration, secure: bool)
         }
         None => {
             for certificate in rustls_native_certs::load_native_certs().certs {
-                // One that this library cannot read vouches for nobody.
+                // A certificate that this library cannot parse is skipped.
                 let _ = roots.add(certificate);
             }
         }

@@ -74,7 +74,7 @@ pub struct Exec {
     places: Arc<Semaphore>,
 }
 
-/// A process that is killed, with all in its group, when this goes.
+/// A process that is killed, with its whole group, when this is dropped.
 struct Group(Child);
 
 impl Drop for Group {
@@ -112,11 +112,11 @@ impl Exec {
         let question = protocol::question(machine);
         let say = async {
             if let Some(mut input) = input {
-                // Whoever does not want to know the question need not read it.
+                // The command need not read the question.
                 let _ = input.write_all(question.as_bytes()).await;
             }
         };
-        let hear = async {
+        let receive = async {
             let mut said = Vec::new();
             if let Some(output) = output {
                 let limit = MAX_ANSWER_BYTES as u64 + 1;
@@ -127,12 +127,12 @@ impl Exec {
         let complaints = async {
             let mut said = Vec::new();
             if let Some(errors) = errors {
-                // What is not to be had is not said.
+                // If it cannot be read, the error just lacks it.
                 let _ = errors.take(MAX_ERROR_BYTES).read_to_end(&mut said).await;
             }
             said
         };
-        let ((), said, complained) = tokio::join!(say, hear, complaints);
+        let ((), said, complained) = tokio::join!(say, receive, complaints);
         let said = said.map_err(start)?;
         if said.len() > MAX_ANSWER_BYTES {
             return Err(ExecError::TooLarge(self.path.clone()));

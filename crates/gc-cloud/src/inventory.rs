@@ -1,4 +1,4 @@
-//! An inventory of all machines, in a file that somebody else keeps up to date.
+//! An inventory of all machines, in a file that others keep up to date.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -83,7 +83,7 @@ struct Stamp {
     inode: u64,
 }
 
-/// The inventory in a file. The file is looked at with each question, and read when it has changed.
+/// The inventory in a file. Each lookup checks the file and reads it again if it has changed.
 #[derive(Debug)]
 pub struct Inventory {
     path: PathBuf,
@@ -133,7 +133,7 @@ pub(crate) fn parse(text: &str) -> Result<Listed, String> {
         return Err(format!("count says {count}, and {} machines are listed", machines.len()));
     }
     if machines.is_empty() {
-        return Err("it lists no machine at all; an empty inventory is taken for a mistake".to_owned());
+        return Err("it lists no machines; an empty inventory is considered a mistake".to_owned());
     }
     let mut listed = Listed::default();
     for Entry { name, provider_id, state } in machines {

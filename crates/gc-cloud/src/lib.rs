@@ -1,4 +1,5 @@
-//! Asks whoever the machines belong to what has become of them: an inventory in a file, a webhook, a command, or EC2.
+//! Machine providers, which know whether machines exist: an inventory in a file, a webhook, a command, or
+//! EC2.
 //!
 //! An answer is one of three states or an error, and never a guess: what is late, too large, malformed, or about
 //! another machine is an error. The formats are described in docs/nodes.md.
@@ -54,13 +55,13 @@ pub enum ProviderError {
     Ec2(#[from] Ec2Error),
 }
 
-/// Whoever the machines belong to.
+/// Knows whether machines exist.
 pub trait Provider: Send + Sync + 'static {
     /// What has become of a machine. Ends within a bounded time.
     fn look_up(&self, machine: Machine) -> BoxFuture<'_, Result<MachineState, ProviderError>>;
 }
 
-/// The beginning of what somebody else said, on one line.
+/// The beginning of a provider's message, on one line.
 fn shortened(text: &str) -> String {
     const LONGEST: usize = 200;
     text.lines().next().unwrap_or_default().chars().filter(|one| !one.is_control()).take(LONGEST).collect()

@@ -25,7 +25,7 @@ const AGENT: &str = concat!("kubegc/", env!("CARGO_PKG_VERSION"));
 pub enum WebhookError {
     /// Not a URL that may be asked.
     #[error(
-        "webhook {0:?}: expected https://HOST/PATH; http:// is taken for this machine (127.0.0.1, ::1) only"
+        "webhook {0:?}: expected https://HOST/PATH; http:// is only allowed for this machine (127.0.0.1, ::1)"
     )]
     Url(String),
     /// The certificate authorities cannot be used.
@@ -95,7 +95,7 @@ pub struct WebhookOptions {
     pub url: String,
     /// PEM certificates of the authorities that may vouch for it; those of this machine if `None`.
     pub authorities: Option<PathBuf>,
-    /// A file whose content is sent as bearer token; read anew for every question.
+    /// A file whose content is sent as bearer token; read again for every question.
     pub token: Option<PathBuf>,
     /// An answer must come within this time.
     pub timeout: Duration,

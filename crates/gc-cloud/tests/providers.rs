@@ -95,7 +95,7 @@ async fn a_command_answers_or_is_given_up_on() {
             (found, _) => panic!("{body}: {found:?}"),
         }
     }
-    // What it leaves behind goes with it, also when that holds the output open.
+    // Its child processes are killed too, even if they hold the output open.
     let body = format!("(sleep 1; touch {}) & wait", marker.display());
     let exec = Exec::new(script(folder.path(), &body), Vec::new(), IMPATIENCE).unwrap();
     let began = Instant::now();

@@ -1,8 +1,8 @@
 //! Barriers: proof that everything that a resource holds has been observed.
 //!
-//! A watch that has delivered the version asked for is proof and costs nothing; versions count only outside of a list,
-//! and only where the engine says that they can be compared. Where the watch lags, it is given a moment
-//! ([`BARRIER_PATIENCE`]); then the resource is listed and what is found goes to the engine:
+//! A watch that has delivered the version asked for is proof and costs nothing; versions count only outside
+//! of a list, and only where the engine says that they can be compared. Where the watch lags, it is given a
+//! moment ([`BARRIER_PATIENCE`]); then the resource is listed and the engine gets what was found:
 //!
 //! * from the server's cache, no older than the version asked for, where versions can be compared. Where the cache does
 //!   not come that far (etcd before 3.4.31 does not tell it of progress in other resources), or says nothing for
@@ -43,7 +43,8 @@ pub struct Place {
     pub namespace: Option<Arc<str>>,
 }
 
-/// A list to be made now. Each object that it finds goes to the engine as `Event::Found`, before its end is reported.
+/// A list to be made now. The engine gets each object that it finds as `Event::Found`, before its end is
+/// reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List {
     /// Its number, by which its end is reported.
@@ -214,7 +215,7 @@ impl Barriers {
             asked.patient_until <= now && !self.running.iter().any(|running| running.place == asked.place)
         };
         let place = self.asked.iter().find(due)?.place.clone();
-        // Whoever asked before the list begins shares it.
+        // Every request made before the list begins shares it.
         let sharing = self.asked.extract_if(.., |asked| asked.place == place);
         let effects: Vec<_> = sharing.map(|asked| (asked.effect, asked.at_least)).collect();
         let comparable = effects.iter().all(|(_, at_least)| *at_least != ResourceVersion::UNKNOWN);

@@ -24,9 +24,9 @@ pub struct PacingOptions {
     pub smallest: usize,
     /// Never more.
     pub largest: usize,
-    /// `--kube-api-qps`: at most so many requests per second in the long run; none if absent.
+    /// `--kube-api-qps`: the maximum average number of requests per second; no limit if absent.
     pub queries_per_second: Option<f64>,
-    /// `--kube-api-burst`: so many at once on top of the rate.
+    /// `--kube-api-burst`: the number of requests that may exceed the rate at once.
     pub burst: u32,
 }
 
@@ -61,8 +61,9 @@ pub struct PacingState {
 /// Answers since the limit was last judged.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
-    /// It measures what is usual: no more requests than the floor allows are in flight, and so many answers do not count
-    /// yet, so that neither what was in flight before nor the fastest answers alone are measured.
+    /// It measures the usual latency: no more requests than the floor allows are in flight, and this many
+    /// answers do not count yet, so that neither what was in flight before nor the fastest answers alone are
+    /// measured.
     probe: bool,
     uncounted: usize,
     answers: usize,
@@ -87,7 +88,7 @@ pub struct Pacer {
     usual_error: f64,
     /// When what is usual was last measured.
     probed_at: Moment,
-    /// Until then nothing goes.
+    /// Until then nothing is sent.
     paused_until: Option<Moment>,
     /// Requests begun before this moment say nothing new about the server being busy.
     decreased_at: Option<Moment>,
@@ -97,19 +98,19 @@ pub struct Pacer {
 
 /// What a busy server leaves of the limit.
 const DECREASE: f64 = 0.6;
-/// Latency up to so many times the usual one is no sign of load.
+/// Latency up to this multiple of the usual one is no sign of load.
 const LATENCY_TOLERANCE: f64 = 1.5;
-/// So many standard errors of the usual latency come on top.
+/// Number of standard errors of the usual latency that are added.
 const ERRORS_TOLERATED: f64 = 2.0;
 /// Latency below this is never a sign of load, seconds.
 const LATENCY_FLOOR: f64 = 0.005;
 /// The least that one round leaves of the limit, before smoothing.
 const SMALLEST_GRADIENT: f64 = 0.5;
-/// So many requests may queue at the server: what the limit grows by while none do, before smoothing.
+/// Number of requests that may queue at the server: the limit grows by this while none do, before smoothing.
 const QUEUE_ALLOWANCE: f64 = 4.0;
 /// Weight of what a round says about the limit.
 const SMOOTHING: f64 = 0.25;
-/// A round has at least so many answers.
+/// Minimum number of answers in a round.
 const SMALLEST_ROUND: usize = 10;
 /// Answers that a measurement of what is usual counts.
 const PROBE_ANSWERS: usize = 24;
@@ -179,7 +180,7 @@ impl Pacer {
         Ok(())
     }
 
-    /// A request goes.
+    /// A request is sent.
     pub fn begin(&mut self) {
         if self.options.queries_per_second.is_some_and(|rate| rate > 0.0) {
             self.tokens -= 1.0;

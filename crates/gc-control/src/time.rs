@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Moment(Duration);
 
 impl Moment {
-    /// So long after the start of the clock.
+    /// The time at this distance from the start of the clock.
     #[must_use]
     pub const fn from_start(passed: Duration) -> Self {
         Self(passed)

@@ -35,7 +35,7 @@ pub struct Options {
     pub request_timeout: Duration,
     /// Label by which foreign sandboxes and containers are handed over.
     pub managed_label: Option<ManagedLabel>,
-    /// Told of every call that has ended.
+    /// Called after every call that has ended.
     pub observer: CallObserver,
 }
 
@@ -49,14 +49,15 @@ impl Default for Options {
     }
 }
 
-/// Is told of every call that has ended: its method, how long it took, and whether it failed. By default, nobody is.
+/// Called after every call that has ended: its method, how long it took, and whether it failed. By default,
+/// does nothing.
 #[derive(Clone)]
 pub struct CallObserver(Arc<dyn Fn(&'static str, Duration, bool) + Send + Sync>);
 
 impl CallObserver {
     /// Tells this function.
-    pub fn new(told: impl Fn(&'static str, Duration, bool) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(told))
+    pub fn new(observe: impl Fn(&'static str, Duration, bool) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(observe))
     }
 }
 
@@ -94,7 +95,8 @@ pub struct ContainerDetails {
     pub grace_period_seconds: Option<i64>,
 }
 
-/// A client of one runtime. Cheap to clone; all clones share one connection, which is made anew when it breaks.
+/// A client of one runtime. Cheap to clone; all clones share one connection, which is reopened when it
+/// breaks.
 #[derive(Clone, Debug)]
 pub struct CriClient {
     endpoint: Endpoint,
@@ -105,7 +107,7 @@ pub struct CriClient {
 }
 
 impl CriClient {
-    /// Connects and shakes hands. Fails with one clear reason: nobody there, no permission, not CRI.
+    /// Connects and shakes hands. Fails with one clear reason: no answer, no permission, not CRI.
     pub async fn connect(endpoint: Endpoint, options: Options) -> Result<(Self, RuntimeVersion), CriError> {
         // The connection itself is made lazily and again after a restart; this first one finds out what is wrong.
         UnixStream::connect(endpoint.path()).await.map_err(|error| match error.kind() {
@@ -251,8 +253,9 @@ impl CriClient {
         Ok(answer.containers)
     }
 
-    /// By state; and where even the containers of one state are too many, by state and sandbox. States are asked for
-    /// in the order in which a container goes through them, so one that moves on between two calls is not missed.
+    /// By state; and where even the containers of one state are too many, by state and sandbox. States are
+    /// asked for in the order in which a container passes through them, so that one that changes state
+    /// between two calls is not missed.
     async fn containers_in_parts(&self, sandboxes: &[Sandbox]) -> Result<Vec<protocol::Container>, CriError> {
         let states = [
             protocol::ContainerState::Created,
@@ -544,13 +547,13 @@ mod tests {
     #[test]
     fn layers_are_read_where_they_are_told() {
         let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
-        let told = |digests: &[String]| {
+        let info = |digests: &[String]| {
             let configuration = serde_json::json!({"rootfs": {"type": "layers", "diff_ids": digests}});
             serde_json::json!({"chainID": digest("c"), "imageSpec": configuration}).to_string()
         };
         let expected = ["a", "b"].map(|digit| LayerId::new(&digest(digit)).expect("a digest"));
-        assert_eq!(layers_of_info(&told(&[digest("b"), digest("a"), digest("b")])), expected);
-        for unknown in ["{}", "no JSON", &told(&[digest("a"), "sha256:short".into()])] {
+        assert_eq!(layers_of_info(&info(&[digest("b"), digest("a"), digest("b")])), expected);
+        for unknown in ["{}", "no JSON", &info(&[digest("a"), "sha256:short".into()])] {
             assert!(layers_of_info(unknown).is_empty(), "{unknown}");
         }
     }

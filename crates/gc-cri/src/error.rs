@@ -7,7 +7,7 @@ use crate::Endpoint;
 /// A call that did not succeed. Sorted by status code; the runtime's text is shown, never judged by.
 #[derive(Debug, thiserror::Error)]
 pub enum CriError {
-    /// Nobody answers at the socket.
+    /// No runtime answers at the socket.
     #[error("cannot reach the container runtime at {endpoint}: {why}")]
     Unreachable {
         /// Where.

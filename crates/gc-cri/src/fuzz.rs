@@ -34,12 +34,12 @@ pub fn cri_answer(data: &[u8]) {
             list.containers.iter().filter(|container| !container.id.is_empty()).cloned().collect();
         let listed = listing::containers(list.containers, &sandboxes, managed.as_ref());
         assert_eq!(listed.len(), named.len());
-        for (read, told) in listed.iter().zip(named) {
-            assert_eq!(read.container.id.as_str(), told.id);
-            let is_known = (0..=2).contains(&told.state);
+        for (read, raw) in listed.iter().zip(named) {
+            assert_eq!(read.container.id.as_str(), raw.id);
+            let is_known = (0..=2).contains(&raw.state);
             assert_eq!(read.container.state == ContainerState::Unknown, !is_known);
             // What does not say its image in full may use any.
-            let is_whole = told.metadata.is_some() && told.image.is_some();
+            let is_whole = raw.metadata.is_some() && raw.image.is_some();
             assert!(is_whole || read.images.references.is_empty());
         }
     }
@@ -63,13 +63,13 @@ pub fn image_info(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let layers = layers_of_info(&text);
     if let Ok(whole) = serde_json::from_str::<serde_json::Value>(&text)
-        && let Some(told) = whole["imageSpec"]["rootfs"]["diff_ids"].as_array()
+        && let Some(raw) = whole["imageSpec"]["rootfs"]["diff_ids"].as_array()
     {
-        let told = told.iter().filter_map(serde_json::Value::as_str);
-        let mut told = told.map(LayerId::new).collect::<Option<Vec<_>>>().unwrap_or_default();
-        told.sort_unstable();
-        told.dedup();
-        assert!(layers.is_empty() || layers == told);
+        let raw = raw.iter().filter_map(serde_json::Value::as_str);
+        let mut raw = raw.map(LayerId::new).collect::<Option<Vec<_>>>().unwrap_or_default();
+        raw.sort_unstable();
+        raw.dedup();
+        assert!(layers.is_empty() || layers == raw);
     }
 }
 

@@ -1,5 +1,5 @@
-//! The client against a runtime that misbehaves as told: lists too long for one message, streams that break, old
-//! protocol versions, silence, restarts.
+//! The client against a runtime that misbehaves on request: lists too long for one message, streams that
+//! break, old protocol versions, silence, restarts.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 #[path = "support/fake.rs"]
@@ -141,7 +141,7 @@ async fn a_broken_stream_is_an_error() {
     assert!(fake.state().called("ListImages").is_empty(), "no other way is tried behind its back");
 }
 
-/// T149: the handshake, told apart.
+/// T149: the failures of the handshake are distinguished.
 #[tokio::test]
 async fn what_is_not_cri_v1_is_refused_with_the_reason() {
     let fake = Fake::start();
@@ -170,7 +170,7 @@ async fn what_is_not_cri_v1_is_refused_with_the_reason() {
     // A runtime that is still starting is not something else.
     fake.state().rule(|_, _, _| Some(Answer::failure(code::UNAVAILABLE, "server is not initialized yet")));
     assert!(matches!(try_connect(&fake).await, Err(CriError::Unavailable { .. })));
-    // Somebody else's socket.
+    // A socket of another service.
     let path = fake.folder().join("other.sock");
     let other = tokio::net::UnixListener::bind(&path).unwrap();
     tokio::spawn(async move {
@@ -333,12 +333,12 @@ async fn events_tell_of_use_and_may_end_at_once() {
     });
     let found: Vec<_> = client.events().await.unwrap().take(2).collect().await;
     assert_eq!(found.len(), 2, "{found:?}");
-    let told = found[0].as_ref().unwrap();
-    assert_eq!((told.container.as_str(), told.kind, told.at.0), ("c", ContainerEventKind::Stopped, 77));
-    let references: BTreeSet<&str> = told.image_references.iter().map(AsRef::as_ref).collect();
+    let event = found[0].as_ref().unwrap();
+    assert_eq!((event.container.as_str(), event.kind, event.at.0), ("c", ContainerEventKind::Stopped, 77));
+    let references: BTreeSet<&str> = event.image_references.iter().map(AsRef::as_ref).collect();
     let (one, two) = (image_id(1), image_id(2));
     assert_eq!(references, [one.as_str(), two.as_str(), "registry.example/image-1:v1"].into());
-    assert!(found[1].is_err(), "a break is told");
+    assert!(found[1].is_err(), "a break is reported");
 }
 
 /// T148: after a restart the same client works on.

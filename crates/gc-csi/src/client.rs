@@ -31,8 +31,8 @@ impl Default for Options {
     }
 }
 
-/// A client of one driver. Cheap to clone; all clones share one connection, which is made with the first call, and
-/// anew when it breaks.
+/// A client of one driver. Cheap to clone; all clones share one connection, which is opened with the first
+/// call and reopened when it breaks.
 #[derive(Clone, Debug)]
 pub struct CsiClient {
     endpoint: DriverEndpoint,
@@ -156,7 +156,7 @@ fn method(call: &'static str) -> &'static str {
     call.rsplit('/').next().unwrap_or(call)
 }
 
-/// What a driver says goes into status messages and Events: not more than fits, and on one line.
+/// Shortens a driver's message to one line of bounded length, for status messages and Events.
 pub(crate) fn shortened(text: &str) -> String {
     text.chars()
         .map(|character| if character.is_control() { ' ' } else { character })

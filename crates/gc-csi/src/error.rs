@@ -5,7 +5,7 @@ use std::time::Duration;
 /// A call that did not succeed. Nothing is known to be removed.
 #[derive(Debug, thiserror::Error)]
 pub enum CsiError {
-    /// Nobody answers at the socket.
+    /// No driver answers at the socket.
     #[error("cannot reach CSI driver {driver} at {endpoint}: {why}")]
     Unreachable {
         /// The driver.

@@ -1,8 +1,8 @@
 //! A model of what an API server does with the requests of this engine: preconditions, finalizers, versions.
 //!
-//! Plans are made by running the engine against it, and tests and simulators drive the engine with it. It knows
-//! objects by metadata alone and keeps no history; whoever wants delays, losses or faults puts them between the
-//! events it returns and the engine.
+//! Plans are made by running the engine against it, and tests and simulators drive the engine with it. It
+//! knows objects by metadata alone and keeps no history; tests that want delays, losses or faults put them
+//! between the events it returns and the engine.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,9 @@ pub struct Model {
 /// The answer to a request, and the watch events that it caused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// To be told to the engine as `Event::Done`.
+    /// To be reported to the engine as `Event::Done`.
     pub outcome: Outcome,
-    /// To be told as they are, in this order.
+    /// To be reported as they are, in this order.
     pub events: Vec<Event>,
 }
 
@@ -95,7 +95,8 @@ impl Model {
         Some(self.put(object))
     }
 
-    /// Takes off every finalizer that is not the collector's. The object goes if it was being deleted and has none.
+    /// Removes every finalizer that is not the collector's. The object is removed if it is terminating and
+    /// has none left.
     pub fn release(&mut self, key: &ObjectKey) -> Option<Event> {
         let mut object = self.objects.get(key)?.clone();
         object.deletion.foreign_finalizers = false;

@@ -1,6 +1,6 @@
-//! What the engine makes of a history that goes backwards (a restored backup, a list from a cache that is behind), of
-//! barriers that overtake watches, of queues whose objects go away, and of events that make no sense at all. Most of
-//! these were found by the simulator; each is a short story here.
+//! How the engine handles a history that goes backwards (a restored backup, a list from a stale cache),
+//! barriers that overtake watches, of queues whose objects go away, and of events that make no sense at all.
+//! Most of these were found by the simulator; each is a short story here.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests may panic")]
 
 mod support;
@@ -32,14 +32,15 @@ fn two_lists_that_are_behind_remove_no_owner() {
     bench.add("ConfigMap/other@n", &[]);
     let behind = bench.model.clone();
     bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
-    // The second is not older than what the first one left, but older than what was told of its own resource.
+    // The second is not older than what the first one left, but older than what was delivered of its own
+    // resource.
     sync_from(&mut bench, "Pod", &behind);
     sync_from(&mut bench, "Secret", &behind);
     bench.sync("Pod");
     bench.run_for(1_000);
     assert_eq!(deletions(&mut bench), Vec::<String>::new());
     assert_eq!(bench.world(), ["Pod/p@n[a]", "ConfigMap/other@n", "Secret/a@n"]);
-    // The watch tells it again; then it really goes.
+    // The watch reports it again; then it is really removed.
     bench.sync("Secret");
     bench.take_log();
     bench.delete("Secret/a@n", Background).run_for(1_000);
@@ -53,7 +54,7 @@ fn a_list_does_not_remove_an_object_that_is_newer() {
     let behind = bench.model.clone();
     bench.add("Pod/p@n", &["Secret/a"]);
     bench.engine.handle(Event::Stale(resource("Secret")));
-    // Known although the watch of its resource has not come so far.
+    // Known although the watch of its resource has not advanced that far.
     bench.add("Secret/a@n", &[]).drain();
     sync_from(&mut bench, "Secret", &behind);
     bench.run_for(1_000);
@@ -71,7 +72,7 @@ fn progress_of_a_history_that_is_no_more_ends_no_waiting() {
         bench.add(&format!("Pod/{name}@n"), &[]);
     }
     bench.drain();
-    // Told up to version 4; the server is put back to version 1, and goes another way.
+    // Delivered up to version 4; the server is restored to version 1, and takes another course.
     bench.model = backup;
     bench.sync("Pod");
     bench.sync("Secret");
@@ -150,8 +151,8 @@ fn a_barrier_does_not_bring_back_what_the_watch_saw_go() {
     assert_eq!(bench.world(), Vec::<String>::new());
 }
 
-/// The answer to a barrier was long on its way: the object had gone, and the list under way was made after that. It counted
-/// as seen by that list, and nothing ever told again that it was gone.
+/// The answer to a barrier was long on its way: the object had gone, and the list under way was made after
+/// that. It counted as seen by that list, and nothing ever reported again that it was gone.
 #[test]
 fn a_list_under_way_proves_gone_what_only_a_late_answer_showed() {
     let mut bench = Bench::new();
@@ -175,9 +176,9 @@ fn a_list_under_way_proves_gone_what_only_a_late_answer_showed() {
     assert_eq!(bench.world(), Vec::<String>::new());
 }
 
-/// Seed 2,418,461: while the finalizer of an owner that others hold was being taken off, a list that was behind showed it before its
-/// deletion, or not at all, and the watch that followed told that it waits. What came meanwhile was deleted for that, when the
-/// owner lived.
+/// Seed 2,418,461: while the finalizer of an owner that others hold was being taken off, a list that was
+/// behind showed it before its deletion, or not at all, and the watch that followed reported that it waits. A
+/// dependent created in the meantime was deleted for that, when the owner lived.
 #[test]
 fn an_owner_that_a_list_shows_again_may_have_stopped_waiting() {
     for is_known in [true, false] {
@@ -209,8 +210,9 @@ fn an_owner_that_a_list_shows_again_may_have_stopped_waiting() {
     }
 }
 
-/// After the finalizer of an owner had been taken off, a backup was restored in which the owner lived, and it was deleted again. A
-/// barrier told of that before the list, which then had no news of it: its wait counted as ended for ever, and its dependents stayed.
+/// After the finalizer of an owner had been taken off, a backup was restored in which the owner lived, and it
+/// was deleted again. A barrier reported that before the list, which then contained nothing new: its wait
+/// counted as ended forever, and its dependents remained.
 #[test]
 fn an_owner_that_a_barrier_shows_again_after_a_backup_is_read() {
     let mut bench = Bench::new();
@@ -296,7 +298,7 @@ fn queues_stay_bounded_while_objects_come_and_go_and_nothing_is_answered() {
     bench.delete("Secret/a@n", Background);
     let first = bench.engine.poll_effect().unwrap();
     for round in 0..20_000 {
-        // Its owner was never seen, so it gets a turn that does not come; then it goes.
+        // Its owner was never seen, so it gets a turn that does not come; then it is removed.
         let name = format!("Pod/p{round}@n");
         bench.add(&name, &[&format!("Secret/s{}", round % 7)]);
         assert_eq!(bench.engine.poll_effect(), None);
@@ -408,8 +410,8 @@ fn nothing_is_asked_again_about_an_object_that_a_list_lost_and_the_watch_brought
     assert_eq!(bench.world(), ["ConfigMap/x@n"]);
 }
 
-/// Whether a finalizer went is not known, the read that should tell fails, and meanwhile the owner changes and gets another
-/// dependent that blocks it: that one waited for the read, and nobody read again.
+/// It is unknown whether a finalizer was removed, the read that should show it fails, and in the meantime the
+/// owner changes and gets another blocking dependent: that one waited for the read, which was never repeated.
 #[test]
 fn a_read_of_an_owner_that_may_have_ended_is_repeated_until_it_tells() {
     let mut bench = Bench::new();
@@ -462,8 +464,8 @@ fn a_change_that_was_not_needed_is_followed_by_a_look() {
     assert_eq!(asked, ["read ConfigMap/j@n", "unfinalize ConfigMap/j@n orphan"]);
 }
 
-/// A turn that notes a wrong reference as well: the note was sent first, and what was decided in the same turn whenever
-/// there was room, by then perhaps against what had been told since.
+/// A turn that notes a wrong reference as well: the note was sent first, and what was decided in the same
+/// turn whenever there was room, by then perhaps against what had been observed since.
 #[test]
 fn what_a_turn_decides_is_sent_at_once_or_never() {
     let mut bench = Bench::new();
@@ -492,7 +494,7 @@ fn what_a_turn_decides_is_sent_at_once_or_never() {
 fn a_place_that_one_left_holds_up_the_owner_of_the_next() {
     let mut bench = Bench::new();
     bench.add_held("Secret/b@n", &[]).drain();
-    // It gets a turn among the dependents of an owner that nobody saw, and goes before it.
+    // It gets a turn among the dependents of an owner that was never observed, and is removed before it.
     bench.add("Pod/first@n", &["Secret/unseen"]);
     let removed = bench.model.force_remove(&key("Pod/first@n")).unwrap();
     bench.tell(removed);

@@ -1,6 +1,6 @@
-//! Laws: whatever the world, the order of events and the faults, nothing is deleted that has a living owner or
-//! never had one, finalizers go only when their work is done, orphans survive, and when the faults end, all
-//! garbage goes. A seed reproduces any failure.
+//! Laws: whatever the world, the order of events and the faults, nothing is deleted that has a living owner
+//! or never had one, finalizers go only when their work is done, orphans survive, and when the faults end,
+//! all garbage is deleted. A seed reproduces any failure.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -386,7 +386,7 @@ impl World {
         assert!(broken.is_empty(), "{broken:#?}\n{:#?}", self.trace);
     }
 
-    /// The watch of a resource is lost with what was on its way; it is listed anew.
+    /// The watch of a resource is lost with its undelivered events; the resource is listed again.
     fn relist(&mut self, id: ResourceId) {
         self.trace.push(format!("  relist {}", KINDS[id.0 as usize].1));
         self.pipes.remove(&id);
@@ -436,7 +436,7 @@ impl World {
         panic!("the engine does not come to rest: {:#?}", self.trace);
     }
 
-    /// Liveness: what should be gone is gone, nobody waits for what is done.
+    /// Liveness: what should be gone is gone, and no owner waits for what is done.
     fn judge_rest(&self) {
         for object in self.model.objects() {
             let states: Vec<Owner> =

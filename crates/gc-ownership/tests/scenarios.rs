@@ -12,13 +12,13 @@ use support::{LONG, Scenario, failed, key, object, owner, refused, touch};
 const SCENARIOS: &[Scenario] = &[
     // ---- 14.2 basic collection ----
     Scenario {
-        name: "G12 an owner that never existed is looked up once, and the dependent goes",
+        name: "G12 an owner that never existed is looked up once, and the dependent is deleted",
         run: |bench| { bench.add("Pod/p@ns1", &["ReplicationController/owner1"]).run_for(LONG); },
         log: &["read ReplicationController/owner1@ns1", "delete Pod/p@ns1 Background"],
         world: &[],
     },
     Scenario {
-        name: "G15 only the reference to the absent owner goes where another owner lives",
+        name: "G15 only the reference to the absent owner is removed while another owner lives",
         run: |bench| {
             bench.add("ReplicationController/rc1@n", &[]).add("ReplicationController/rc2@n", &[]);
             bench.add("Pod/pod1@n", &["ReplicationController/rc1"]).add("Pod/pod2@n", &[]);
@@ -136,7 +136,7 @@ const SCENARIOS: &[Scenario] = &[
     },
     // ---- 14.4 conflicts ----
     Scenario {
-        name: "G36 a conflict is read again; what is only busy goes",
+        name: "G36 after a conflict the object is read again; one that is only busy is deleted",
         run: |bench| {
             bench.add("Secret/a@n", &[]).add("ConfigMap/d@n", &["Secret/a"]).drain();
             bench.lag("ConfigMap");
@@ -147,7 +147,7 @@ const SCENARIOS: &[Scenario] = &[
         world: &[],
     },
     Scenario {
-        name: "G36 an object that changes at every turn goes with the uid alone",
+        name: "G36 an object that changes at every turn is deleted with the uid alone",
         run: |bench| {
             bench.add("Secret/a@n", &[]).add("ConfigMap/d@n", &["Secret/a"]).drain();
             bench.lag("ConfigMap");
@@ -162,7 +162,7 @@ const SCENARIOS: &[Scenario] = &[
         world: &[],
     },
     Scenario {
-        name: "L16 (A) a dependent adopted meanwhile stays",
+        name: "L16 (A) a dependent adopted in the meantime stays",
         run: |bench| {
             bench.add("Secret/a@n", &[]).add("Secret/b@n", &[]).add("ConfigMap/d@n", &["Secret/a"]).drain();
             bench.lag("ConfigMap");
@@ -193,7 +193,7 @@ const SCENARIOS: &[Scenario] = &[
         world: &["ConfigMap/d@n"],
     },
     Scenario {
-        name: "G43 (A) of two references with one uid only the wrong one goes",
+        name: "G43 (A) of two references with one uid only the wrong one is removed",
         run: |bench| {
             bench.add("Secret/a@n", &[]).add("ConfigMap/d@n", &["Secret/wrong=a", "Secret/a"]).run_for(LONG);
         },
@@ -230,7 +230,7 @@ const SCENARIOS: &[Scenario] = &[
         world: &["Pod/p@n[d]"],
     },
     Scenario {
-        name: "G50 G51 served and unserved coordinates of one missing owner are told apart",
+        name: "G50 G51 served and unserved coordinates of one missing owner are distinguished",
         run: |bench| {
             bench.add("Pod/p1@n", &["extensions/v1beta1:Deployment/d"]).add("Pod/p2@n", &["Deployment/d"]);
             bench.run_for(LONG);
@@ -239,7 +239,7 @@ const SCENARIOS: &[Scenario] = &[
         world: &["Pod/p1@n[d]"],
     },
     Scenario {
-        name: "G52 a bad child goes, the good child and the owner stay",
+        name: "G52 a bad child is deleted, the good child and the owner stay",
         run: |bench| {
             bench.add("Pod/bad@n", &["Secret/d"]).add("Pod/good@n", &["Deployment/d"]).drain();
             bench.add("Deployment/d@n", &[]).run_for(LONG);
@@ -285,7 +285,7 @@ const SCENARIOS: &[Scenario] = &[
     },
     // ---- 14.6 namespaces and scope ----
     Scenario {
-        name: "G66 an owner in another namespace is none, and an event says so",
+        name: "G66 an owner in another namespace does not count, and an event says so",
         run: |bench| { bench.add("Pod/p1@ns1", &["Pod/p2"]).add("Pod/p2@ns2", &[]).run_for(LONG); },
         log: &[
             "note Pod/p1@ns1 OwnerRefInvalidNamespace: ownerRef [v1/Pod, namespace: ns1, name: p2, uid: p2] does not \
@@ -377,7 +377,7 @@ const SCENARIOS: &[Scenario] = &[
         world: &[],
     },
     Scenario {
-        name: "G87 G88 the last blocking reference becomes non-blocking, or goes",
+        name: "G87 G88 the last blocking reference becomes non-blocking, or is removed",
         run: |bench| {
             bench.add("Secret/a@n", &[]).add_held("Pod/p@n", &["Secret/a!"]).add_held("Pod/q@n", &["Secret/a!"]).drain();
             bench.delete("Secret/a@n", Foreground).run_for(LONG);
@@ -435,7 +435,7 @@ const SCENARIOS: &[Scenario] = &[
         world: &[],
     },
     Scenario {
-        name: "an unserved reference that blocks does not hold the owner for ever",
+        name: "an unserved reference that blocks does not block the owner forever",
         run: |bench| {
             bench.add("Deployment/d@n", &[]).add("Pod/p@n", &["extensions/v1beta1:Deployment/d!"]).drain();
             bench.delete("Deployment/d@n", Foreground).run_for(LONG);
@@ -468,7 +468,7 @@ const SCENARIOS: &[Scenario] = &[
         world: &[],
     },
     Scenario {
-        name: "G100 (A) an object that owns itself goes",
+        name: "G100 (A) an object that owns itself is deleted",
         run: |bench| {
             bench.add("Pod/a@n", &["Pod/a!"]).add("Pod/b@n", &["Pod/b!"]).drain();
             bench.delete("Pod/a@n", Foreground).delete("Pod/b@n", Background).run_for(LONG);

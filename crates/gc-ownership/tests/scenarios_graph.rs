@@ -15,7 +15,7 @@ fn before(bench: &mut Bench, request: &str, change: impl FnMut(&mut Model) -> Ve
     bench.before.entry(request.to_owned()).or_default().push_back(change);
 }
 
-/// An object that exists and of which no watch has told yet.
+/// An object that exists and that no watch has delivered yet.
 fn unseen(bench: &mut Bench, text: &str, uid: &str) -> Event {
     let mut late = object(text, &[]);
     late.uid = Uid::new(uid);
@@ -185,7 +185,7 @@ const SCENARIOS: &[Scenario] = &[
         world: &[],
     },
     Scenario {
-        name: "G41 the last of several dead references goes with the rest in one write",
+        name: "G41 the last of several dangling references is removed with the rest in one write",
         run: |bench| {
             bench.add("Secret/a@n", &[]).add("Secret/b@n", &[]).add("Pod/p@n", &["Secret/a", "Secret/b"]).drain();
             bench.delete("Secret/a@n", Orphan).delete("Secret/b@n", Orphan).run_for(LONG);
@@ -208,7 +208,7 @@ const SCENARIOS: &[Scenario] = &[
         world: &["Pod/p@n[b,c]", "Secret/b@n", "Secret/c@n"],
     },
     Scenario {
-        name: "G44 (A) a reference removed by somebody else is not added again when a ring is opened",
+        name: "G44 (A) a reference removed by others is not added again when a cycle is broken",
         run: |bench| {
             bench.add_held("Pod/a@n", &["Pod/b!"]).add_held("Pod/b@n", &["Pod/a!"]).drain().lag("Pod");
             before(bench, "owners Pod/b@n [a]", |model| {
@@ -229,7 +229,7 @@ const SCENARIOS: &[Scenario] = &[
     },
     // ---- 14.5 coordinates ----
     Scenario {
-        name: "G53 the real parent arrives while the wrong place is looked at",
+        name: "G53 the real parent arrives while the wrong place is being read",
         run: |bench| {
             bench.add("Pod/bad@n", &["Secret/d"]).add("Pod/good@n", &["Deployment/d"]);
             before(bench, "read Secret/d@n", |model| vec![model.put(object("Deployment/d@n", &[]))]);
@@ -254,7 +254,7 @@ const SCENARIOS: &[Scenario] = &[
         world: &["Pod/good@n[d]", "Deployment/d@n"],
     },
     Scenario {
-        name: "G55 every place at which a missing owner is said to be is looked at once",
+        name: "G55 every place at which a missing owner is claimed to be is read once",
         run: |bench| {
             bench.add("Pod/first@n", &["Deployment/d"]).add("Pod/version@n", &["apps/v1beta1:Deployment/d"]);
             bench.add("Pod/kind@n", &["Secret/d"]).add("Pod/name@n", &["Deployment/e=d"]);
@@ -300,7 +300,7 @@ const SCENARIOS: &[Scenario] = &[
         world: &[],
     },
     Scenario {
-        name: "G58 an owner that nobody refers to any more is not looked up",
+        name: "G58 an owner without dependents is not looked up",
         run: |bench| {
             bench.add("Pod/p@n", &["Secret/gone"]).drain().delete("Pod/p@n", Background).run_for(LONG);
             log_graph(bench);
@@ -335,7 +335,7 @@ const SCENARIOS: &[Scenario] = &[
         world: &["Pod/p1@ns1", "Pod/p2@ns1[p1]", "Node/n[p1]"],
     },
     Scenario {
-        name: "G72 issue 98040: the good child first, its owner missing; (A) the rest goes with the bad child",
+        name: "G72 issue 98040: the good child first, its owner missing; (A) the rest is deleted with the bad child",
         run: |bench| {
             bench.add("Pod/p2@ns1", &["Pod/p1"]).add("Node/n", &["Pod/p1"]).run_for(LONG);
             log_graph(bench);
@@ -356,8 +356,8 @@ const SCENARIOS: &[Scenario] = &[
         world: &["ConfigMap/a@n[there]", "ConfigMap/c@n[g]", "PersistentVolume/there"],
     },
     Scenario {
-        // cluster-collectors.md, 11 and 19: leases of nodes and slices of services have nobody else.
-        name: "NL-T08 NL-T09 NL-T10 EPS-T01 EPS-T04 what a node owns goes with it, also when another has its name by then",
+        // cluster-collectors.md, 11 and 19: leases of nodes and slices of services have no other collector.
+        name: "NL-T08 NL-T09 NL-T10 EPS-T01 EPS-T04 what a node owns is deleted with it, also when another has its name by then",
         run: |bench| {
             bench.add("Node/n", &[]).add("ConfigMap/lease@leases", &["Node/n"]).add("ConfigMap/free@leases", &[]);
             bench.drain();
@@ -409,7 +409,7 @@ const SCENARIOS: &[Scenario] = &[
         world: &["-Secret/a@n"],
     },
     Scenario {
-        name: "G97 a ring of three goes",
+        name: "G97 a cycle of three is deleted",
         run: |bench| {
             bench.add("Pod/a@n", &["Pod/c!"]).add("Pod/b@n", &["Pod/a!"]).add("Pod/c@n", &["Pod/b!"]).drain();
             bench.delete("Pod/a@n", Foreground).run_for(LONG);

@@ -192,7 +192,7 @@ fn what_is_held_rests_until_it_changes_or_is_released() {
     }
 }
 
-/// A finalizer whose removal was held is still on: its dependents go on being judged by it.
+/// A finalizer whose removal was held is still there: its dependents are still decided by it.
 #[test]
 fn a_held_finalizer_leaves_its_owner_waiting() {
     let mut bench = Bench::new();
@@ -313,8 +313,8 @@ fn owners_that_wait_share_a_barrier() {
     }
 }
 
-/// Upstream keeps the last difference for each UID, so that the reference that does not block hides the one that did: the
-/// owner waits for ever.
+/// Upstream keeps the last difference for each UID, so that the reference that does not block hides the one
+/// that did: the owner waits forever.
 #[test]
 fn l30_a_blocking_and_a_plain_reference_to_one_owner_beside_a_third_hold_up_nothing() {
     for owners in [["Secret/a!", "Secret/a", "ConfigMap/x"], ["Secret/a", "ConfigMap/x", "Secret/a!"]] {
@@ -325,8 +325,8 @@ fn l30_a_blocking_and_a_plain_reference_to_one_owner_beside_a_third_hold_up_noth
     }
 }
 
-/// Upstream leaves the dependent behind when its second owner begins to wait between the look at it and the patch that
-/// takes the first reference away.
+/// Upstream leaves the dependent behind when its second owner begins to wait between the read of it and the
+/// patch that takes the first reference away.
 #[test]
 fn l31_an_owner_that_begins_to_wait_while_another_is_let_go_of_leaves_nothing_behind() {
     let mut bench = Bench::new();

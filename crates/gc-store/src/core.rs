@@ -49,7 +49,7 @@ impl Core {
         self.read().get(key, at)
     }
 
-    /// A range is read at one revision, but not under one lock: writers go on between its chunks.
+    /// A range is read at one revision, but not under one lock: writers continue between its chunks.
     pub(crate) fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
         let mut data = self.read();
         let revision = data.readable(options.at)?;
@@ -64,7 +64,7 @@ impl Core {
             drop(data);
             data = self.read();
             if data.readable(Some(revision)).is_err() {
-                // History was forgotten meanwhile: start over under one lock.
+                // History was discarded in the meantime: start over under one lock.
                 return data.range(prefix, options);
             }
         }

@@ -19,7 +19,7 @@ pub fn disk_record(data: &[u8]) {
     let (key, rest) = (String::from_utf8_lossy(&data[..end]), data.get(end + 1..).unwrap_or_default());
     let key: Key = Arc::from(&*key);
     let _ = (decode_object(&key, rest), decode_history(rest));
-    // Sealed, so that what is inside is looked at.
+    // Sealed with a valid checksum, so that the contents are parsed.
     if let Some(item) = decode_object(&key, &seal(&key, rest.to_vec())) {
         assert_eq!(decode_object(&key, &encode_object(&item)), Some(item.clone()));
         let change =

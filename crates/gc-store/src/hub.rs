@@ -1,4 +1,4 @@
-//! Who is told about a change: watchers, indexed by prefix.
+//! Delivers changes to watchers, which are indexed by prefix.
 //!
 //! A change is looked up once per *distinct prefix length*, so its cost grows with the watchers that match it and
 //! with nothing else: ten thousand watches of other prefixes are not touched. A watcher owns a queue of shared
@@ -195,7 +195,7 @@ pub(crate) struct HubStream {
 
 impl WatchStream for HubStream {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<WatchItem, StorageError>> {
-        // Read before the queue is looked at: what is published by now is in the queue by now.
+        // Read before the queue: whatever is published by now is already in the queue.
         let published = self.hub.published();
         let mut state = lock(&self.watcher.state);
         if let Some(error) = state.ended.clone() {

@@ -43,7 +43,7 @@ impl GoDuration {
     /// The longest span.
     pub const MAX: Self = Self(i64::MAX);
 
-    /// So many whole seconds; saturates.
+    /// A duration of whole seconds; saturates.
     #[must_use]
     pub const fn from_seconds(seconds: i64) -> Self {
         Self(seconds.saturating_mul(NANOSECONDS_PER_SECOND))

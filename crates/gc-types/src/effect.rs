@@ -14,15 +14,15 @@ pub struct EffectId(pub u64);
 /// What a DELETE does with dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PropagationPolicy {
-    /// The object goes at once, its dependents after it.
+    /// The object is deleted at once, its dependents after it.
     Background,
-    /// The object goes after the dependents that block it.
+    /// The object is deleted after the dependents that block it.
     Foreground,
-    /// The object goes, its dependents stay.
+    /// The object is deleted, its dependents stay.
     Orphan,
 }
 
-/// The two finalizers that the owner-reference collector takes off.
+/// The two finalizers that the owner-reference collector removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FinalizerName {
     /// `orphan`
@@ -65,9 +65,9 @@ pub enum Request {
         /// The complete list afterwards, in the order it had; empty is written as `null`.
         remaining: Vec<OwnerReference>,
     },
-    /// Takes one finalizer off (spec section 8): the adapter reads the object, compares the UID (another one is
-    /// [`Outcome::Absent`]; a finalizer that is not there is success), and patches the remaining list with that
-    /// UID and version, at most four times while the answer is a conflict or an error of the moment.
+    /// Removes one finalizer (spec section 8): the adapter reads the object, compares the UID (another one is
+    /// [`Outcome::Absent`]; a finalizer that is not there is success), and patches the remaining list with
+    /// that UID and version, at most four times while the answer is a conflict or an error of the moment.
     RemoveFinalizer {
         /// Whose.
         key: ObjectKey,
@@ -199,7 +199,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A Kubernetes Event to be written about an object; for a cluster-scoped object it goes to the
+/// A Kubernetes Event to be written about an object; for a cluster-scoped object it is written to the
 /// namespace `default`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventNote {
@@ -233,7 +233,7 @@ pub enum Verdict {
     OwnersAbsent,
     /// An owner waits in foreground deletion and no other owner lives.
     OwnerWaiting,
-    /// Some owners are gone or wait, others live: the dead references go.
+    /// Some owners are gone or wait, others live: the dangling references are removed.
     ReferencesDead,
     /// The owner is being deleted with its dependents orphaned.
     OwnerOrphans,
@@ -241,13 +241,13 @@ pub enum Verdict {
     NothingBlocks,
     /// All dependents have been released.
     AllOrphaned,
-    /// A ring in which everyone waits for everyone is opened.
+    /// A cycle of objects that wait for each other is broken.
     RingOpened,
     /// Whether an owner exists must be verified.
     OwnerUnknown,
     /// The object itself must be read again: the server disagreed with what was observed.
     ObjectUnclear,
-    /// A resource must catch up before a finalizer may go.
+    /// A resource must catch up before a finalizer may be removed.
     CatchUp,
     /// A reference crosses namespaces.
     CrossNamespace,
@@ -455,11 +455,11 @@ impl fmt::Display for Reason {
 /// Why an effect was not sent although it could have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HeldBy {
-    /// Nothing is performed, everything is reported.
+    /// A dry run: effects are only reported.
     DryRun,
-    /// Nothing is performed, everything is compared with what somebody else does.
+    /// Observation: effects are only compared with what another collector does.
     Observe,
-    /// Too much of the resource was deleted lately; somebody has to look first.
+    /// The circuit breaker of the resource has tripped, until an operator resumes it.
     Breaker,
     /// The configuration keeps every object of the resource.
     Configuration,
@@ -482,7 +482,7 @@ pub enum Outcome {
     Conflict,
     /// The path is not served (404 without an object-level Status): proves nothing.
     NotServed,
-    /// Refused for good reasons of the server's (403, 422, …); retried late.
+    /// Refused by the server (403, 422, …); retried with a long delay.
     Refused {
         /// HTTP status code.
         code: u16,
@@ -493,7 +493,7 @@ pub enum Outcome {
     Failed {
         /// What went wrong.
         message: String,
-        /// The server asked to wait for so many milliseconds.
+        /// How long the server asked to wait, in milliseconds.
         retry_after_milliseconds: Option<u64>,
     },
 }

@@ -1,4 +1,4 @@
-//! What adapters tell the engines.
+//! What adapters report to the engines.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ impl Marks {
         self.ttl.is_none() && self.expires_at.is_none() && self.keep.is_none()
     }
 
-    /// Whether the object is kept. Anything but `false` keeps it: a misspelt wish to keep is heard.
+    /// Whether the object is kept. Anything but `false` keeps it, so that a misspelt `true` does too.
     #[must_use]
     pub fn keeps(&self) -> bool {
         self.keep.as_deref().is_some_and(|keep| keep != "false")
@@ -124,7 +124,7 @@ pub enum Event {
         /// Up to which version.
         resource_version: ResourceVersion,
     },
-    /// The watch is broken or stale; verdicts that need the resource wait or look live.
+    /// The watch is broken or stale; verdicts that need the resource wait, or use live reads.
     Stale(ResourceId),
     /// An object as it is now.
     Observed(ObservedObject),
@@ -148,8 +148,8 @@ pub enum Event {
     },
     /// What became of an effect.
     Done(EffectId, Outcome),
-    /// What was held ([`Outcome::Held`]) of one resource, or of all, may be asked for again.
+    /// Held effects ([`Outcome::Held`]) of one resource, or of all, may be requested again.
     Released(Option<ResourceId>),
-    /// Time passes. Never goes backwards; an adapter whose clock does, repeats the last value.
+    /// The current time. Never decreases; an adapter whose clock does repeats the last value.
     Tick(Timestamp),
 }

@@ -151,7 +151,7 @@ impl fmt::Display for ResourceVersion {
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// So many milliseconds later; stays at the end of time rather than wrapping.
+    /// This time plus a number of milliseconds; saturates.
     #[must_use]
     pub fn after(self, milliseconds: i64) -> Self {
         Self(self.0.saturating_add(milliseconds))

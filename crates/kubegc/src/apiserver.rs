@@ -16,7 +16,7 @@ use crate::backup::pages::Pages;
 use crate::kubeconfig;
 use crate::logging::{self, LogOptions};
 
-/// Where the server listens unless it is given a place.
+/// The default of `--listen`.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 6443));
 
 /// Where objects are kept.
@@ -24,7 +24,7 @@ const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::L
 pub(crate) enum StorageKind {
     /// A file in the data directory
     Redb,
-    /// In memory: gone when the server stops
+    /// In memory; lost when the server stops
     Memory,
     /// In etcd, which several servers can share
     Etcd,
@@ -32,45 +32,46 @@ pub(crate) enum StorageKind {
 
 /// Options of the embedded server; `kubegc up` has the same.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "API server")]
 pub(crate) struct ServerOptions {
-    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:6443]
+    /// Address to listen on; port 0 picks a free port [default: 127.0.0.1:6443]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Where data and keys are kept [default: kubegc in the user's data directory]
+    /// Directory for data and keys [default: kubegc in the user's data directory]
     #[arg(long, value_name = "DIR", conflicts_with = "ephemeral")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Keep everything in memory, keys too, and leave nothing behind
+    /// Keep everything in memory, including keys, and leave nothing behind
     #[arg(long)]
     pub(crate) ephemeral: bool,
-    /// Where objects are kept [default: redb, or memory with --ephemeral]
+    /// Where to keep objects [default: redb, or memory with --ephemeral]
     #[arg(long, value_enum)]
     pub(crate) storage: Option<StorageKind>,
-    /// Where etcd is, for --storage etcd
+    /// Endpoints of etcd, for --storage etcd
     #[arg(long, value_name = "URL", value_delimiter = ',', default_value = "http://127.0.0.1:2379")]
     pub(crate) etcd_endpoints: Vec<String>,
-    /// What all keys in etcd begin with
+    /// Prefix of all keys in etcd
     #[arg(long, value_name = "PREFIX", default_value = "/kubegc")]
     pub(crate) etcd_prefix: String,
-    /// The authority that etcd's certificate is checked against
+    /// Certificate authority for etcd's certificate
     #[arg(long, value_name = "FILE")]
     pub(crate) etcd_cafile: Option<PathBuf>,
-    /// Our certificate for etcd
+    /// Client certificate for etcd
     #[arg(long, value_name = "FILE", requires = "etcd_keyfile", requires = "etcd_cafile")]
     pub(crate) etcd_certfile: Option<PathBuf>,
-    /// The key of that certificate
+    /// Key of the client certificate for etcd
     #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
     pub(crate) etcd_keyfile: Option<PathBuf>,
-    /// A bearer token that may do everything
+    /// Bearer token of an administrator
     #[arg(long, env = "KUBEGC_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
-    /// A file of further tokens, `token,user,uid,"group,group"` per line
+    /// File with more bearer tokens, one `token,user,uid,"group,group"` per line
     #[arg(long, value_name = "FILE")]
     pub(crate) token_auth_file: Option<PathBuf>,
-    /// A further name or address for the serving certificate, by which clients reach this server (repeatable)
+    /// Additional host name or address for the serving certificate (repeatable)
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
     pub(crate) tls_san: Vec<String>,
-    /// Where to write the administrator's kubeconfig; a file that is there gets the cluster as a further context, and
-    /// everything else in it stays [default: into the data directory, or a temporary folder]
+    /// Write the administrator's kubeconfig to this file; an existing file gets another context and keeps the rest
+    /// [default: a file in the data directory, or in a temporary directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) write_kubeconfig: Option<PathBuf>,
     /// Keys that are given by other flags.
@@ -99,8 +100,7 @@ impl ServerOptions {
         }
     }
 
-    /// What is started for one command is there for nobody else: it takes a free port, and keeps nothing unless it is
-    /// given a place.
+    /// A server for a single command uses a free port, and keeps nothing unless it has a data directory.
     pub(crate) fn for_a_command(&mut self) {
         self.listen.get_or_insert(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         self.ephemeral |= self.data_dir.is_none() && self.storage.is_none();

@@ -30,22 +30,27 @@ use crate::namespace_trace::Trace;
 use crate::namespaces::{NamespaceController, NamespaceFeed, NamespaceNames};
 use crate::outside::{MachinesOutside, OutsideOptions, StorageOutside, milliseconds, positive};
 
+/// The heading of these flags in help texts.
+pub(crate) const HEADING: &str = "Collectors";
+
 /// Which collectors run, and with which settings.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = HEADING)]
 pub(crate) struct ControllerOptions {
-    /// Which collectors run: `name` is on, `-name` is off, `*` is all others
+    /// Collectors to run: `name` enables one, `-name` disables it, `*` enables all others that are on by default
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     pub(crate) controllers: Vec<String>,
-    /// So many finished pods are kept in the cluster; 0 keeps all
+    /// Maximum number of finished pods in the cluster; 0 keeps all
     #[arg(long, value_name = "COUNT", default_value_t = TERMINATED_POD_THRESHOLD, allow_hyphen_values = true)]
     pub(crate) terminated_pod_gc_threshold: i32,
-    /// Also delete node leases without an owner that were not renewed for a day and whose node is gone
+    /// Also delete node leases without an owner, not renewed for a day, whose node does not exist
     #[arg(long)]
     pub(crate) ownerless_node_leases: bool,
-    /// Say in the condition `Unused` of each claim whether a pod refers to it, and since when none does
+    /// Maintain the condition `Unused` of claims: whether a pod refers to the claim, and since when none does
     #[arg(long)]
     pub(crate) claim_unused_condition: bool,
-    /// For so long a legacy ServiceAccount token must be unused before it is refused, and refused before it is deleted
+    /// How long a legacy ServiceAccount token must be unused before it is invalidated, and invalidated before it is
+    /// deleted
     #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = positive)]
     pub(crate) legacy_service_account_token_clean_up_period: Duration,
     #[command(flatten)]
@@ -79,8 +84,8 @@ impl ControllerOptions {
             let named = |word: &String| word == nodes.name() || Some(word.as_str()) == nodes.alias();
             if self.controllers.iter().any(named) {
                 return Err(crate::UsageError::new(format!(
-                    "--controllers: {nodes} has to be told who knows machines: --cloud-inventory, --cloud-webhook, \
-                     --cloud-exec or --cloud-aws-region"
+                    "--controllers: {nodes} needs a machine provider: --cloud-inventory, --cloud-webhook, --cloud-exec \
+                     or --cloud-aws-region"
                 )));
             }
             enabled.retain(|controller| *controller != nodes);

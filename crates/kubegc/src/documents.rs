@@ -1,4 +1,4 @@
-//! What the command line says of itself: completions of shells, man pages.
+//! Documentation generated from the command line: shell completions and man pages.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use clap_complete::Shell;
 /// Options of `kubegc completion`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CompletionOptions {
-    /// The shell
+    /// Shell
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -18,7 +18,7 @@ pub(crate) struct CompletionOptions {
 /// Options of `kubegc man`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ManOptions {
-    /// The folder; it is made if it is not there
+    /// Directory to write to; created if it does not exist
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
@@ -35,7 +35,7 @@ pub(crate) fn completion(mut command: Command, options: &CompletionOptions) -> a
 pub(crate) fn man(command: Command, options: &ManOptions) -> anyhow::Result<()> {
     let folder = &options.folder;
     std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        .with_context(|| format!("cannot create the directory {}", folder.display()))?;
     clap_mangen::generate_to(command, folder)
         .with_context(|| format!("cannot write into {}", folder.display()))
 }

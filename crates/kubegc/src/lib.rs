@@ -1,5 +1,5 @@
-//! `kubegc`: everything that Kubernetes calls garbage collection, in one binary. [`main`] is all of it; a library it is
-//! only for tests and fuzz targets.
+//! `kubegc`: everything that Kubernetes calls garbage collection, in one binary. [`main`] is the whole program; it is a
+//! library only for tests and fuzz targets.
 
 use std::process::ExitCode;
 
@@ -37,7 +37,7 @@ mod up;
 mod workloads;
 mod yaml;
 
-/// Kubernetes garbage collection, with an embedded API server to see it at work.
+/// Kubernetes garbage collection, with an embedded API server to try it
 #[derive(Debug, Parser)]
 #[command(name = "kubegc", version, arg_required_else_help = true)]
 struct CommandLine {
@@ -47,26 +47,26 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The embedded Kubernetes-compatible API server, alone
+    /// Run the embedded Kubernetes-compatible API server alone
     Apiserver(apiserver::Options),
-    /// Image and container collection on this node, over a CRI socket
+    /// Collect images and containers on this node, over a CRI socket
     Node(Box<node::NodeOptions>),
-    /// The embedded API server with all cluster collectors, in one process
+    /// Run the embedded API server with all cluster collectors, in one process
     Up(Box<up::Options>),
-    /// The owner-reference collector on any cluster, in place of kube-controller-manager's
+    /// Run the owner-reference collector on any cluster, in place of kube-controller-manager's
     Run(Box<run::Options>),
-    /// Stop everything that a running collector does, at once
+    /// Pause all running collectors of a cluster at once
     Pause(run::commands::PauseOptions),
-    /// Let a running collector go on, after a pause or where its breaker has tripped
+    /// Resume collection after a pause or after the circuit breaker has tripped
     Resume(run::commands::ResumeOptions),
-    /// Check that everything that collection needs is in order
+    /// Check everything that collection needs, and report problems
     Doctor(questions::examine::DoctorOptions),
-    /// What was done and why, from a collector's journal
+    /// Show what a collector did and why, from its journal
     Journal(questions::journal::JournalOptions),
-    /// Retention policies
+    /// Check retention policies
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
-    /// The permissions that `kubegc run` needs, as manifests
+    /// Print the permissions that `kubegc run` needs, as manifests
     Rbac(rbac::Options),
     /// Show what depends on an object
     Tree(questions::tree::TreeOptions),
@@ -82,18 +82,18 @@ enum Command {
     /// Serve test frameworks that start kube-apiserver and etcd
     #[command(subcommand)]
     Envtest(envtest::EnvtestCommand),
-    /// Write the completions of a shell to the output
+    /// Print shell completions
     Completion(documents::CompletionOptions),
-    /// Write the man pages of all commands into a folder
+    /// Write the man pages of all commands to a directory
     #[command(hide = true)]
     Man(documents::ManOptions),
     /// Save all objects of an embedded server to a file
     Backup(backup::BackupOptions),
     /// Create a data directory from a backup
     Restore(backup::RestoreOptions),
-    /// Stop the server that `kubegc up --detach` has started
+    /// Stop the server that `kubegc up --detach` started
     Down(up::detach::DownOptions),
-    /// Build a shop on an ephemeral server, play three kinds of deletion on it, and check how they end
+    /// Show three kinds of deletion on an ephemeral server, and check how they end
     Demo(demo::Options),
 }
 
@@ -104,7 +104,7 @@ fn command_line() -> (CommandLine, run::Given) {
         .file_stem()
         .is_some_and(|name| name == "kubectl-gc" || name == "kubectl_gc");
     let mut command = CommandLine::command().mut_subcommand("run", |run| {
-        // On a cluster, the other collectors stay kube-controller-manager's until they are asked for here.
+        // On a cluster, kube-controller-manager keeps the other collectors until they are enabled here.
         run.mut_arg("controllers", |argument| argument.default_value(run::DEFAULT_CONTROLLERS))
     });
     if is_plugin {
@@ -155,11 +155,11 @@ pub fn main() -> ExitCode {
 fn exit(done: anyhow::Result<ExitCode>) -> ExitCode {
     match done {
         Ok(code) => code,
-        // A plan was shown, and something of it would hang.
+        // A plan was shown, and part of it would get stuck.
         Err(error) if error.is::<questions::plan::SomethingHangs>() => ExitCode::from(2),
-        // The output says already what is wrong.
+        // The output already says what is wrong.
         Err(error) if is_reported(&error) => ExitCode::FAILURE,
-        // Nobody reads any further, as with `kubegc demo | head`.
+        // The reader has closed the pipe, as with `kubegc demo | head`.
         Err(error) if is_broken_pipe(&error) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -173,14 +173,14 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Whether the command has said on its output already what is wrong.
+/// Whether the command's output already says what is wrong.
 fn is_reported(error: &anyhow::Error) -> bool {
     error.is::<questions::examine::Unhealthy>()
         || error.is::<questions::stuck::SomethingStuck>()
         || error.is::<policy::Misunderstood>()
 }
 
-/// Options or a configuration that make no sense: ends with exit code 2, as clap's own errors do.
+/// Invalid options or configuration: exit code 2, like clap's own errors.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct UsageError(String);

@@ -21,7 +21,7 @@ pub(crate) struct LogOptions {
     /// Format of the log on standard error
     #[arg(long, value_enum)]
     pub(crate) log_format: Option<LogFormat>,
-    /// What is logged, such as `info` or `gc_apiserver=debug`
+    /// Log level, such as `info` or `gc_apiserver=debug`
     #[arg(long, env = "KUBEGC_LOG", default_value = "info")]
     pub(crate) log_level: String,
 }
@@ -39,7 +39,7 @@ pub(crate) fn start_unattended(options: &LogOptions) -> anyhow::Result<()> {
 
 fn start_as(options: &LogOptions, format: LogFormat) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&options.log_level).map_err(|error| {
-        crate::UsageError::new(format!("--log-level {:?} is not understood: {error}", options.log_level))
+        crate::UsageError::new(format!("--log-level {:?} is invalid: {error}", options.log_level))
     })?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

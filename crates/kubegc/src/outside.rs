@@ -22,63 +22,68 @@ use serde_json::Value;
 
 use crate::UsageError;
 
+/// Headings in help texts.
+const HEADING_STORAGE: &str = "Reclaim of volumes";
+const HEADING_MACHINES: &str = "Nodes without machines";
+
 /// Options of the collectors of volumes and nodes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OutsideOptions {
-    /// A CSI driver whose volumes are deleted, and its socket: DRIVER=unix:///PATH
-    #[arg(long, value_name = "DRIVER=SOCKET", value_parser = DriverEndpoint::parse)]
+    /// Delete the volumes of this CSI driver through its socket: DRIVER=unix:///PATH (repeatable)
+    #[arg(long, help_heading = HEADING_STORAGE, value_name = "DRIVER=SOCKET", value_parser = DriverEndpoint::parse)]
     pub(crate) csi_endpoint: Vec<DriverEndpoint>,
-    /// A CSI driver must answer each call within this time
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive)]
+    /// Timeout of each call to a CSI driver
+    #[arg(long, help_heading = HEADING_STORAGE, value_name = "DURATION", default_value = "10s", value_parser = positive)]
     pub(crate) csi_timeout: Duration,
-    /// A label of the node that these CSI drivers serve, where each node has a driver of its own; several are given one
-    /// by one. Volumes whose node affinity does not fit are left to the others
-    #[arg(long, value_name = "KEY=VALUE", requires = "csi_endpoint", value_parser = label)]
+    /// Label of the node that the CSI drivers serve, if each node has its own; volumes whose node affinity does not
+    /// match are left alone (repeatable)
+    #[arg(long, help_heading = HEADING_STORAGE, value_name = "KEY=VALUE", requires = "csi_endpoint", value_parser = label)]
     pub(crate) csi_topology: Vec<(String, String)>,
-    /// Delete the folders of released host-path volumes on this machine, for clusters of one machine
-    #[arg(long)]
+    /// Delete the directories of released host-path volumes on this machine; for clusters of one machine
+    #[arg(long, help_heading = HEADING_STORAGE)]
     pub(crate) enable_hostpath_provisioner: bool,
-    /// An inventory of all machines: nodes whose machine is not in it are deleted
-    #[arg(long, value_name = "FILE", group = "provider")]
+    /// Read the existing machines from this inventory file
+    #[arg(long, help_heading = HEADING_MACHINES, value_name = "FILE", group = "provider")]
     pub(crate) cloud_inventory: Option<PathBuf>,
-    /// A webhook that knows whether machines exist
-    #[arg(long, value_name = "URL", group = "provider")]
+    /// Ask this webhook whether machines exist
+    #[arg(long, help_heading = HEADING_MACHINES, value_name = "URL", group = "provider")]
     pub(crate) cloud_webhook: Option<String>,
-    /// Certificates of the authorities that vouch for the webhook [default: those of this machine]
-    #[arg(long, value_name = "FILE", requires = "cloud_webhook")]
+    /// Certificate authorities for the webhook [default: those of this machine]
+    #[arg(long, help_heading = HEADING_MACHINES, value_name = "FILE", requires = "cloud_webhook")]
     pub(crate) cloud_webhook_ca_file: Option<PathBuf>,
-    /// A file with the bearer token for the webhook
-    #[arg(long, value_name = "FILE", requires = "cloud_webhook")]
+    /// File with the bearer token for the webhook
+    #[arg(long, help_heading = HEADING_MACHINES, value_name = "FILE", requires = "cloud_webhook")]
     pub(crate) cloud_webhook_token_file: Option<PathBuf>,
-    /// A command that knows whether machines exist
-    #[arg(long, value_name = "PATH", group = "provider")]
+    /// Run this command to find out whether machines exist
+    #[arg(long, help_heading = HEADING_MACHINES, value_name = "PATH", group = "provider")]
     pub(crate) cloud_exec: Option<PathBuf>,
-    /// An argument of that command; several are given one by one
-    #[arg(long, value_name = "ARGUMENT", requires = "cloud_exec", allow_hyphen_values = true)]
+    /// Argument of the command of --cloud-exec (repeatable)
+    #[arg(long, help_heading = HEADING_MACHINES, value_name = "ARGUMENT", requires = "cloud_exec", allow_hyphen_values = true)]
     pub(crate) cloud_exec_argument: Vec<String>,
-    /// AWS EC2 in this region knows whether machines exist; credentials come from the environment or from the instance
-    #[arg(long, value_name = "REGION", group = "provider")]
+    /// Ask AWS EC2 in this region whether machines exist; credentials come from the environment or the instance role
+    #[arg(long, help_heading = HEADING_MACHINES, value_name = "REGION", group = "provider")]
     pub(crate) cloud_aws_region: Option<String>,
-    /// Where EC2 is [default: the region's public endpoint]
-    #[arg(long, value_name = "URL", requires = "cloud_aws_region")]
+    /// Endpoint of EC2 [default: the region's public endpoint]
+    #[arg(long, help_heading = HEADING_MACHINES, value_name = "URL", requires = "cloud_aws_region")]
     pub(crate) cloud_aws_endpoint: Option<String>,
-    /// Whoever knows machines must answer within this time
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive)]
+    /// Timeout of each question to a machine provider
+    #[arg(long, help_heading = HEADING_MACHINES, value_name = "DURATION", default_value = "10s", value_parser = positive)]
     pub(crate) cloud_timeout: Duration,
     /// Time between two questions about the machine of a node that is not ready
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive)]
+    #[arg(long, help_heading = HEADING_MACHINES, value_name = "DURATION", default_value = "5s", value_parser = positive)]
     pub(crate) node_monitor_period: Duration,
-    /// So many answers in a row must say that a machine does not exist, before its node is deleted
-    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..))]
+    /// Number of consecutive answers that a machine does not exist before its node is deleted
+    #[arg(long, help_heading = HEADING_MACHINES, value_name = "COUNT", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(2..))]
     pub(crate) node_missing_confirmations: u32,
-    /// The first and the last of those answers must be so far apart
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
+    /// Minimum time between the first and the last of those answers
+    #[arg(long, help_heading = HEADING_MACHINES, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     pub(crate) node_missing_period: Duration,
-    /// While a greater part of all machines is missing, no node is deleted
-    #[arg(long, value_name = "PART", default_value_t = 0.2, value_parser = part)]
+    /// Delete no node while more than this fraction of all machines is missing
+    #[arg(long, help_heading = HEADING_MACHINES, value_name = "PART", default_value_t = 0.2, value_parser = part)]
     pub(crate) node_breaker_fraction: f64,
-    /// Delete no node, and write an Event about each that would be deleted
-    #[arg(long)]
+    /// Delete no node; write an Event about each node that would be deleted
+    #[arg(long, help_heading = HEADING_MACHINES)]
     pub(crate) node_deletion_dry_run: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `kubegc policy check`: whether retention policies are understood, and what they would let go, before any cluster has them.
+//! `kubegc policy check`: validates retention policies and shows what they would delete, before they are applied.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -25,21 +25,21 @@ const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s
 /// Options of `kubegc policy`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// Validate the policies of a file, and show what they would let go. Exit code 1: something is wrong with one
+    /// Validate the policies in a file and show what they would delete; exits with 1 if a policy is invalid
     Check(CheckOptions),
 }
 
 /// Options of `kubegc policy check`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CheckOptions {
-    /// A file with RetentionPolicies, as YAML or JSON; - is the standard input
+    /// File with RetentionPolicies, as YAML or JSON; - is standard input
     file: PathBuf,
-    /// Also show what would go from this cluster now; nothing is changed there
+    /// Also show what would be deleted from this cluster now, without changing anything
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 }
 
-/// What was told already: exit code 1.
+/// A policy is invalid, and the output says so: exit code 1.
 #[derive(Debug, thiserror::Error)]
 #[error("a policy is not understood")]
 pub(crate) struct Misunderstood;
@@ -56,7 +56,7 @@ pub(crate) fn run(command: &PolicyCommand) -> anyhow::Result<()> {
     let text = text.map_err(|error| UsageError::new(format!("{shown}: {error}")))?;
     let documents = documents(&text).map_err(|error| UsageError::new(format!("{shown}: {error}")))?;
     if documents.is_empty() {
-        return Err(UsageError::new(format!("{shown}: there is no {KIND} in it")).into());
+        return Err(UsageError::new(format!("{shown}: contains no {KIND}")).into());
     }
     let mut out = String::new();
     let faults: usize = documents.iter().map(|object| check(object, &mut out)).sum();

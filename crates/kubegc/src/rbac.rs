@@ -13,11 +13,11 @@ use crate::run::DEFAULT_CONTROLLERS;
 /// Options of `kubegc rbac`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// Which collectors are to run: as for `kubegc run`
+    /// Collectors to run, as for `kubegc run`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_CONTROLLERS,
           allow_hyphen_values = true)]
     controllers: Vec<String>,
-    /// Name of the ServiceAccount and of what is bound to it
+    /// Name of the ServiceAccount, and of its roles and bindings
     #[arg(long, value_name = "NAME", default_value = "kubegc")]
     name: String,
     /// Namespace of the ServiceAccount

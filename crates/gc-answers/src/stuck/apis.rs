@@ -115,7 +115,7 @@ impl Diagnosis<'_> {
         }
     }
 
-    /// Why nobody answers at a Service: the Service, its endpoints and the workloads behind it.
+    /// Why a Service does not answer: the Service, its endpoints and the workloads behind it.
     fn backend(&self, namespace: &str, name: &str) -> (String, Vec<String>) {
         let target = format!("Service {namespace}/{name}");
         let services = GroupResource::new("", "services");

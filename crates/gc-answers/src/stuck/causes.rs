@@ -147,7 +147,7 @@ impl Diagnosis<'_> {
         if !holds.is_empty() {
             return holds;
         }
-        // The server sets this finalizer without a field manager: whoever is named applied it.
+        // The server sets this finalizer without a field manager, so a named manager must have applied it.
         let applied: Option<String> = object
             .and_then(|object| object.finalizer_writers("foregroundDeletion").next())
             .map(|writer| writer.manager);
@@ -280,7 +280,7 @@ impl Diagnosis<'_> {
     }
 }
 
-/// How to look at a controller that does not work; nothing for one that does.
+/// The command to inspect a controller that does not work; nothing for one that does.
 fn look_at(controller: &Controller) -> Option<String> {
     let target = format!("{}/{}", controller.kind, controller.name);
     match controller.kind {

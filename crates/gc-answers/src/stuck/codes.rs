@@ -33,7 +33,7 @@ macro_rules! codes {
 
 codes! {
     AdmissionWebhookFails: "An admission webhook refuses the deletion, or does not answer.";
-    APIServiceUnavailable: "An aggregated API is down, so that nobody knows what remains of its objects.";
+    APIServiceUnavailable: "An aggregated API is down, so its remaining objects are unknown.";
     ClaimInUse: "A pod still uses the claim.";
     CollectorAbsent: "Nothing blocks the object any more, and no garbage collector removes its finalizer.";
     ContentDeletionFails: "The contents of a namespace cannot be deleted.";
@@ -50,7 +50,7 @@ codes! {
     PodPastGrace: "The kubelet has not stopped the pod within its grace period.";
     PodUnscheduled: "The pod was never assigned to a node, and no pod garbage collector deletes it.";
     ProtectionNotReleased: "Nothing uses the object any more, and its protection finalizer remains.";
-    ResourceUnreadable: "A resource cannot be read, so that nobody knows whether dependents remain.";
+    ResourceUnreadable: "A resource cannot be read, so it is unknown whether dependents remain.";
     VolumeAttached: "The volume is still attached to a node.";
     VolumeInUse: "The volume is bound to a claim.";
 }

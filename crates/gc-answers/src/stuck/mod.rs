@@ -66,7 +66,7 @@ impl Place {
 pub struct Force {
     /// The command.
     pub command: String,
-    /// What nobody cleans up afterwards.
+    /// What remains and is never cleaned up.
     pub strands: String,
 }
 

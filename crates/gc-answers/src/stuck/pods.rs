@@ -80,13 +80,13 @@ impl Diagnosis<'_> {
         let ready = node.condition("Ready");
         let text = |field: &str| ready.and_then(|ready| ready[field].as_str()).unwrap_or_default();
         let since = parse_time(text("lastHeartbeatTime")).or_else(|| parse_time(text("lastTransitionTime")));
-        let heard = since
+        let silent = since
             .map_or_else(String::new, |at| format!(" and reported last {}", text::ago(at, self.facts.now())));
         let reason = if ready.is_none() { "it has no condition Ready" } else { text("reason") };
         Cause {
             code: Code::KubeletSilent,
             subject: name.to_owned(),
-            message: format!("the kubelet on node {name} is not ready ({reason}){heard}"),
+            message: format!("the kubelet on node {name} is not ready ({reason}){silent}"),
             help: vec![
                 kubectl("", &["describe", &format!("node/{name}")]),
                 format!(

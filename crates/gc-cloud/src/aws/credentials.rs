@@ -27,7 +27,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Keys of a role are renewed by the instance every few hours; they are read anew after so long.
+/// How long keys of a role are cached; the instance renews them every few hours.
 pub(crate) const ROLE_KEPT: Duration = Duration::from_mins(5);
 
 #[derive(Deserialize)]

@@ -24,13 +24,13 @@ pub use credentials::Credentials;
 use credentials::ROLE_KEPT;
 use signature::{Signing, escape};
 
-/// Questions that are asked as one at most (values of one filter).
+/// Maximum number of questions that are combined into one call (values of one filter).
 const BATCH: usize = 200;
-/// For so long questions are collected.
+/// How long questions are collected before they are asked in one call.
 const COLLECTING: Duration = Duration::from_millis(50);
-/// Questions that wait at most; further ones wait to be taken.
+/// Maximum number of queued questions; further ones wait for room.
 const QUEUED: usize = 256;
-/// Pages of one answer that are read at most.
+/// Maximum number of pages of one answer that are read.
 const PAGES: usize = 20;
 /// First and longest pause after "too many".
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
@@ -46,7 +46,7 @@ const CONTENT_TYPE: &str = "application/x-www-form-urlencoded; charset=utf-8";
 pub enum Ec2Error {
     /// Not a URL that may be asked.
     #[error(
-        "EC2 endpoint {0:?}: expected https://HOST; http:// is taken for this machine (127.0.0.1, ::1) only"
+        "EC2 endpoint {0:?}: expected https://HOST; http:// is only allowed for this machine (127.0.0.1, ::1)"
     )]
     Endpoint(String),
     /// Not the name of a region.
@@ -238,7 +238,7 @@ impl Worker {
                     // What is not in a complete answer does not exist.
                     found.get(&question).copied().unwrap_or(MachineState::Absent)
                 });
-                // Whoever asked may have given up.
+                // The caller may have given up.
                 let _ = answer.send(found);
             }
         }

@@ -109,8 +109,8 @@ impl Fraction {
     }
 }
 
-/// A server that carries so many requests at a time, each for as long as `milliseconds` says (by the second of the
-/// simulation and chance), and lets further ones queue; beyond `refuses_above` it answers 429.
+/// A server that works on a number of requests at a time, each for as long as `milliseconds` says (by the
+/// second of the simulation and chance), and lets further ones queue; beyond `refuses_above` it answers 429.
 #[derive(Clone, Copy)]
 struct Server {
     carries: usize,
@@ -302,8 +302,8 @@ fn a_saturated_server_is_not_piled_up() {
     assert!((20..=80).contains(&limit), "{limit}");
 }
 
-/// Two collectors on one saturated server: neither starves, whoever came first. Jain's index: 1 is equal shares, 0.5 all
-/// for one of them.
+/// Two collectors on one saturated server: neither starves, whichever came first. Jain's index: 1 is equal
+/// shares, 0.5 all for one of them.
 #[test]
 fn collectors_share_a_saturated_server() {
     let server =

@@ -1,5 +1,5 @@
-//! A container runtime that lives in memory and fails as it is told to. It speaks gRPC over HTTP/2 on a Unix socket, frame
-//! by frame, so that a test can break a stream in the middle, answer late, or never.
+//! A container runtime that lives in memory and fails on request. It speaks gRPC over HTTP/2 on a Unix
+//! socket, frame by frame, so that a test can break a stream in the middle, answer late, or never.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -175,7 +175,7 @@ impl State {
                 self.sandboxes.retain(|sandbox| sandbox.id != named);
                 Answer::one(&cri::Empty {})
             }
-            // A stream that ends at once, as CRI-O's does unless it is told to send events.
+            // A stream that ends at once, as CRI-O's does unless it is configured to send events.
             "GetContainerEvents" => Answer::Messages(Vec::new()),
             _ => Answer::failure(code::UNIMPLEMENTED, "unknown method"),
         }
@@ -279,7 +279,7 @@ impl Fake {
         format!("unix://{}", self.socket.display())
     }
 
-    /// Goes away, with all its connections; when it returns, nothing answers any more.
+    /// Stops, closing all its connections; when this returns, nothing answers any more.
     pub fn stop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             // On a thread of its own, since the test may be asynchronous, where waiting is forbidden.
@@ -366,7 +366,7 @@ fn frame(message: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-/// An image `sha256:000…number` of so many bytes.
+/// An image `sha256:000…number` of this many bytes.
 pub fn image(number: u64, size: u64) -> cri::Image {
     cri::Image {
         id: image_id(number),

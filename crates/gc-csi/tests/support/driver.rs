@@ -1,6 +1,6 @@
-//! A small CSI driver: volumes are directories on disk, the service is real gRPC over HTTP/2 on a real Unix socket. It can
-//! be told to fail, to hang, to send garbage and to lie. Its messages are declared here once more, so that a wrong field
-//! number on either side is seen.
+//! A small CSI driver: volumes are directories on disk, the service is real gRPC over HTTP/2 on a real Unix
+//! socket. It can be made to fail, to hang, to send garbage and to lie. Its messages are declared here again,
+//! so that a wrong field number on either side shows.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -146,7 +146,7 @@ impl Driver {
         self.folder.path().join("volumes").join(handle)
     }
 
-    /// Goes away, with all its connections.
+    /// Stops, closing all its connections.
     pub fn stop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gc_types::{ResourceId, Timestamp, Uid};
 
-/// Where somebody claims an owner to be.
+/// Where a reference claims an owner to be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Claim {
     pub(super) uid: Uid,

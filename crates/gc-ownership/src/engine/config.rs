@@ -19,17 +19,19 @@ pub struct Config {
     pub retry_first_milliseconds: i64,
     /// Longest delay of a retry, milliseconds.
     pub retry_longest_milliseconds: i64,
-    /// Retries over all items: so many at once …
+    /// Retries over all items: this many at once …
     pub retry_burst: i64,
-    /// … and then one per so many milliseconds (1.6).
+    /// … and then one per interval, milliseconds (1.6).
     pub retry_interval_milliseconds: i64,
-    /// What the shared rate may add to the delay of one retry at most, milliseconds.
+    /// Maximum delay that the shared rate adds to one retry, milliseconds.
     pub retry_shared_longest_milliseconds: i64,
     /// How many proofs of absence are remembered beyond the life of the graph's nodes (1.7).
     pub absent_owners: usize,
-    /// After so many conflicts in a row with unchanged references, a DELETE goes with the UID alone (4.5).
+    /// Number of consecutive conflicts with unchanged references after which a DELETE carries only the UID
+    /// (4.5).
     pub conflicts_before_uid_only: u32,
-    /// After so many failed looks at an owner it no longer holds up the other references of its dependents.
+    /// Number of failed live reads after which an owner no longer blocks the other references of its
+    /// dependents.
     pub failures_before_undecidable: u32,
 }
 
@@ -63,7 +65,7 @@ pub struct Stats {
     pub virtual_owners: usize,
     /// References (edges).
     pub references: usize,
-    /// Items that wait to be looked at.
+    /// Items that wait for a turn.
     pub queued: usize,
     /// Effects made and not yet done.
     pub in_flight: usize,

@@ -12,11 +12,12 @@ struct Lane {
     has_turn: bool,
 }
 
-/// So many places of nodes that went may be empty before they are taken out, or as many as are not empty.
+/// Number of places of removed nodes that may stay empty before they are dropped; or as many as are not
+/// empty, if that is more.
 const VACANCIES: usize = 1_024;
 
-/// Items to be looked at. Each node is in it at most once (its `QUEUED` flag), and the places that nodes leave empty
-/// when they go are taken out in time, so the graph bounds it.
+/// Items that wait for a turn. Each node is in it at most once (its `QUEUED` flag), and the places of removed
+/// nodes are dropped in time, so the size of the graph bounds it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lanes {
     by_owner: BTreeMap<NodeId, Lane>,
@@ -84,7 +85,7 @@ impl Lanes {
         (self.places, self.vacant)
     }
 
-    /// A node that was in it is no more.
+    /// A queued node was removed.
     pub(super) fn vacated(&mut self) {
         self.vacant += 1;
     }
@@ -98,7 +99,8 @@ impl Lanes {
         self.vacant > VACANCIES.max(self.queued())
     }
 
-    /// Keeps the places of which `keep` says so; those that go were empty. Returns the lanes that are idle now.
+    /// Keeps the places for which `keep` is true and drops the empty ones. Returns the lanes that are now
+    /// idle.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(NodeId) -> bool) -> Vec<NodeId> {
         self.places = 0;
         self.vacant = 0;

@@ -45,7 +45,7 @@ enum Action {
 enum Context {
     /// The object, what was asked, and the version that it was asked on.
     Item(Uid, Action, ResourceVersion),
-    Look(Identity, Uid),
+    OwnerRead(Identity, Uid),
     /// A resource, or one namespace of it.
     Barrier(ResourceIndex, Option<Arc<str>>),
     Note,
@@ -78,8 +78,8 @@ enum Timer {
     Item(NodeId),
     /// An owner has waited long enough for resources that lag behind.
     GiveUp(NodeId),
-    /// A claim is looked at.
-    Look(Identity),
+    /// The owner of a claim is verified by a live read.
+    OwnerRead(Identity),
     /// A resource is asked to catch up again.
     Barrier(ResourceIndex),
 }
@@ -93,9 +93,9 @@ struct Counters {
 
 /// The engine. See the crate's documentation.
 ///
-/// Bounds: an object is in the queue at most once, has at most one request in flight and at most one timer for its
-/// next try; looks and barriers are shared by all that need them, one under way for each claim and each
-/// resource; effects in flight are limited by [`Config::effects_in_flight`].
+/// Bounds: an object is in the queue at most once, has at most one request in flight and at most one timer
+/// for its next try; live reads and barriers are shared by all that need them, one in flight for each claim
+/// and each resource; effects in flight are limited by [`Config::effects_in_flight`].
 #[derive(Clone, Debug)]
 pub struct Engine {
     config: Config,
@@ -108,15 +108,15 @@ pub struct Engine {
     rotation: u8,
     /// What the last turn has decided, until it is launched in the same call.
     decided: Option<Wanted>,
-    /// What is to be written down; that stays true.
-    notes: VecDeque<Wanted>,
-    /// Claims to be looked at, by their place.
-    look_queue: BTreeMap<u64, Identity>,
-    next_look: u64,
+    /// Events to be written; unlike decisions, they do not become stale.
+    events: VecDeque<Wanted>,
+    /// Claims whose owner is to be read, by their place.
+    read_queue: BTreeMap<u64, Identity>,
+    next_read: u64,
     barrier_queue: VecDeque<ResourceIndex>,
     in_flight: BTreeMap<EffectId, InFlight>,
-    /// Objects about which something was asked that is not answered yet. One that a list loses meanwhile, and that comes
-    /// back, is the same object: nothing else is asked about it until then.
+    /// Objects with an unanswered request. If a list omits one in the meantime and it comes back, it is the
+    /// same object: nothing else is requested about it until then.
     asked: BTreeMap<Uid, Action>,
     next_effect: u64,
     verifications: BTreeMap<Identity, Verification>,
@@ -150,9 +150,9 @@ impl Engine {
             lanes: Lanes::default(),
             rotation: 0,
             decided: None,
-            notes: VecDeque::new(),
-            look_queue: BTreeMap::new(),
-            next_look: 0,
+            events: VecDeque::new(),
+            read_queue: BTreeMap::new(),
+            next_read: 0,
             barrier_queue: VecDeque::new(),
             in_flight: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -190,7 +190,7 @@ impl Engine {
             Event::Stale(resource) => self.stale(resource),
             Event::Observed(object) => self.observed(&object, Source::Watch),
             Event::Found(object) => self.found(&object),
-            // Owners decide here, and nothing else: an object that is to be kept goes with its owner.
+            // Only owners count here: an object with `kubegc.io/keep` is deleted with its owner.
             Event::Marked { .. } => {}
             Event::Removed { key, uid, resource_version } => self.removed(&key, &uid, resource_version),
             Event::Done(effect, outcome) => self.done(effect, outcome),
@@ -209,7 +209,7 @@ impl Engine {
             match timer {
                 Timer::StartUp => {}
                 Timer::Item(node) | Timer::GiveUp(node) => self.enqueue(node),
-                Timer::Look(identity) => self.look_due(identity),
+                Timer::OwnerRead(identity) => self.read_due(identity),
                 Timer::Barrier(resource) => self.barrier_queue.push_back(resource),
             }
         }
@@ -236,7 +236,7 @@ impl Engine {
         }
         while self.in_flight.len() < self.config.effects_in_flight {
             // What a turn has decided is wanted now or not at all: by the next call it may not be true any more.
-            if let Some(wanted) = self.decided.take().or_else(|| self.notes.pop_front()) {
+            if let Some(wanted) = self.decided.take().or_else(|| self.events.pop_front()) {
                 return Some(self.launch(wanted));
             }
             if !self.take_turn() {
@@ -258,7 +258,7 @@ impl Engine {
         for _ in 0..3 {
             self.rotation = (self.rotation + 1) % 3;
             let taken = match self.rotation {
-                0 => self.look_queue.pop_first().map(|(_, identity)| self.look(identity)),
+                0 => self.read_queue.pop_first().map(|(_, identity)| self.read_owner(identity)),
                 1 => self.barrier_queue.pop_front().map(|resource| self.make_barrier(resource)),
                 _ => self.next_item().map(|(lane, node)| self.take_item(lane, node)),
             };
@@ -314,21 +314,21 @@ impl Engine {
         }
     }
 
-    /// When the engine wants to be told the time again, if at all.
+    /// When the engine needs the next `Event::Tick`, if at all.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         self.timers.first().map(|(due, _)| *due)
     }
 
-    /// Whether nothing is left to come but further looks at owners that were looked at: nothing waits in a queue or
-    /// is in flight, no item is to be tried again, and every look still to come has been made at least as often as
-    /// it takes to stop waiting for it.
+    /// Whether nothing is left but repeated live reads of owners: nothing waits in a queue or is in flight,
+    /// no item is to be retried, and every remaining read has been made at least as often as it takes to stop
+    /// waiting for it.
     #[must_use]
     pub fn only_polls_left(&self) -> bool {
         self.in_flight.is_empty()
             && self.lanes.queued() == 0
             && self.timers.iter().all(|(_, timer)| match timer {
-                Timer::Look(identity) => self
+                Timer::OwnerRead(identity) => self
                     .verifications
                     .get(identity)
                     .is_none_or(|claim| claim.is_settled(self.config.failures_before_undecidable)),
@@ -383,7 +383,7 @@ impl Engine {
         &self.config
     }
 
-    /// The time as last told.
+    /// The time of the last `Event::Tick`.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
@@ -432,9 +432,9 @@ impl Engine {
         if queued != self.lanes.queued() || self.lanes.has_many_vacancies() {
             broken.push(format!("{queued} nodes wait for a turn, the queue says {:?}", self.lanes.places()));
         }
-        if self.look_queue.len() > self.verifications.len() || self.barrier_queue.len() > self.barriers.len()
+        if self.read_queue.len() > self.verifications.len() || self.barrier_queue.len() > self.barriers.len()
         {
-            broken.push("more looks or barriers are queued than are wanted".to_owned());
+            broken.push("more live reads or barriers are queued than are wanted".to_owned());
         }
         for identity in self.verifications.keys() {
             if !self.graph.is_live(identity.owner) {

@@ -1,4 +1,4 @@
-//! What was observed becomes graph, and whoever it concerns gets a turn.
+//! Observations update the graph, and the items that they concern get a turn.
 
 use gc_types::{ObjectKey, ObservedObject, ResourceId, ResourceInfo, ResourceVersion, Uid};
 
@@ -73,7 +73,8 @@ impl Engine {
     pub(super) fn synced(&mut self, id: ResourceId, version: ResourceVersion) {
         let Some(resource) = self.graph.resources.index(id) else { return };
         let Some(state) = self.graph.resources.get_mut(resource) else { return };
-        let (was_listing, parity, told) = (state.listing, state.parity, state.told.max(state.answered));
+        let (was_listing, parity, newest) =
+            (state.listing, state.parity, state.delivered.max(state.answered));
         state.listing = false;
         state.synced = true;
         state.ever_synced = true;
@@ -84,8 +85,9 @@ impl Engine {
                     && self.graph.resource(node) == resource
                     && self.graph.has(node, Flag::PARITY) != parity
                 {
-                    // A list that is older than the object, or than what was told, does not prove it gone.
-                    let proves = !comparable || version >= told.max(self.graph.version(node));
+                    // A list that is older than the object, or than an earlier delivery, does not prove its
+                    // removal.
+                    let proves = !comparable || version >= newest.max(self.graph.version(node));
                     self.depart(
                         node,
                         if proves {
@@ -97,8 +99,8 @@ impl Engine {
                 }
             }
         }
-        if comparable && version < told {
-            self.graph.resources.went_back(resource, told);
+        if comparable && version < newest {
+            self.graph.resources.went_back(resource, newest);
             self.history_went_back();
         }
         if comparable {
@@ -106,10 +108,10 @@ impl Engine {
         }
     }
 
-    /// A list older than what was already told: the server was restored from a backup, or it is behind. What was
-    /// proven by a history that may be no more has to be proven again: absence by live looks, progress by new lists,
-    /// changes and barriers. Each resource finds out by its own lists (`told` stays), as each may have been answered
-    /// by another server.
+    /// A list is older than an earlier delivery: the server was restored from a backup, or its cache is
+    /// stale. What that history proved has to be proven again: absence by live reads, progress by new lists,
+    /// changes and barriers. Each resource finds out from its own lists (`delivered` stays), as each may have
+    /// been answered by another server.
     fn history_went_back(&mut self) {
         for state in self.graph.resources.iter_mut().filter(|state| state.info.comparable_versions) {
             state.progress = ResourceVersion::UNKNOWN;
@@ -141,8 +143,8 @@ impl Engine {
 
     // ---- objects ----
 
-    /// What the list of a barrier found. It matters only for owners that wait, and only if the watch is behind: an
-    /// object that the watch has told about and that is not known has been removed since.
+    /// What the list of a barrier found. It matters only for owners that wait, and only if the watch is
+    /// behind: an object that the watch has delivered and that is not known has been removed since.
     pub(super) fn found(&mut self, object: &ObservedObject) {
         let known = self.graph.find(&object.uid).is_some_and(|node| self.graph.has(node, Flag::OBSERVED));
         let mut overtaken = false;
@@ -155,17 +157,17 @@ impl Engine {
             else {
                 return;
             };
-            let told = state.info.comparable_versions && state.progress >= object.resource_version;
+            let was_delivered = state.info.comparable_versions && state.progress >= object.resource_version;
             let awaited = object.owners.iter().any(|owner| {
                 let owner = self.graph.find(&owner.coordinates.uid);
                 owner.is_some_and(|owner| self.graph.has(owner, Flag::WAITING))
             });
-            if told || !awaited {
+            if was_delivered || !awaited {
                 return;
             }
-            // What was told counts no more since history went backwards; but if it was told that the object went, by
-            // this history, nothing will ever tell so again.
-            overtaken = state.info.comparable_versions && state.told >= object.resource_version;
+            // Since history went backwards, earlier deliveries no longer count; but if this history has
+            // already reported the object's removal, nothing will report it again.
+            overtaken = state.info.comparable_versions && state.delivered >= object.resource_version;
         }
         self.observed(object, Source::Answer);
         if overtaken && let Some(node) = self.graph.find(&object.uid) {
@@ -258,10 +260,10 @@ impl Engine {
         }
         self.after_unlink(&unlinked);
         if new_version {
-            // What was granted shows in it, whoever told: the watch will bring nothing newer.
+            // The granted change shows in it, whatever its source: the watch will deliver nothing newer.
             self.graph.set(node, Flag::GRANTED, false);
         }
-        // Whether its finalizer is off, after a removal of unknown fate, only a read tells.
+        // After a removal with an unknown outcome, only a read shows whether its finalizer is off.
         let finishing = self.finishing.contains(&node) && !self.graph.has(node, Flag::IN_FLIGHT);
         if (new_version && source == Source::Watch) || source == Source::List {
             self.graph.set(node, Flag::GRANTED, false);
@@ -325,7 +327,7 @@ impl Engine {
         if let Some(node) = self.graph.find(uid) {
             if !self.graph.has(node, Flag::OBSERVED) {
                 if self.graph.has(node, Flag::GONE) {
-                    self.told(resource, version);
+                    self.delivered(resource, version);
                     return;
                 }
                 // Seen for the first time by its removal.
@@ -334,10 +336,10 @@ impl Engine {
             }
             self.depart(node, Departure::Removed(version));
         }
-        self.told(resource, version);
+        self.delivered(resource, version);
     }
 
-    fn told(&mut self, resource: ResourceIndex, version: ResourceVersion) {
+    fn delivered(&mut self, resource: ResourceIndex, version: ResourceVersion) {
         if self
             .graph
             .resources
@@ -367,7 +369,7 @@ impl Engine {
         }
     }
 
-    /// Forgets a node that is not there and that nobody refers to. Its place in the queue is empty from then on.
+    /// Forgets a node that does not exist and has no dependents. Its place in the queue stays empty.
     pub(super) fn prune(&mut self, node: NodeId) {
         let queued = self.graph.has(node, Flag::QUEUED);
         if self.graph.prune(node) && queued {

@@ -7,15 +7,15 @@ use super::retry::backoff;
 use super::{Action, Context, Engine, Timer};
 use crate::graph::{Departure, Flag, NodeId};
 
-/// How long after a granted request an object of opaque versions is looked at.
-const OPAQUE_LOOK_MILLISECONDS: i64 = 1_000;
+/// How long after a granted request an object with incomparable versions is read.
+const OPAQUE_READ_MILLISECONDS: i64 = 1_000;
 
 impl Engine {
     pub(super) fn done(&mut self, effect: EffectId, outcome: Outcome) {
         let Some(flight) = self.in_flight.remove(&effect) else { return };
         match flight.context {
             Context::Item(uid, action, asked_on) => self.item_done(&uid, action, asked_on, outcome),
-            Context::Look(identity, uid) => self.looked(&identity, &uid, outcome),
+            Context::OwnerRead(identity, uid) => self.owner_read(&identity, &uid, outcome),
             Context::Barrier(resource, namespace) => {
                 self.barrier_done(effect.0, resource, namespace, &outcome);
             }
@@ -53,13 +53,14 @@ impl Engine {
         let deletion = self.graph.deletion(node);
         let is_told_of = deletion.deleting && !deletion.foreground;
         if action == Action::Finalizer && !deletion.orphan && !is_told_of {
-            // A list that was behind may have shown it as it was before, and what was known of the removal is forgotten.
+            // A stale list may have shown it as it was before, and what was known of the removal is
+            // forgotten.
             self.finishing.insert(node);
         }
         if (action == Action::Finalizer || self.finishing.contains(&node))
             && !matches!(outcome, Outcome::Applied(_))
         {
-            // It may be off all the same, and a read that failed has not told.
+            // It may have been removed nevertheless, and a failed read does not show it.
             self.graph.set(node, Flag::UNCLEAR, true);
         }
         let had_nothing_to_change = |answer: &ObservedObject| {
@@ -94,9 +95,9 @@ impl Engine {
                         self.enqueue(node);
                     }
                 } else if asked_on == ResourceVersion::UNKNOWN {
-                    // Whether the watch was faster cannot be told: look, after a while.
+                    // Whether the watch was faster is unknown: read it, after a while.
                     self.graph.set(node, Flag::UNCLEAR, true);
-                    self.put_off(node, self.config.poll_longest_milliseconds.min(OPAQUE_LOOK_MILLISECONDS));
+                    self.put_off(node, self.config.poll_longest_milliseconds.min(OPAQUE_READ_MILLISECONDS));
                 } else {
                     // Nothing new is known: the watch will tell; until then nothing more is asked.
                     self.graph.set(node, Flag::GRANTED, true);
@@ -128,9 +129,9 @@ impl Engine {
         }
     }
 
-    /// Nothing was sent: the item rests until it changes or is released.
+    /// Nothing was sent: the item waits until it changes or is released.
     fn hold(&mut self, node: NodeId) {
-        // It still waits, as nobody has asked to end that.
+        // It still waits, because no request to end that was sent.
         if self.finishing.remove(&node) {
             self.enqueue_dependents(node);
         }

@@ -51,7 +51,7 @@ impl Engine {
         })
     }
 
-    /// An item gets its next turn so many milliseconds from now, and none that it was put off to before.
+    /// Schedules the next turn of an item after a delay in milliseconds, in place of an earlier one.
     pub(super) fn put_off(&mut self, item: NodeId, delay: i64) {
         let due = self.now.after(delay);
         let former = std::mem::replace(&mut self.retry_mut(item).due, due);

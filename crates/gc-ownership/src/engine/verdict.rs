@@ -159,7 +159,7 @@ impl Engine {
             && deletion.foreground
             && self.graph.resources.is_behind(self.graph.resource(owner))
         {
-            // It was told so anew by a list that is behind: it may not wait any more.
+            // Only a stale list has shown it so: it may no longer wait.
             return None;
         } else if deletion.deleting && deletion.foreground {
             Class::Waiting(Evidence::Waiting { owner: self.graph.uid(owner), resource_version })
@@ -168,7 +168,8 @@ impl Engine {
         })
     }
 
-    /// Whether an owner may have stopped waiting for its dependents, whatever was told of it since that was asked for.
+    /// Whether an owner may have stopped waiting for its dependents, whatever was observed since that was
+    /// requested.
     pub(super) fn is_finishing(&self, owner: NodeId) -> bool {
         let asked = || self.asked.get(&self.graph.uid(owner));
         self.finishing.contains(&owner)
@@ -331,7 +332,7 @@ impl Engine {
             self.graph.set_edge(edge, EdgeFlag::NOTED, true);
             let (about, uid) = (self.graph.key(node), self.graph.uid(node));
             let complaint = EventNote { about, uid, severity: Severity::Warning, reason, message };
-            self.notes.push_back(Wanted {
+            self.events.push_back(Wanted {
                 request: Request::Note(complaint),
                 reason: Reason {
                     verdict,

@@ -36,14 +36,14 @@ pub(crate) struct Verification {
     pub(crate) finding: Finding,
     pub(crate) failures: u32,
     /// Looks that found the owner there.
-    looks: u32,
-    next: NextLook,
+    reads: u32,
+    next: NextRead,
 }
 
-/// How far the next look is. A claim has one at most, so its timer goes with it, and an answer that comes for a
-/// claim which was dropped and made again starts no second row of looks.
+/// The state of the next live read. A claim has at most one, so its timer is removed with it, and an answer
+/// for a claim that was dropped and made again does not start a second series of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NextLook {
+enum NextRead {
     /// None is to come.
     Never,
     /// A timer runs until then.
@@ -61,7 +61,7 @@ impl Verification {
 }
 
 impl Engine {
-    /// What is known of the claim that a reference makes; the first question starts the look.
+    /// What is known of the claim that a reference makes; the first call starts the live read.
     pub(super) fn verification(&mut self, edge: EdgeId, resource: ResourceIndex) -> &Verification {
         let identity = self.identity(edge, resource);
         if !self.verifications.contains_key(&identity) {
@@ -69,13 +69,13 @@ impl Engine {
             let finding = known.map_or(Finding::Nothing, |at| Finding::Absent { at });
             let next = if finding == Finding::Nothing {
                 let due = self.now.after(self.config.verify_patience_milliseconds);
-                self.timers.insert((due, Timer::Look(identity.clone())));
-                NextLook::At(due)
+                self.timers.insert((due, Timer::OwnerRead(identity.clone())));
+                NextRead::At(due)
             } else {
-                NextLook::Never
+                NextRead::Never
             };
             self.verifications
-                .insert(identity.clone(), Verification { finding, failures: 0, looks: 0, next });
+                .insert(identity.clone(), Verification { finding, failures: 0, reads: 0, next });
         }
         &self.verifications[&identity]
     }
@@ -117,28 +117,29 @@ impl Engine {
     }
 
     /// The timer of a look ran out.
-    pub(super) fn look_due(&mut self, identity: Identity) {
+    pub(super) fn read_due(&mut self, identity: Identity) {
         let Some(verification) = self.verifications.get_mut(&identity) else { return };
-        let place = self.next_look;
-        self.next_look += 1;
-        verification.next = NextLook::Queued(place);
-        self.look_queue.insert(place, identity);
+        let place = self.next_read;
+        self.next_read += 1;
+        verification.next = NextRead::Queued(place);
+        self.read_queue.insert(place, identity);
     }
 
-    /// It is time to look: if anybody still claims it and the owner was not seen there meanwhile.
-    pub(super) fn look(&mut self, identity: Identity) {
+    /// Sends the live read that is due, if the claim still exists and the owner was not observed there in the
+    /// meantime.
+    pub(super) fn read_owner(&mut self, identity: Identity) {
         let used = self
             .graph
             .dependents_of(identity.owner)
             .any(|edge| self.makes_claim(edge, &identity) && self.seen_class(edge).is_none());
         if !used {
             self.verifications.remove(&identity);
-            // Who still asks is told by what was seen meanwhile.
+            // What was observed in the meantime answers the remaining claims.
             self.enqueue_claimants(&identity);
             return;
         }
         if let Some(verification) = self.verifications.get_mut(&identity) {
-            verification.next = NextLook::InFlight;
+            verification.next = NextRead::InFlight;
         }
         let uid = self.graph.uid(identity.owner);
         let key = ObjectKey {
@@ -158,36 +159,36 @@ impl Engine {
                 owners: owners.into_iter().collect(),
                 evidence: Vec::new(),
             },
-            context: Context::Look(identity, uid),
+            context: Context::OwnerRead(identity, uid),
             lanes: HeldLanes::new(),
         });
     }
 
     /// The answer to a look.
-    pub(super) fn looked(&mut self, identity: &Identity, uid: &gc_types::Uid, outcome: Outcome) {
+    pub(super) fn owner_read(&mut self, identity: &Identity, uid: &gc_types::Uid, outcome: Outcome) {
         if self.graph.find(uid) != Some(identity.owner) {
             return;
         }
         let now = self.now;
         let Some(verification) =
-            self.verifications.get_mut(identity).filter(|claim| claim.next == NextLook::InFlight)
+            self.verifications.get_mut(identity).filter(|claim| claim.next == NextRead::InFlight)
         else {
             return;
         };
-        verification.next = NextLook::Never;
+        verification.next = NextRead::Never;
         let former = verification.finding.clone();
         let mut again = None;
         let mut newly_undecidable = false;
         match outcome {
             Outcome::Found(object) if object.uid == *uid => {
                 verification.failures = 0;
-                verification.looks = verification.looks.saturating_add(1);
+                verification.reads = verification.reads.saturating_add(1);
                 let waiting =
                     object.deletion.deleting && object.deletion.foreground && !object.deletion.orphan;
                 verification.finding = Finding::There { waiting };
                 let (first, longest) =
                     (self.config.poll_first_milliseconds, self.config.poll_longest_milliseconds);
-                again = Some(backoff(first, longest, verification.looks));
+                again = Some(backoff(first, longest, verification.reads));
             }
             Outcome::Found(_) | Outcome::Absent => {
                 verification.failures = 0;
@@ -214,8 +215,8 @@ impl Engine {
         }
         let changed = verification.finding != former || newly_undecidable;
         if let Some(delay) = again {
-            verification.next = NextLook::At(now.after(delay));
-            self.timers.insert((now.after(delay), Timer::Look(identity.clone())));
+            verification.next = NextRead::At(now.after(delay));
+            self.timers.insert((now.after(delay), Timer::OwnerRead(identity.clone())));
         }
         if changed {
             self.enqueue_claimants(identity);
@@ -251,17 +252,18 @@ impl Engine {
 
     fn forget_claim(&mut self, identity: &Identity) {
         match self.verifications.remove(identity).map(|claim| claim.next) {
-            Some(NextLook::At(due)) => {
-                self.timers.remove(&(due, Timer::Look(identity.clone())));
+            Some(NextRead::At(due)) => {
+                self.timers.remove(&(due, Timer::OwnerRead(identity.clone())));
             }
-            Some(NextLook::Queued(place)) => {
-                self.look_queue.remove(&place);
+            Some(NextRead::Queued(place)) => {
+                self.read_queue.remove(&place);
             }
-            Some(NextLook::Never | NextLook::InFlight) | None => {}
+            Some(NextRead::Never | NextRead::InFlight) | None => {}
         }
     }
 
-    /// Nobody refers to this owner any more, and it is not there: it goes, and what proved it absent is remembered.
+    /// This owner does not exist and has no dependents left: it is forgotten, and the proof of its absence is
+    /// remembered.
     pub(super) fn release_owner(&mut self, owner: NodeId) {
         if self.graph.has_dependents(owner) {
             return;
@@ -298,11 +300,11 @@ impl Engine {
         }
     }
 
-    /// History went backwards: no proof of absence holds any more, every one is looked at again.
+    /// History went backwards: no proof of absence is valid any more, and every one is verified again.
     pub(super) fn doubt_absence(&mut self) {
         self.absent.clear();
-        self.timers.retain(|(_, timer)| !matches!(timer, Timer::Look(_)));
-        self.look_queue.clear();
+        self.timers.retain(|(_, timer)| !matches!(timer, Timer::OwnerRead(_)));
+        self.read_queue.clear();
         // Who waited for a look has to ask again, also where the owner is known at another place.
         for identity in std::mem::take(&mut self.verifications).keys() {
             self.enqueue_claimants(identity);

@@ -58,7 +58,7 @@ impl Engine {
             },
         );
         self.count_blocking(node);
-        // Dependents first: the owner is looked at after them.
+        // Dependents first: the owner is decided on after them.
         self.enqueue_dependents(node);
         self.enqueue(node);
     }
@@ -114,7 +114,7 @@ impl Engine {
         }
     }
 
-    /// Discovery changed where references lead: count anew.
+    /// Discovery changed where references point: count again.
     pub(super) fn recount_blocking(&mut self) {
         for owner in self.waiting.keys().copied().collect::<Vec<_>>() {
             if let Some(waiting) = self.waiting.get_mut(&owner) {
@@ -139,7 +139,7 @@ impl Engine {
         }
     }
 
-    /// Owners that lost a reference: waiting ones may be done, others may be nobody's owners any more.
+    /// Owners that lost a reference: waiting ones may be done, others may have no dependents left.
     pub(super) fn after_unlink(&mut self, unlinked: &[Unlinked]) {
         for lost in unlinked {
             if let Some(waiting) = self.waiting.get(&lost.owner) {
@@ -209,7 +209,7 @@ impl Engine {
         self.want(node, request, Reason { verdict, owners: Vec::new(), evidence }, Action::Finalizer);
     }
 
-    /// Whether a resource has told everything that existed when the owner was marked.
+    /// Whether everything in a resource that existed when the owner was marked has been observed.
     pub(super) fn has_caught_up(&self, node: NodeId, waiting: &Waiting, resource: ResourceIndex) -> bool {
         let Some(state) = self.graph.resources.get(resource) else { return true };
         if !state.served || !state.info.watched {
@@ -253,8 +253,9 @@ impl Engine {
         self.lagging(node).into_iter().map(|index| self.graph.resource_id(index)).collect()
     }
 
-    /// true once every resource has told what existed when the owner was marked, or the wait for those that
-    /// cannot is over. Otherwise asks the lagging ones to catch up; their progress brings the owner back.
+    /// true once everything that existed when the owner was marked has been observed, or the wait for
+    /// resources that cannot is over. Otherwise asks the lagging ones to catch up; their progress brings the
+    /// owner back.
     fn caught_up(&mut self, node: NodeId) -> bool {
         let lagging = self.lagging(node);
         let now = self.now;
@@ -277,7 +278,7 @@ impl Engine {
         false
     }
 
-    /// History went backwards: barriers made until now prove nothing about it, and whoever waits asks again.
+    /// History went backwards: earlier barriers prove nothing about it, and waiting owners request new ones.
     pub(super) fn doubt_marks(&mut self) {
         let next_effect = self.next_effect;
         for waiting in self.waiting.values_mut() {
@@ -304,10 +305,10 @@ impl Engine {
         }
     }
 
-    /// A resource has told everything up to a version.
+    /// Everything in a resource up to a version has been observed.
     pub(super) fn progressed(&mut self, resource: ResourceIndex, version: ResourceVersion) {
         let Some(state) = self.graph.resources.get_mut(resource) else { return };
-        state.told = state.told.max(version);
+        state.delivered = state.delivered.max(version);
         if version > state.progress {
             state.progress = version;
             if !self.held.is_empty() {

@@ -48,7 +48,7 @@ impl Flag {
     pub(crate) const FOREGROUND: Self = Self(1 << 4);
     pub(crate) const ORPHAN: Self = Self(1 << 5);
     pub(crate) const FOREIGN: Self = Self(1 << 6);
-    /// In a queue of items to be looked at.
+    /// In a queue of items to be decided on.
     pub(crate) const QUEUED: Self = Self(1 << 7);
     /// A request about it is in flight.
     pub(crate) const IN_FLIGHT: Self = Self(1 << 8);
@@ -119,7 +119,7 @@ pub(crate) enum Target {
     Place(ResourceIndex, NamespaceId),
 }
 
-/// An owner that lost a reference, for the engine to look at.
+/// An owner that lost a reference, for the engine to check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unlinked {
     pub(crate) owner: NodeId,
@@ -144,7 +144,7 @@ pub(crate) struct Graph {
     observed: usize,
 }
 
-/// The namespace of cluster-scoped objects, interned for ever.
+/// The namespace of cluster-scoped objects, interned permanently.
 pub(crate) const CLUSTER: NamespaceId = 0;
 
 /// Folds a UID to a hash. UIDs are made by the server, at random; the multiplication spreads those that tests
@@ -314,7 +314,7 @@ impl Graph {
         }
     }
 
-    /// An observed object as it would be told again.
+    /// An observed object as an observation would report it again.
     pub(crate) fn object(&self, id: NodeId) -> ObservedObject {
         ObservedObject {
             key: self.key(id),
@@ -555,7 +555,7 @@ impl Graph {
         self.release_namespace(former);
     }
 
-    /// Forgets a node that is not there and that nobody refers to. True if it did.
+    /// Forgets a node that does not exist and has no dependents. True if it did.
     pub(crate) fn prune(&mut self, id: NodeId) -> bool {
         let node = self.nodes.get(id);
         let idle = node.first_dependent == NONE && node.flags & Flag::OBSERVED.0 == 0;
@@ -672,8 +672,9 @@ impl Graph {
             && self.target(edge) == Target::Place(owner.resource, owner.namespace)
     }
 
-    /// Whether a reference led to where its owner was seen to go, and the owner's kind went after it: that the kind
-    /// is not served any more takes nothing from the proof (a definition goes right after its last object).
+    /// Whether a reference pointed to where its owner was seen to be removed, and the owner's kind was
+    /// removed after it. That the kind is no longer served does not weaken the proof (a definition is removed
+    /// right after its last object).
     pub(crate) fn matched_before_its_kind_went(&self, edge: EdgeId) -> bool {
         let stored = self.edges.get(edge);
         let owner = self.nodes.get(stored.owner);
@@ -691,7 +692,7 @@ impl Graph {
         resource.info.kind == text.kind && resource.info.served_api_versions.contains(&text.api_version)
     }
 
-    /// Looks all kinds up anew. Returns whether any reference leads elsewhere now.
+    /// Resolves all kinds again. Returns whether any reference now points elsewhere.
     pub(crate) fn resolve_kinds(&mut self) -> bool {
         let mut changed = false;
         for (id, text, _) in self.kinds.iter() {

@@ -28,14 +28,14 @@ pub(crate) struct Resource {
     pub(crate) parity: bool,
     /// Every change up to here was delivered.
     pub(crate) progress: ResourceVersion,
-    /// So many of its objects are known.
+    /// Number of its known objects.
     pub(crate) objects: usize,
-    /// The newest version that was ever delivered. A list that is older comes from a server that was put back, or
-    /// from one that is behind: what it lacks may well be there.
-    pub(crate) told: ResourceVersion,
+    /// The newest version that was ever delivered. An older list comes from a restored server or from a stale
+    /// cache: objects missing from it may well exist.
+    pub(crate) delivered: ResourceVersion,
     /// The newest version that the answer to a request had.
     pub(crate) answered: ResourceVersion,
-    /// What was told before a list that was older.
+    /// The newest version delivered before an older list.
     pub(crate) behind_until: ResourceVersion,
 }
 
@@ -68,7 +68,7 @@ impl Resources {
                 parity: false,
                 progress: ResourceVersion::UNKNOWN,
                 objects: 0,
-                told: ResourceVersion::UNKNOWN,
+                delivered: ResourceVersion::UNKNOWN,
                 answered: ResourceVersion::UNKNOWN,
                 behind_until: ResourceVersion::UNKNOWN,
             });
@@ -86,7 +86,7 @@ impl Resources {
         resource.listing = false;
         resource.ever_synced = false;
         resource.progress = ResourceVersion::UNKNOWN;
-        resource.told = ResourceVersion::UNKNOWN;
+        resource.delivered = ResourceVersion::UNKNOWN;
         resource.answered = ResourceVersion::UNKNOWN;
         resource.behind_until = ResourceVersion::UNKNOWN;
         self.index_kinds();
@@ -95,7 +95,7 @@ impl Resources {
 
     fn index_kinds(&mut self) {
         self.by_kind.clear();
-        // A watched resource goes before one that is not, an older one before a newer one.
+        // A watched resource comes before one that is not, an older one before a newer one.
         for watched in [true, false] {
             for (index, resource) in (0..).zip(&self.list) {
                 if !resource.served || resource.info.watched != watched {
@@ -137,16 +137,17 @@ impl Resources {
         self.list.iter_mut()
     }
 
-    /// Whether the last list was older than what had been told before, and the watch has not come so far again.
+    /// Whether the last list was older than an earlier delivery, and the watch has not caught up with that
+    /// yet.
     pub(crate) fn is_behind(&self, index: ResourceIndex) -> bool {
         self.get(index).is_some_and(|state| state.progress < state.behind_until)
     }
 
-    /// A list of it was older than this, which had been told before.
-    pub(crate) fn went_back(&mut self, index: ResourceIndex, told: ResourceVersion) {
+    /// A list of it was older than this version, which had been delivered before.
+    pub(crate) fn went_back(&mut self, index: ResourceIndex, delivered: ResourceVersion) {
         if let Some(state) = self.get_mut(index) {
-            state.told = told;
-            state.behind_until = told;
+            state.delivered = delivered;
+            state.behind_until = delivered;
         }
     }
 

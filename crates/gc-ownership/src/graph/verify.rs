@@ -20,7 +20,7 @@ impl Graph {
                 broken.push(format!("node {id} is both there and gone"));
             }
             if !self.has(id, Flag::OBSERVED) && !self.has_dependents(id) {
-                broken.push(format!("node {id} is not there and nobody refers to it"));
+                broken.push(format!("node {id} does not exist and has no dependents"));
             }
             if !self.has(id, Flag::OBSERVED) && self.has_references(id) {
                 broken.push(format!("node {id} is not there and has references"));

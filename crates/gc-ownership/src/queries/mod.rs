@@ -74,7 +74,7 @@ pub enum ReferenceState {
 /// What becomes of an object, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conclusion {
-    /// It has no owner and is nobody's garbage.
+    /// It has no owner and is not garbage.
     NoOwners,
     /// An owner lives.
     OwnerLives,
@@ -88,7 +88,7 @@ pub enum Conclusion {
     ToLoseReferences(Verdict),
     /// It is being deleted; finalizers hold it.
     BeingDeleted,
-    /// It waits for so many blocking dependents.
+    /// Number of blocking dependents that it waits for.
     WaitsForDependents(usize),
     /// It waits until its dependents are released.
     Orphans,
@@ -124,7 +124,7 @@ pub struct Tree {
     pub omitted: usize,
 }
 
-/// Something that does not get on.
+/// A stuck deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
     /// What.
@@ -135,7 +135,7 @@ pub struct Stuck {
     pub cause: StuckCause,
 }
 
-/// Why something does not get on.
+/// Why a deletion is stuck.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StuckCause {
     /// Blocking dependents are still there.
@@ -273,7 +273,7 @@ impl Engine {
         }
     }
 
-    /// What hangs on an object, at most so many nodes. `None` if nothing is known under this UID.
+    /// The dependents of an object, up to a number of nodes. `None` if the UID is not known.
     #[must_use]
     pub fn tree(&self, uid: &Uid, limit: usize) -> Option<Tree> {
         let root = self.graph.find(uid)?;
@@ -301,7 +301,7 @@ impl Engine {
         Tree { node: self.view(node), dependents, omitted }
     }
 
-    /// What does not get on, owners that wait first, at most so many. Visits everything.
+    /// Stuck deletions up to a limit, waiting owners first. Visits everything.
     #[must_use]
     pub fn stuck(&self, limit: usize) -> Vec<Stuck> {
         let mut found: Vec<Stuck> = Vec::new();

@@ -136,7 +136,8 @@ struct Rehearsal {
     engine: Engine,
     model: Model,
     steps: Vec<PlanStep>,
-    /// What is known of owners outside, by where they are said to be: who is there, if any of them is.
+    /// What is known of owners outside, by where references claim them to be: the object that is there, if
+    /// any.
     outside: BTreeMap<ObjectKey, Option<Uid>>,
     assumed: BTreeSet<Uid>,
 }

@@ -1,8 +1,9 @@
 //! Compaction by one of several processes.
 //!
-//! The scheme is kube-apiserver's: all know one key. Whoever finds it as it was one interval ago writes to it, and
-//! compacts to what the newest revision was then; the others see that it has changed, and wait for another interval. So
-//! history reaches back at least one interval, and nobody has to be elected.
+//! The scheme is kube-apiserver's: all processes share one key. A process that finds the key unchanged for
+//! one interval writes to it, and compacts to the revision that was the newest one interval ago; the others
+//! see that the key has changed and wait for another interval. So history reaches back at least one interval,
+//! without an election.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ struct Seen {
     revision: i64,
 }
 
-/// Compacts for ever.
+/// Compacts forever.
 pub(super) async fn run(client: EtcdClient, names: Names, feed: Arc<Feed>, interval: Duration) {
     let mut seen = Seen::default();
     loop {

@@ -10,7 +10,7 @@ use tonic::Code;
 use super::client::CallError;
 use super::protocol::{self, Event, EventType, ResponseHeader};
 
-/// What etcd takes in one request unless it is told otherwise (`--max-request-bytes`).
+/// The largest request that etcd accepts by default (`--max-request-bytes`).
 pub(super) const REQUEST_LIMIT: usize = 3 << 19;
 
 pub(super) fn revision(from: i64) -> Revision {

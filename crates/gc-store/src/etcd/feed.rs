@@ -3,10 +3,10 @@
 //! The last changes are kept, so that a watcher that begins a little in the past costs etcd nothing. One that begins
 //! further back reads the gap through a watch of its own before it joins.
 //!
-//! How far the feed is, is known from the events themselves and from progress that etcd tells unasked. Asking for it
-//! is avoided: etcd before 3.4.25 and 3.5.8 may answer ahead of events that are still to be sent. Every process
-//! writes a mark under the watched prefix when it begins, and the compaction does so from then on, so the feed moves
-//! even where objects do not.
+//! The feed knows its progress from the events themselves and from progress that etcd sends unasked. It does
+//! not request progress: etcd before 3.4.25 and 3.5.8 may answer ahead of events that are still to be sent.
+//! Every process writes a mark under the watched prefix when it begins, and the compaction does so from then
+//! on, so the feed moves even where objects do not.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ use crate::mvcc::HistoryOptions;
 
 /// The pauses between attempts to resume the watch.
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(2);
-/// The most changes that a watcher is caught up with; it has to list anew beyond that.
+/// Maximum number of changes that a watcher can be behind; beyond that it has to list again.
 const CATCH_UP: usize = 262_144;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ struct Window {
     until: Revision,
 }
 
-/// What a response means for whoever reads the stream.
+/// What a response means for the reader of the stream.
 enum Step {
     /// Changes of whole revisions, up to that one.
     Changes(Vec<Arc<Change>>, Revision),
@@ -61,7 +61,7 @@ impl Feed {
         Self { names, hub: Arc::new(Hub::new(mark)), window: Mutex::new(window), history, watch_lag }
     }
 
-    /// Follows etcd for ever.
+    /// Follows etcd forever.
     pub(super) async fn run(self: Arc<Self>, client: EtcdClient) {
         let mut pause = *RETRY.start();
         loop {
@@ -146,7 +146,7 @@ impl Feed {
             Ok(newest) => {
                 let mut window = lock(&self.window);
                 *window = Window { log: VecDeque::new(), bytes: 0, from: newest, until: newest };
-                // Whoever joined meanwhile missed what was compacted.
+                // Watchers that joined in the meantime missed what was compacted.
                 let wakers = self.hub.end_all(error);
                 self.hub.publish(&[], newest).wake();
                 drop(window);

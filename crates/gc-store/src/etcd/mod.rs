@@ -93,7 +93,7 @@ pub enum ConnectError {
         /// What is wrong.
         reason: String,
     },
-    /// Nobody answers, or not as etcd should.
+    /// The endpoint does not answer, or not as etcd does.
     #[error("cannot reach etcd at {endpoints}: {reason}")]
     Unreachable {
         /// What was given.
@@ -266,7 +266,7 @@ fn one(key: String) -> RangeRequest {
     RangeRequest { key: key.into(), ..RangeRequest::default() }
 }
 
-/// A request of no items, for the revision that is told with the answer.
+/// A request for no items, to learn the revision in the answer.
 fn count_of(key: String) -> RangeRequest {
     RangeRequest { count_only: true, ..one(key) }
 }
@@ -389,7 +389,7 @@ fn wait<T: Send + 'static>(
 ) -> Result<T, StorageError> {
     let (sender, receiver) = sync_channel(1);
     runtime.spawn(async move {
-        // The one who waits may have been told that it took too long.
+        // The caller may have timed out.
         drop(sender.send(tokio::time::timeout(patience, future).await));
     });
     receiver

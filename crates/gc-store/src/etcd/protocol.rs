@@ -136,7 +136,7 @@ pub(super) struct Compare {
 }
 
 impl Compare {
-    /// The key has been written so many times since it was created; 0 if it does not exist.
+    /// How often the key has been written since it was created; 0 if it does not exist.
     pub(super) fn version(key: &str, version: i64) -> Self {
         let (target, expected) = (Target::Version.into(), Some(Expected::Version(version)));
         Self { target, key: key.into(), expected }

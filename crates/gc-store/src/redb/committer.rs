@@ -103,7 +103,7 @@ impl Drop for Committer {
     fn drop(&mut self) {
         self.requests = None;
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has said so, and there is nobody left to tell.
+            // A panic of the thread has already been printed, and nothing is left to report it to.
             drop(thread.join());
         }
     }
@@ -267,7 +267,7 @@ impl Writer {
         if batch.changes.is_empty() && batch.compact.is_none() {
             return Ok(());
         }
-        // What the bounds want forgotten goes along with a write; an fsync of its own would serve nobody.
+        // History beyond the bounds is removed together with a write; it is not worth an fsync of its own.
         batch.compact = batch.compact.max(self.core.overdue(&self.history));
         let newest = batch.changes.last().map_or_else(|| self.core.revision(), |change| change.revision);
         match self.disk.write(&batch.changes, newest, batch.compact) {
@@ -316,7 +316,7 @@ impl Writer {
         }
         self.disk.close();
         Err(StorageError::Broken(format!(
-            "the data file is at revision {found}, which nobody wrote; the newest one known is {known}"
+            "the data file is at revision {found}, which was never written; the newest known revision is {known}"
         )))
     }
 }

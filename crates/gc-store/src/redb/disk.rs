@@ -167,7 +167,7 @@ impl Disk {
 
     pub(super) fn close(&mut self) {
         if let Some(database) = self.database.take() {
-            // Whatever goes wrong here went wrong before: the next open repairs it or says so.
+            // An error here follows an earlier one: the next open repairs it or reports it.
             drop(guarded("closing", || {
                 drop(database);
                 Ok(())

@@ -1,4 +1,4 @@
-//! The store on a medium that fails: at every single operation, for ever, or for want of space.
+//! The store on a failing medium: at each single operation, permanently, or because it is full.
 #![allow(clippy::unwrap_used)] // tests
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -233,11 +233,11 @@ fn one_failure_anywhere_loses_nothing_and_passes() {
                     Ok(Committed::Conflict(_)) => unreachable!("there was no condition"),
                     Err(error) => {
                         // It is known that nothing was written: reopening has shown it.
-                        let told = match kind {
+                        let expected = match kind {
                             io::ErrorKind::StorageFull => error == StorageError::Full,
                             _ => matches!(error, StorageError::Broken(_)),
                         };
-                        assert!(told, "operation {at}: {error:?}");
+                        assert!(expected, "operation {at}: {error:?}");
                     }
                 }
                 assert_eq!(state(&store), expected, "operation {at}, after transaction {n}");
@@ -272,7 +272,7 @@ fn a_power_failure_anywhere_loses_nothing_acknowledged() {
                     failed = failed.or(Some(n));
                 }
             }
-            assert_eq!(state(&store), acknowledged, "operation {at}: reads go on");
+            assert_eq!(state(&store), acknowledged, "operation {at}: reads still work");
         }
         drop(store);
         {
@@ -286,7 +286,7 @@ fn a_power_failure_anywhere_loses_nothing_acknowledged() {
         if let Some(n) = failed {
             perform(&mut with_one_more, n);
         }
-        // The one that failed may have got through; its client was told that nobody knows.
+        // The failed commit may have succeeded; its client got an error that leaves this open.
         assert!(found == acknowledged || found == with_one_more, "operation {at}: {found:?}");
         assert!(store.revision().unwrap() >= last, "operation {at}");
     }
@@ -311,7 +311,7 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
                 refused += 1;
             }
         }
-        assert_eq!(state(&store).len(), stored, "reads go on");
+        assert_eq!(state(&store).len(), stored, "reads still work");
         assert!(stored < 1000, "the disk never fills up");
     }
     assert!(stored > 5, "only {stored} fit");

@@ -70,7 +70,7 @@ pub(super) fn create<E: From<Failure>>(
 pub(super) fn opener(path: PathBuf) -> Opener {
     Box::new(move |builder| {
         let file = private_file(&path)?;
-        // redb would take an empty file for an invitation to begin anew.
+        // redb would treat an empty file as a new database.
         if file.metadata()?.len() == 0 {
             return Err(Failure::Damaged("it is empty".to_owned()));
         }

@@ -54,10 +54,10 @@ fn two_processes_see_each_other() {
     let base = other.revision().unwrap();
     let mut watch = other.watch("/p/", base).unwrap();
     let revision = write(&one, vec![put("/p/a", "1")]);
-    // What one was told, the other has: there is no cache in between.
+    // What one server acknowledged, the other reads: there is no cache in between.
     assert_eq!(other.get("/p/a", None).unwrap().item.unwrap().mod_revision.0, revision);
     assert_eq!(next_change(&mut *watch).revision.0, revision);
-    // A watcher that knows of a write before its feed does, does not hear of it again.
+    // A watcher that knows of a write before its feed does not get it again.
     let mut later = other.watch("/p/", Revision(revision)).unwrap();
     let second = write(&one, vec![put("/p/b", "1")]);
     assert_eq!(next_change(&mut *later).revision.0, second);
@@ -160,7 +160,8 @@ fn history_lost_in_an_outage_ends_watches() {
     assert_eq!(&*next_change(&mut *watch).key, "/p/a");
     server.kill();
     server.restart();
-    // Another process compacts what this one may not have seen yet; then either it has seen it, or says so.
+    // Another process compacts what this one may not have seen yet; then either it has seen it, or it reports
+    // an error.
     let other = server.connect(&quiet());
     let last = (0..20).fold(0, |_, n| write(&other, vec![put("/p/b", &n.to_string())]));
     other.compact(Revision(last)).unwrap();
@@ -198,7 +199,7 @@ fn one_of_two_processes_compacts() {
     write(&one, vec![put("a", "1")]);
     let deadline = begin + Duration::from_secs(20);
     while one.get("a", Some(base)).is_ok() {
-        assert!(Instant::now() < deadline, "nobody compacts");
+        assert!(Instant::now() < deadline, "no process compacts");
         std::thread::sleep(Duration::from_millis(20));
     }
     let observer = server.connect(&EtcdOptions { prefix: "/observer".to_owned(), ..quiet() });

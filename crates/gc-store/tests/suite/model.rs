@@ -205,7 +205,7 @@ pub fn check(
             }
             Operation::Compact(back) => {
                 let revision = model.resolve(*back);
-                heard(&*store, &model);
+                delivered(&*store, &model);
                 store.compact(revision).unwrap();
                 model.compacted = model.compacted.max(revision.0);
             }
@@ -230,9 +230,9 @@ fn assert_same<T: std::fmt::Debug + PartialEq>(
     }
 }
 
-/// Waits until the newest change has reached the watchers. A store that hears of its changes from elsewhere (etcd) may
-/// otherwise have lost what came before them to the compaction, and then rightly ends its watches.
-fn heard(store: &dyn Storage, model: &Model) {
+/// Waits until the newest change has reached the watchers. A store that learns of its changes from elsewhere
+/// (etcd) may otherwise have lost what came before them to the compaction, and then rightly ends its watches.
+fn delivered(store: &dyn Storage, model: &Model) {
     let newest = model.newest();
     if newest > model.base.max(model.compacted) {
         let mut watch = store.watch("", Revision(newest - 1)).unwrap();

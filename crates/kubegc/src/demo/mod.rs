@@ -34,13 +34,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const NEXT: [(&str, &str); 3] = [
     ("kubegc up --ephemeral", "the same server for kubectl and every other client"),
     ("kubegc up -- kubectl get namespaces", "run one command, or a test suite, against a server of its own"),
-    ("kubegc doctor", "look at the cluster of your kubeconfig; changes nothing"),
+    ("kubegc doctor", "check the cluster of your kubeconfig; changes nothing"),
 ];
 
 /// Options of `kubegc demo`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// What is logged besides, such as `debug`
+    /// Log level, such as `debug`
     #[arg(long, env = "KUBEGC_LOG", default_value = "error")]
     log_level: String,
 }

@@ -15,14 +15,14 @@ const KUBECTL: &str = "kubectl";
 /// What is done for test frameworks.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum EnvtestCommand {
-    /// Write kube-apiserver, etcd and kubectl into a folder, for $KUBEBUILDER_ASSETS and BinaryAssetsDirectory
+    /// Write kube-apiserver, etcd and kubectl to a directory, for $KUBEBUILDER_ASSETS and BinaryAssetsDirectory
     Assets(AssetsOptions),
 }
 
 /// Options of `kubegc envtest assets`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AssetsOptions {
-    /// The folder; it is made if it is not there
+    /// Directory to write to; created if it does not exist
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
@@ -36,15 +36,16 @@ pub(crate) fn run(command: &EnvtestCommand) -> anyhow::Result<()> {
     let folder = options.folder.canonicalize()?;
     let mut out = std::io::stdout().lock();
     if kubectl.is_none() {
-        writeln!(out, "kubectl is not on PATH, and is left out: only tests that call it need it.")?;
+        writeln!(out, "kubectl is not on PATH and is left out; only tests that call it need it.")?;
     }
     writeln!(out, "export KUBEBUILDER_ASSETS={}", folder.display())?;
     Ok(())
 }
 
 fn write(folder: &Path, binary: &Path, kubectl: Option<&Path>) -> anyhow::Result<()> {
-    std::fs::create_dir_all(folder)
-        .map_err(|error| UsageError::new(format!("cannot make the folder {}: {error}", folder.display())))?;
+    std::fs::create_dir_all(folder).map_err(|error| {
+        UsageError::new(format!("cannot create the directory {}: {error}", folder.display()))
+    })?;
     let place = |name: &str| {
         let path = folder.join(name);
         match std::fs::remove_file(&path) {

@@ -1,4 +1,4 @@
-//! What the node agent is told: a `KubeletConfiguration` file, and the kubelet's flags over it (spec `node-gc.md`,
+//! The settings of the node agent: a `KubeletConfiguration` file, overridden by the kubelet's flags (spec `node-gc.md`,
 //! section 15).
 
 use std::collections::BTreeMap;
@@ -19,67 +19,71 @@ use serde_json::Value;
 const ALWAYS_PROTECTED: [&str; 4] = ["pause", "*/pause", "*/pause-amd64", "*/mirrored-pause"];
 /// Where the kubelet links container logs; it has no setting for it.
 const CONTAINER_LOG_LINKS_DIRECTORY: &str = "/var/log/containers";
-/// Fields of other parts of the kubelet are tolerated; a notice names at most so many of them.
+/// Maximum number of fields of other parts of the kubelet that a notice names; they are ignored.
 const MAX_NAMED_FIELDS: usize = 8;
+
+/// Headings in the help text.
+const HEADING_IMAGES: &str = "Images";
+const HEADING_CONTAINERS: &str = "Containers and logs";
 
 /// The kubelet's flags that concern collection, and the agent's own.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct NodeFlags {
-    /// A KubeletConfiguration file (kubelet.config.k8s.io/v1beta1); flags win over it
+    /// Configuration file (KubeletConfiguration, kubelet.config.k8s.io/v1beta1); flags override it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Socket of the container runtime [default: the first of the well-known ones that exists]
+    /// Socket of the container runtime [default: the first well-known one that exists]
     #[arg(long, value_name = "unix://PATH")]
     pub container_runtime_endpoint: Option<String>,
-    /// Limit of each call to the runtime [default: 2m0s]
+    /// Timeout of each call to the runtime [default: 2m0s]
     #[arg(long, value_name = "DURATION")]
     pub runtime_request_timeout: Option<String>,
-    /// Percent of disk use at which image collection begins [default: 85]
-    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
+    /// Percentage of disk use at which image collection starts [default: 85]
+    #[arg(long, help_heading = HEADING_IMAGES, value_name = "PERCENT", allow_negative_numbers = true)]
     pub image_gc_high_threshold: Option<i64>,
-    /// Percent of disk use down to which it goes [default: 80]
-    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
+    /// Percentage of disk use at which image collection stops [default: 80]
+    #[arg(long, help_heading = HEADING_IMAGES, value_name = "PERCENT", allow_negative_numbers = true)]
     pub image_gc_low_threshold: Option<i64>,
-    /// Younger images are never removed [default: 2m0s]
-    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    /// Minimum age of an image before it is removed [default: 2m0s]
+    #[arg(long, help_heading = HEADING_IMAGES, value_name = "DURATION", allow_hyphen_values = true)]
     pub minimum_image_ttl_duration: Option<String>,
-    /// Images unused for longer are removed, whatever the disk says; 0s is off [default: 0s]
-    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    /// Remove images unused for longer than this, whatever the disk use; 0s means off [default: 0s]
+    #[arg(long, help_heading = HEADING_IMAGES, value_name = "DURATION", allow_hyphen_values = true)]
     pub maximum_image_unused_duration: Option<String>,
-    /// Younger dead containers are never removed, counted from creation [default: 0s]
-    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    /// Minimum age of a dead container before it is removed, counted from creation [default: 0s]
+    #[arg(long, help_heading = HEADING_CONTAINERS, value_name = "DURATION", allow_hyphen_values = true)]
     pub minimum_container_ttl_duration: Option<String>,
-    /// Dead containers kept per pod and container name; negative is no limit [default: 1]
-    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
+    /// Maximum number of dead containers per pod and container name; negative means no limit [default: 1]
+    #[arg(long, help_heading = HEADING_CONTAINERS, value_name = "COUNT", allow_negative_numbers = true)]
     pub maximum_dead_containers_per_container: Option<i64>,
-    /// Dead containers kept on the node; negative is no limit [default: -1]
-    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
+    /// Maximum number of dead containers on the node; negative means no limit [default: -1]
+    #[arg(long, help_heading = HEADING_CONTAINERS, value_name = "COUNT", allow_negative_numbers = true)]
     pub maximum_dead_containers: Option<i64>,
-    /// Let limits take even the newest dead container of a live pod (the kubelet may run it again)
-    #[arg(long)]
+    /// Apply limits even to the newest dead container of a live pod (the kubelet may run it again)
+    #[arg(long, help_heading = HEADING_CONTAINERS)]
     pub unsafe_remove_newest_of_live_pods: bool,
-    /// Keep images that match (repeatable): a tag, a repository, a digest, an ID, or a pattern with *
-    #[arg(long, value_name = "PATTERN")]
+    /// Keep images that match a tag, a repository, a digest, an ID, or a pattern with * (repeatable)
+    #[arg(long, help_heading = HEADING_IMAGES, value_name = "PATTERN")]
     pub protect_image: Vec<String>,
-    /// Keep the images of all pods of this namespace (repeatable)
-    #[arg(long, value_name = "NAMESPACE")]
+    /// Keep the images of all pods in this namespace (repeatable)
+    #[arg(long, help_heading = HEADING_IMAGES, value_name = "NAMESPACE")]
     pub protect_namespace: Vec<String>,
-    /// Also collect sandboxes and containers that the kubelet did not make but carry this label
-    #[arg(long, value_name = "KEY[=VALUE]")]
+    /// Also collect sandboxes and containers with this label that the kubelet did not create
+    #[arg(long, help_heading = HEADING_CONTAINERS, value_name = "KEY[=VALUE]")]
     pub managed_label: Option<String>,
-    /// Eviction-style disk thresholds, such as imagefs.available<15%,nodefs.available<10% [default: the kubelet's]
-    #[arg(long, value_name = "SIGNAL<LIMIT,…")]
+    /// Eviction thresholds, such as imagefs.available<15%,nodefs.available<10% [default: the kubelet's]
+    #[arg(long, help_heading = HEADING_IMAGES, value_name = "SIGNAL<LIMIT,…")]
     pub eviction_hard: Option<String>,
-    /// Count the ages of images anew at each start, as the kubelet does
-    #[arg(long)]
+    /// Count the ages of images from each start, as the kubelet does
+    #[arg(long, help_heading = HEADING_IMAGES)]
     pub forget_ages: bool,
-    /// Where pod logs lie [default: /var/log/pods]
-    #[arg(long, value_name = "DIR")]
+    /// Directory of pod logs [default: /var/log/pods]
+    #[arg(long, help_heading = HEADING_CONTAINERS, value_name = "DIR")]
     pub pod_logs_dir: Option<PathBuf>,
-    /// Where the kubelet links container logs [default: /var/log/containers]
-    #[arg(long, value_name = "DIR")]
+    /// Directory of the kubelet's links to container logs [default: /var/log/containers]
+    #[arg(long, help_heading = HEADING_CONTAINERS, value_name = "DIR")]
     pub container_log_links_dir: Option<PathBuf>,
-    /// Removals of images under way at once (of containers at most 8)
+    /// Maximum number of images to remove at once (containers: at most 8)
     #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub parallel_removals: u16,
 }
@@ -345,7 +349,7 @@ fn notices(file: &Value) -> Vec<String> {
     let more = other.len().saturating_sub(MAX_NAMED_FIELDS);
     let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
     vec![format!(
-        "the configuration file has fields that do not concern collection, which are left alone: {named}{and_more}"
+        "the configuration file has fields that do not concern collection, which are ignored: {named}{and_more}"
     )]
 }
 

@@ -40,9 +40,9 @@ use pods::{PodSource, Pods};
 /// Which collectors run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Collect {
-    /// Unused images.
+    /// Unused images
     Images,
-    /// Dead containers, sandboxes and logs.
+    /// Dead containers, sandboxes and logs
     Containers,
 }
 
@@ -56,48 +56,48 @@ impl Collect {
     }
 }
 
-/// Collects unused images and dead containers on this node, over the container runtime's socket.
+/// Collect unused images and dead containers on this node, over the container runtime's socket
 #[derive(Args, Debug)]
 #[command(
     // Every option may also follow the subcommand, where people look for it.
     mut_args(|argument| argument.global(true)),
     after_help = "Without a subcommand, runs as a daemon: images every five minutes, containers every minute.\n\
-    See docs/node.md for how to make a kubelet on the same node hand over."
+    See docs/node.md for how to hand collection over from a kubelet on the same node."
 )]
 pub(crate) struct NodeOptions {
     #[command(subcommand)]
     command: Option<NodeCommand>,
     #[command(flatten)]
     flags: NodeFlags,
-    /// Where the ages of images are kept [default: /var/lib/kubegc]
+    /// Directory for the ages of images [default: /var/lib/kubegc]
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubegc", hide_default_value = true)]
     state_dir: PathBuf,
-    /// Which collectors run
+    /// Collectors to run
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Collect::Images, Collect::Containers])]
     collect: Vec<Collect>,
-    /// One pass of each, then end
+    /// Make one pass of each collector and exit
     #[arg(long)]
     once: bool,
-    /// Say what would go, in which order and why; remove nothing
+    /// Show what would be removed, in which order and why; remove nothing
     #[arg(long)]
     dry_run: bool,
-    /// Form of what is printed
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// Name of this node, for events and to know its pods [default: the host name]
+    /// Name of this node, for Events and to find its pods [default: the host name]
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     node_name: Option<String>,
-    /// The cluster whose pods are asked for; "" for none [default: that of the pod that this runs in, else none]
+    /// Kubeconfig file, to read the pods of this node; "" for none [default: the service account of this pod, else none]
     // Not clap's own parser of paths, which refuses an empty one.
     #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     kubeconfig: Option<PathBuf>,
-    /// Static pod manifests, whose images are kept when no cluster is asked
+    /// Directory of static pod manifests, whose images are kept without a cluster
     #[arg(long, value_name = "DIR")]
     pod_manifest_path: Option<PathBuf>,
-    /// Address of /metrics, /healthz, /livez and /readyz
+    /// Address for /metrics, /healthz, /livez and /readyz
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10358")]
     listen: SocketAddr,
-    /// The kubelet's configuration, to find out whether it collects as well
+    /// Configuration file of the kubelet, to check whether it also collects
     #[arg(long, value_name = "FILE", default_value = "/var/lib/kubelet/config.yaml")]
     kubelet_config: PathBuf,
     #[command(flatten)]
@@ -106,9 +106,9 @@ pub(crate) struct NodeOptions {
 
 #[derive(Subcommand, Debug)]
 enum NodeCommand {
-    /// Every image: age, last use, size, what it shares, and what would become of it
+    /// List every image: age, last use, size, shared size, and whether it would be removed
     Images,
-    /// Every container: age, state, and what would become of it
+    /// List every container: age, state, and whether it would be removed
     Containers,
 }
 

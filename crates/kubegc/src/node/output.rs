@@ -26,14 +26,14 @@ use crate::table::Table;
 /// Forms of output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// An aligned table.
+    /// Aligned table
     #[default]
     Table,
-    /// An aligned table with full identifiers.
+    /// Aligned table with full identifiers
     Wide,
-    /// JSON.
+    /// JSON
     Json,
-    /// YAML.
+    /// YAML
     Yaml,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Access {
     /// Impersonate this user
     #[arg(long = "as", value_name = "USER")]
     impersonate: Option<String>,
-    /// Impersonate this group; may be repeated
+    /// Impersonate this group (repeatable)
     #[arg(long = "as-group", value_name = "GROUP")]
     impersonate_groups: Vec<String>,
     /// Give up after this time

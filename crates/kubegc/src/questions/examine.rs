@@ -37,21 +37,21 @@ pub(crate) struct DoctorOptions {
     output: Output,
     #[command(flatten)]
     access: Access,
-    /// Whose permissions are looked at: a user name, or `self`
+    /// User whose permissions to check: a user name, or `self`
     #[arg(long, value_name = "USER", default_value = "system:serviceaccount:kube-system:kubegc")]
     subject: String,
-    /// Which collectors are to run: as for `kubegc run`
+    /// Collectors to run, as for `kubegc run`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_CONTROLLERS,
           allow_hyphen_values = true)]
     controllers: Vec<String>,
-    /// Also ask a running collector, at its --bind-address (through `kubectl port-forward`, for example)
+    /// Also query a running collector at its --bind-address (for example through `kubectl port-forward`)
     #[arg(long, value_name = "ADDRESS:PORT")]
     collector: Option<String>,
     #[command(flatten)]
     lease: LeaseFlags,
 }
 
-/// Something is wrong, and has been told.
+/// Something is wrong, and the output says so.
 #[derive(Debug, thiserror::Error)]
 #[error("something is wrong")]
 pub(crate) struct Unhealthy;

@@ -34,10 +34,10 @@ enum Format {
 /// Options of `kubegc journal`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct JournalOptions {
-    /// The journal of `kubegc run --journal FILE`; its older files FILE.1, FILE.2, … are read as well
+    /// Journal of `kubegc run --journal FILE`; also reads the rotated files FILE.1, FILE.2, …
     #[arg(long, value_name = "FILE", env = "KUBEGC_JOURNAL")]
     journal: PathBuf,
-    /// Only entries that are not older than this, such as 1h
+    /// Only entries newer than this, such as 1h
     #[arg(long, value_name = "DURATION", conflicts_with = "since_time")]
     since: Option<String>,
     /// Only entries from this time on (RFC 3339)
@@ -58,13 +58,13 @@ pub(crate) struct JournalOptions {
     /// Only with this verb, such as delete, set-owners, remove-finalizer or observe
     #[arg(long, value_name = "VERB")]
     verb: Option<String>,
-    /// Only of this collector, such as ttl-after-finished-controller
+    /// Only from this collector, such as ttl-after-finished-controller
     #[arg(long, value_name = "NAME")]
     controller: Option<String>,
-    /// Only the newest so many; 0 is all of them
+    /// Maximum number of entries, newest first; 0 means all
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     tail: usize,
-    /// Form of the answer
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }

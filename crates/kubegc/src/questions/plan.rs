@@ -39,7 +39,7 @@ pub(crate) struct SomethingHangs;
 /// What can be planned.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PlanCommand {
-    /// Show everything that deleting objects leads to, without doing it
+    /// Show everything that a deletion would lead to, without deleting anything
     Delete(PlanOptions),
 }
 
@@ -47,17 +47,17 @@ pub(crate) enum PlanCommand {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  kubegc plan delete ns/shop                everything in a namespace, its volumes and what hangs
-  kubegc plan delete crd/widgets.acme.dev   a definition with its objects
-  kubegc plan delete -f app.yaml -o mermaid as a drawing
-Exit code 2: something would hang.")]
+  kubegc plan delete ns/shop                  everything in a namespace, its volumes, and what would get stuck
+  kubegc plan delete crd/widgets.acme.dev     a definition with its objects
+  kubegc plan delete -f app.yaml -o mermaid   a drawing
+Exit code 2: part of the deletion would get stuck.")]
 pub(crate) struct PlanOptions {
     #[command(flatten)]
     targets: Targets,
     /// What happens to dependents
     #[arg(long, value_enum, default_value_t = Cascade::Background)]
     cascade: Cascade,
-    /// List every object, however many there are of a kind
+    /// List every object instead of counting those of the same kind
     #[arg(long)]
     full: bool,
     /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…, dot, mermaid
@@ -72,7 +72,7 @@ pub(crate) struct PlanOptions {
 #[command(after_help = "\
 Examples:
   kubegc delete deploy/web        show the plan, delete, and follow the deletion to its end
-  kubegc delete ns/shop --yes     without asking")]
+  kubegc delete ns/shop --yes     delete without asking")]
 pub(crate) struct DeleteOptions {
     #[command(flatten)]
     targets: Targets,

@@ -30,12 +30,12 @@ pub(crate) struct SomethingStuck;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  kubegc stuck                       everything that is stuck, oldest first
-  kubegc stuck -n shop --for 5m      in one namespace, for at least five minutes
-  kubegc stuck --exit-code -o name   for scripts: exit code 1 when anything is stuck
-  kubegc stuck -w                    again every five seconds")]
+  kubegc stuck                       list all stuck deletions, oldest first
+  kubegc stuck -n shop --for 5m      only in one namespace, stuck for at least five minutes
+  kubegc stuck --exit-code -o name   for scripts: exit with 1 if anything is stuck
+  kubegc stuck -w                    repeat every five seconds")]
 pub(crate) struct StuckOptions {
-    /// Only what holds something in this namespace
+    /// Only causes that affect this namespace
     #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
     namespace: Option<String>,
     /// All namespaces (the default)
@@ -44,13 +44,13 @@ pub(crate) struct StuckOptions {
     /// Only objects with these labels
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
-    /// Only what has been stuck for at least this time
+    /// Only deletions stuck for at least this time
     #[arg(long = "for", value_name = "DURATION", default_value = "0s")]
     at_least: String,
-    /// Look again every five seconds
+    /// Repeat every five seconds
     #[arg(short, long)]
     watch: bool,
-    /// End with exit code 1 when anything is stuck
+    /// Exit with 1 if anything is stuck
     #[arg(long)]
     exit_code: bool,
     /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…

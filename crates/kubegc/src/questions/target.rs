@@ -23,13 +23,13 @@ pub(crate) struct Targets {
     /// Namespace [default: that of the kubeconfig's context]
     #[arg(short, long, value_name = "NAMESPACE")]
     pub(super) namespace: Option<String>,
-    /// All objects of the type in all namespaces; with -l, those with the labels
+    /// Objects of the type in all namespaces, selected by -l
     #[arg(short = 'A', long, requires = "selector")]
     pub(super) all_namespaces: bool,
     /// All objects of the type with these labels
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub(super) selector: Option<String>,
-    /// Objects of this manifest (YAML or JSON; - is standard input); may be repeated
+    /// Objects in this manifest, YAML or JSON; - is standard input (repeatable)
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub(super) filenames: Vec<PathBuf>,
 }

@@ -22,8 +22,8 @@ const LARGEST_TREE: usize = 100_000;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  kubegc tree deploy/web            what depends on a Deployment
-  kubegc tree deploy/web -o mermaid as a drawing")]
+  kubegc tree deploy/web              show what depends on a Deployment
+  kubegc tree deploy/web -o mermaid   draw it")]
 pub(crate) struct TreeOptions {
     #[command(flatten)]
     targets: Targets,

@@ -22,13 +22,13 @@ const MAX_OWNERS: usize = 200;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  kubegc why pod/web-1                   why it is deleted, when it will be, or why it stays
-  kubegc why job done -n shop -o json    as data, with stable codes
-  kubegc why cm/x --journal FILE         also for what is gone already")]
+  kubegc why pod/web-1                   explain why it is deleted, when it will be, or why it is kept
+  kubegc why job done -n shop -o json    print data with stable codes
+  kubegc why cm/x --journal FILE         also explain deleted objects")]
 pub(crate) struct WhyOptions {
     #[command(flatten)]
     targets: Targets,
-    /// Journal of `kubegc run --journal FILE`, for objects that are gone
+    /// Journal of `kubegc run --journal FILE`, to explain deleted objects
     #[arg(long, value_name = "FILE", env = "KUBEGC_JOURNAL")]
     journal: Option<PathBuf>,
     /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…

@@ -1,4 +1,4 @@
-//! `kubegc pause` and `kubegc resume`: orders to a running collector, written on its Lease.
+//! `kubegc pause` and `kubegc resume`: orders to a running collector, written to its Lease.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::{LeaseFlags, connect, preflight};
 /// What both share.
 #[derive(Clone, Debug, Args)]
 struct Target {
-    /// The cluster [default: $KUBECONFIG, ~/.kube/config, or the service account of this pod]
+    /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the service account of this pod]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     #[command(flatten)]
@@ -23,7 +23,7 @@ struct Target {
 /// Options of `kubegc pause`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PauseOptions {
-    /// Why, for whoever looks next
+    /// Reason, shown by `kubegc doctor` and the log
     #[arg(long, value_name = "TEXT", default_value = "kubegc pause")]
     reason: String,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(crate) struct PauseOptions {
 /// Options of `kubegc resume`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ResumeOptions {
-    /// Only this resource, which the breaker has stopped; a pause stays
+    /// Resume only this resource, which the circuit breaker has stopped; a pause remains
     #[arg(long, value_name = "RESOURCE")]
     resource: Option<String>,
     #[command(flatten)]
@@ -63,9 +63,9 @@ pub(crate) fn pause(options: &PauseOptions) -> anyhow::Result<()> {
         orders.paused.get_or_insert(note.clone());
     })?;
     match before.paused {
-        Some(since) => println!("Was paused already ({since})."),
+        Some(since) => println!("Already paused ({since})."),
         None => println!(
-            "Paused: no collector that uses lease {}/{} sends anything until `kubegc resume`.",
+            "Paused: collectors with the Lease {}/{} send nothing until `kubegc resume`.",
             lease.namespace, lease.name
         ),
     }
@@ -93,10 +93,10 @@ pub(crate) fn resume(options: &ResumeOptions) -> anyhow::Result<()> {
         (None, _) => {}
     }
     if !resumed.is_empty() {
-        println!("Collection goes on for: {}.", resumed.join(", "));
+        println!("Collection resumed for: {}.", resumed.join(", "));
     } else if before.paused.is_none() {
         match &resource {
-            Some(resource) => println!("{resource} was not stopped."),
+            Some(resource) => println!("{resource} was not stopped by the circuit breaker."),
             None => println!("Nothing was paused or stopped."),
         }
     }

@@ -1,4 +1,4 @@
-//! What `kubegc run` is told: flags, over a configuration file, over defaults.
+//! The settings of `kubegc run`: flags override the configuration file, which overrides the defaults.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -23,87 +23,103 @@ use crate::logging::LogOptions;
 
 /// Upstream's default of `--kube-api-burst`.
 const DEFAULT_BURST: u32 = 30;
-/// The collector that runs unless others are asked for: the others stay kube-controller-manager's until then.
+/// The collector that runs by default; kube-controller-manager keeps the others until they are enabled here.
 pub(crate) const DEFAULT_CONTROLLERS: &str = "garbage-collector-controller";
+
+/// Headings in the help text.
+const HEADING_MODE: &str = "Dry run and observation";
+const HEADING_COLLECTORS: &str = crate::collectors::HEADING;
+const HEADING_LIMITS: &str = "Rate limits";
+const HEADING_SAFETY: &str = "Circuit breaker and kept resources";
+const HEADING_LEADER: &str = "Leader election";
+const HEADING_JOURNAL: &str = "Journal";
 
 /// Options of `kubegc run`.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kubegc run --observe                        compare decisions with kube-controller-manager and change nothing
+  kubegc run                                  collect by owner references
+  kubegc run '--controllers=*'                run every collector that is on by default
+See docs/operating.md for how to switch over from kube-controller-manager.")]
 pub(crate) struct Options {
-    /// A KubeControllerManagerConfiguration file; flags win over it. Read again on SIGHUP
+    /// Configuration file (KubeControllerManagerConfiguration); flags override it, SIGHUP reloads it
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// The cluster [default: $KUBECONFIG, ~/.kube/config, or the service account of this pod]
+    /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the service account of this pod]
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
-    /// Perform nothing and report everything; takes no lease
-    #[arg(long)]
+    /// Report what would be done and change nothing; takes no Lease
+    #[arg(long, help_heading = HEADING_MODE)]
     dry_run: bool,
-    /// Perform nothing, and compare with what an active kube-controller-manager does; takes no lease
-    #[arg(long, conflicts_with = "dry_run")]
+    /// Change nothing and compare decisions with an active kube-controller-manager; takes no Lease
+    #[arg(long, help_heading = HEADING_MODE, conflicts_with = "dry_run")]
     observe: bool,
-    /// Observe for so long after the installation, and act from then on
-    #[arg(long, value_name = "DURATION", conflicts_with_all = ["dry_run", "observe"])]
+    /// Observe for this long after the installation, then act
+    #[arg(long, help_heading = HEADING_MODE, value_name = "DURATION", conflicts_with_all = ["dry_run", "observe"])]
     observe_for: Option<String>,
-    /// What has not happened within this time counts as a disagreement of an observation
-    #[arg(long, value_name = "DURATION", default_value = "10m")]
+    /// Count a prediction that has not come true within this time as a disagreement
+    #[arg(long, help_heading = HEADING_MODE, value_name = "DURATION", default_value = "10m")]
     observe_window: String,
-    /// Collect by owner references at all. Must be as the API server's flag of this name
-    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", action = ArgAction::Set)]
+    /// Collect by owner references; must match the API server's flag of the same name
+    #[arg(long, help_heading = HEADING_COLLECTORS, value_name = "BOOL", default_value_t = true, num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     enable_garbage_collector: bool,
-    /// A request without an answer is given up, and tried again, after this time
-    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    /// Give up and retry a request without an answer after this time
+    #[arg(long, help_heading = HEADING_LIMITS, value_name = "DURATION", default_value = "30s")]
     request_timeout: String,
-    /// Requests in flight at most [default: as many as the server carries, up to 128]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    /// Maximum number of requests in flight [default: adapts to the server's latency, up to 128]
+    #[arg(long, help_heading = HEADING_LIMITS, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     concurrent_gc_syncs: Option<u16>,
-    /// Never delete objects of this resource (repeatable), such as secrets or widgets.example.com
-    #[arg(long, value_name = "RESOURCE")]
+    /// Never delete objects of this resource, such as secrets or widgets.example.com (repeatable)
+    #[arg(long, help_heading = HEADING_SAFETY, value_name = "RESOURCE")]
     keep_resource: Vec<String>,
-    /// Requests per second at most [default: no fixed rate]
-    #[arg(long, value_name = "RATE")]
+    /// Maximum number of requests per second [default: no fixed rate]
+    #[arg(long, help_heading = HEADING_LIMITS, value_name = "RATE")]
     kube_api_qps: Option<f64>,
-    /// Requests at once on top of --kube-api-qps
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_BURST)]
+    /// Number of requests that may exceed --kube-api-qps in a burst
+    #[arg(long, help_heading = HEADING_LIMITS, value_name = "N", default_value_t = DEFAULT_BURST)]
     kube_api_burst: u32,
-    /// Stop collecting a resource after so many deletions of it within the window; 0 is no limit
-    #[arg(long, value_name = "N", default_value_t = 300_000)]
+    /// Stop collecting a resource after this many deletions within the window; 0 means no limit
+    #[arg(long, help_heading = HEADING_SAFETY, value_name = "N", default_value_t = 300_000)]
     breaker_max_deletions: u64,
-    /// Stop collecting a resource when more than this share of it went although no owner was seen to go; 0 is no limit
-    #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
+    /// Stop collecting a resource after deleting this share of it because owners were found absent without an observed
+    /// deletion; 0 means no limit
+    #[arg(long, help_heading = HEADING_SAFETY, value_name = "SHARE", default_value_t = 0.5)]
     breaker_max_share: f64,
-    /// So many deletions never trip --breaker-max-share
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    /// Minimum number of deletions before --breaker-max-share can trip
+    #[arg(long, help_heading = HEADING_SAFETY, value_name = "N", default_value_t = 1_000)]
     breaker_share_floor: u64,
-    /// The window over which the breaker counts
-    #[arg(long, value_name = "DURATION", default_value = "10m")]
+    /// Window over which the circuit breaker counts deletions
+    #[arg(long, help_heading = HEADING_SAFETY, value_name = "DURATION", default_value = "10m")]
     breaker_window: String,
-    /// Where to serve metrics, health and debugging
+    /// Address for metrics, health and debugging pages
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10357")]
     bind_address: SocketAddr,
-    /// Act only while holding a Lease, so that replicas can stand by
-    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", action = ArgAction::Set)]
+    /// Act only while holding a Lease, so that other replicas can stand by
+    #[arg(long, help_heading = HEADING_LEADER, value_name = "BOOL", default_value_t = true, num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     leader_elect: bool,
-    /// How long standbys wait for a leader that no longer renews
-    #[arg(long, value_name = "DURATION", default_value = "15s")]
+    /// How long standbys wait after the leader's last renewal
+    #[arg(long, help_heading = HEADING_LEADER, value_name = "DURATION", default_value = "15s")]
     leader_elect_lease_duration: String,
-    /// A leader that has not renewed for so long stops
-    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    /// How long a leader acts without a renewal before it exits
+    #[arg(long, help_heading = HEADING_LEADER, value_name = "DURATION", default_value = "10s")]
     leader_elect_renew_deadline: String,
-    /// Time between tries to get or renew the lease
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    /// Time between attempts to acquire or renew the Lease
+    #[arg(long, help_heading = HEADING_LEADER, value_name = "DURATION", default_value = "2s")]
     leader_elect_retry_period: String,
     #[command(flatten)]
     lease: LeaseFlags,
     /// Append every effect with its reason and outcome to this file, as JSON lines
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = HEADING_JOURNAL, value_name = "FILE")]
     journal: Option<PathBuf>,
-    /// Size at which the journal is put aside and a new one begun, MiB
-    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Size at which the journal is rotated, in MiB
+    #[arg(long, help_heading = HEADING_JOURNAL, value_name = "MIB", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..))]
     journal_max_size: u32,
-    /// How many older journals are kept
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    /// Number of rotated journals to keep
+    #[arg(long, help_heading = HEADING_JOURNAL, value_name = "N", default_value_t = 4)]
     journal_max_files: u32,
     #[command(flatten)]
     controllers: ControllerOptions,
@@ -113,6 +129,7 @@ pub(crate) struct Options {
 
 /// Which Lease the replicas of a collector share.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = HEADING_LEADER)]
 pub(crate) struct LeaseFlags {
     /// Name of the Lease
     #[arg(long, value_name = "NAME", default_value = "kubegc-garbage-collector")]
@@ -147,20 +164,20 @@ impl Given {
     }
 }
 
-/// What is done with what is decided.
+/// What happens to decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// It is performed.
+    /// They are performed.
     Act,
-    /// It is reported.
+    /// They are reported.
     DryRun,
-    /// It is compared with what another collector does.
+    /// They are compared with what another collector does.
     Observe,
-    /// The same for a while, and then it is performed.
+    /// They are compared for this time, then performed.
     ObserveFor(Duration),
 }
 
-/// Everything that `run` is told, checked.
+/// All settings of `run`, validated.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) kubeconfig: Option<PathBuf>,
@@ -176,15 +193,15 @@ pub(super) struct Settings {
     pub(super) kept_resources: BTreeSet<Arc<str>>,
     pub(super) breaker: BreakerOptions,
     pub(super) journal: Option<JournalOptions>,
-    /// What is to be told once.
+    /// Notices to log once at startup.
     pub(super) notices: Vec<String>,
 }
 
-/// No server answers so fast that less would make sense.
+/// Minimum of `--request-timeout`; no server answers reliably within less.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Options {
-    /// When a request without an answer is given up.
+    /// How long to wait for an answer before a request is given up.
     pub(super) fn request_timeout(&self) -> Result<Duration, UsageError> {
         let timeout = duration("--request-timeout", &self.request_timeout)?;
         if timeout < SHORTEST_TIMEOUT {
@@ -210,7 +227,7 @@ impl Settings {
         let (controllers, retention) = controllers(options, given, &file)?;
         let mut notices = Vec::new();
         if !file.others.is_empty() {
-            notices.push(format!("sections of other controllers are left alone: {}", file.others.join(", ")));
+            notices.push(format!("sections of other controllers are ignored: {}", file.others.join(", ")));
         }
         let kept = given.pick("keep_resource", options.keep_resource.clone(), ours.kept_resources.clone());
         Ok(Self {

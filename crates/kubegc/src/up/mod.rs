@@ -41,6 +41,11 @@ const WORKLOADS: &str = "workload-controllers";
 
 /// Options of `kubegc up`.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kubegc up --ephemeral            serve until Ctrl-C and keep nothing
+  kubegc up -- go test ./...       run a test suite against a server of its own
+  kubegc up --detach               run in the background; kubegc down stops it")]
 pub(crate) struct Options {
     #[command(flatten)]
     server: ServerOptions,
@@ -48,14 +53,14 @@ pub(crate) struct Options {
     controllers: ControllerOptions,
     #[command(flatten)]
     workloads: WorkloadOptions,
-    /// Where to serve the metrics of the collectors [default: nowhere]
+    /// Address for the metrics of the collectors [default: none]
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind_address: Option<SocketAddr>,
-    /// A file with a duration, such as 36h, by which the clock of the collectors is ahead; it is read again as it
-    /// changes, so that a test need not wait
+    /// File with a duration, such as 36h, by which to set the collectors' clock ahead; changes take effect within a
+    /// second
     #[arg(long, value_name = "FILE")]
     collector_clock_offset: Option<PathBuf>,
-    /// Run in the background: return as soon as the server is ready, and leave it to `kubegc down` to stop it
+    /// Run in the background and return as soon as the server is ready; `kubegc down` stops it
     #[arg(long, conflicts_with = "command")]
     detach: bool,
     /// This process is the one in the background.
@@ -63,8 +68,8 @@ pub(crate) struct Options {
     detached: bool,
     #[command(flatten)]
     log: LogOptions,
-    /// A command to run with $KUBECONFIG set; everything stops when it ends, and its exit code is passed on. Without
-    /// --data-dir nothing is kept, and without --listen a free port is taken
+    /// Command to run with $KUBECONFIG set; stops the server when it ends and returns its exit code. Keeps nothing
+    /// without --data-dir, and uses a free port without --listen
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::outside::positive;
 
-/// So many batches of news may wait for the runtime; then the watches do.
+/// Maximum number of batches of changes that wait for the runtime; beyond it, the watches wait.
 const QUEUED_BATCHES: usize = 64;
 /// Without any timer, the runtime is asked this often.
 const LONGEST_SLEEP: Duration = Duration::from_mins(1);
@@ -34,16 +34,17 @@ pub(crate) enum Switch {
     Off,
 }
 
-/// How workloads live.
+/// How workloads are simulated.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Workloads")]
 pub(crate) struct WorkloadOptions {
     /// Run workload controllers, a scheduler and simulated nodes
     #[arg(long, value_enum, default_value = "on", value_name = "SWITCH")]
     pub(crate) workloads: Switch,
-    /// Simulate this many nodes; 0 leaves pods to real ones
+    /// Number of simulated nodes; 0 leaves pods to real nodes
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub(crate) nodes: u32,
-    /// Let a simulated pod become ready this long after it was bound
+    /// Time between the binding of a simulated pod and its readiness
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub(crate) pod_start_latency: Duration,
 }

@@ -596,7 +596,7 @@ fn switches_are_understood() {
     };
     for (arguments, expected) in [
         (&["--controllers", "nonsense"][..], "\"nonsense\" is not in the list of known controllers"),
-        (&["--controllers", "cloud-node-lifecycle"], "has to be told who knows machines"),
+        (&["--controllers", "cloud-node-lifecycle"], "needs a machine provider"),
         (&["--cloud-inventory", "/nonexistent"], "No such file"),
         (&["--cloud-webhook", "http://example.com/"], "http:// is taken for this machine"),
         (&["--cloud-exec", "relative"], "expected an absolute path"),

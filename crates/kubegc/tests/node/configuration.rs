@@ -66,7 +66,7 @@ fn a_configuration_of_the_kubelet_is_taken() {
     let (_, text) = said(command.arg("--state-dir").arg(fake.folder().join("state")));
     assert!(fake.state().images.is_empty(), "the thresholds of the file are crossed: {text}");
     let notice =
-        "fields that do not concern collection, which are left alone: authentication, clusterDNS, maxPods";
+        "fields that do not concern collection, which are ignored: authentication, clusterDNS, maxPods";
     assert_eq!(text.matches(notice).count(), 1, "{text}");
     assert!(text.contains("INFO"), "a notice, no warning: {text}");
 }

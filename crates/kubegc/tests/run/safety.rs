@@ -71,10 +71,13 @@ fn a_tripped_breaker_stops_one_resource_beyond_restarts_until_it_is_resumed() {
     until("it knows", || run.metric("kubegc_breaker_tripped{resource=\"configmaps\"} 1"));
     assert_eq!(admin.left("root", 6), 3);
 
-    assert_eq!(ask(&server, &["resume", "--resource", "secrets"]), "secrets was not stopped.\n");
+    assert_eq!(
+        ask(&server, &["resume", "--resource", "secrets"]),
+        "secrets was not stopped by the circuit breaker.\n"
+    );
     assert_eq!(
         ask(&server, &["resume", "--resource", "configmaps"]),
-        "Collection goes on for: configmaps.\n"
+        "Collection resumed for: configmaps.\n"
     );
     until("the rest is collected", || admin.left("root", 6) == 0);
     assert_eq!(admin.annotation("kubegc.io/tripped"), "");
@@ -88,7 +91,7 @@ fn pausing_stops_everything_and_resuming_goes_on() {
     // Before any collector runs: the order waits for it.
     let out = ask(&server, &["pause", "--reason", "not yet"]);
     assert!(
-        out.starts_with("Paused: no collector that uses lease kube-system/kubegc-garbage-collector"),
+        out.starts_with("Paused: collectors with the Lease kube-system/kubegc-garbage-collector send nothing"),
         "{out}"
     );
     admin.family("root", 2);
@@ -99,7 +102,7 @@ fn pausing_stops_everything_and_resuming_goes_on() {
     assert!(run.metric("kubegc_paused 1") && run.is_ready());
     assert_eq!(admin.left("root", 2), 2);
     let again = ask(&server, &["pause"]);
-    assert!(again.starts_with("Was paused already (") && again.ends_with(": not yet).\n"), "{again}");
+    assert!(again.starts_with("Already paused (") && again.ends_with(": not yet).\n"), "{again}");
     assert_eq!(ask(&server, &["resume"]), "Resumed.\n");
     until("it goes on", || admin.left("root", 2) == 0);
 
@@ -357,7 +360,7 @@ fn a_server_that_is_not_there_is_waited_for_and_a_signal_ends_the_wait() {
     for (flag, expected) in [
         ("--no-such-flag", "unexpected argument '--no-such-flag'"),
         ("--concurrent-gc-syncs=many", "invalid value 'many' for '--concurrent-gc-syncs <N>'"),
-        ("--log-level=nonsense=x", "--log-level \"nonsense=x\" is not understood"),
+        ("--log-level=nonsense=x", "--log-level \"nonsense=x\" is invalid"),
         ("--controllers=nobody", "--controllers: "),
         ("--breaker-max-share=7", "--breaker-max-share 7 must be between 0 and 1"),
     ] {
