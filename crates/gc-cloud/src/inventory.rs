@@ -221,7 +221,7 @@ machines:
             (GOOD.replace("name: c", "name: ''"), "a machine has no name"),
             (
                 "apiVersion: kubegc.io/v1alpha1\nkind: MachineInventory\ncount: 0\nmachines: []".into(),
-                "no machine at all",
+                "it lists no machines",
             ),
             ("{".into(), "unclosed bracket '{' at line 1, column 1"),
         ] {

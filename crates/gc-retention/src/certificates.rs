@@ -11,11 +11,12 @@ use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireCondition, WireMeta,
 use crate::x509;
 
 const HOUR: i64 = 3_600_000;
-/// An issued request stays for so long after its approval, and after its certificate was first seen; milliseconds.
+/// How long an issued request is kept after its approval, and after its certificate was first seen;
+/// milliseconds.
 pub const ISSUED_MILLISECONDS: i64 = HOUR;
-/// A denied or failed request stays for so long, milliseconds.
+/// How long a denied or failed request is kept, milliseconds.
 pub const DENIED_MILLISECONDS: i64 = HOUR;
-/// A request that nobody has decided, or nobody has signed, stays for so long, milliseconds.
+/// How long a request without a decision or a certificate is kept, milliseconds.
 pub const PENDING_MILLISECONDS: i64 = 24 * HOUR;
 
 /// What verdicts need of a CertificateSigningRequest.
@@ -230,7 +231,7 @@ mod tests {
         .unwrap()
     }
 
-    fn goes(request: &SigningRequest) -> bool {
+    fn is_deleted(request: &SigningRequest) -> bool {
         matches!(verdict(request, None, at(0)), Judgement::Act(..))
     }
 
@@ -260,7 +261,7 @@ mod tests {
             ("unknown conditions age like none", 1500, &[("Example", Some(1))], None, true),
             ("an expired certificate that was never approved", 60, &[], expired, false),
         ] {
-            assert_eq!(goes(&request(created, conditions, certificate)), expected, "{scenario}");
+            assert_eq!(is_deleted(&request(created, conditions, certificate)), expected, "{scenario}");
         }
     }
 
@@ -307,8 +308,10 @@ mod tests {
             request.meta.uid = Uid::new(uid);
             Observation::Observed(Facts::SigningRequest(request))
         };
-        // Replaced before it was issued, and after: with the removal told, and without.
-        for (before, told) in [(vec![false], false), (vec![false, true], false), (vec![false, true], true)] {
+        // Replaced before it was issued, and after: with the removal observed, and without.
+        for (before, is_observed) in
+            [(vec![false], false), (vec![false, true], false), (vec![false, true], true)]
+        {
             let mut engine = Engine::new(CertificateCollector::default());
             engine.tick(at(0));
             engine.observe(Observation::ListStarted(Kind::SigningRequest));
@@ -316,13 +319,13 @@ mod tests {
             for issued in before {
                 engine.observe(approved(issued, "u"));
             }
-            if told {
+            if is_observed {
                 let key = Kind::SigningRequest.key(&"".into(), &"csr".into());
                 engine.observe(Observation::Removed(key));
                 assert!(engine.judge().issued_seen.is_empty());
             }
             engine.observe(approved(true, "another"));
-            assert!(engine.poll_effect().is_some(), "told: {told}");
+            assert!(engine.poll_effect().is_some(), "observed: {is_observed}");
         }
         let late = request(60, &[("Approved", Some(30))], Some(&valid));
         assert_eq!(verdict(&late, Some(at(-7200)), at(0)), Judgement::Later(at(1800).after(1)));

@@ -20,13 +20,13 @@ pub(crate) struct Moved<T> {
 }
 
 impl<T: Ord + Clone> Division<T> {
-    /// So many stay.
+    /// The number of those that are kept.
     pub(crate) fn new(kept: usize) -> Self {
         Self { kept, going: BTreeSet::new(), staying: BTreeSet::new() }
     }
 
-    /// Whether it goes.
-    pub(crate) fn goes(&self, thing: &T) -> bool {
+    /// Whether it is beyond that number.
+    pub(crate) fn is_surplus(&self, thing: &T) -> bool {
         self.going.contains(thing)
     }
 
@@ -34,7 +34,7 @@ impl<T: Ord + Clone> Division<T> {
         self.going.is_empty() && self.staying.is_empty()
     }
 
-    /// Adds one. If it goes itself, that is among what has moved.
+    /// Adds one. If it is surplus itself, it is among what has moved.
     pub(crate) fn insert(&mut self, thing: T) -> Moved<T> {
         if self.going.last().is_some_and(|last| thing < *last) {
             self.going.insert(thing.clone());
@@ -91,8 +91,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However things come and go: those that go are the first of the order, as many as exceed the number, and
-        /// everything that changes sides is told.
+        /// However things come and go: those that go are the first of the order, as many as exceed the
+        /// number, and everything that changes sides is reported.
         #[test]
         fn the_division_is_that_of_a_sorted_list(
             kept in 0_usize..6,
@@ -118,7 +118,7 @@ mod tests {
                 let expected: BTreeSet<u8> = model.iter().take(excess).copied().collect();
                 prop_assert_eq!(&told, &expected);
                 prop_assert!((0..12).all(|thing| division.replace(&thing) == model.contains(&thing)));
-                prop_assert!(model.iter().all(|thing| division.goes(thing) == expected.contains(thing)));
+                prop_assert!(model.iter().all(|thing| division.is_surplus(thing) == expected.contains(thing)));
                 prop_assert_eq!(division.is_empty(), model.is_empty());
             }
         }

@@ -1,11 +1,11 @@
-//! Leader election as Kubernetes' controllers do it, decided: a Lease and a clock in, the next request out, and until
-//! when the candidate may act.
+//! Leader election as Kubernetes' controllers do it, decided: a Lease and a clock in, the next request out,
+//! and until when the candidate may act.
 //!
-//! Whoever finds the Lease unheld, or unrenewed for the duration that its holder wrote into it (measured on our own
-//! clock from when we saw the last change), writes itself in, guarded by the version. Clocks of different machines
-//! are never compared: a moment here is a duration since some beginning of the process's own. Two never act at once
-//! as long as their clocks run equally fast up to a factor of [`Election`]'s lease duration by its renew deadline (15 s
-//! by 10 s by default).
+//! A candidate that finds the Lease unheld, or unrenewed for the duration that its holder wrote into it
+//! (measured on our own clock from when we saw the last change), writes itself in, guarded by the version.
+//! Clocks of different machines are never compared: a moment here is a duration since some beginning of the
+//! process's own. Two never act at once as long as their clocks run equally fast up to a factor of
+//! [`Election`]'s lease duration by its renew deadline (15 s by 10 s by default).
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 /// What a Lease says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Who holds it; empty if nobody does.
+    /// Its holder; empty if there is none.
     pub holder: String,
     /// For how long after a change, seconds.
     pub duration_seconds: u64,
@@ -73,7 +73,7 @@ pub enum Reply {
     Missing,
     /// What was to be written is.
     Written,
-    /// It was refused, or nobody knows: this is why.
+    /// It was refused, or its fate is unknown, for this reason.
     Failed(String),
 }
 
@@ -91,7 +91,7 @@ pub enum After {
 pub enum Round {
     /// The Lease is ours.
     Holds,
-    /// Somebody else holds it, and nothing may be sent.
+    /// Another candidate holds it, and nothing may be sent.
     HeldByOther,
     /// Nothing is known for sure: this is why.
     Failed(String),
@@ -108,8 +108,8 @@ enum Pending {
 
 /// One candidate: what it knows of the Lease, and until when it may act.
 ///
-/// It goes in rounds of a few requests: [`Election::begin`], then [`Election::heard`] with each reply. A round that is
-/// given up is followed by another.
+/// It proceeds in rounds of a few requests: [`Election::begin`], then [`Election::heard`] with each reply. A
+/// round that is given up is followed by another.
 #[derive(Clone, Debug)]
 pub struct Election {
     identity: String,
@@ -182,7 +182,7 @@ impl Election {
         }
     }
 
-    /// Hears what became of the last request of the round.
+    /// Takes the reply to the last request of the round.
     pub fn heard(&mut self, reply: Reply, now: Duration, wall: Timestamp) -> After {
         match (std::mem::replace(&mut self.pending, Pending::Nothing), reply) {
             (Pending::Renewal(record) | Pending::Write(record), Reply::Written) => {
@@ -194,7 +194,7 @@ impl Election {
             (Pending::Renewal(_), _) => After::Ask(self.read()),
             (Pending::Read, Reply::Found(record)) => self.decide(record, now, wall),
             (Pending::Read, Reply::Missing) if self.is_held_by_other(now) => {
-                // Whoever held it need not know yet that it was deleted.
+                // The holder may not know yet that it was deleted.
                 self.stand_by()
             }
             (Pending::Read, Reply::Missing) => {
@@ -247,7 +247,7 @@ impl Election {
         After::Ask(Ask::Replace(own))
     }
 
-    /// Whether somebody else holds the Lease, as last seen, and its duration is not over.
+    /// Whether another candidate holds the Lease, as last seen, and its duration is not over.
     fn is_held_by_other(&self, now: Duration) -> bool {
         self.observed.as_ref().is_some_and(|(record, seen_at)| {
             let valid_until = seen_at.saturating_add(Duration::from_secs(record.duration_seconds));
@@ -365,7 +365,7 @@ mod tests {
             let after = looked(&mut one, Reply::Missing, at(now), wall(16));
             assert_eq!(matches!(after, After::Ask(Ask::Create(_))), expected, "at {now} ms: {after:?}");
         }
-        // One that was given back is made anew at once, and so is its own.
+        // A released Lease is recreated at once, and so is its own.
         let mut one = candidate("b");
         let _ = looked(&mut one, Reply::Found(record("", 0, 3)), at(0), wall(0));
         let after = looked(&mut one, Reply::Missing, at(0), wall(0));
@@ -409,7 +409,7 @@ mod tests {
             After::Over(Round::Failed("a conflict".into()))
         );
         assert_eq!(one.acts_until(), Some(at(10_000)));
-        // Somebody else has it.
+        // Another candidate has it.
         let _ = one.begin(at(8_000), wall(8));
         let _ = one.heard(failed(), at(8_000), wall(8));
         assert_eq!(

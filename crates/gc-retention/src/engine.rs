@@ -19,18 +19,18 @@ use crate::objects::{Facts, Kind};
 pub const IN_FLIGHT: usize = 64;
 /// The delay after a first failure, milliseconds; it doubles with each further one (spec 1.5).
 pub const FIRST_RETRY_MILLISECONDS: i64 = 5;
-/// The least delay after a second conflict in a row, milliseconds: the watch is about to tell what has changed, and brings the
-/// object back at once.
+/// The least delay after a second conflict in a row, milliseconds: the watch is about to deliver the change,
+/// which brings the object back at once.
 pub const CONFLICT_RETRY_MILLISECONDS: i64 = 250;
 /// The longest delay, milliseconds.
 pub const LONGEST_RETRY_MILLISECONDS: i64 = 1_000_000;
 
-/// One thing that a watch (or the list of a barrier) has told.
+/// One thing that a watch (or the list of a barrier) has delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observation {
     /// A list of the kind begins: what is not observed until it is synced is gone.
     ListStarted(Kind),
-    /// The list is complete; from here on every change is told.
+    /// The list is complete; from here on every change is observed.
     Synced(Kind),
     /// An object as it is now.
     Observed(Facts),
@@ -44,7 +44,7 @@ pub enum Observation {
         node: ObjectKey,
         /// Its UID.
         uid: Uid,
-        /// What its machine is said to be, or why nobody says.
+        /// The state of its machine, or why the provider does not know.
         state: Result<MachineState, String>,
     },
     /// The storage of a volume was to be destroyed.
@@ -65,11 +65,11 @@ pub enum Observation {
 pub struct StorageFailure {
     /// It is still in use.
     pub in_use: bool,
-    /// In the words of who was asked.
+    /// The message of the component that was to destroy it.
     pub message: String,
 }
 
-/// What has become of a machine, by whom the machines belong to.
+/// What has become of a machine, according to its provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MachineState {
     /// It exists and is not shut down.
@@ -93,14 +93,14 @@ pub enum Judgement {
 
 /// A collector's verdicts.
 pub trait Judge {
-    /// What it has to be told of; it is asked for nothing before all of them are synced.
+    /// The kinds that it has to observe; it is not polled before all of them are synced.
     fn kinds(&self) -> &'static [Kind];
     /// Takes an observation in, and names the objects that are to be judged because of it.
     fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>);
     /// Judges one object. It may name others that are to be judged.
     fn judge(&mut self, key: &ObjectKey, now: Timestamp, dirty: &mut Vec<ObjectKey>) -> Judgement;
-    /// The next of the objects that a list has told of, where they are too many to be named one by one when it ends.
-    /// They are judged when nothing else is due.
+    /// The next of the objects of a list, if there are too many to name them one by one when it ends. They
+    /// are judged when nothing else is due.
     fn next_unjudged(&mut self) -> Option<ObjectKey> {
         None
     }
@@ -108,7 +108,7 @@ pub trait Judge {
     fn unjudged(&self) -> usize {
         0
     }
-    /// Hears what became of a request. Whatever failed is judged again in any case.
+    /// Takes the outcome of a request. A failed one is judged again in any case.
     fn finished(
         &mut self,
         _key: &ObjectKey,
@@ -118,14 +118,14 @@ pub trait Judge {
         _dirty: &mut Vec<ObjectKey>,
     ) {
     }
-    /// Hears of a request that is not going to be made.
+    /// A request is not going to be sent.
     fn skipped(&mut self, _key: &ObjectKey, _request: &Request) {}
     /// Where its Events and measurements wait, if it has any.
     fn outbox(&mut self) -> Option<&mut Outbox> {
         None
     }
-    /// The wall clock was set by so many milliseconds. Moments that were taken from it and that durations are measured from
-    /// move along; what objects say of themselves does not.
+    /// The wall clock was set, by this number of milliseconds. Times that were taken from it, and from which
+    /// durations are measured, are shifted; times in objects are not.
     fn clock_set(&mut self, _by: i64) {}
     /// How its gauges stand. Called once in a while: what is read must be kept up to date, not counted here.
     fn gauges(&self, _into: &mut Vec<Measurement>) {}
@@ -133,26 +133,26 @@ pub trait Judge {
 
 /// A judge with its schedule, whichever it is.
 pub trait Collecting: Send + 'static {
-    /// What it has to be told of.
+    /// The kinds that it has to observe.
     fn kinds(&self) -> &'static [Kind];
-    /// Time passes; it never goes backwards.
+    /// Sets the time, which never decreases.
     fn tick(&mut self, now: Timestamp);
     /// The wall clock was set, forward or back: it is this time now.
     fn set_clock(&mut self, now: Timestamp);
-    /// Takes an observation in.
+    /// Takes an observation.
     fn observe(&mut self, observation: Observation);
     /// The next thing to do, or `None` if there is nothing to do now.
     fn poll_effect(&mut self) -> Option<Effect>;
-    /// Hears what became of an effect.
+    /// Takes the outcome of an effect.
     fn finish(&mut self, id: EffectId, outcome: &Outcome);
-    /// When it wants to be told the time again, if at all.
+    /// When it needs the next `tick`, if at all.
     fn next_wakeup(&self) -> Option<Timestamp>;
     /// What has been counted since the start.
     fn counts(&self) -> Counts;
     /// An effect is not going to be performed, and is not to be asked for again before its object changes or its
     /// resource is released.
     fn skip(&mut self, id: EffectId);
-    /// What was skipped of a resource, or of all, is judged anew.
+    /// What was skipped of a resource, or of all, is judged again.
     fn release(&mut self, resource: Option<ResourceId>);
     /// The next thing that was measured.
     fn take_measurement(&mut self) -> Option<Measurement>;
@@ -240,7 +240,8 @@ pub struct Counts {
     pub kept: u64,
 }
 
-/// A judge with its schedule. Driven like the ownership engine: told, ticked, asked for effects.
+/// A judge with its schedule. Driven like the ownership engine: it takes observations and ticks, and is
+/// polled for effects.
 #[derive(Debug)]
 pub struct Engine<J> {
     judge: J,
@@ -254,15 +255,15 @@ pub struct Engine<J> {
     flying: BTreeMap<EffectId, (ObjectKey, Request)>,
     busy: BTreeSet<ObjectKey>,
     failures: BTreeMap<ObjectKey, u32>,
-    /// What was done last, until the watch shows it: not to be done again.
+    /// The last request that was done, until the watch shows its effect: not to be repeated.
     done: BTreeMap<ObjectKey, Request>,
-    /// What was not to be performed: said once of each version of an object.
+    /// Held requests: reported once for each version of an object.
     skipped: BTreeMap<ObjectKey, Request>,
-    /// What of that a list that is under way has not told of yet.
+    /// Skipped objects that a list in progress has not contained yet.
     unseen: BTreeSet<ObjectKey>,
-    /// What was decided on, while what is to be said about it is handed out.
+    /// A decision that waits until its Events have been handed out.
     ready: Option<Effect>,
-    /// What carries `kubegc.io/keep`: no judge deletes it.
+    /// Objects with `kubegc.io/keep`: no judge deletes them.
     kept: BTreeSet<ObjectKey>,
     counts: Counts,
 }
@@ -297,13 +298,13 @@ impl<J: Judge> Engine<J> {
         self.counts
     }
 
-    /// Time passes; it never goes backwards here.
+    /// Sets the time, which never decreases here.
     pub fn tick(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
     }
 
-    /// The wall clock was set, forward or back: it is this time now. Whatever was to be judged at a time is judged anew, as
-    /// nobody can tell which of these times are those of objects.
+    /// The wall clock was set, forward or back: it is this time now. Whatever was to be judged at a time is
+    /// judged again now, as it is unknown which of these times come from objects.
     pub fn set_clock(&mut self, now: Timestamp) {
         let by = now.since(self.now);
         self.now = now;
@@ -314,10 +315,10 @@ impl<J: Judge> Engine<J> {
         self.schedule_all(keys);
     }
 
-    /// Takes an observation in.
+    /// Takes an observation.
     pub fn observe(&mut self, observation: Observation) {
         match &observation {
-            // Until the list is complete, what is gone still counts: nothing is decided meanwhile.
+            // Until the list is complete, removed objects still count: nothing is decided before that.
             Observation::ListStarted(kind) if self.judge.kinds().contains(kind) => {
                 self.unsynced.insert(*kind);
                 self.kept.retain(|key| key.resource != kind.resource());
@@ -350,8 +351,8 @@ impl<J: Judge> Engine<J> {
         self.schedule_all(dirty);
     }
 
-    /// A list of a resource is complete. It may tell of a server that was put back to an earlier state, in which nothing has
-    /// been done: what is still there is judged anew.
+    /// A list of a resource is complete. It may come from a restored server, in which nothing has been done
+    /// yet: what still exists is judged again.
     pub fn forget_done(&mut self, resource: ResourceId) {
         let done: Vec<_> = self.done.keys().filter(|key| key.resource == resource).cloned().collect();
         for key in done {
@@ -384,12 +385,12 @@ impl<J: Judge> Engine<J> {
         &self.judge
     }
 
-    /// Tells the judge what is no observation of a kind; what it names is judged.
+    /// Gives the judge what is not an observation of a kind; the objects that it names are judged.
     pub(crate) fn tell<R>(&mut self, tell: impl FnOnce(&mut J, Timestamp, &mut Vec<ObjectKey>) -> R) -> R {
         let mut dirty = Vec::new();
-        let told = tell(&mut self.judge, self.now, &mut dirty);
+        let answer = tell(&mut self.judge, self.now, &mut dirty);
         self.schedule_all(dirty);
-        told
+        answer
     }
 
     /// An object is gone.
@@ -436,7 +437,7 @@ impl<J: Judge> Engine<J> {
         self.due.insert((time, key));
     }
 
-    /// When it wants to be told the time again, if at all.
+    /// When it needs the next `tick`, if at all.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         if !self.unsynced.is_empty() || self.flying.len() >= IN_FLIGHT {
@@ -476,7 +477,7 @@ impl<J: Judge> Engine<J> {
         }
     }
 
-    /// What was skipped of a resource, or of all, is judged anew.
+    /// What was skipped of a resource, or of all, is judged again.
     pub fn release(&mut self, resource: Option<ResourceId>) {
         let is_released = |key: &&ObjectKey| resource.is_none_or(|resource| key.resource == resource);
         let released: Vec<_> = self.skipped.keys().filter(is_released).cloned().collect();
@@ -521,7 +522,7 @@ impl<J: Judge> Engine<J> {
                 Judgement::Later(time) => self.schedule(key, time.max(self.now.after(1))),
                 Judgement::Act(request, _) if self.done.get(&key) == Some(&request) => {}
                 Judgement::Act(request, _)
-                    if self.skipped.get(&key).is_some_and(|told| is_again(told, &request)) => {}
+                    if self.skipped.get(&key).is_some_and(|skipped| is_again(skipped, &request)) => {}
                 Judgement::Act(request, _) if deletes(&request) && self.kept.contains(&key) => {
                     self.counts.kept += 1;
                 }
@@ -529,14 +530,14 @@ impl<J: Judge> Engine<J> {
                     let id = self.next_id();
                     self.busy.insert(key.clone());
                     self.flying.insert(id, (key, request.clone()));
-                    // What is to be said about it is said before.
+                    // Its Events are handed out first.
                     self.ready = Some(Effect { id, request, reason });
                 }
             }
         }
     }
 
-    /// Hears what became of an effect.
+    /// Takes the outcome of an effect.
     pub fn finish(&mut self, id: EffectId, outcome: &Outcome) {
         let Some((key, request)) = self.flying.remove(&id) else { return };
         self.busy.remove(&key);
@@ -583,9 +584,10 @@ impl<J: Judge> Engine<J> {
     }
 }
 
-/// Whether a request is what was skipped before, of the same version of the object: what it writes may tell the time.
+/// Whether a request is the one that was skipped before, for the same version of the object: what it writes
+/// may contain the time.
 fn is_again(skipped: &Request, request: &Request) -> bool {
-    let told = match (skipped, request) {
+    let is_same_change = match (skipped, request) {
         (
             Request::Guarded { key, uid, resource_version, change },
             Request::Guarded {
@@ -600,7 +602,7 @@ fn is_again(skipped: &Request, request: &Request) -> bool {
         }
         _ => false,
     };
-    told || skipped == request
+    is_same_change || skipped == request
 }
 
 fn deletes(request: &Request) -> bool {

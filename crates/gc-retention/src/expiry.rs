@@ -1,9 +1,10 @@
-//! Time to live and expiry of single objects of any kind, by annotation: `kubegc.io/ttl` (a Go duration after the
-//! creation; for Jobs and Pods, after they finished), `kubegc.io/expires-at` (RFC 3339), `kubegc.io/keep`.
+//! Time to live and expiry of single objects of any kind, by annotation: `kubegc.io/ttl` (a Go duration after
+//! the creation; for Jobs and Pods, after they finished), `kubegc.io/expires-at` (RFC 3339),
+//! `kubegc.io/keep`.
 //!
-//! What cannot be understood deletes nothing and is told by an Event. Where both are given, the earlier one counts.
-//! An object that carries `kubegc.io/keep` is left alone here and by every other collector that judges by age,
-//! number or state; it still goes with its owner, and with its namespace.
+//! A value that cannot be parsed deletes nothing and is reported by an Event. If both are given, the earlier
+//! one counts. An object that carries `kubegc.io/keep` is left alone here and by every other collector that
+//! judges by age, number or state; it is still deleted with its owner, and with its namespace.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,10 +20,11 @@ use crate::objects::{Facts, HasMeta, Kind, Meta, parse_time, time_text};
 
 /// The reason of the Event about an annotation that cannot be understood.
 pub const INVALID_ANNOTATION: &str = "InvalidRetentionAnnotation";
-/// So many Events about bad annotations wait at most; further objects are told of when they change again.
+/// Maximum number of queued Events about invalid annotations; further objects are reported when they change
+/// again.
 pub const WAITING_NOTES: usize = 1_000;
 
-/// Resources whose time to live begins when they finish: they are looked at whole, by [`FinishedExpiry`].
+/// Resources whose TTL begins when they finish: [`FinishedExpiry`] watches the complete objects.
 pub const FINISHING: [(&str, &str); 2] = [("", "pods"), ("batch", "jobs")];
 
 /// Why annotations say nothing that can be acted on.
@@ -111,7 +113,7 @@ impl Marked {
 #[derive(Debug, Default)]
 struct MarkedShelf {
     objects: BTreeMap<ObjectKey, Marked>,
-    /// What a list that is under way has not told of yet.
+    /// Objects that a list in progress has not contained yet.
     unseen: BTreeMap<ResourceId, BTreeSet<ObjectKey>>,
     notes: VecDeque<EventNote>,
     counts: ExpiryCounts,
@@ -129,11 +131,12 @@ pub struct ExpiryCounts {
 }
 
 impl MarkedShelf {
-    /// Takes one in. A bad annotation is told of once, and again when it changes.
+    /// Adds one. An invalid annotation is reported once, and again when it changes.
     fn put(&mut self, key: ObjectKey, marked: Marked, dirty: &mut Vec<ObjectKey>) {
         let before = self.objects.get(&key);
-        let told = before.is_some_and(|before| before.uid == marked.uid && before.expiry == marked.expiry);
-        if let (Err(bad), false) = (&marked.expiry, told) {
+        let is_reported =
+            before.is_some_and(|before| before.uid == marked.uid && before.expiry == marked.expiry);
+        if let (Err(bad), false) = (&marked.expiry, is_reported) {
             self.counts.invalid_seen += 1;
             if self.notes.len() < WAITING_NOTES {
                 self.notes.push_back(EventNote {
@@ -204,7 +207,8 @@ impl Judge for MarkedJudge {
 }
 
 /// The collector of annotated objects of every kind but those in [`FINISHING`]. It is driven like the
-/// owner-reference collector: told of events, asked for effects. Only annotated objects are kept in memory.
+/// owner-reference collector: it takes events and is polled for effects. Only annotated objects are kept in
+/// memory.
 #[derive(Debug)]
 pub struct ExpiryEngine {
     engine: Engine<MarkedJudge>,
@@ -305,7 +309,7 @@ impl ExpiryEngine {
         self.engine.poll_effect()
     }
 
-    /// When it wants to be told the time again, if at all.
+    /// When it needs the next `Event::Tick`, if at all.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         self.engine.next_wakeup()
@@ -369,7 +373,7 @@ impl Judge for FinishedExpiry {
     }
 
     fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
-        // As its own collector does it: a Job goes with its pods before it.
+        // As its own collector does it: a Job is deleted after its pods.
         let policy = if key.resource == Kind::Job.resource() {
             PropagationPolicy::Foreground
         } else {

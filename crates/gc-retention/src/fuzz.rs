@@ -50,8 +50,9 @@ pub fn facts(data: &[u8]) {
     }
 }
 
-/// The annotations `kubegc.io/ttl`, `expires-at` and `keep`, and the moment from which the first counts: what is kept never
-/// goes, and everything else goes at the earlier of the two times, if both can be understood.
+/// The annotations `kubegc.io/ttl`, `expires-at` and `keep`, and the moment from which the first counts: what
+/// is kept never is deleted, and everything else is deleted at the earlier of the two times, if both can be
+/// parsed.
 pub fn annotations(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut lines = text.split('\n').map(|line| (!line.is_empty()).then(|| Arc::from(line)));

@@ -1,5 +1,5 @@
-//! The TTL-after-finished controller (spec `cluster-collectors.md`, section 3): a finished Job goes so many
-//! seconds after it finished.
+//! The TTL-after-finished controller (spec `cluster-collectors.md`, section 3): a finished Job is deleted
+//! this many seconds after it finished.
 
 use std::collections::BTreeMap;
 
@@ -67,8 +67,8 @@ impl From<WireJob> for Job {
     }
 }
 
-/// The transition time of the first condition that says so. Where that is missing, the completion time, else the
-/// latest time that is known of the Job at all: it had not finished before.
+/// The transition time of the first such condition. If that is missing, the completion time, else the latest
+/// time that is known of the Job at all: it had not finished before.
 fn finish_time(status: &WireJobStatus, created: Option<Timestamp>) -> Option<Timestamp> {
     let conditions = || status.conditions.iter().flatten();
     let ends = |condition: &&WireCondition| {
@@ -422,7 +422,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing goes before its time, and everything at its time.
+        /// Nothing is deleted before its time, and everything at its time.
         #[test]
         fn the_deadline_is_exact(finished in -100_i64..100, ttl in 0_i64..200, now in -400_i64..400) {
             let judged = verdict(&plain(Some(ttl), &[("Complete", Some(finished))]), at(now));

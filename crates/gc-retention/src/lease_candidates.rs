@@ -1,5 +1,5 @@
-//! LeaseCandidates that nobody renews (spec `cluster-collectors.md`, 12.2): what coordinated leader election leaves behind.
-//! Where the API server does not serve them, nothing is ever observed.
+//! LeaseCandidates that are no longer renewed (spec `cluster-collectors.md`, 12.2): leftovers of coordinated
+//! leader election. Where the API server does not serve them, nothing is ever observed.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::engine::{Judge, Judgement, Observation, reason};
 use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireMeta, parse_time, time_text};
 
-/// A candidate that was not renewed for so long has expired, milliseconds.
+/// A candidate that has not been renewed for this long has expired, milliseconds.
 pub const UNRENEWED_MILLISECONDS: i64 = 30 * 60_000;
 
 /// What verdicts need of a LeaseCandidate.
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn half_an_hour_without_a_renewal_ends_it() {
-        for (case, renewed, unchanged_since, goes) in [
+        for (case, renewed, unchanged_since, is_deleted) in [
             ("renewed now", Some(0), 0, false),
             ("renewed half an hour ago", Some(-HALF_HOUR), -HALF_HOUR, false),
             ("renewed longer ago", Some(-HALF_HOUR - 1), -HALF_HOUR - 1, true),
@@ -172,11 +172,11 @@ mod tests {
             ("never renewed", None, 0, true),
         ] {
             let judged = verdict(&candidate(renewed), at(unchanged_since), at(0));
-            assert_eq!(matches!(judged, Judgement::Act(..)), goes, "{case}: {judged:?}");
+            assert_eq!(matches!(judged, Judgement::Act(..)), is_deleted, "{case}: {judged:?}");
         }
     }
 
-    /// A candidate that was made anew begins anew, even with the `renewTime` of the former.
+    /// A recreated candidate starts over, even with the `renewTime` of the former one.
     #[test]
     fn a_successor_begins_anew() {
         let mut engine = Engine::new(LeaseCandidateCollector::default());

@@ -1,7 +1,7 @@
-//! Leases that nobody renews (spec `cluster-collectors.md`, 11 and 12): identity leases of API servers that are
-//! gone, and, where it is asked for, node leases without an owner whose node is gone. A node lease with an owner
-//! is the owner-reference collector's. Leases of leader elections that nobody renews are reported and nothing else:
-//! whether their holder comes back, no one can know here.
+//! Leases that are no longer renewed (spec `cluster-collectors.md`, 11 and 12): identity leases of API
+//! servers that are gone, and, where it is asked for, node leases without an owner whose node is gone. A node
+//! lease with an owner is the owner-reference collector's. Stale leases of leader elections are reported and
+//! nothing else: whether their holder comes back, no one can know here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,13 +22,14 @@ pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 pub const IDENTITY_NAMESPACE: &str = "kube-system";
 /// The value of `apiserver.kubernetes.io/identity` of the leases that are looked after.
 pub const IDENTITY: &str = "kube-apiserver";
-/// A node lease without owner must not have been renewed for so long, milliseconds.
+/// How long a node lease without owner must not have been renewed, milliseconds.
 pub const OWNERLESS_MILLISECONDS: i64 = 24 * 3_600_000;
-/// The lease of a leader election that was not renewed for so long beyond its duration is stale, milliseconds.
+/// How long beyond its duration the lease of a leader election must not have been renewed to be stale,
+/// milliseconds.
 pub const STALE_MILLISECONDS: i64 = 24 * 3_600_000;
-/// For so long a live look-up proves that a node is gone, milliseconds.
+/// How long a live read proves that a node is gone, milliseconds.
 const CONFIRMATION_MILLISECONDS: i64 = 20_000;
-/// A node that exists although it was not observed is looked up again after so long, milliseconds.
+/// Delay before a node that exists although it was not observed is read again, milliseconds.
 const LOOK_AGAIN_MILLISECONDS: i64 = 3_600_000;
 
 /// What verdicts need of a Lease.
@@ -45,7 +46,7 @@ pub struct Lease {
     pub renewed: Option<Timestamp>,
     /// `spec.leaseDurationSeconds`
     pub duration_seconds: Option<i64>,
-    /// `spec.holderIdentity`, if it is that of a leader election; empty if nobody holds it.
+    /// `spec.holderIdentity`, if it is that of a leader election; empty if it has no holder.
     pub holder: Arc<str>,
 }
 
@@ -122,8 +123,8 @@ fn ownerless_due(lease: &Lease) -> Option<Timestamp> {
     candidate.then(|| last.after(OWNERLESS_MILLISECONDS))
 }
 
-/// When the lease of a leader election is stale, unless it is renewed before; `None` for one that nobody holds, and for
-/// all other leases.
+/// When the lease of a leader election is stale, unless it is renewed before; `None` for one without a
+/// holder, and for all other leases.
 #[must_use]
 pub fn stale_from(lease: &Lease) -> Option<Timestamp> {
     let renewed = lease.renewed.filter(|_| !lease.holder.is_empty() && !lease.meta.deleting)?;
@@ -135,7 +136,7 @@ pub fn stale_from(lease: &Lease) -> Option<Timestamp> {
 #[derive(Debug)]
 pub struct LeaseCollector {
     ownerless: bool,
-    /// Leases of leader elections that are stale, which has been told.
+    /// Stale leases of leader elections that have been reported.
     stale: BTreeSet<ObjectKey>,
     stale_count: Tally,
     outbox: Outbox,
@@ -199,7 +200,7 @@ impl LeaseCollector {
         }
     }
 
-    /// Reports a lease of a leader election that nobody renews.
+    /// Reports a stale lease of a leader election.
     fn judge_elected(&mut self, key: &ObjectKey, now: Timestamp) -> Judgement {
         let Some(lease) = self.leases.get(key) else { return Judgement::Leave };
         let (Some(from), Some(renewed)) = (stale_from(lease), lease.renewed) else { return Judgement::Leave };
@@ -362,7 +363,7 @@ mod tests {
     #[test]
     fn the_scenarios_of_identity_leases() {
         let other = lease("kube-system", "a", Some("other"), Some(-60), Some(10), &Value::Null);
-        for (scenario, lease, goes) in [
+        for (scenario, lease, is_deleted) in [
             ("AL-T01", identity(Some(0), Some(10)), false),
             ("AL-T02", other, false),
             ("AL-T03", identity(Some(-60), Some(10)), true),
@@ -375,7 +376,7 @@ mod tests {
             ),
         ] {
             let judged = identity_verdict(&lease, at(-1000), at(0));
-            assert_eq!(matches!(judged, Judgement::Act(..)), goes, "{scenario}: {judged:?}");
+            assert_eq!(matches!(judged, Judgement::Act(..)), is_deleted, "{scenario}: {judged:?}");
         }
     }
 
@@ -416,7 +417,7 @@ mod tests {
         assert_eq!(engine.poll_effect(), None);
     }
 
-    /// A lease that was made anew begins anew, even with the `renewTime` of the former.
+    /// A recreated lease starts over, even with the `renewTime` of the former one.
     #[test]
     fn a_successor_of_an_identity_lease_begins_anew() {
         let mut engine = engine(false, vec![identity(Some(-60), Some(10))], &[]);

@@ -11,7 +11,7 @@ use gc_types::{EventNote, Reason};
 pub enum MetricKind {
     /// Only grows; its name is written with `_total` behind it.
     Counter,
-    /// Goes up and down.
+    /// Rises and falls.
     Gauge,
     /// Seconds, in buckets with these upper bounds.
     Histogram(&'static [f64]),
@@ -69,7 +69,7 @@ metrics! {
     /// From a namespace's deletion to its finalization.
     NAMESPACE_DURATION: MetricKind::Histogram(LATENESS_BUCKETS), "kubegc_namespace_termination_duration_seconds", &[],
         "Time from the deletion of a namespace until it was empty and finalized";
-    /// Leases of leader elections that nobody renews.
+    /// Stale leases of leader elections.
     LEASES_STALE: MetricKind::Gauge, "kubegc_leases_stale", &["namespace"],
         "Leases of leader elections that are held and were not renewed for a day beyond their duration";
     /// Volumes by plugin.
@@ -114,9 +114,9 @@ metrics! {
     /// Policies by how they are doing.
     POLICIES: MetricKind::Gauge, "kubegc_retention_policies", &["state"],
         "RetentionPolicies by state: invalid, failing, dry-run, first-look, enforced";
-    /// Whether so many machines are missing that no node is deleted.
+    /// Whether too many machines are missing to delete any node.
     NODE_BREAKER: MetricKind::Gauge, "kubegc_node_breaker_open", &[],
-        "1 while so many machines are missing at once that no node is deleted";
+        "1 while too many machines are missing at once to delete any node";
 }
 
 /// A value for a metric: added to a counter or a histogram, or what a gauge stands at.
@@ -169,7 +169,7 @@ impl Outbox {
     }
 }
 
-/// Objects counted by labels, kept up to date by each that comes and goes.
+/// Objects counted by labels, updated as each is added or removed.
 #[derive(Debug)]
 pub(crate) struct Tally {
     metric: &'static Metric,

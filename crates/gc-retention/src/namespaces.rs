@@ -49,7 +49,7 @@ pub struct Pass {
 pub enum Next {
     /// The namespace is empty: take the `kubernetes` token off.
     Finalize,
-    /// Look again after so many seconds: what is left takes its time.
+    /// Check again after this many seconds: what is left takes its time.
     Wait {
         /// Seconds.
         seconds: i64,
@@ -89,7 +89,7 @@ impl Pass {
         problems.join("; ")
     }
 
-    /// What to do next, for a namespace that has been terminating for so many seconds.
+    /// What to do next, for a namespace that has been terminating for a number of seconds.
     #[must_use]
     pub fn next(&self, terminating_seconds: i64) -> Next {
         let failed = !self.failures.is_empty() || !self.undiscovered.is_empty() || !self.unparsed.is_empty();
@@ -283,7 +283,7 @@ mod tests {
         for (scenario, pass, terminating_seconds, expected) in [
             ("NS-T02", pass(vec![]), 0, Next::Finalize),
             ("NS-T10", pass(vec![left("configmaps.", 0, &[], 0)]), 0, Next::Finalize),
-            // D96: a scheduled pod with 30 s of grace is looked at after 16 s, a finalizer after 8 s.
+            // D96: a scheduled pod with 30 s of grace is checked after 16 s, a finalizer after 8 s.
             ("NS-T14", pass(vec![left("pods.", 1, &[], 30)]), 2, Next::Wait { seconds: 16 }),
             ("NS-T15", pass(vec![left("configmaps.", 1, &[("a/b", 1)], 0)]), 0, Next::Wait { seconds: 8 }),
             ("grace is just over", pass(vec![left("pods.", 1, &[], 30)]), 30, Next::Retry),

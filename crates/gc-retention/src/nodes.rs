@@ -1,7 +1,7 @@
 //! Nodes whose machine is gone or shut down (spec `cluster-collectors.md`, section 10): cloud node lifecycle.
 //!
-//! Whoever the machines belong to is asked about nodes that are not ready. One answer never deletes a node: it takes
-//! several in a row, over a time, while only few machines are missing at once.
+//! The machine provider is asked about nodes that are not ready. A single answer never deletes a node: it
+//! takes several consecutive answers over some time, while only few machines are missing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use crate::pods::{Node, Taint};
 /// The taint of a node whose machine is shut down.
 pub const SHUTDOWN_TAINT: &str = "node.cloudprovider.kubernetes.io/shutdown";
 const NO_SCHEDULE: &str = "NoSchedule";
-/// Where answers fail, they are asked for after a growing time, at most so long, milliseconds.
+/// Maximum backoff after a failed answer, milliseconds.
 pub const LONGEST_PAUSE_MILLISECONDS: i64 = 300_000;
-/// A node that was deleted counts as missing for so long, milliseconds.
+/// How long a deleted node counts as missing, milliseconds.
 pub const BREAKER_WINDOW_MILLISECONDS: i64 = 600_000;
 
 /// When a node is deleted.
@@ -30,11 +30,11 @@ pub const BREAKER_WINDOW_MILLISECONDS: i64 = 600_000;
 pub struct NodePolicy {
     /// Time between two questions about a node, milliseconds (`--node-monitor-period`).
     pub period_milliseconds: i64,
-    /// So many answers in a row must say that the machine does not exist; at least two.
+    /// Number of consecutive answers that must say that the machine does not exist; at least two.
     pub confirmations: u32,
-    /// The first and the last of them must be so far apart, and the node so old, milliseconds.
+    /// Minimum time between the first and the last of them, and minimum age of the node, milliseconds.
     pub missing_milliseconds: i64,
-    /// While a greater part of all nodes is missing, none is deleted; one always may be.
+    /// While more than this fraction of all nodes is missing, none is deleted; one always may be.
     pub breaker_fraction: f64,
     /// Nodes are not deleted, only reported.
     pub dry_run: bool,
@@ -168,8 +168,8 @@ impl NodeLifecycle {
         let (allowed, missing) = self.breaker();
         if missing > allowed {
             let message = format!(
-                "{missing} of {} machines are missing, more than the {allowed} that may be at once: no node is \
-                 deleted until somebody has looked",
+                "{missing} of {} machines are missing, more than the {allowed} that may be missing at once: no node is \
+                 deleted until machines return, or an operator deletes nodes or raises the limit",
                 self.nodes.len() + self.deleted.len()
             );
             self.report(key, node, (Severity::Warning, "NodeDeletionHalted"), &message, why);

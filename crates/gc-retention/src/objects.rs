@@ -369,7 +369,7 @@ pub(crate) trait HasMeta {
     fn meta(&self) -> &Meta;
 }
 
-/// Objects of one kind as a watch has told them. A list that is told again drops what it no longer has.
+/// Objects of one kind as a watch has delivered them. A repeated list drops what it no longer contains.
 #[derive(Debug)]
 pub(crate) struct Shelf<F> {
     kind: Kind,

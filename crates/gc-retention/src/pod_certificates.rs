@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::engine::{Judge, Judgement, Observation, reason};
 use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireMeta, time_text};
 
-/// A request lives for so long, milliseconds.
+/// How long a request is kept, milliseconds.
 pub const LIFETIME_MILLISECONDS: i64 = 15 * 60_000;
 
 /// What verdicts need of a PodCertificateRequest.
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn the_scenarios() {
         let denied = json!([{"type": "Denied", "status": "True"}]);
-        for (scenario, age, conditions, goes) in [
+        for (scenario, age, conditions, is_deleted) in [
             ("PCR-T01", 899, &Value::Null, false),
             ("PCR-T02", 901, &Value::Null, true),
             ("PCR-T03", 899, &denied, false),
@@ -134,7 +134,7 @@ mod tests {
                 Judgement::Act(..) => None,
                 other => Some(other),
             };
-            assert_eq!(waits, (!goes).then(|| Judgement::Later(at(900 - age))), "{scenario}");
+            assert_eq!(waits, (!is_deleted).then(|| Judgement::Later(at(900 - age))), "{scenario}");
         }
     }
 

@@ -13,11 +13,11 @@ use crate::measures::{Measurement, Outbox, POD_DELETION_ERRORS, POD_DELETIONS, P
 use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireCondition, WireMeta, parse_time, time_text};
 use crate::pods_kept::{Deletion, KeptPod, KeptPods, Put};
 
-/// `--terminated-pod-gc-threshold`: so many finished pods are kept.
+/// Default of `--terminated-pod-gc-threshold`: the number of finished pods to keep.
 pub const TERMINATED_POD_THRESHOLD: i32 = 12_500;
-/// A node must be missing for so long before it is looked up live, milliseconds.
+/// How long a node must be missing before it is verified by a live read, milliseconds.
 pub const QUARANTINE_MILLISECONDS: i64 = 40_000;
-/// For so long a live look-up proves that a node is gone, milliseconds.
+/// How long a live read proves that a node is gone, milliseconds.
 pub const CONFIRMATION_MILLISECONDS: i64 = 20_000;
 /// The taint of a node that an operator has declared dead.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
@@ -369,7 +369,7 @@ fn removal(pod: &KeptPod, sweep: Sweep, now: Timestamp) -> Option<(Request, Reas
 struct Missing {
     since: Timestamp,
     confirmed: Option<Timestamp>,
-    /// It is being looked up; should that fail, it is tried again after a growing delay, and by nobody sooner.
+    /// A live read is in flight; if it fails, it is retried with backoff, and not sooner for another pod.
     asking: bool,
 }
 
@@ -387,7 +387,7 @@ pub struct PodCollector {
     missing: BTreeMap<Arc<str>, Missing>,
     /// Pods of which nothing is left to remove but what a finalizer holds.
     held: BTreeSet<ObjectKey>,
-    /// Pods whose deletion was granted, until they are told of again: their removal may be told late.
+    /// Pods whose deletion was granted, until they are observed again: their removal may be observed late.
     granted: BTreeSet<ObjectKey>,
     /// What is being removed, and why.
     removing: BTreeMap<ObjectKey, Sweep>,
@@ -438,7 +438,7 @@ impl PodCollector {
         self.granted.remove(key);
     }
 
-    /// Nobody asks after a node that no pod is bound to.
+    /// A node without pods does not have to be verified.
     fn forget_unused(&mut self, node: &str) {
         if !self.pods.has_node(node) {
             self.missing.remove(node);
@@ -653,7 +653,7 @@ impl Judge for PodCollector {
                 (missing.confirmed, missing.asking) = (Some(now), false);
                 dirty.extend(self.pods.on_node(&key.name).map(|pod| pod.key()));
             }
-            // It exists, and the watch will tell of it; should it not, everything begins anew.
+            // It exists, and the watch will deliver it; if it does not, everything starts over.
             Outcome::Found(_) => *missing = Missing::since(now),
             _ => {}
         }

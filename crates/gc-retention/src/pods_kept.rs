@@ -45,7 +45,7 @@ pub(crate) struct KeptPod {
     pub(crate) evicted: bool,
     /// `kubegc.io/keep` says that nothing of ours may delete it.
     pub(crate) keeps: bool,
-    /// The list that told of it, or after which a watch did.
+    /// The list that contained it, or after which a watch delivered it.
     round: u32,
 }
 
@@ -157,7 +157,7 @@ pub(crate) struct KeptPods {
     by_node: BTreeMap<Arc<str>, BTreeSet<Placed>>,
     /// The finished pods, divided into those that go and those that stay; `None` keeps all.
     finished: Option<Division<Turn>>,
-    /// What the last list told of and nobody has judged since.
+    /// Objects of the last list that have not been judged yet.
     unjudged: VecDeque<Arc<KeptPod>>,
     round: u32,
     listing: bool,
@@ -165,7 +165,7 @@ pub(crate) struct KeptPods {
 }
 
 impl KeptPods {
-    /// So many finished pods stay; `None` keeps all.
+    /// The number of finished pods to keep; `None` keeps all.
     pub(crate) fn new(finished_kept: Option<usize>) -> Self {
         Self {
             by_namespace: BTreeMap::new(),
@@ -200,7 +200,7 @@ impl KeptPods {
     /// Whether it is among the finished pods that are too many.
     pub(crate) fn is_over_threshold(&self, pod: &Arc<KeptPod>) -> bool {
         let division = self.finished.as_ref().filter(|_| pod.phase.finished());
-        division.is_some_and(|division| division.goes(&Turn(Arc::clone(pod))))
+        division.is_some_and(|division| division.is_surplus(&Turn(Arc::clone(pod))))
     }
 
     /// Takes a pod in. Names of namespaces and nodes are shared with the other pods there.
@@ -287,7 +287,7 @@ impl KeptPods {
         self.synced
     }
 
-    /// The next pod that the last list told of.
+    /// The next unjudged pod of the last list.
     pub(crate) fn next_unjudged(&mut self) -> Option<ObjectKey> {
         let pod = self.unjudged.pop_front();
         if pod.is_none() {

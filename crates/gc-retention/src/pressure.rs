@@ -71,7 +71,7 @@ const ALL: [Signal; 6] = {
 /// An amount of bytes or inodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
-    /// So many.
+    /// A number of bytes or inodes.
     Quantity(u64),
     /// A share of the capacity, in percent.
     Percent(f64),
@@ -123,8 +123,8 @@ pub struct EvictionSettings {
 }
 
 impl EvictionSettings {
-    /// Fields with thresholds on writable layers, which nobody can set: they follow those of the filesystem that they
-    /// lie on (8.1). They are checked, and otherwise ignored.
+    /// Fields with thresholds on writable layers, which cannot be set: they follow those of the filesystem
+    /// that they lie on (8.1). They are checked, and otherwise ignored.
     #[must_use]
     pub fn ignored(&self) -> Vec<String> {
         let fields = [
@@ -339,7 +339,8 @@ pub struct PressureMemory {
     since: BTreeMap<usize, UnixNanoseconds>,
 }
 
-/// Which signals fire now. A signal that fired goes on until what is left exceeds the limit plus its minimum reclaim.
+/// Which signals fire now. A signal that fired stays on until what is left exceeds the limit plus its minimum
+/// reclaim.
 pub fn observe(
     thresholds: &[Threshold],
     measured: &Measured,
@@ -557,6 +558,9 @@ mod tests {
             !observe(&thresholds, &measured(available), &mut memory, UnixNanoseconds(at)).is_empty()
         };
         assert!(!fires(50, 0) && !fires(50, 9) && fires(50, 10), "long enough");
-        assert!(!fires(500, 11) && !fires(50, 12) && !fires(50, 21) && fires(50, 22), "anew after relief");
+        assert!(
+            !fires(500, 11) && !fires(50, 12) && !fires(50, 21) && fires(50, 22),
+            "fires again after relief"
+        );
     }
 }

@@ -14,9 +14,9 @@ use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireMeta, time_text};
 
 /// The condition that says whether all servers encode alike.
 const AGREEMENT: &str = "AllEncodingVersionsEqual";
-/// For so long a live read of a lease is believed, milliseconds.
+/// How long a live read of a lease counts, milliseconds.
 const CONFIRMATION_MILLISECONDS: i64 = 20_000;
-/// A lease that exists although the watch has not shown it is waited for so long, milliseconds.
+/// How long to wait for the watch to deliver a lease that a live read has found, milliseconds.
 const LOOK_AGAIN_MILLISECONDS: i64 = 1_000;
 
 /// What one API server writes.
@@ -216,7 +216,7 @@ impl StorageVersionCollector {
     fn put_lease(&mut self, lease: Lease, dirty: &mut Vec<ObjectKey>) {
         let identity = lease.identity;
         let (key, before) = self.leases.put(lease);
-        // Most leases of the namespace are nobody's identity, and are renewed all the time.
+        // Most leases of the namespace are no identity leases, and are renewed all the time.
         if before.is_none_or(|before| before.identity != identity) {
             self.naming(&key.name, dirty);
         }
@@ -455,7 +455,7 @@ mod tests {
 
     #[test]
     fn what_has_no_entries_left_is_deleted() {
-        // SV-T04: the lease goes before our eyes.
+        // SV-T04: the removal of the lease is observed.
         let mut engine = engine(version(&[("1", "v1")], Some("v1")), &["1"]);
         assert_eq!(engine.poll_effect(), None);
         engine.observe(Observation::Removed(lease_key(&"1".into())));
@@ -472,7 +472,7 @@ mod tests {
         engine.observe(Observation::Removed(lease_key(&"2".into())));
         assert_eq!(engine.poll_effect(), None);
 
-        // SV-T05: deleted, and made again before it was looked at.
+        // SV-T05: deleted, and recreated before it was read.
         engine.observe(Observation::Removed(lease_key(&"1".into())));
         answer(&mut engine, "1", &found());
         assert_eq!(engine.poll_effect(), None);

@@ -1,5 +1,6 @@
-//! The cleaner of legacy ServiceAccount tokens (spec `cluster-collectors.md`, section 13): a token in a Secret that nobody
-//! has used for long is labelled invalid, and deleted when it has been invalid for as long again.
+//! The cleaner of legacy ServiceAccount tokens (spec `cluster-collectors.md`, section 13): a token in a
+//! Secret that nothing has used for long is labelled invalid, and deleted when it has been invalid for as
+//! long again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,9 +21,9 @@ pub const CLEAN_UP_PERIOD_MILLISECONDS: i64 = 365 * DAY_MILLISECONDS;
 /// The label that makes the API server refuse a token: since which day it does.
 pub const INVALID_SINCE_LABEL: &str = "kubernetes.io/legacy-token-invalid-since";
 const DAY_MILLISECONDS: i64 = 24 * 3_600_000;
-/// A Secret that pods use is looked at again after so long, milliseconds.
+/// Delay before a Secret that pods use is checked again, milliseconds.
 const LOOK_AGAIN_MILLISECONDS: i64 = DAY_MILLISECONDS;
-/// For so long a live list of a namespace's pods is believed, milliseconds.
+/// How long a live list of a namespace's pods counts, milliseconds.
 const LIST_MILLISECONDS: i64 = 20_000;
 
 /// A day in UTC, counted from 1970-01-01.
@@ -384,8 +385,8 @@ pub struct TokenCollector {
 }
 
 impl TokenCollector {
-    /// Tokens must be unused for so long before they are invalidated, and invalid for so long before they are deleted.
-    /// What is not more than 0 is taken for 1 ms; the command line refuses it.
+    /// How long tokens must be unused before they are invalidated, and invalid before they are deleted. What
+    /// is not more than 0 is taken for 1 ms; the command line refuses it.
     #[must_use]
     pub fn new(period_milliseconds: i64) -> Self {
         Self {

@@ -504,7 +504,7 @@ impl ClaimProtection {
         }
     }
 
-    /// Claims are listed anew, perhaps because a backup was restored: what was found of them until now was found of another
+    /// Claims are listed again, perhaps because a backup was restored: earlier findings were about another
     /// history, in which other pods used them.
     fn doubt(&mut self) {
         self.unused.clear();
@@ -527,7 +527,7 @@ impl ClaimProtection {
         }
     }
 
-    /// Whether a pod uses a claim as far as the watch has told.
+    /// Whether a pod uses a claim as far as the watch has delivered.
     fn is_used(&self, question: Question, key: &ObjectKey, claim: &Claim) -> bool {
         let mut users = self.users.get(key).into_iter().flatten().filter_map(|pod| self.pods.get(pod));
         users.any(|pod| question.answers(claim, pod))

@@ -40,8 +40,8 @@ pub(crate) struct WireInTree {
 }
 
 impl WireInTree {
-    /// The driver, and the handle that it knows the storage by; `None` if that cannot be told. `zones` is the volume's
-    /// zone label.
+    /// The driver, and the handle that it knows the storage by; `None` if that is unknown. `zones` is the
+    /// volume's zone label.
     pub(crate) fn handle(&self, zones: Option<&str>) -> Option<(&'static str, String)> {
         let named = |source: &Option<WireStorage>| {
             source.as_ref().map(|storage| storage.name.clone()).filter(|name| !name.is_empty())

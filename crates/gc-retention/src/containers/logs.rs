@@ -25,8 +25,9 @@ pub struct LogEntry {
     pub modified_at: UnixNanoseconds,
 }
 
-/// The pod that a directory of the log root belongs to: `<namespace>_<pod>_<uid>` or `<uid>`, where the UID looks
-/// like one (RFC 4122 text, or the 32 hexadecimal digits of a static pod). Anything else is nobody's.
+/// The pod that a directory of the log root belongs to: `<namespace>_<pod>_<uid>` or `<uid>`, where the UID
+/// looks like one (RFC 4122 text, or the 32 hexadecimal digits of a static pod). Anything else belongs to no
+/// pod.
 #[must_use]
 pub fn pod_of_log_directory(name: &str) -> Option<PodUid> {
     let uid = match *name.split('_').collect::<Vec<_>>() {
@@ -54,14 +55,14 @@ pub fn plan_directories<'a>(
     minimum_age: GoDuration,
     now: UnixNanoseconds,
 ) -> Vec<&'a str> {
-    let goes = |entry: &&LogEntry| {
+    let is_removed = |entry: &&LogEntry| {
         entry.is_directory
             && now.since(entry.modified_at) >= minimum_age
             && pod_of_log_directory(&entry.name).is_some_and(|pod| {
                 !listed.contains(&pod) && pods.standing(&pod, running, now) == Standing::Gone
             })
     };
-    entries.iter().filter(goes).map(|entry| entry.name.as_str()).collect()
+    entries.iter().filter(is_removed).map(|entry| entry.name.as_str()).collect()
 }
 
 /// The (start of the) container identifier in the name of a legacy link.
@@ -94,8 +95,8 @@ pub enum Lookup {
     Failed,
 }
 
-/// Whether a link whose target does not exist goes. Only certainty removes: log rotation leaves a moment without a
-/// target, and a runtime that does not answer proves nothing.
+/// Whether a link whose target does not exist is removed. Only certainty removes: log rotation leaves a
+/// moment without a target, and a runtime that does not answer proves nothing.
 #[must_use]
 pub fn dead_link_goes(lookup: Lookup) -> bool {
     matches!(lookup, Lookup::NotFound | Lookup::Found(ContainerState::Exited))
@@ -178,7 +179,7 @@ mod tests {
     /// T100 to T103.
     #[test]
     fn a_dead_link_goes_only_when_its_container_is_surely_dead() {
-        for (lookup, goes) in [
+        for (lookup, is_removed) in [
             (Lookup::NotFound, true),
             (Lookup::Found(ContainerState::Exited), true),
             (Lookup::Found(ContainerState::Running), false),
@@ -186,7 +187,7 @@ mod tests {
             (Lookup::Found(ContainerState::Unknown), false),
             (Lookup::Failed, false),
         ] {
-            assert_eq!(dead_link_goes(lookup), goes, "{lookup:?}");
+            assert_eq!(dead_link_goes(lookup), is_removed, "{lookup:?}");
         }
         for (name, id) in [
             ("dummy.log", None),

@@ -39,7 +39,7 @@ impl Default for ContainerPolicy {
     }
 }
 
-/// Why a container goes.
+/// Why a container is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContainerRemovalReason {
     /// Its pod is gone.
@@ -52,7 +52,7 @@ pub enum ContainerRemovalReason {
     NodeLimit,
 }
 
-/// One container that goes.
+/// One container to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerRemoval {
     /// Which: its place in the list that the plan was made of.
@@ -82,7 +82,7 @@ pub enum ContainerKeepReason {
     InitialisationUnderWay,
 }
 
-/// What goes, in order, and what stays.
+/// What is removed, in order, and what is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerPlan {
     /// In the order in which they go.
@@ -270,15 +270,15 @@ impl<'a> Planner<'a> {
 
     /// Takes members out of their units.
     fn forget(&mut self, going: &[Member]) {
-        let mut goes = vec![false; self.containers.len()];
+        let mut removed = vec![false; self.containers.len()];
         for member in going {
-            goes[member.place] = true;
+            removed[member.place] = true;
         }
         for unit in &mut self.units {
             let mut end = unit.members.start;
             for place in unit.members.clone() {
                 let member = self.members[place];
-                if !goes[member.place] {
+                if !removed[member.place] {
                     self.members[end] = member;
                     end += 1;
                 }
@@ -663,7 +663,7 @@ mod tests {
             let policy = ContainerPolicy { keep_newest_of_live_pods: true, ..limits(per, all) };
             let found = plan(&containers, &[], &pods, policy, pressure, NOW);
             let going: BTreeSet<_> = found.removals.iter().map(|r| containers[r.place].id.clone()).collect();
-            prop_assert_eq!(going.len(), found.removals.len(), "nothing goes twice");
+            prop_assert_eq!(going.len(), found.removals.len(), "nothing is removed twice");
             prop_assert_eq!(going.len() + found.kept.len(), containers.len());
             let mut units: BTreeMap<_, Vec<&Container>> = BTreeMap::new();
             for one in containers.iter().filter(|c| c.state != Runs) {

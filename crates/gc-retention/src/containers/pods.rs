@@ -1,4 +1,4 @@
-//! What is known of pods: whether what they left behind may go (spec `node-gc.md`, sections 9.1 and 14.4).
+//! What is known of pods: whether their remains may be removed (spec `node-gc.md`, sections 9.1 and 14.4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub enum Standing {
     Terminated,
     /// The pod is gone (or evicted, or deleted with everything stopped).
     Gone,
-    /// Nobody knows: as live, and not even pressure takes it.
+    /// Unknown: treated as live, and not even disk pressure removes its containers.
     Undetermined,
 }
 
@@ -271,7 +271,7 @@ mod tests {
         view.note_unknown(&listed, later);
         view.state = OracleState::Synced;
         view.note_unknown(&listed, later);
-        assert_eq!(standing(&view, later), Standing::Undetermined, "an outage starts the delay anew");
+        assert_eq!(standing(&view, later), Standing::Undetermined, "an outage restarts the delay");
         view.note_unknown(&[uid("known")].into(), later);
         assert!(view.unknown_since.is_empty());
     }

@@ -8,7 +8,7 @@ use gc_types::{GoDuration, UnixNanoseconds};
 use super::pods::{PodView, Running, Standing};
 use super::{Container, PodUid, Sandbox, SandboxId, SandboxState};
 
-/// Why a sandbox goes.
+/// Why a sandbox is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SandboxRemovalReason {
     /// Its pod is gone.
@@ -19,7 +19,7 @@ pub enum SandboxRemovalReason {
     Superseded,
 }
 
-/// One sandbox that goes: stopped, then removed.
+/// One sandbox to remove: stopped, then removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxRemoval {
     /// Which.

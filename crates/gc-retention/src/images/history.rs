@@ -207,8 +207,8 @@ mod tests {
         assert_eq!(dump(&history), [(id(1), 0, Some(33)), (id(2), 35, Some(35))]);
     }
 
-    /// T176: an image that was removed and pulled again is new, so the minimum age protects it anew. T2: copies of one
-    /// image for several runtime handlers share a record, so that a use of one keeps all.
+    /// T176: an image that was removed and pulled again is new, so the minimum age protects it again. T2:
+    /// copies of one image for several runtime handlers share a record, so that a use of one keeps all.
     #[test]
     fn an_image_that_comes_back_is_young_again() {
         let mut history = ImageHistory::default();

@@ -45,7 +45,7 @@ impl LayerUsers {
     }
 }
 
-/// The bytes in so many of an image's layers.
+/// The size of a number of an image's layers, bytes.
 fn share_of(image: &Image, layers: usize) -> Option<u64> {
     let part = (u128::from(image.size_bytes) * layers as u128).checked_div(image.layers.len() as u128)?;
     Some(u64::try_from(part).unwrap_or(u64::MAX))

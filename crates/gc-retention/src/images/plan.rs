@@ -33,7 +33,7 @@ pub struct Snapshot<'a> {
     pub protection: &'a ProtectionList,
 }
 
-/// Why an image goes.
+/// Why an image is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalReason {
     /// Idle for longer than the maximum age.
@@ -42,7 +42,7 @@ pub enum RemovalReason {
     Space,
 }
 
-/// One image that goes.
+/// One image to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
     /// Which.
@@ -55,7 +55,8 @@ pub struct Removal {
     pub reason: RemovalReason,
     /// What the runtime's books say of its size.
     pub size_bytes: u64,
-    /// What its removal is expected to free: layers that an image that stays (or goes later) shares do not count.
+    /// What its removal is expected to free: layers shared with an image that is kept (or removed later) do
+    /// not count.
     pub expected_freed_bytes: u64,
     /// Since when it is here.
     pub first_seen: UnixNanoseconds,
@@ -166,7 +167,8 @@ fn of<'a, T>(id: &ImageId, table: &mut Peekable<impl Iterator<Item = (&'a ImageI
     table.next_if(|(other, _)| *other == id).map(|(_, found)| found)
 }
 
-/// Whether one image must stay by what is known now; its record if not. Also asked again right before removal.
+/// Whether one image must be kept by what is known now; its record if not. Checked again right before
+/// removal.
 pub fn keep_reason(
     image: &Image,
     snapshot: &Snapshot<'_>,
@@ -218,7 +220,7 @@ fn removal(image: &Image, record: ImageRecord, reason: RemovalReason, layers: &m
     }
 }
 
-/// The part of a plan that the books say is needed to free so many bytes: what a dry run shows.
+/// The part of a plan that is needed to free a number of bytes by nominal sizes: what a dry run shows.
 #[must_use]
 pub fn needed_by_the_books(by_space: &[Removal], bytes: u64) -> &[Removal] {
     let mut freed = 0_u64;
@@ -287,7 +289,7 @@ mod tests {
     #[test]
     fn never_used_images_go_first_then_the_longest_idle() {
         let world = World::new(&[(0, 1024), (1, 2048)]).observe(0, &[]);
-        assert_eq!(world.order(9).1, [id(1), id(0)], "T47: a tie goes to the larger");
+        assert_eq!(world.order(9).1, [id(1), id(0)], "T47: of two equals, the larger comes first");
         let world = World::new(&[(0, 1024), (1, 2048)]).observe(0, &[1]);
         assert_eq!(world.plan(9).kept, [(id(1), KeepReason::InUse)], "T48");
         assert_eq!(world.order(9).1, [id(0)], "T48");

@@ -434,7 +434,7 @@ mod tests {
                             available += one.size_bytes * truth;
                             run.report(one, Removed::Yes);
                         }
-                        // From the second batch on that is known, and none goes that was not needed.
+                        // From the second batch on that is known, and none is removed without need.
                         prop_assert!(removed == 0 || available - last * truth < wanted);
                         removed += batch.len();
                     }

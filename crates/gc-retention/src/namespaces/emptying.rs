@@ -1,8 +1,9 @@
-//! One pass over a terminating namespace: reads it, deletes what is in it, says in its status what is left, and takes the
-//! `kubernetes` token off when nothing is.
+//! One pass over a terminating namespace: reads it, deletes its contents, reports in its status what remains,
+//! and removes the `kubernetes` token when nothing does.
 //!
-//! A pure state machine: [`Emptying::ask`] says what to ask the server next, [`Emptying::heard`] takes the answers, in
-//! whatever order they come, and [`Emptying::end`] says what it came to. Several requests are on their way at a time.
+//! A pure state machine: [`Emptying::ask`] returns the next request to the server, [`Emptying::heard`] takes
+//! the answers in any order, and [`Emptying::end`] returns the result. Several requests are in flight at a
+//! time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ pub const CONCURRENT_RESOURCES: usize = 8;
 pub const CONFLICT_TRIES: u32 = 5;
 /// Tries of a request about the namespace itself that fails for the moment; without it, the whole pass is lost.
 pub const OWN_TRIES: u32 = 5;
-/// After so long, it is not tried again in the same pass, milliseconds.
+/// How long such a request is retried in the same pass, milliseconds.
 pub const OWN_PATIENCE_MILLISECONDS: i64 = 2_000;
 /// The first pause between such tries, milliseconds; the next ones are twice as long each.
 const FIRST_PAUSE_MILLISECONDS: i64 = 5;
@@ -179,7 +180,7 @@ pub enum End {
         /// For how long the namespace was terminating, seconds, if this pass has finalized it.
         terminating_seconds: Option<i64>,
     },
-    /// Look again after so long.
+    /// Start another pass after a delay.
     Again {
         /// Milliseconds.
         milliseconds: i64,
@@ -203,7 +204,8 @@ enum Turn {
     DeleteAll,
     /// Lists what has to be deleted one by one.
     Find,
-    /// Sees whether the namespace is still the same: if it has been made anew, what was listed is in that one.
+    /// Checks that the namespace is still the same: if it was recreated, the list shows the contents of the
+    /// new one.
     Confirm(Vec<Item>),
     Delete(Vec<Item>),
     /// Lists what is left.
@@ -536,7 +538,7 @@ impl Emptying {
     }
 
     fn made_anew(&self) -> String {
-        format!("namespace {} has been deleted and made anew meanwhile", self.name)
+        format!("namespace {} has been deleted and recreated in the meantime", self.name)
     }
 
     fn failed(&mut self, why: String) {
@@ -571,7 +573,7 @@ impl Emptying {
             if !self.dry_run && memory.learnt.is_empty(&self.view.uid, &resource.name(), now) {
                 continue;
             }
-            // The namespace may go, and be made anew, between any two requests: only a UID says which one is meant.
+            // The namespace may be removed and recreated between any two requests: only a UID identifies it.
             let together = resource.together && !memory.finalizing.may_be_at_work(&self.name, now);
             let turn = match (self.dry_run, together) {
                 (true, _) => Turn::Look,

@@ -1,5 +1,5 @@
-//! What passes over terminating namespaces leave to those after them: what is known to be empty, what cannot be in the
-//! way, and what may still be at work.
+//! What passes over terminating namespaces remember for later ones: what is known to be empty, which groups
+//! can be ignored, and which requests the server may still be working on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use gc_types::Timestamp;
 
 use super::emptying::Served;
 
-/// So many namespaces are remembered as empty of some group; beyond that, nothing is.
+/// Maximum number of namespaces that are remembered as empty of some group; beyond it, none is added.
 pub const REMEMBERED_NAMESPACES: usize = 10_000;
 
-/// What is known of API groups from when they could be reached (BEAT-NS-3): which of them cannot have left anything in
-/// a namespace, so that their being dead now holds up nobody.
+/// What is known of API groups from when they could be reached (BEAT-NS-3): which of them cannot have objects
+/// in a namespace, so that the namespace need not wait for them while they are down.
 #[derive(Debug, Default)]
 pub struct Groups {
     /// Those that were seen whole, and whether they had anything in namespaces that can be deleted.
@@ -51,14 +51,15 @@ impl Groups {
     }
 }
 
-/// So many empty resources are remembered, of all namespaces together; beyond that, nothing is.
+/// Maximum number of empty resources that are remembered, for all namespaces together; beyond it, none is
+/// added.
 pub const REMEMBERED_LISTS: usize = 100_000;
-/// What was seen once is believed for so long, milliseconds.
+/// How long an observation counts, milliseconds.
 pub const BELIEVED_MILLISECONDS: i64 = 60_000;
 
-/// What the passes over terminating namespaces have learnt, so that one that fails in part need not begin anew: the next
-/// asks for the rest. Nothing can be created in such a namespace any more; what was seen before it was known to be
-/// terminating counts for nothing, and neither does what is old.
+/// What the passes over terminating namespaces have found empty, so that after a partial failure the next
+/// pass continues with the rest. Nothing can be created in such a namespace any more; observations from
+/// before it was known to be terminating do not count, and neither do old ones.
 #[derive(Debug, Default)]
 pub struct Learnt {
     /// By UID.
@@ -114,7 +115,7 @@ impl Learnt {
         self.namespaces.get(namespace).map_or(0, |lists| lists.empty.len())
     }
 
-    /// The next pass begins anew, or none follows.
+    /// The next pass starts over, or none follows.
     pub fn forget(&mut self, namespace: &str) {
         if let Some(lists) = self.namespaces.remove(namespace) {
             self.lists -= lists.empty.len();
@@ -122,17 +123,19 @@ impl Learnt {
     }
 }
 
-/// A server ends a request after so long (`--request-timeout` of kube-apiserver), milliseconds, whether anybody waits for its
-/// answer or not.
+/// How long a server works on a request at most (`--request-timeout` of kube-apiserver), milliseconds,
+/// whether or not the client still waits for the answer.
 pub const AT_WORK_MILLISECONDS: i64 = 60_000;
 
 /// Requests of a kind that were sent and not answered.
 ///
-/// Deletions of collections carry no precondition, and delete by name: one that is still at work when the namespace is
-/// there again, made anew, takes what is in that one. So a namespace of that name stays until they are over.
+/// DELETECOLLECTION carries no precondition, and deletes by name: if it is still being performed when the
+/// namespace is recreated, it deletes the contents of the new one. So a namespace of that name stays until
+/// such requests must have ended.
 ///
-/// A namespace may go at any moment by a finalization that is still at work, and be made anew: until that is over,
-/// nothing is deleted in a namespace of that name but objects under their UID.
+/// A finalization that is still being performed may remove the namespace at any moment, and it may be
+/// recreated: until the finalization must have ended, objects in a namespace of that name are only deleted by
+/// UID.
 #[derive(Debug, Default)]
 pub struct Unanswered {
     /// When the last one was sent, by the name of the namespace.
@@ -165,7 +168,7 @@ impl Unanswered {
     #[must_use]
     pub fn wait_milliseconds(&self, namespace: &str, now: Timestamp) -> i64 {
         let last = self.sent.get(namespace).copied().max(self.beyond);
-        // A clock that was set back tells nothing: it is waited for as long as ever.
+        // A clock that was set back proves nothing: the full time is waited for.
         last.map_or(0, |last| (AT_WORK_MILLISECONDS - now.since(last).max(0)).max(0))
     }
 }
@@ -177,11 +180,11 @@ fn is_at_work(sent: Timestamp, now: Timestamp) -> bool {
 /// All of it.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// What is known of groups that may be dead by now.
+    /// What is known of groups that may be unreachable by now.
     pub groups: Groups,
     /// What passes that failed in part have found empty.
     pub learnt: Learnt,
-    /// Deletions of collections that may be at work although nobody waits for their answer.
+    /// DELETECOLLECTION requests that may still be performed although their answer was lost.
     pub unanswered: Unanswered,
     /// The same of finalizations.
     pub finalizing: Unanswered,
@@ -192,8 +195,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// These namespaces were found terminating before the first pass: whoever made passes until then, and is no more, may
-    /// have sent what nobody has waited for the answer of.
+    /// These namespaces were found terminating before the first pass: a previous controller may have sent
+    /// requests whose answers were never received.
     pub fn inherit(&mut self, terminating: &[Arc<str>], then: Timestamp) {
         for name in terminating {
             self.unanswered.note(name, then);
@@ -259,7 +262,7 @@ mod tests {
             assert_eq!(unanswered.wait_milliseconds("a", at(now)), expected, "{now}");
         }
         assert_eq!(unanswered.wait_milliseconds("b", at(6_000)), 0, "another one");
-        // Beyond the bound nobody is remembered, and everybody waits.
+        // Beyond the bound none is remembered, and all of them wait.
         for number in 0..REMEMBERED_NAMESPACES {
             unanswered.note(&number.to_string().into(), at(7_000));
         }
@@ -281,8 +284,8 @@ mod tests {
             memory.inherit(&terminating, at(5_000));
             let wait = |name| memory.unanswered.wait_milliseconds(name, at(15_000));
             assert_eq!((wait("a"), wait("b")), expected, "{terminating:?}");
-            let goes = ["a", "b"].map(|name| memory.finalizing.may_be_at_work(name, at(15_000)));
-            assert_eq!(goes, [expected.0 > 0, expected.1 > 0], "{terminating:?}");
+            let removes = ["a", "b"].map(|name| memory.finalizing.may_be_at_work(name, at(15_000)));
+            assert_eq!(removes, [expected.0 > 0, expected.1 > 0], "{terminating:?}");
         }
     }
 
@@ -291,7 +294,7 @@ mod tests {
         let at = |milliseconds| Timestamp(1_000_000 + milliseconds);
         let mut learnt = Learnt::default();
         learnt.emptied("u", "secrets.", at(0));
-        assert_eq!(learnt.number("u"), 0, "nobody knows that it is terminating");
+        assert_eq!(learnt.number("u"), 0, "it is not known to be terminating");
         learnt.begin("u", at(0));
         learnt.begin("u", at(5_000));
         learnt.emptied("u", "pods.", at(-1));

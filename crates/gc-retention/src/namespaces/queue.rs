@@ -1,5 +1,5 @@
-//! Which terminating namespace gets a pass when: each at most one at a time, so many together, and again after growing
-//! delays where passes fail.
+//! Which terminating namespace gets a pass when: at most one at a time each, a bounded number together, and
+//! with backoff after a failed pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,21 +10,22 @@ use super::emptying::End;
 
 /// Passes at a time (`--concurrent-namespace-syncs`).
 pub const CONCURRENT_NAMESPACES: usize = 10;
-/// So many namespaces wait for a pass or are in one; more are found by the next look through all namespaces.
+/// Maximum number of namespaces that wait for a pass or are in one; the next list of all namespaces finds
+/// further ones.
 pub const QUEUED_NAMESPACES: usize = 10_000;
 /// The delay after a first failure, milliseconds; each further one doubles it.
 pub const FIRST_RETRY_MILLISECONDS: i64 = 5;
 /// It grows up to this, milliseconds.
 pub const LONGEST_RETRY_MILLISECONDS: i64 = 60_000;
-/// What is heard of during a pass makes the delay after it no longer than this, milliseconds.
+/// Maximum delay after a pass during which the namespace changed, milliseconds.
 const NEWS_MILLISECONDS: i64 = 100;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Entry {
     is_running: bool,
-    /// It was heard of again.
+    /// A change was observed during its pass.
     again: bool,
-    /// A look through all namespaces has found it during its pass.
+    /// A list of all namespaces has found it during its pass.
     found: bool,
     /// Passes that failed since one has come further.
     failures: u32,
@@ -36,7 +37,7 @@ pub struct Queue {
     entries: BTreeMap<Arc<str>, Entry>,
     /// Those that wait, by when their pass may begin.
     waiting: BTreeSet<(Timestamp, Arc<str>)>,
-    /// What is heard of gets its first pass so much later, milliseconds: watches settle until then.
+    /// Delay before the first pass, milliseconds, so that watches settle.
     settle_milliseconds: i64,
     running: usize,
 }
@@ -117,7 +118,7 @@ impl Queue {
                 return;
             }
         };
-        // Whatever was heard meanwhile is seen by the next pass.
+        // The next pass sees every change until now.
         entry.found = false;
         let delay = if std::mem::take(&mut entry.again) { delay.min(NEWS_MILLISECONDS) } else { delay };
         self.waiting.insert((now.after(delay), Arc::clone(name)));
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!((first.len(), first[0].as_str()), (CONCURRENT_NAMESPACES, "00"));
         assert_eq!(queue.next_wakeup(), None, "a pass has to end first");
         queue.ended(&"00".into(), &DONE, Timestamp(60));
-        // It was heard of twice: it is looked at again, after the one that waits.
+        // It changed twice: it gets another pass, after the one that waits.
         assert_eq!(begun(&mut queue, 60), ["10"]);
         queue.ended(&"10".into(), &DONE, Timestamp(61));
         assert_eq!(begun(&mut queue, 61), ["00"]);
@@ -164,7 +165,7 @@ mod tests {
         let name: Arc<str> = "n".into();
         queue.listed(&name, Timestamp(0));
         let mut now = 0;
-        for (end, heard, expected) in [
+        for (end, changed, expected) in [
             (failed(false), false, 10),
             (failed(false), false, 20),
             (failed(true), false, 5),
@@ -175,7 +176,7 @@ mod tests {
             (End::Again { milliseconds: 40, unanswered: true }, true, 40),
         ] {
             assert_eq!(begun(&mut queue, now), ["n"], "{end:?}");
-            if heard {
+            if changed {
                 queue.heard(&name, Timestamp(now));
             }
             queue.listed(&name, Timestamp(now));
@@ -194,8 +195,8 @@ mod tests {
         assert!(queue.is_empty());
     }
 
-    /// Seed 2,147,871: a pass learnt that its namespace had gone, another one of that name was found terminating before its end,
-    /// and nobody looked at that one until the next look.
+    /// Seed 2,147,871: a pass learnt that its namespace had gone, another one of that name was found
+    /// terminating before its end, and that one got no pass until the next list.
     #[test]
     fn what_is_found_during_a_pass_may_be_another_one() {
         let (mut queue, name) = (Queue::new(50), Arc::<str>::from("n"));

@@ -6,7 +6,8 @@ use jiff::tz::TimeZone;
 
 /// The shortest period of a schedule, milliseconds.
 pub const SHORTEST_PERIOD_MILLISECONDS: i64 = 10_000;
-/// So many days are searched for the next time: the 29th of February on a given weekday comes within 40 years.
+/// Number of days that are searched for the next time: the 29th of February on a given weekday comes within
+/// 40 years.
 const DAYS_SEARCHED: usize = 366 * 40;
 
 /// When a policy runs.
@@ -14,7 +15,7 @@ const DAYS_SEARCHED: usize = 366 * 40;
 pub enum Schedule {
     /// Whenever something is due.
     Continuous,
-    /// So many milliseconds after the last run began.
+    /// This many milliseconds after the last run began.
     Every(i64),
     /// At the times of a cron expression.
     Cron(Cron),

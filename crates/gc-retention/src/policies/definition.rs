@@ -34,7 +34,7 @@ pub fn definition() -> Value {
                 ],
                 "schema": {"openAPIV3Schema": {
                     "type": "object",
-                    "description": "Which objects of a kind go when. Nothing is deleted until spec.enforce is true.",
+                    "description": "Which objects of a kind are deleted, and when. Nothing is deleted until spec.enforce is true.",
                     "required": ["spec"],
                     "properties": {"spec": spec(), "status": status()},
                 }},
@@ -78,7 +78,7 @@ fn spec() -> Value {
         "properties": {
             "enforce": {
                 "type": "boolean",
-                "description": "Whether what is due is deleted. While it is false, the status shows what would go.",
+                "description": "Whether due objects are deleted. While it is false, the status shows what would be deleted.",
             },
             "target": {
                 "type": "object",
@@ -115,10 +115,10 @@ fn spec() -> Value {
             },
             "keepNewest": {
                 "type": "object",
-                "description": "Only the newest objects stay.",
+                "description": "Keep only the newest objects.",
                 "required": ["count"],
                 "properties": {
-                    "count": {"type": "integer", "format": "int64", "minimum": 0, "description": "So many stay."},
+                    "count": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many of the newest objects to keep."},
                     "per": one_of(&["Cluster", "Namespace", "Owner", "Label"], "Of which objects the newest stay together. Default Cluster."),
                     "label": text("The label whose values make groups, with per: Label."),
                     "orderBy": one_of(&["Created", "Finished"], "What newest means; Finished for Pods and Jobs only. Default Created."),
@@ -127,7 +127,7 @@ fn spec() -> Value {
             "maxAge": text("Objects older than this go: a Go duration such as 720h."),
             "ttlAfter": {
                 "type": "object",
-                "description": "Objects go so long after a condition came about.",
+                "description": "Delete objects this long after a condition changed to a status.",
                 "required": ["condition", "duration"],
                 "properties": {
                     "condition": text("A type in status.conditions; for Pods and Jobs also Finished."),
@@ -138,7 +138,7 @@ fn spec() -> Value {
             "schedule": text("When the policy runs: \"every 1h\", \"@daily\" or a cron expression in UTC. Without one, whenever something is due."),
             "maxDeletionsPerRun": {
                 "type": "integer", "format": "int64", "minimum": 1, "maximum": MOST_DELETIONS_PER_RUN,
-                "description": "Deletions per run at most. Default 100.",
+                "description": "Maximum number of deletions per run. Default 100.",
             },
             "propagationPolicy": one_of(&["Background", "Foreground", "Orphan"], "What happens to dependents. Default Background."),
         },

@@ -1,8 +1,9 @@
-//! The loop of one policy: what is due, and the runs in which it goes.
+//! The loop of one policy: what is due, and the runs that delete it.
 //!
-//! What is due is kept up to date with each change and each moment that passes; nothing is ever looked through. A
-//! run takes the first of what is due, at most as many as the policy says, and deletes them under their UID and
-//! version. No run deletes before a status of the present generation has shown what would go.
+//! The set of due objects is updated with each change and as time passes; nothing is ever scanned. A run
+//! takes the first due objects, at most as many as the policy allows, and deletes them with UID and version
+//! as preconditions. No run deletes before a status of the present generation has shown what would be
+//! deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,9 +24,9 @@ use crate::objects::{Kind, parse_time};
 
 /// Between the beginnings of two runs of a policy without a schedule, milliseconds.
 pub const CONTINUOUS_PAUSE_MILLISECONDS: i64 = 10_000;
-/// An object whose deletion fails so often in a row is left to the next run.
+/// An object whose deletion fails this often in a row is left to the next run.
 pub const TRIES_PER_RUN: u32 = 3;
-/// So much of a SHA-256 names a specification.
+/// Number of bytes of a SHA-256 that identify a specification.
 const DIGEST_BYTES: usize = 16;
 
 /// Place of an object in its group: its time, then its name.
@@ -46,7 +47,7 @@ pub(super) struct Run {
 pub(super) struct PolicyJudge {
     policy: Arc<Policy>,
     items: BTreeMap<ObjectKey, Item>,
-    /// What a list that is under way has not told of yet.
+    /// Objects that a list in progress has not contained yet.
     unseen: BTreeSet<ObjectKey>,
     groups: BTreeMap<Group, Division<Turn>>,
     /// Beyond the newest of their group.
@@ -55,10 +56,10 @@ pub(super) struct PolicyJudge {
     expired: BTreeSet<ObjectKey>,
     /// All that is surplus or expired, oldest first.
     due: BTreeSet<Turn>,
-    /// What of it the next run takes: not what a run was told not to perform, until that changes.
+    /// The part of it that the next run takes: without held deletions, until their object changes.
     open: BTreeSet<Turn>,
-    /// What only would have been deleted, and the version that was.
-    told: BTreeMap<ObjectKey, ResourceVersion>,
+    /// Held deletions that have been reported, with the version of the object.
+    reported: BTreeMap<ObjectKey, ResourceVersion>,
     kept: BTreeSet<ObjectKey>,
     unclear: BTreeMap<ObjectKey, String>,
     /// What the present run is to delete.
@@ -79,7 +80,7 @@ impl PolicyJudge {
             expired: BTreeSet::new(),
             due: BTreeSet::new(),
             open: BTreeSet::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             kept: BTreeSet::new(),
             unclear: BTreeMap::new(),
             chosen: BTreeSet::new(),
@@ -117,7 +118,7 @@ impl PolicyJudge {
 
     fn add_due(&mut self, turn: Turn) {
         let version = self.items.get(&turn.1).map(|item| item.resource_version);
-        if version.is_some() && self.told.get(&turn.1).copied() == version {
+        if version.is_some() && self.reported.get(&turn.1).copied() == version {
             self.open.remove(&turn);
         } else {
             self.open.insert(turn.clone());
@@ -180,7 +181,7 @@ impl PolicyJudge {
     fn forget(&mut self, key: &ObjectKey) {
         self.remove(key);
         self.chosen.remove(key);
-        self.told.remove(key);
+        self.reported.remove(key);
     }
 
     /// Time has passed: what has come of age. Answers whether anything has.
@@ -281,7 +282,7 @@ impl Judge for PolicyJudge {
             Outcome::Applied(_) | Outcome::Found(_) | Outcome::Absent => {
                 run.deleted += u64::from(matches!(outcome, Outcome::Applied(_)));
                 self.chosen.remove(key);
-                // Should it still be there, the watch tells of it; it may have told already of one made anew.
+                // If it still exists, the watch delivers it; it may already have delivered a recreated one.
                 if let (Some(item), Request::Delete { uid, resource_version, .. }) =
                     (self.items.get(key), request)
                     && (&item.uid, Some(item.resource_version)) == (uid, *resource_version)
@@ -290,18 +291,18 @@ impl Judge for PolicyJudge {
                 }
                 return;
             }
-            // Not sent, and nobody's fault. Where nothing is ever sent, it is said once.
+            // Not sent, which is no failure. Where nothing is ever sent, it is reported once.
             Outcome::Held(by) => {
                 self.chosen.remove(key);
                 if matches!(by, HeldBy::DryRun | HeldBy::Observe)
                     && let Some(item) = self.items.get(key)
                 {
-                    self.told.insert(key.clone(), item.resource_version);
+                    self.reported.insert(key.clone(), item.resource_version);
                     self.open.remove(&(item.order, key.clone()));
                 }
                 return;
             }
-            // It has changed; its new form, when it is told, decides anew.
+            // It has changed; it is decided again when the change is observed.
             Outcome::Conflict => "it kept changing".to_owned(),
             Outcome::NotServed => "the resource is not served".to_owned(),
             Outcome::Refused { message, .. } | Outcome::Failed { message, .. } => message.clone(),
@@ -320,9 +321,9 @@ pub(super) fn named(key: &ObjectKey) -> String {
     if key.namespace.is_empty() { key.name.to_string() } else { format!("{}/{}", key.namespace, key.name) }
 }
 
-/// A short name of a specification: two that differ have different ones. What a status shows is about the specification
-/// that it names: a store that was put back to an earlier state counts the same generations anew, for other ones, and a
-/// status that was on its way meets those.
+/// A short name of a specification: two that differ have different ones. What a status shows is about the
+/// specification that it names: a restored store counts the same generations again, for other specifications,
+/// and a status that was on its way may meet those.
 #[must_use]
 pub fn digest(spec: &Value) -> String {
     let digest = Sha256::digest(spec.to_string().as_bytes());
@@ -333,7 +334,7 @@ pub fn digest(spec: &Value) -> String {
     })
 }
 
-/// One policy at work. Driven like the other engines, and told what its objects look like.
+/// One active policy. Driven like the other engines, and given what it needs to know of its objects.
 #[derive(Debug)]
 pub struct PolicyEngine {
     pub(super) policy: Result<Arc<Policy>, Vec<Problem>>,
@@ -345,7 +346,7 @@ pub struct PolicyEngine {
     resource: ResourceId,
     /// Why its objects are not watched, while they are not.
     pub(super) unwatched: Option<String>,
-    /// That is because somebody said so, and not because nobody has said anything yet.
+    /// The watch has failed, as opposed to not having started yet.
     pub(super) was_refused: bool,
     pub(super) synced: bool,
     /// A status of this generation has shown what would go.
@@ -415,8 +416,8 @@ impl PolicyEngine {
         self.resource
     }
 
-    /// Whether it is the engine of the policy as it is stored now. The generation alone does not tell: a store that was
-    /// put back to an earlier state counts the same generations anew, for other specifications.
+    /// Whether it is the engine of the policy as it is stored now. The generation alone does not identify it:
+    /// a restored store counts the same generations again, for other specifications.
     #[must_use]
     pub fn is_of(&self, object: &Value) -> bool {
         object["metadata"]["generation"].as_i64().unwrap_or_default() == self.generation
@@ -433,19 +434,19 @@ impl PolicyEngine {
         ObjectKey { resource: self.resource, namespace: namespace.into(), name: name.into() }
     }
 
-    /// A list of its objects begins: what is not told until it is synced is gone.
+    /// A list of its objects begins: what is not observed until it is synced is gone.
     pub fn list_started(&mut self) {
         self.synced = false;
         self.engine.tell(|judge, _, _| judge.list_started());
     }
 
-    /// The list is complete; from here on every change is told.
+    /// The list is complete; from here on every change is observed.
     pub fn synced(&mut self) {
         self.engine.tell(|judge, _, _| judge.list_ended());
         (self.synced, self.unwatched, self.was_refused) = (true, None, false);
     }
 
-    /// Its objects cannot be watched, for this reason. Nothing is deleted meanwhile.
+    /// Its objects cannot be watched, for this reason. Nothing is deleted until they are.
     pub fn unwatched(&mut self, why: &str) {
         (self.synced, self.unwatched, self.was_refused) = (false, Some(why.to_owned()), true);
     }
@@ -473,8 +474,8 @@ impl PolicyEngine {
         self.shown = true;
     }
 
-    /// Takes in the policy as the server stored it with a status of this engine. False if it says something else by now,
-    /// which the watch is about to tell: nobody was shown what that would do.
+    /// Takes the policy as the server stored it with a status of this engine. False if the policy has
+    /// changed, which the watch is about to deliver: what the new one would do has not been shown.
     pub fn written(&mut self, object: &Value) -> bool {
         if !self.is_of(object) {
             return false;
@@ -491,7 +492,7 @@ impl PolicyEngine {
         self.shown && self.synced && self.policy().is_some_and(|policy| policy.enforce)
     }
 
-    /// Time passes; it never goes backwards here. Answers whether the status may say something else now.
+    /// Sets the time, which never decreases here. Returns whether the status may have changed.
     pub fn tick(&mut self, now: Timestamp) -> bool {
         self.now = self.now.max(now);
         self.engine.tick(now);
@@ -508,7 +509,7 @@ impl PolicyEngine {
         }
         let Some(policy) = self.policy().cloned() else { return changed };
         changed |= self.next_run.is_none();
-        // A run that was written down by a clock that was ahead holds up none.
+        // A run that was recorded by a clock that was ahead delays none.
         let last = self.last_run.as_ref().map(|run| run.begun.min(self.now));
         let next = *self
             .next_run
@@ -527,12 +528,12 @@ impl PolicyEngine {
         if self.enforces() { self.engine.poll_effect() } else { None }
     }
 
-    /// Hears what became of an effect.
+    /// Takes the outcome of an effect.
     pub fn finish(&mut self, id: EffectId, outcome: &Outcome) {
         self.engine.finish(id, outcome);
     }
 
-    /// When it wants to be told the time again, if at all.
+    /// When it needs the next `tick`, if at all.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let judge = self.engine.judge();

@@ -117,7 +117,7 @@ enum Per {
     Label(String),
 }
 
-/// So long after a condition came about.
+/// A duration after a condition changed to a status.
 #[derive(Clone, Debug, PartialEq)]
 struct Ttl {
     milliseconds: i64,
@@ -126,7 +126,7 @@ struct Ttl {
 }
 
 impl Policy {
-    /// Understands a `spec`; all that is wrong with it is told at once.
+    /// Parses a `spec`; reports all errors at once.
     pub fn compile(spec: &Value) -> Result<Self, Vec<Problem>> {
         let wire = WireSpec::deserialize(spec)
             .map_err(|error| vec![Problem { field: "spec".into(), message: error.to_string() }])?;

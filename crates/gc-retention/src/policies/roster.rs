@@ -1,8 +1,8 @@
-//! The policies of a collector, all together: which are at work, which watches they need, whose turn it is to delete, and
-//! when their statuses are written. Pure: whoever drives it has the watches, sends what it is given, and tells the time.
+//! All policies of a collector: which are active, which watches they need, which one may delete next, and
+//! when their statuses are written. Pure: the driver runs the watches, sends the requests, and sets the time.
 //!
-//! Policies about one kind share a watch. A change of the set of policies that share it begins it anew; from then on until
-//! its list is complete, none of them deletes anything.
+//! Policies about one kind share a watch. When the set of policies that share it changes, the watch is
+//! restarted; until its new list is complete, none of them deletes anything.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,13 +13,14 @@ use serde_json::{Value, json};
 use super::engine::PolicyEngine;
 use super::{Look, Policy};
 
-/// A status is written at most so often, milliseconds.
+/// Minimum time between two writes of a status, milliseconds.
 pub const STATUS_PAUSE_MILLISECONDS: i64 = 1_000;
-/// After a status could not be written, it is tried again so much later, milliseconds.
+/// Delay before a failed status write is retried, milliseconds.
 pub const STATUS_RETRY_MILLISECONDS: i64 = 5_000;
-/// A policy that has just come gets so long for its first list before its status says that there is none, milliseconds.
+/// How long a new policy may take for its first list before its status reports that there is none,
+/// milliseconds.
 pub const FIRST_LIST_MILLISECONDS: i64 = 500;
-/// So many policies are at work at most.
+/// Maximum number of active policies.
 pub const MOST_POLICIES: usize = 1_000;
 
 /// One making of the engine of a policy: what another making of it wanted or wrote is not its own.
@@ -68,12 +69,12 @@ impl Watch {
     }
 }
 
-/// What a watch tells.
+/// What a watch delivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// A list begins: what is not told until it is complete is gone.
+    /// A list begins: what is not delivered until it is complete is gone.
     ListStarted,
-    /// It is complete; from here on every change is told.
+    /// It is complete; from here on every change is delivered.
     Synced,
     /// The objects cannot be watched, for this reason.
     Failed(String),
@@ -104,9 +105,9 @@ pub struct StatusWrite {
     pub patch: Value,
 }
 
-/// There are [`MOST_POLICIES`] at work already; the policy is left alone.
+/// There are already [`MOST_POLICIES`] active policies; this one is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{MOST_POLICIES} policies are at work, and no more are taken in")]
+#[error("{MOST_POLICIES} policies are active, which is the maximum")]
 pub struct TooManyPolicies;
 
 #[derive(Debug)]
@@ -123,8 +124,8 @@ struct Active {
     unsaid: bool,
     writing: bool,
     write_after: Timestamp,
-    /// The trouble that was told last.
-    told: Option<String>,
+    /// The trouble that was reported last.
+    reported: Option<String>,
 }
 
 /// The policies of a collector.
@@ -142,8 +143,8 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// Tells the time by which objects age, and that of a clock that nobody sets, by which statuses wait. Neither goes
-    /// backwards here.
+    /// Sets the time by which objects age, and that of a monotonic clock, by which statuses wait. Neither
+    /// decreases here.
     pub fn tick(&mut self, now: Timestamp, steady: Timestamp) {
         (self.now, self.steady) = (self.now.max(now), self.steady.max(steady));
         for active in self.active.values_mut() {
@@ -151,7 +152,8 @@ impl Roster {
         }
     }
 
-    /// The wall clock was set, forward or back. What is due was found by it: every policy begins anew, with new watches.
+    /// The wall clock was set, forward or back. What is due was found by it: every policy starts over, with
+    /// new watches.
     pub fn set_clock(&mut self, now: Timestamp) {
         self.now = now;
         for active in self.active.values_mut() {
@@ -166,7 +168,7 @@ impl Roster {
 
     // ---- the policies ----
 
-    /// A list of the policies begins: what is not told until it is complete is gone.
+    /// A list of the policies begins: what is not observed until it is complete is gone.
     pub fn list_started(&mut self) {
         (self.listing, self.known) = (true, false);
         for active in self.active.values_mut() {
@@ -174,7 +176,7 @@ impl Roster {
         }
     }
 
-    /// It is complete; from here on every change is told.
+    /// It is complete; from here on every change is observed.
     pub fn synced(&mut self) {
         if std::mem::take(&mut self.listing) {
             self.known = true;
@@ -227,7 +229,7 @@ impl Roster {
             unsaid: true,
             writing: false,
             write_after: self.steady.after(FIRST_LIST_MILLISECONDS),
-            told: None,
+            reported: None,
         };
         self.active.insert(name.into(), active);
         self.rewatch();
@@ -281,7 +283,7 @@ impl Roster {
             stays
         });
         for watch in wanted.into_values() {
-            // What the former watch told is not told on.
+            // What the former watch delivers from now on is dropped.
             for member in &watch.members {
                 if let Some(active) = self.current(member) {
                     active.engine.list_started();
@@ -293,13 +295,13 @@ impl Roster {
         }
     }
 
-    /// Hears what a watch tells. What an earlier watch tells is outdated, and goes by.
+    /// Takes what a watch delivers. Deliveries of an earlier watch are outdated and dropped.
     pub fn told(&mut self, number: u64, mut told: Told) {
         let Some(watch) = self.watches.get_mut(&number) else { return };
         let mut looks = Vec::new();
         match &mut told {
             Told::ListStarted => watch.listing = true,
-            // One that goes on where it was has nothing to end.
+            // A watch that resumes has no list to end.
             Told::Synced if !std::mem::take(&mut watch.listing) => return,
             Told::Observed { looks: observed, .. } => looks = std::mem::take(observed),
             _ => {}
@@ -341,7 +343,7 @@ impl Roster {
         Some(found)
     }
 
-    /// Hears what became of an effect.
+    /// Takes the outcome of an effect.
     pub fn finish(&mut self, member: &Member, id: EffectId, outcome: &Outcome) {
         if let Some(active) = self.current(member) {
             active.engine.finish(id, outcome);
@@ -349,7 +351,7 @@ impl Roster {
         }
     }
 
-    /// When it wants to be told the time again: by the clock that objects age by, and by the steady one.
+    /// When it needs the next `tick`: by the clock by which objects age, and by the monotonic one.
     #[must_use]
     pub fn next_wakeup(
         &self,
@@ -402,14 +404,14 @@ impl Roster {
         self.active.values().map(|active| (&active.member, &active.engine))
     }
 
-    /// What somebody has to do something about and has not been told of: reason and message of an Event.
+    /// Problems that an operator has to solve and that were not reported yet: reason and message of an Event.
     pub fn new_troubles(&mut self) -> Vec<(Member, &'static str, String)> {
         let mut troubles = Vec::new();
         for active in self.active.values_mut() {
             let trouble = active.engine.trouble();
             let message = trouble.as_ref().map(|(_, message)| message);
-            if message != active.told.as_ref() {
-                active.told = message.cloned();
+            if message != active.reported.as_ref() {
+                active.reported = message.cloned();
                 troubles.extend(trouble.map(|(reason, message)| (active.member.clone(), reason, message)));
             }
         }
@@ -426,7 +428,7 @@ impl Active {
             self.granted.as_ref().is_some_and(|(asked, kept)| asked == status && *kept == self.stored)
         };
         let Some(status) = status.filter(|status| !is_granted(status)) else {
-            // One that has just been seen to be shown says so next.
+            // If the status has just been found to be shown, the next one says so.
             self.unsaid = was_shown != self.engine.shown;
             return None;
         };

@@ -7,10 +7,10 @@ use super::Problem;
 use super::engine::{PolicyEngine, named};
 use crate::objects::time_text;
 
-/// So many objects that are due are named.
+/// Maximum number of due objects that are named.
 const EXAMPLES: usize = 10;
 
-fn told(problems: &[Problem]) -> String {
+fn messages(problems: &[Problem]) -> String {
     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
     problems.join("; ")
 }
@@ -51,11 +51,11 @@ impl PolicyEngine {
         }
     }
 
-    /// What somebody has to do something about: reason and message of an Event.
+    /// A problem that an operator has to solve: reason and message of an Event.
     #[must_use]
     pub fn trouble(&self) -> Option<(&'static str, String)> {
         if let Err(problems) = &self.policy {
-            return Some(("PolicyInvalid", told(problems)));
+            return Some(("PolicyInvalid", messages(problems)));
         }
         if let Some(why) = self.unwatched.as_ref().filter(|_| self.was_refused) {
             return Some(("PolicyNotObserving", why.clone()));
@@ -115,12 +115,10 @@ impl PolicyEngine {
     fn conditions(&self, before: &Value, now: Timestamp) -> Value {
         let valid = match &self.policy {
             Ok(_) => ("Valid", true, "SpecUnderstood", "The policy is understood".to_owned()),
-            Err(problems) => ("Valid", false, "SpecInvalid", told(problems)),
+            Err(problems) => ("Valid", false, "SpecInvalid", messages(problems)),
         };
         let observing = match &self.unwatched {
-            _ if self.policy.is_err() => {
-                ("Observing", false, "SpecInvalid", "Nothing is looked at".to_owned())
-            }
+            _ if self.policy.is_err() => ("Observing", false, "SpecInvalid", "Nothing is watched".to_owned()),
             Some(why) => ("Observing", false, "NotWatched", why.clone()),
             None => ("Observing", true, "Watched", "Its objects are watched".to_owned()),
         };
@@ -138,9 +136,12 @@ impl PolicyEngine {
                 "FirstLook",
                 "Nothing is deleted before a status of this generation has shown what would go".to_owned(),
             ),
-            Some(_) if !self.synced => {
-                ("Enforced", false, "NotWatched", "Nothing is deleted meanwhile".to_owned())
-            }
+            Some(_) if !self.synced => (
+                "Enforced",
+                false,
+                "NotWatched",
+                "Nothing is deleted until the objects are watched".to_owned(),
+            ),
             Some(_) => ("Enforced", true, "Enforced", "What is due is deleted".to_owned()),
         };
         let failing = match self.failure() {

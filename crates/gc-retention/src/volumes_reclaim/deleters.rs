@@ -27,9 +27,9 @@ pub struct Deleters {
 pub(super) enum Deleter {
     /// We do.
     Ours(Storage),
-    /// Somebody else: a volume in phase `Released` is all they wait for.
+    /// Another component, which only waits for the phase `Released`.
     External,
-    /// Nobody can; says why.
+    /// Nothing can; says why.
     Missing(String),
 }
 

@@ -58,7 +58,7 @@ impl VolumeReclaim {
         }
         if let Some(storage) = storage_of(volume) {
             drop_from(&mut self.by_storage, &storage, key);
-            // Whoever shared it may go now; a folder may have been within any other.
+            // A volume that shared it may be deleted now; a directory may have been within any other.
             let shared = |other: &(Arc<str>, Arc<str>)| {
                 *other == storage || (*storage.0 == *DRIVERLESS && *other.0 == *DRIVERLESS)
             };

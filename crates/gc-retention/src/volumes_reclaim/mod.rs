@@ -2,9 +2,9 @@
 //! CSI external-provisioner do with them upstream. Binding and provisioning are not ours, so the phases `Pending`
 //! and `Available` are never written.
 //!
-//! Storage is destroyed only when a live read has shown that the claim is gone, a live list that nothing is attached,
-//! no other volume has the same storage, and (by whoever performs it, immediately before) a live read that the volume
-//! is as it was judged.
+//! Storage is destroyed only when a live read has shown that the claim is gone, a live list that nothing is
+//! attached, no other volume has the same storage, and a live read by the adapter, immediately before, that
+//! the volume has not changed since it was judged.
 
 mod attachment;
 mod deleters;
@@ -29,15 +29,15 @@ pub use deleters::Deleters;
 
 /// The finalizer by which a CSI volume says that its storage exists.
 pub const EXTERNAL_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
-/// The finalizer by which any other volume says so.
+/// The finalizer by which any other volume says that its storage exists.
 pub const IN_TREE_FINALIZER: &str = "kubernetes.io/pv-controller";
 /// What host-path volumes are provisioned by.
 pub const HOST_PATH_PLUGIN: &str = "kubernetes.io/host-path";
-/// Deletions that one CSI driver is asked for at a time: one that hangs must not hold up the others.
+/// Maximum number of deletions in flight per CSI driver: a driver that hangs must not delay the others.
 pub const CALLS_PER_DRIVER: usize = 16;
-/// For so long a live list proves that a volume is not attached, milliseconds.
+/// How long a live list proves that a volume is not attached, milliseconds.
 const LIST_PROVES_MILLISECONDS: i64 = 20_000;
-/// What the watch has not told yet is waited for so long, milliseconds.
+/// How long to wait for the watch to deliver what a live read has shown, milliseconds.
 const WATCH_PATIENCE_MILLISECONDS: i64 = 1_000;
 /// First and longest delay after a CSI driver failed, milliseconds (spec 9.2).
 const CSI_RETRY_MILLISECONDS: (i64, i64) = (1_000, 300_000);
@@ -256,8 +256,8 @@ impl VolumeReclaim {
         }
     }
 
-    /// A volume that no claim ever held is reclaimed only when somebody deletes it, for then nothing else would destroy
-    /// the storage that was made for it (BEAT-PV-7).
+    /// A volume that never had a claim is reclaimed only when it is deleted, because then nothing else would
+    /// destroy the storage that was made for it (BEAT-PV-7).
     fn judge_unclaimed(
         &mut self,
         key: &ObjectKey,
@@ -554,7 +554,7 @@ fn ask_claim(volume: &Volume, claim: &ClaimReference) -> Judgement {
     Judgement::Act(Request::Read { key: VolumeReclaim::claim_key(claim) }, why)
 }
 
-/// The storage is gone: the object goes, then the finalizers that spoke for the storage.
+/// The storage is gone: the object is deleted, then the finalizers that protected the storage are removed.
 fn finish(volume: &Volume) -> Judgement {
     let meta = &volume.meta;
     let fact = "its storage has been destroyed".to_owned();
@@ -601,7 +601,7 @@ impl Judge for VolumeReclaim {
             Observation::Observed(Facts::Volume(volume)) => self.put_volume(volume, dirty),
             Observation::Observed(Facts::Claim(claim)) => self.put_claim(claim, dirty),
             Observation::Observed(Facts::Attachment(attachment)) => self.put_attachment(attachment, dirty),
-            // What a live list finds is there, whatever the watch has told so far.
+            // What a live list finds exists, whatever the watch has delivered so far.
             Observation::Found(Facts::Attachment(attachment)) => {
                 if let (Some(list), Some(volume)) = (&mut self.list, &attachment.volume) {
                     list.used.insert(Kind::Volume.key(&"".into(), volume));
@@ -676,7 +676,7 @@ impl Judge for VolumeReclaim {
 
     fn skipped(&mut self, key: &ObjectKey, request: &Request) {
         if let Request::Outside { call: OutsideCall::DeleteStorage(storage), .. } = request {
-            // Nobody waits in a dry run: whoever is queued is judged with the next change.
+            // No volume waits in a dry run: queued ones are judged with the next change.
             self.call_ended(key, storage, &mut Vec::new());
         }
     }
