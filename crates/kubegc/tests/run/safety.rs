@@ -91,7 +91,9 @@ fn pausing_stops_everything_and_resuming_goes_on() {
     // Before any collector runs: the order waits for it.
     let out = ask(&server, &["pause", "--reason", "not yet"]);
     assert!(
-        out.starts_with("Paused: collectors with the Lease kube-system/kubegc-garbage-collector send nothing"),
+        out.starts_with(
+            "Paused: collectors with the Lease kube-system/kubegc-garbage-collector send nothing"
+        ),
         "{out}"
     );
     admin.family("root", 2);
