@@ -442,7 +442,7 @@ async fn a_conflict_is_retried_a_few_times() {
 async fn a_namespace_that_was_made_anew_meanwhile_is_not_touched() {
     let (controller, world) = controller(World { conflicts: 1, replaced: true, ..terminating(&[]) });
     let End::Failed { why, .. } = controller.pass(&"n".into()).await.end else { panic!("it succeeded") };
-    assert!(why.contains("made anew"), "{why}");
+    assert!(why.contains("recreated"), "{why}");
     let log = std::mem::take(&mut world.lock().unwrap().log);
     assert!(log.iter().all(|line| !line.contains("finalize")), "{log:?}");
 }
