@@ -1,245 +1,178 @@
-//! What every cluster has: namespaces, bootstrap roles and bindings, system priority classes.
+//! What every cluster has: namespaces, the RBAC policy, flow control, the Service `kubernetes`, and the rest that
+//! kube-apiserver creates when it starts.
 
 pub mod flow_control;
+mod objects;
+mod policy;
+mod reconcile;
 
-use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde_json::Value;
 
 use crate::api::{Operation, RequestBody, RequestContext, RequestTarget};
+use crate::call::Call;
 use crate::error::ApiError;
 use crate::maintain::own_write;
 use crate::meta;
+use crate::persist;
 use crate::registry::Registry;
+use crate::storage::{Committed, Condition, Revision, Transaction, Write};
+use reconcile::Reconcile;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const FLOW_CONTROL: &str = "flowcontrol.apiserver.k8s.io";
-const DEFAULTING: (&str, &str) = ("kubernetes.io/bootstrapping", "rbac-defaults");
+/// Objects that one transaction creates: etcd takes 128 operations.
+const CREATED_AT_ONCE: usize = 100;
+/// How often a start looks again because another server created something meanwhile.
+const MAX_TURNS: usize = 8;
 
-/// Values of the two system priority classes.
-const SYSTEM_PRIORITIES: [(&str, i64, &str); 2] = [
-    (
-        "system-node-critical",
-        2_000_001_000,
-        "Used for system critical pods that must not be moved from their current node.",
-    ),
-    (
-        "system-cluster-critical",
-        2_000_000_000,
-        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
-    ),
-];
+/// What the bootstrap objects say about the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerFacts {
+    /// Where the Service `kubernetes` leads. Without an address that others can use it has no endpoints.
+    pub address: Option<IpAddr>,
+    /// The port that the server listens on.
+    pub port: u16,
+    /// The authority that client certificates are checked with, as PEM.
+    pub client_ca: String,
+}
 
-impl Registry {
-    /// Creates what every cluster has, where it is missing. What is there already is left as it is.
-    pub fn bootstrap(&self, context: &RequestContext<'_>) -> Result<(), ApiError> {
-        for name in ["kube-system", "kube-public", "kube-node-lease", "default"] {
-            self.ensure("", "v1", "namespaces", json!({"metadata": {"name": name}}), context)?;
-        }
-        for (name, value, description) in SYSTEM_PRIORITIES {
-            let class = json!({"metadata": {"name": name}, "value": value, "description": description,
-                "preemptionPolicy": "PreemptLowerPriority"});
-            self.ensure("scheduling.k8s.io", "v1", "priorityclasses", class, context)?;
-        }
-        for role in cluster_roles() {
-            self.ensure(RBAC, "v1", "clusterroles", role, context)?;
-        }
-        for (role, groups) in [
-            ("cluster-admin", &["system:masters"][..]),
-            ("system:discovery", &["system:authenticated"]),
-            ("system:basic-user", &["system:authenticated"]),
-            ("system:public-info-viewer", &["system:authenticated", "system:unauthenticated"]),
-            ("system:monitoring", &["system:monitoring"]),
-            ("system:service-account-issuer-discovery", &["system:serviceaccounts"]),
-        ] {
-            let subjects: Vec<Value> = groups
-                .iter()
-                .map(|group| json!({"apiGroup": RBAC, "kind": "Group", "name": group}))
-                .collect();
-            let binding = json!({"metadata": bootstrap_metadata(role), "subjects": subjects,
-                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}});
-            self.ensure(RBAC, "v1", "clusterrolebindings", binding, context)?;
-        }
-        for level in flow_control::priority_levels() {
-            self.ensure(FLOW_CONTROL, "v1", "prioritylevelconfigurations", level, context)?;
-        }
-        for schema in flow_control::flow_schemas() {
-            self.ensure(FLOW_CONTROL, "v1", "flowschemas", schema, context)?;
-        }
-        Ok(())
+/// One object that every cluster has.
+#[derive(Clone, Debug)]
+struct Wanted {
+    group: &'static str,
+    version: &'static str,
+    resource: &'static str,
+    namespace: String,
+    /// The object without apiVersion and kind.
+    object: Value,
+    /// The status that it is created with.
+    status: Option<Value>,
+    reconcile: Reconcile,
+}
+
+impl Wanted {
+    fn new(
+        group: &'static str,
+        version: &'static str,
+        resource: &'static str,
+        namespace: &str,
+        object: Value,
+    ) -> Self {
+        let namespace = namespace.to_owned();
+        Self { group, version, resource, namespace, object, status: None, reconcile: Reconcile::Never }
     }
 
-    fn ensure(
+    fn target(&self, registry: &Registry) -> Result<RequestTarget, ApiError> {
+        let catalog = registry.catalog();
+        let Some(row) = catalog.find(self.group, self.version, self.resource) else {
+            return Err(ApiError::internal(format!("{}.{} is not served", self.resource, self.group)));
+        };
+        Ok(RequestTarget {
+            resource: Arc::clone(row),
+            namespace: self.namespace.clone(),
+            name: meta::name(&self.object).to_owned(),
+            subresource: String::new(),
+        })
+    }
+}
+
+fn all(server: &ServerFacts, now: jiff::Timestamp) -> Vec<Wanted> {
+    let mut found = objects::objects(server, now);
+    found.extend(policy::objects());
+    let flow_control = |resource: &'static str, object: Value, status: Value| Wanted {
+        reconcile: Reconcile::FlowControl,
+        status: Some(status),
+        ..Wanted::new(FLOW_CONTROL, "v1", resource, "", object)
+    };
+    found.extend(
+        flow_control::priority_levels()
+            .into_iter()
+            .map(|level| flow_control("prioritylevelconfigurations", level, serde_json::json!({}))),
+    );
+    found.extend(flow_control::flow_schemas().into_iter().map(|schema| {
+        let status = flow_control::found(&schema, now);
+        flow_control("flowschemas", schema, status)
+    }));
+    found
+}
+
+impl Registry {
+    /// Creates what every cluster has, where it is missing, and brings up to date what follows the server.
+    pub fn bootstrap(&self, context: &RequestContext<'_>, server: &ServerFacts) -> Result<(), ApiError> {
+        let all = all(server, context.now);
+        for _ in 0..MAX_TURNS {
+            let mut missing = Vec::new();
+            for wanted in &all {
+                let target = wanted.target(self)?;
+                let key = persist::object_key(&target.resource, &target.namespace, &target.name);
+                match self.storage.get(&key, None).map_err(persist::storage_error)?.item {
+                    Some(stored) => {
+                        let live = persist::decode(&target.resource, &stored)?;
+                        self.bring_up_to_date(wanted, &target, &live, context)?;
+                    }
+                    None => missing.push((key, self.created(wanted, &target, context)?)),
+                }
+            }
+            if self.create_all(missing)? {
+                return Ok(());
+            }
+        }
+        Err(ApiError::internal("other servers keep creating the objects that every cluster has"))
+    }
+
+    /// The encoded form of an object that is missing.
+    fn created(
         &self,
-        group: &str,
-        version: &str,
-        resource: &str,
-        object: Value,
+        wanted: &Wanted,
+        target: &RequestTarget,
+        context: &RequestContext<'_>,
+    ) -> Result<bytes::Bytes, ApiError> {
+        let mut call = Call::new(self, target, context);
+        let body = RequestBody { value: wanted.object.clone(), duplicates: Vec::new() };
+        let options = own_write();
+        let mut object = call.take_body(body, &options)?;
+        call.settle_namespace(&mut object)?;
+        call.complete_new(&mut object, &options)?;
+        if let Some(status) = &wanted.status {
+            object["status"] = status.clone();
+        }
+        persist::encode(&target.resource, &object)
+    }
+
+    /// Whether all were created; not if another server created one of them meanwhile.
+    fn create_all(&self, missing: Vec<(crate::storage::Key, bytes::Bytes)>) -> Result<bool, ApiError> {
+        for chunk in missing.chunks(CREATED_AT_ONCE) {
+            let transaction = Transaction {
+                conditions: chunk
+                    .iter()
+                    .map(|(key, _)| Condition { key: Arc::clone(key), mod_revision: Revision(0) })
+                    .collect(),
+                writes: chunk.iter().map(|(key, value)| Write::Put(Arc::clone(key), value.clone())).collect(),
+            };
+            match self.storage.commit(transaction).map_err(persist::storage_error)? {
+                Committed::Done(_) => {}
+                Committed::Conflict(_) => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    fn bring_up_to_date(
+        &self,
+        wanted: &Wanted,
+        target: &RequestTarget,
+        live: &Value,
         context: &RequestContext<'_>,
     ) -> Result<(), ApiError> {
-        let catalog = self.catalog();
-        let Some(row) = catalog.find(group, version, resource) else {
-            return Err(ApiError::internal(format!("{resource}.{group} is not served")));
-        };
-        let target = |name: &str| RequestTarget {
-            resource: row.clone(),
-            namespace: String::new(),
-            name: name.to_owned(),
-            subresource: String::new(),
-        };
-        let get = Operation::Get { resource_version: String::new() };
-        match self.handle(&target(meta::name(&object)), get, context) {
-            Err(error) if error.code == 404 => {}
-            other => return other.map(|_| ()),
-        }
-        let body = RequestBody { value: object, duplicates: Vec::new() };
-        match self.handle(&target(""), Operation::Create(body, own_write()), context) {
-            // Another server on the same store was faster.
-            Err(error) if error.code == 409 => Ok(()),
+        let Some(new) = reconcile::reconciled(wanted.reconcile, live, &wanted.object) else { return Ok(()) };
+        let body = RequestBody { value: new, duplicates: Vec::new() };
+        match self.handle(target, Operation::Update(body, own_write()), context) {
+            // Somebody changed it meanwhile; the next start looks again.
+            Err(error) if matches!(error.code, 404 | 409) => Ok(()),
             other => other.map(|_| ()),
         }
     }
-}
-
-fn bootstrap_metadata(name: &str) -> Value {
-    json!({"name": name, "labels": {DEFAULTING.0: DEFAULTING.1},
-        "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"}})
-}
-
-fn role(name: &str, rules: &[Value]) -> Value {
-    json!({"metadata": bootstrap_metadata(name), "rules": rules})
-}
-
-fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
-    json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
-}
-
-fn paths(paths: &[&str]) -> Value {
-    json!({"nonResourceURLs": paths, "verbs": ["get"]})
-}
-
-const READ: [&str; 3] = ["get", "list", "watch"];
-const CHANGE: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-
-/// Core resources that namespaced users work with.
-const CORE: [&str; 12] = [
-    "configmaps",
-    "endpoints",
-    "events",
-    "persistentvolumeclaims",
-    "pods",
-    "pods/status",
-    "pods/log",
-    "replicationcontrollers",
-    "replicationcontrollers/scale",
-    "serviceaccounts",
-    "services",
-    "services/status",
-];
-const APPS: [&str; 8] = [
-    "controllerrevisions",
-    "daemonsets",
-    "deployments",
-    "deployments/scale",
-    "replicasets",
-    "replicasets/scale",
-    "statefulsets",
-    "statefulsets/scale",
-];
-
-fn namespaced_rules(verbs: &[&str]) -> Vec<Value> {
-    vec![
-        rule(&[""], &CORE, verbs),
-        rule(&["apps"], &APPS, verbs),
-        rule(&["batch"], &["cronjobs", "cronjobs/status", "jobs", "jobs/status"], verbs),
-        rule(&["autoscaling"], &["horizontalpodautoscalers"], verbs),
-        rule(&["networking.k8s.io"], &["ingresses", "networkpolicies"], verbs),
-        rule(&["policy"], &["poddisruptionbudgets"], verbs),
-        rule(&["coordination.k8s.io"], &["leases"], verbs),
-        rule(&["discovery.k8s.io"], &["endpointslices"], verbs),
-        rule(&["resource.k8s.io"], &["resourceclaims", "resourceclaimtemplates"], verbs),
-    ]
-}
-
-fn cluster_roles() -> Vec<Value> {
-    let discovery = [
-        "/api",
-        "/api/*",
-        "/apis",
-        "/apis/*",
-        "/healthz",
-        "/livez",
-        "/openapi",
-        "/openapi/*",
-        "/readyz",
-        "/version",
-        "/version/",
-    ];
-    let mut view = namespaced_rules(&READ);
-    view.push(rule(&[""], &["namespaces", "limitranges", "resourcequotas"], &READ));
-    let mut edit = namespaced_rules(&CHANGE);
-    edit.push(rule(&[""], &["namespaces", "limitranges", "resourcequotas"], &READ));
-    edit.push(rule(&[""], &["secrets"], &CHANGE));
-    edit.push(rule(&[""], &["pods/eviction", "serviceaccounts/token"], &["create"]));
-    let mut admin = edit.clone();
-    admin.push(rule(&[RBAC], &["rolebindings", "roles"], &CHANGE));
-    admin.push(rule(&["authorization.k8s.io"], &["localsubjectaccessreviews"], &["create"]));
-    vec![
-        role(
-            "cluster-admin",
-            &[rule(&["*"], &["*"], &["*"]), json!({"nonResourceURLs": ["*"], "verbs": ["*"]})],
-        ),
-        role("admin", &admin),
-        role("edit", &edit),
-        role("view", &view),
-        role("system:discovery", &[paths(&discovery)]),
-        role(
-            "system:public-info-viewer",
-            &[paths(&["/healthz", "/livez", "/readyz", "/version", "/version/"])],
-        ),
-        role(
-            "system:monitoring",
-            &[paths(&["/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/readyz", "/readyz/*"])],
-        ),
-        role(
-            "system:basic-user",
-            &[
-                rule(
-                    &["authorization.k8s.io"],
-                    &["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
-                    &["create"],
-                ),
-                rule(&["authentication.k8s.io"], &["selfsubjectreviews"], &["create"]),
-            ],
-        ),
-        role(
-            "system:service-account-issuer-discovery",
-            &[paths(&[
-                "/.well-known/openid-configuration",
-                "/.well-known/openid-configuration/",
-                "/openid/v1/jwks",
-                "/openid/v1/jwks/",
-            ])],
-        ),
-        role(
-            "system:controller:generic-garbage-collector",
-            &[
-                rule(&["*"], &["*"], &["delete", "get", "list", "patch", "update", "watch"]),
-                rule(&["", "events.k8s.io"], &["events"], &["create", "patch", "update"]),
-            ],
-        ),
-        role(
-            "system:controller:namespace-controller",
-            &[
-                rule(&[""], &["namespaces"], &["delete", "get", "list", "watch"]),
-                rule(&[""], &["namespaces/finalize", "namespaces/status"], &["update"]),
-                rule(&["*"], &["*"], &["delete", "deletecollection", "get", "list"]),
-            ],
-        ),
-        role(
-            "system:auth-delegator",
-            &[
-                rule(&["authentication.k8s.io"], &["tokenreviews"], &["create"]),
-                rule(&["authorization.k8s.io"], &["subjectaccessreviews"], &["create"]),
-            ],
-        ),
-    ]
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use crate::admission::Charge;
 use crate::api::{Object, RequestContext, RequestTarget, Response, ResponseBody, WriteOptions};
 use crate::error::{ApiError, FieldError};
 use crate::meta;
@@ -74,14 +75,30 @@ impl<'a> Call<'a> {
         expected: Revision,
         value: Option<bytes::Bytes>,
     ) -> Result<Stored, ApiError> {
+        self.commit_charged(key, expected, value, &[])
+    }
+
+    /// The same, and charges quotas for it.
+    pub(crate) fn commit_charged(
+        &self,
+        key: &Key,
+        expected: Revision,
+        value: Option<bytes::Bytes>,
+        charges: &[Charge],
+    ) -> Result<Stored, ApiError> {
         let write = match value {
             Some(value) => Write::Put(Arc::clone(key), value),
             None => Write::Delete(Arc::clone(key)),
         };
-        let transaction = Transaction {
+        let mut transaction = Transaction {
             conditions: vec![Condition { key: Arc::clone(key), mod_revision: expected }],
             writes: vec![write],
         };
+        for charge in charges {
+            let condition = Condition { key: Arc::clone(&charge.key), mod_revision: charge.revision };
+            transaction.conditions.push(condition);
+            transaction.writes.push(Write::Put(Arc::clone(&charge.key), charge.value.clone()));
+        }
         match self.registry.storage.commit(transaction).map_err(persist::storage_error)? {
             Committed::Done(revision) => {
                 self.registry.after_write(self.resource())?;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::api::{RequestBody, Response, WriteOptions};
-use crate::call::{Call, Stored};
+use crate::call::{Call, MAX_TURNS, Stored};
 use crate::crd;
 use crate::error::ApiError;
 use crate::managed::{self, Operation};
@@ -46,6 +46,7 @@ impl Call<'_> {
         self.admit_creation(shown)?;
         self.fill_system_fields(&mut object);
         self.admit_content(&object, None)?;
+        self.mutate(&mut object, None)?;
         let rules = self.rules();
         for turn in 1.. {
             let mut new = object.clone();
@@ -67,6 +68,7 @@ impl Call<'_> {
             // A POST has no name in its path: this is a PUT or an apply that found nothing to change.
             self.admit_creation_by_update()?;
             self.admit_owner_references(&new, None)?;
+            let charges = self.validate(&new, None)?;
             let key = persist::object_key(self.resource(), &self.target.namespace, &name);
             if options.dry_run {
                 if let Some(existing) = self.read(&key)? {
@@ -79,7 +81,7 @@ impl Call<'_> {
             }
             meta::metadata_mut(&mut new).remove("resourceVersion");
             let encoded = persist::encode(self.resource(), &new)?;
-            match self.commit(&key, Revision(0), Some(encoded.clone()))? {
+            match self.commit_charged(&key, Revision(0), Some(encoded.clone()), &charges)? {
                 Stored::Done(revision) => {
                     self.warn_of(&new, None);
                     if rules::is_definition(self.resource()) {
@@ -88,13 +90,25 @@ impl Call<'_> {
                     return self.answer_stored(201, encoded, revision);
                 }
                 Stored::Raced if given_name.is_empty() && turn < GENERATED_NAMES => {}
-                Stored::Raced => {
-                    let existing = self.read(&key)?.map(|stored| self.decode(&stored)).transpose()?;
-                    return Err(self.exists(&name, &existing.unwrap_or_default()));
-                }
+                Stored::Raced => match self.read(&key)? {
+                    Some(stored) => return Err(self.exists(&name, &self.decode(&stored)?)),
+                    // A quota was charged for somebody else meanwhile, or the object is gone again.
+                    None if turn < MAX_TURNS => {}
+                    None => return Err(self.modified(&name)),
+                },
             }
         }
         unreachable!("the loop ends by itself")
+    }
+
+    /// What a create makes of a document that is decoded and defaulted, for objects of the server itself.
+    pub(crate) fn complete_new(&self, object: &mut Value, options: &WriteOptions) -> Result<(), ApiError> {
+        self.fill_system_fields(object);
+        self.mutate(object, None)?;
+        self.prepare_new(object);
+        self.rules().finish(object);
+        managed::update(self, None, object, options);
+        Ok(())
     }
 
     pub(crate) fn warn_of(&mut self, new: &Value, old: Option<&Value>) {
@@ -185,12 +199,25 @@ impl Call<'_> {
             place = format!("{}/", self.target.namespace);
         }
         let name = &self.target.name;
+        let resource = self.resource();
+        // Where upstream keeps what it has not always called so.
+        let folder = match (&*resource.group, &*resource.resource) {
+            ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
+            ("", "endpoints") => "services/endpoints".to_owned(),
+            ("", "services") => "services/specs".to_owned(),
+            ("", "nodes") => "minions".to_owned(),
+            ("", "replicationcontrollers") => "controllers".to_owned(),
+            ("apiextensions.k8s.io" | "apiregistration.k8s.io", _) => {
+                format!("{}/{}", resource.group, resource.resource)
+            }
+            (group, _) if resource.custom.is_some() => format!("{group}/{}", resource.resource),
+            (_, plain) => plain.to_owned(),
+        };
         self.conflict(
             name,
             &format!(
-                "StorageError: invalid object, Code: 4, Key: /registry/{}/{place}{name}, ResourceVersion: 0, \
-                 AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {stored}",
-                self.resource().resource
+                "StorageError: invalid object, Code: 4, Key: /registry/{folder}/{place}{name}, ResourceVersion: 0, \
+                 AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {stored}"
             ),
         )
     }

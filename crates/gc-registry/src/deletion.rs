@@ -243,6 +243,8 @@ impl Call<'_> {
     ) -> Result<(), ApiError> {
         let resource = self.resource();
         let kind = if first { &resource.kind } else { &resource.resource };
+        // Events of both groups are stored as one kind.
+        let group = if first && &*resource.group == "events.k8s.io" { "" } else { &*resource.group };
         if let Some(uid) = &deletion.uid
             && uid != meta::uid(live)
         {
@@ -251,7 +253,7 @@ impl Call<'_> {
                  deleted and then recreated",
                 meta::uid(live)
             );
-            return Err(ApiError::conflict(&resource.group, kind, name, &why));
+            return Err(ApiError::conflict(group, kind, name, &why));
         }
         let version = meta::text(live, "resourceVersion");
         if let Some(wanted) = &deletion.resource_version
@@ -261,7 +263,7 @@ impl Call<'_> {
                 "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
                  ({version}). The object might have been modified"
             );
-            return Err(ApiError::conflict(&resource.group, kind, name, &why));
+            return Err(ApiError::conflict(group, kind, name, &why));
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! Synchronous and deterministic: no clock, no runtime, no randomness of its own. Time and entropy come with
 //! each request ([`api::RequestContext`]).
 
-mod admission;
+pub mod admission;
 pub mod api;
 pub mod bootstrap;
 mod call;
@@ -16,6 +16,7 @@ mod definitions;
 mod delete_collection;
 pub mod deletion;
 pub mod error;
+mod eviction;
 mod filter;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

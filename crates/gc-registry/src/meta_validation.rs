@@ -188,6 +188,11 @@ fn validate_finalizers(object: &Value, builtin: bool, errors: &mut Vec<FieldErro
 pub(crate) fn validate_update(resource: &ResourceDefinition, new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_common(new, resource.custom.is_none(), &mut errors);
+    // Upstream looks at them as often as it has functions that do, and names what is wrong each time.
+    let repeated = errors.clone();
+    for _ in 1..looks_at_metadata(resource) {
+        errors.extend(repeated.iter().cloned());
+    }
     if meta::is_deleting(old) {
         let before = meta::finalizers(old);
         let added: Vec<&str> =
@@ -210,20 +215,61 @@ pub(crate) fn validate_update(resource: &ResourceDefinition, new: &Value, old: &
             format!("Invalid value: {}: must not be decremented", meta::generation(new)),
         ));
     }
+    let mut immutable = Vec::new();
     for field in
         ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
     {
         let (after, before) = (meta::metadata(new).get(field), meta::metadata(old).get(field));
         if after != before {
             let shown = after.map_or_else(|| "null".to_owned(), Value::to_string);
-            errors.push(error(
+            immutable.push(error(
                 &format!("metadata.{field}"),
                 CauseReason::Invalid,
                 format!("Invalid value: {shown}: field is immutable"),
             ));
         }
     }
+    if has_rule_for_updates(resource) {
+        errors.extend(immutable.iter().cloned());
+    }
+    errors.extend(immutable);
     errors
+}
+
+/// How often upstream validates the labels, annotations and owners of an update: twice for every kind, and by the rules
+/// of most kinds once for the update and once for the object as a whole.
+fn looks_at_metadata(resource: &ResourceDefinition) -> usize {
+    if resource.custom.is_some() {
+        return 1;
+    }
+    match (&*resource.group, &*resource.resource) {
+        ("policy", "poddisruptionbudgets") => 2,
+        ("", "limitranges" | "events" | "resourcequotas" | "podtemplates")
+        | ("events.k8s.io" | "admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io", _)
+        | ("apps", "daemonsets" | "replicasets" | "statefulsets" | "deployments")
+        | ("autoscaling", "horizontalpodautoscalers")
+        | ("batch", "cronjobs")
+        | ("coordination.k8s.io", "leases")
+        | ("discovery.k8s.io", "endpointslices")
+        | ("resource.k8s.io", "resourceslices")
+        | ("scheduling.k8s.io", "priorityclasses")
+        | ("storage.k8s.io", "csinodes" | "csidrivers" | "volumeattachments")
+        | ("apiextensions.k8s.io", "customresourcedefinitions") => 3,
+        _ => 4,
+    }
+}
+
+/// Whether the rules of a kind look at an update of the metadata once more.
+fn has_rule_for_updates(resource: &ResourceDefinition) -> bool {
+    !(resource.custom.is_some()
+        || matches!(
+            (&*resource.group, &*resource.resource),
+            ("policy", "poddisruptionbudgets")
+                | ("", "limitranges" | "events")
+                | ("events.k8s.io" | "admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io", _)
+                | ("discovery.k8s.io", "endpointslices")
+                | ("storage.k8s.io", "csinodes" | "volumeattachments")
+        ))
 }
 
 /// `[]string{"a", "b"}`

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
 
+use crate::admission::Plugins;
 use crate::api::{
     ListOptions, ObjectList, Operation, PatchType, RequestContext, RequestTarget, Response, ResponseBody,
 };
@@ -26,19 +27,15 @@ use crate::watch::Watch;
 pub struct Config {
     /// `--enable-garbage-collector`: whether GC finalizers are set (spec `api-deletion.md`, 3.3).
     pub garbage_collector: bool,
-    /// Whether admission `OwnerReferencesPermissionEnforcement` is on.
-    pub owner_references_permission_enforcement: bool,
+    /// The admission plugins that are on.
+    pub plugins: Plugins,
     /// How long events are kept (`--event-ttl`), in seconds.
     pub event_ttl_seconds: u32,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            garbage_collector: true,
-            owner_references_permission_enforcement: true,
-            event_ttl_seconds: 3600,
-        }
+        Self { garbage_collector: true, plugins: Plugins::default(), event_ttl_seconds: 3600 }
     }
 }
 

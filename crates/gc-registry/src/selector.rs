@@ -27,6 +27,30 @@ enum Operator {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector(Vec<Requirement>);
 
+/// Whether the labels of an object match a selector as it stands in objects (`matchLabels`, `matchExpressions`). An
+/// empty one matches everything, an absent one nothing, and one that cannot be understood nothing either.
+#[must_use]
+pub fn object_matches(selector: Option<&Value>, labels: Option<&Value>) -> bool {
+    let Some(selector) = selector.filter(|selector| selector.is_object()) else { return false };
+    let label = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
+    let pairs = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
+    pairs.into_iter().all(|(key, value)| label(key) == value.as_str())
+        && expressions.into_iter().all(|expression| {
+            let text = |member: &str| expression.get(member).and_then(Value::as_str).unwrap_or_default();
+            let value = label(text("key"));
+            let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+            let is_listed = values.into_iter().any(|listed| value.is_some() && listed.as_str() == value);
+            match text("operator") {
+                "In" => is_listed,
+                "NotIn" => !is_listed,
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
+}
+
 impl LabelSelector {
     /// Reads `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`. Errors are 400 with upstream's texts.
     pub fn parse(text: &str) -> Result<Self, ApiError> {

@@ -14,6 +14,9 @@ use crate::resource::Target;
 use crate::schema;
 use crate::update::Change;
 
+/// Labels of a node that its pods get.
+const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
+
 impl Call<'_> {
     /// Requests to `…/scale`.
     pub(crate) fn scale(&mut self, operation: Operation) -> Result<Response, ApiError> {
@@ -130,8 +133,7 @@ impl Call<'_> {
         }
     }
 
-    /// POST to `…/eviction`: a deletion with the options in the body (spec 8). Disruption budgets are not
-    /// weighed: nothing here keeps their status.
+    /// POST to `…/eviction`: a deletion with the options in the body (spec 8), where a disruption budget allows it.
     pub(crate) fn evict(&mut self, body: &RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
         let name = self.target.name.clone();
         self.admit_creation(&name)?;
@@ -141,7 +143,7 @@ impl Call<'_> {
             return Err(ApiError::bad_request(format!("not a Eviction object: Kind={kind}")));
         }
         let given = meta::name(eviction);
-        if !given.is_empty() && given != name {
+        if given != name {
             return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
         }
         let mut delete = parse_delete_options(eviction.get("deleteOptions"))?;
@@ -149,6 +151,7 @@ impl Call<'_> {
             delete.dry_run.push("All".into());
         }
         let deletion = Deletion::validate(&delete)?;
+        self.spend_disruption(&name, !delete.dry_run.is_empty())?;
         self.delete_object(&name, &self.key(), &deletion)?;
         Ok(self.answer_success(201, None))
     }
@@ -168,24 +171,19 @@ impl Call<'_> {
         let node = target("name");
         let mut errors = Vec::new();
         if !matches!(target("kind"), "" | "Node") {
-            errors.push(FieldError {
-                field: "target.kind".into(),
-                reason: CauseReason::NotSupported,
-                detail: format!(
-                    "Unsupported value: {:?}: supported values: \"Node\", \"<empty>\"",
-                    target("kind")
-                ),
-            });
+            errors.push(format!(
+                "target.kind: Unsupported value: {:?}: supported values: \"Node\", \"<empty>\"",
+                target("kind")
+            ));
         }
         if node.is_empty() {
-            errors.push(FieldError {
-                field: "target.name".into(),
-                reason: CauseReason::Required,
-                detail: "Required value".into(),
-            });
+            errors.push("target.name: Required value".to_owned());
         }
-        if !errors.is_empty() {
-            return Err(ApiError::invalid("", "Binding", &name, &errors));
+        match errors.as_slice() {
+            [] => {}
+            // Upstream does not say that it is the client's fault.
+            [one] => return Err(ApiError::new(500, "", one.as_str())),
+            many => return Err(ApiError::new(500, "", format!("[{}]", many.join(", ")))),
         }
         let key: crate::storage::Key = format!("/core/pods/{}/{name}", self.target.namespace).into();
         let Some(pods) = self.registry.catalog().find("", "v1", "pods").cloned() else {
@@ -195,6 +193,7 @@ impl Call<'_> {
             let Some(stored) = self.read(&key)? else { return Err(ApiError::not_found("", "pods", &name)) };
             let mut pod = persist::decode(&pods, &stored)?;
             Self::check_binding(&pod, binding, &name, node)?;
+            self.copy_topology(&mut pod, binding, node)?;
             meta::member_map(&mut pod, "spec").insert("nodeName".into(), node.into());
             copy_annotations(&mut pod, binding);
             self.set_scheduled(&mut pod);
@@ -214,10 +213,12 @@ impl Call<'_> {
         let uid = meta::uid(binding);
         if !uid.is_empty() && uid != meta::uid(pod) {
             let text = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                "StorageError: invalid object, Code: 4, Key: /registry/pods/{}/{name}, ResourceVersion: 0, \
+                 AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                meta::text(pod, "namespace"),
                 meta::uid(pod)
             );
-            return Err(why(text));
+            return Err(ApiError::conflict("", "pods", name, &text));
         }
         if meta::is_deleting(pod) {
             return Err(why(format!("pod {name} is being deleted, cannot be assigned to a host")));
@@ -228,6 +229,34 @@ impl Call<'_> {
                 "pod {name} is already assigned to node {:?}",
                 if assigned == node { node } else { assigned }
             )));
+        }
+        let gates = pod.pointer("/spec/schedulingGates").and_then(Value::as_array);
+        if gates.is_some_and(|gates| !gates.is_empty()) {
+            return Err(why(format!("pod {name} has non-empty .spec.schedulingGates")));
+        }
+        Ok(())
+    }
+
+    /// The pod gets the labels of the binding, and says in which zone and region it runs.
+    fn copy_topology(&self, pod: &mut Value, binding: &Value, node: &str) -> Result<(), ApiError> {
+        let mut copied =
+            meta::metadata(binding).get("labels").and_then(Value::as_object).cloned().unwrap_or_default();
+        if let Some(node) = self.read_object("", "nodes", "", node)? {
+            for label in TOPOLOGY_LABELS {
+                if let Some(value) = meta::metadata(&node).get("labels").and_then(|labels| labels.get(label))
+                {
+                    copied.insert(label.to_owned(), value.clone());
+                }
+            }
+        }
+        if copied.is_empty() {
+            return Ok(());
+        }
+        let labels = meta::metadata_mut(pod).entry("labels").or_insert_with(|| json!({}));
+        if let Some(labels) = labels.as_object_mut() {
+            for (label, value) in copied {
+                labels.entry(label).or_insert(value);
+            }
         }
         Ok(())
     }

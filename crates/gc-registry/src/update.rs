@@ -181,6 +181,7 @@ impl Call<'_> {
             let live = self.decode(&stored)?;
             let (mut new, version_given) = self.new_state(change, &live, options)?;
             self.admit_update()?;
+            self.mutate(&mut new, Some(&live))?;
             self.carry_over(&mut new, &live);
             let rules = self.rules();
             rules.prepare_update(&mut new, &live);
@@ -197,6 +198,7 @@ impl Call<'_> {
             }
             self.admit_owner_references(&new, Some(&live))?;
             self.admit_certificate(&new, &live)?;
+            let charges = self.validate(&new, Some(&live))?;
             if rules::is_definition(self.resource()) && !meta::is_deleting(&new) {
                 self.settle_definition(&mut new);
             }
@@ -218,7 +220,7 @@ impl Call<'_> {
                 return Ok(Some(Written { code: 200, object: new, stored: None }));
             }
             let encoded = persist::encode(self.resource(), &new)?;
-            match self.commit(&key, stored.mod_revision, Some(encoded.clone()))? {
+            match self.commit_charged(&key, stored.mod_revision, Some(encoded.clone()), &charges)? {
                 Stored::Done(revision) => {
                     let stored = KeyValue { value: encoded, mod_revision: revision, ..stored };
                     meta::metadata_mut(&mut new)

@@ -9,9 +9,11 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use gc_apiserver::{Extension, GivenKeys, RunningServer, Server, ServerConfig, StartError};
 use gc_registry::Registry;
+use gc_registry::admission::Plugins;
 use gc_registry::storage::Storage;
 use gc_store::{EtcdOptions, EtcdStorage, EtcdTls, MemoryStorage, RedbOptions, RedbStorage};
 
+use crate::UsageError;
 use crate::backup::pages::Pages;
 use crate::kubeconfig;
 use crate::logging::{self, LogOptions};
@@ -70,6 +72,12 @@ pub(crate) struct ServerOptions {
     /// Additional host name or address for the serving certificate (repeatable)
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
     pub(crate) tls_san: Vec<String>,
+    /// Turn on this admission plugin in addition to the default ones, such as ServiceAccount (repeatable)
+    #[arg(long, value_name = "PLUGIN", value_delimiter = ',')]
+    pub(crate) enable_admission_plugins: Vec<String>,
+    /// Turn off this admission plugin (repeatable)
+    #[arg(long, value_name = "PLUGIN", value_delimiter = ',')]
+    pub(crate) disable_admission_plugins: Vec<String>,
     /// Write the administrator's kubeconfig to this file; an existing file gets another context and keeps the rest
     /// [default: a file in the data directory, or in a temporary directory]
     #[arg(long, value_name = "FILE")]
@@ -95,6 +103,8 @@ impl ServerOptions {
             token: None,
             token_auth_file: None,
             tls_san: Vec::new(),
+            enable_admission_plugins: Vec::new(),
+            disable_admission_plugins: Vec::new(),
             write_kubeconfig: None,
             keys: GivenKeys::default(),
         }
@@ -104,6 +114,22 @@ impl ServerOptions {
     pub(crate) fn for_a_command(&mut self) {
         self.listen.get_or_insert(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         self.ephemeral |= self.data_dir.is_none() && self.storage.is_none();
+    }
+
+    /// The admission plugins that are on.
+    pub(crate) fn plugins(&self) -> Result<Plugins, UsageError> {
+        let mut plugins = Plugins::default();
+        for (names, flag, on) in [
+            (&self.enable_admission_plugins, "enable", true),
+            (&self.disable_admission_plugins, "disable", false),
+        ] {
+            for name in names {
+                plugins = plugins
+                    .with_named(name, on)
+                    .map_err(|error| UsageError::new(format!("--{flag}-admission-plugins: {error}")))?;
+            }
+        }
+        Ok(plugins)
     }
 
     /// Where data and keys are kept; `None` if nowhere.
@@ -179,15 +205,15 @@ pub(crate) async fn serve(
     extension: Option<Arc<dyn Extension>>,
 ) -> anyhow::Result<RunningServer> {
     let data_dir = options.data_dir()?;
+    let settings = gc_registry::Config { plugins: options.plugins()?, ..gc_registry::Config::default() };
     let kind =
         options.storage.unwrap_or(if options.ephemeral { StorageKind::Memory } else { StorageKind::Redb });
     let (folder, asked) = (data_dir.clone(), options.clone());
     let storage =
         tokio::task::spawn_blocking(move || open_storage(kind, folder.as_deref(), &asked)).await??;
-    let registry =
-        tokio::task::spawn_blocking(move || Registry::open(storage, gc_registry::Config::default()))
-            .await?
-            .context("cannot read the stored objects")?;
+    let registry = tokio::task::spawn_blocking(move || Registry::open(storage, settings))
+        .await?
+        .context("cannot read the stored objects")?;
     let mut hosts = host_names();
     hosts.extend(options.tls_san.iter().cloned());
     let config = ServerConfig {

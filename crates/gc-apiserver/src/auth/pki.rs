@@ -99,6 +99,8 @@ pub(crate) struct Pki {
     pub(crate) admin_key_pem: String,
     /// Key of service-account tokens, PKCS#8.
     pub(crate) token_key: Vec<u8>,
+    /// The authorities that client certificates are checked with.
+    pub(crate) client_authorities_pem: String,
     ca_der: CertificateDer<'static>,
     /// Further authorities of clients.
     client_authorities: Vec<CertificateDer<'static>>,
@@ -255,6 +257,7 @@ impl Pki {
             }
         };
         Ok(Self {
+            client_authorities_pem: ca_pem.clone(),
             ca_pem,
             admin_certificate_pem,
             admin_key_pem,
@@ -277,6 +280,7 @@ impl Pki {
         }
         if let Some(pem) = &given.client_authorities {
             self.client_authorities = certificates("the file of client authorities", pem)?;
+            self.client_authorities_pem.push_str(&String::from_utf8_lossy(pem));
         }
         if let Some(pem) = &given.token_key {
             match std::str::from_utf8(pem).ok().and_then(|pem| KeyPair::from_pem(pem).ok()) {

@@ -1,7 +1,7 @@
 //! Starting, serving and stopping.
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
 use gc_registry::Registry;
+use gc_registry::bootstrap::ServerFacts;
 use gc_registry::error::ApiError;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
@@ -33,6 +34,9 @@ const STOP_PATIENCE: Duration = Duration::from_millis(1500);
 const MAINTENANCE_PERIOD: Duration = Duration::from_secs(5);
 /// How long to wait before the watch on the store is taken up again after it broke.
 const PUMP_PAUSE: Duration = Duration::from_millis(50);
+
+/// An address outside of every network (RFC 5737), by which the routing table is asked for this host's own address.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// Resolves when the server stops.
 pub(crate) type Stop = Shared<BoxFuture<'static, ()>>;
@@ -144,9 +148,14 @@ impl Server {
         let mut background = JoinSet::new();
         background.spawn(pump(Arc::clone(&state)));
         let starting = Arc::clone(&state);
+        let facts = ServerFacts {
+            address: reachable(address.ip()),
+            port: address.port(),
+            client_ca: pki.client_authorities_pem.clone(),
+        };
         tokio::task::spawn_blocking(move || {
             let user = system_user();
-            starting.with_context(&user, "kubegc", gc_registry::Registry::bootstrap)
+            starting.with_context(&user, "kubegc", |registry, context| registry.bootstrap(context, &facts))
         })
         .await
         .unwrap_or_else(|failure| Err(ApiError::internal(failure)))
@@ -172,6 +181,17 @@ impl Server {
 fn advertised(address: SocketAddr) -> String {
     let ip = address.ip();
     if ip.is_unspecified() { format!("127.0.0.1:{}", address.port()) } else { address.to_string() }
+}
+
+/// The address that the Service `kubernetes` leads to: where the server listens, or this host's own address if that is
+/// for this host alone. The socket only asks the routing table; it sends nothing.
+fn reachable(address: IpAddr) -> Option<IpAddr> {
+    if !address.is_loopback() && !address.is_unspecified() {
+        return Some(address);
+    }
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect((ELSEWHERE, 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }
 
 impl RunningServer {

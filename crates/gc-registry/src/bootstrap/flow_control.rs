@@ -107,6 +107,17 @@ pub fn flow_schemas() -> Vec<Value> {
         .collect()
 }
 
+/// The status of a schema whose priority level exists.
+pub(super) fn found(schema: &Value, now: jiff::Timestamp) -> Value {
+    let level = schema.pointer("/spec/priorityLevelConfiguration/name").and_then(Value::as_str);
+    let message = format!(
+        "This FlowSchema references the PriorityLevelConfiguration object named {:?} and it exists",
+        level.unwrap_or_default()
+    );
+    json!({"conditions": [{"type": "Dangling", "status": "False", "reason": "Found", "message": message,
+        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()}]})
+}
+
 fn metadata(name: &str) -> Value {
     json!({"name": name, "annotations": {"apf.kubernetes.io/autoupdate-spec": "true"}})
 }

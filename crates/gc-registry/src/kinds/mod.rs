@@ -4,7 +4,7 @@
 //! All functions are total: an object of any shape comes out without a panic, and what a function does not know
 //! (custom resources, kinds without rules of their own) it leaves as it is.
 
-mod access;
+pub(crate) mod access;
 mod admissionregistration;
 mod apiregistration;
 mod apps;
@@ -33,7 +33,7 @@ pub mod scale;
 mod scheduling;
 mod shared;
 mod storage;
-mod strategy;
+pub(crate) mod strategy;
 
 use serde_json::Value;
 

@@ -77,6 +77,18 @@ impl Quantity {
         Ok(Self { nano: if negative { -nano } else { nano }, form })
     }
 
+    /// A whole number.
+    #[must_use]
+    pub fn from_units(units: i64) -> Self {
+        Self { nano: i128::from(units) * NANO, form: Form::Decimal }
+    }
+
+    /// What is left of it without another one, and no less than zero.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self { nano: self.nano.saturating_sub(other.nano).max(0), ..self }
+    }
+
     /// Whether it is less than zero.
     #[must_use]
     pub fn is_negative(self) -> bool {

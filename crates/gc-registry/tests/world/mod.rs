@@ -73,7 +73,11 @@ impl World {
             random: AtomicU64::new(1),
             now: Mutex::new("2026-01-01T00:00:00Z".parse().unwrap()),
         };
-        world.with_context(|context| world.registry.bootstrap(context)).unwrap();
+        world
+            .with_context(|context| {
+                world.registry.bootstrap(context, &gc_registry::bootstrap::ServerFacts::default())
+            })
+            .unwrap();
         world
     }
 

@@ -30,6 +30,12 @@ impl Given {
     pub(super) fn last(&self, name: &str) -> Option<&str> {
         self.values.get(name)?.last().map(String::as_str)
     }
+
+    /// The words of a list, which may be given in parts.
+    pub(super) fn words(&self, name: &str) -> impl Iterator<Item = &str> {
+        let given = self.values.get(name).into_iter().flatten();
+        given.flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty())
+    }
 }
 
 /// Why arguments are refused: a line for the person who wrote them.

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use gc_apiserver::{GivenKeys, RunningServer};
+use gc_registry::admission::Plugins;
 use prometheus_client::registry::Registry;
 
 use crate::apiserver::{self, ServerOptions};
@@ -71,8 +72,8 @@ const APISERVER_FLAGS: &[Flag] = &[
     effective("cert-dir"),
     effective("client-ca-file"),
     ignored("default-watch-cache-size"),
-    ignored("disable-admission-plugins"),
-    ignored("enable-admission-plugins"),
+    effective("disable-admission-plugins"),
+    effective("enable-admission-plugins"),
     switch("enable-aggregator-routing"),
     switch("enable-bootstrap-token-auth"),
     switch("enable-garbage-collector"),
@@ -215,6 +216,16 @@ fn controllers() -> Option<Vec<String>> {
     Some(words.map(long).collect::<Vec<_>>()).filter(|words| !words.is_empty())
 }
 
+/// The plugins of a list that this server has; of the others it says that they are not there.
+fn plugins(given: &Given, flag: &str) -> Vec<String> {
+    let (ours, others): (Vec<&str>, Vec<&str>) =
+        given.words(flag).partition(|name| Plugins::names().contains(name));
+    if !others.is_empty() {
+        eprintln!("kube-apiserver (kubegc): --{flag}: not there: {}", others.join(", "));
+    }
+    ours.into_iter().map(str::to_owned).collect()
+}
+
 enum Running {
     Alone(RunningServer),
     Collecting(Box<Up>),
@@ -235,6 +246,8 @@ fn apiserver(given: &Given) -> anyhow::Result<()> {
         None => Ipv4Addr::LOCALHOST.into(),
     };
     let options = ServerOptions {
+        enable_admission_plugins: plugins(given, "enable-admission-plugins"),
+        disable_admission_plugins: plugins(given, "disable-admission-plugins"),
         token_auth_file: given.last("token-auth-file").map(PathBuf::from),
         keys: given_keys(given)?,
         ..ServerOptions::ephemeral(SocketAddr::new(address, port))

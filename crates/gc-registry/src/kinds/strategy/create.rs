@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Context, admission, disabled, has_generation, has_status, service};
-use crate::kinds::access::{Members, at, child, flag, put, remove, text};
+use super::{Context, disabled, has_generation, has_status, service};
+use crate::kinds::access::{Members, at, child, flag, list, put, remove, text};
 use crate::kinds::{apply_defaults, quantity};
 use crate::resource::Target;
 
@@ -12,7 +12,7 @@ pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.gene
 
 /// Prepares a decoded and defaulted object for its creation: what the client may not set goes (status,
 /// generation), what the server sets comes (initial phases, finalizers of namespaces, selectors of jobs,
-/// addresses of services, the requester of a certificate, and what the default admission plugins add).
+/// addresses of services, the requester of a certificate).
 ///
 /// `metadata.name` and `metadata.uid` must be set already. Objects of kinds without rules stay as they are.
 pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Context<'_>) {
@@ -28,9 +28,8 @@ pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Cont
         remove(object, &["status"]);
     }
     disabled::drop_fields(target, object);
-    admission::on_create(target, object);
     match (target.group, target.resource) {
-        ("", "pods") => pod(object),
+        ("", "pods") => pod(object, context),
         ("", "namespaces") => namespace(object),
         ("", "persistentvolumes") => {
             put(object, &["status", "lastPhaseTransitionTime"], context.time().into());
@@ -47,9 +46,15 @@ pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Cont
     apply_defaults(target, object);
 }
 
-fn pod(object: &mut Value) {
+fn pod(object: &mut Value, context: &Context<'_>) {
     let class = quality_of_service(object);
     put(object, &["status"], json!({"phase": "Pending", "qosClass": class}));
+    if !list(object, &["spec", "schedulingGates"]).is_empty() {
+        let gated = json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+            "lastProbeTime": null, "lastTransitionTime": context.time()}]);
+        put(object, &["status", "conditions"], gated);
+    }
 }
 
 /// The quality of service of a pod: `Guaranteed` when every container has equal requests and limits of CPU and

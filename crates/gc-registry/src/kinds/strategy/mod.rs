@@ -1,7 +1,6 @@
 //! What a request may touch: which part of an object a create or an update sets, which one the server keeps,
 //! and when the generation rises.
 
-mod admission;
 mod create;
 mod disabled;
 mod service;
@@ -11,6 +10,7 @@ mod warnings;
 pub use create::prepare_for_create;
 pub(crate) use create::quality_of_service;
 pub use service::service_address;
+pub(crate) use service::{SERVICE_RANGE, first_service_address};
 pub use update::prepare_for_update;
 pub use warnings::warnings;
 

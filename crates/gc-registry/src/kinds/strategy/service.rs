@@ -11,7 +11,9 @@ use sha2::{Digest, Sha256};
 
 use crate::kinds::access::{Members, at, child, fill, integer, items, list, text};
 
-/// First address of the range, 10.96.0.0/12.
+/// The range that services get their addresses from.
+pub(crate) const SERVICE_RANGE: &str = "10.96.0.0/12";
+/// First address of the range.
 const FIRST_ADDRESS: u32 = 0x0a60_0000;
 /// Addresses in the range.
 const ADDRESSES: u32 = 1 << 20;
@@ -27,6 +29,11 @@ const NODE_PORTS: u32 = 2768;
 pub fn service_address(uid: &str, attempt: u32) -> Ipv4Addr {
     let offset = RESERVED + hash(uid, "address", attempt) % (ADDRESSES - RESERVED - 1);
     Ipv4Addr::from(FIRST_ADDRESS + offset)
+}
+
+/// The address of the Service `kubernetes`.
+pub(crate) fn first_service_address() -> Ipv4Addr {
+    Ipv4Addr::from(FIRST_ADDRESS + 1)
 }
 
 fn hash(uid: &str, purpose: &str, number: u32) -> u32 {

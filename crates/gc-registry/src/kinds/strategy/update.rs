@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::create::{TEMPLATE_GENERATION, keep_metadata};
-use super::{Context, admission, disabled, has_generation, has_status, service};
+use super::{Context, disabled, has_generation, has_status, service};
 use crate::kinds::access::{at, integer, keep, list, put, remove, text};
 use crate::kinds::apply_defaults;
 use crate::resource::Target;
@@ -41,7 +41,6 @@ fn main(target: Target<'_>, new: &mut Value, old: &Value) {
             Some(finalizers) => put(new, &["spec", "finalizers"], finalizers.clone()),
             None => remove(new, &["spec", "finalizers"]),
         },
-        ("", "pods") => admission::on_pod_update(new),
         ("", "services") => {
             service::drop_dependent(new, old);
             service::allocate(new, Some(old));
@@ -174,17 +173,30 @@ fn ephemeral_containers(new: &mut Value, old: &Value) {
     let containers = at(new, &["spec", "ephemeralContainers"]).cloned();
     keep(new, old, "spec");
     keep(new, old, "status");
+    keep_own_metadata(new, old);
     match containers {
         Some(containers) => put(new, &["spec", "ephemeralContainers"], containers),
         None => remove(new, &["spec", "ephemeralContainers"]),
     }
 }
 
-/// Only the resources of containers change, and how they may be changed.
+/// Metadata that these subresources do not change.
+fn keep_own_metadata(new: &mut Value, old: &Value) {
+    for key in ["labels", "annotations", "ownerReferences", "finalizers"] {
+        keep_metadata(new, old, key);
+    }
+}
+
+/// Only the resources of the pod and its containers change, and how they may be changed.
 fn resize(new: &mut Value, old: &Value) {
     let wanted = new.get("spec").cloned().unwrap_or_else(|| json!({}));
     keep(new, old, "spec");
     keep(new, old, "status");
+    keep_own_metadata(new, old);
+    match at(&wanted, &["resources"]) {
+        Some(resources) => put(new, &["spec", "resources"], resources.clone()),
+        None => remove(new, &["spec", "resources"]),
+    }
     for key in ["containers", "initContainers"] {
         let Some(containers) = new.pointer_mut(&format!("/spec/{key}")).and_then(Value::as_array_mut) else {
             continue;

@@ -2,10 +2,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 
 use crate::kinds::access::{at, integer, list, text};
 use crate::resource::Target;
+
+/// A certificate and its key, as far as they are read without cryptography.
+fn certificate(secret: &Value, texts: &mut Vec<String>) {
+    if text(secret, &["type"]) != "kubernetes.io/tls" {
+        return;
+    }
+    for (key, what) in [("tls.crt", "certificate"), ("tls.key", "key")] {
+        let bytes = BASE64.decode(text(secret, &["data", key])).unwrap_or_default();
+        let pem = String::from_utf8_lossy(&bytes);
+        if !(pem.contains("-----BEGIN ") && pem.contains("-----END ")) {
+            texts.push(format!("tls: failed to find any PEM data in {what} input"));
+            return;
+        }
+    }
+}
 
 /// The texts of Warning headers that creating (`old` is `None`) or updating an object calls for.
 #[must_use]
@@ -16,6 +33,7 @@ pub fn warnings(target: Target<'_>, new: &Value, old: Option<&Value>) -> Vec<Str
     let mut texts = Vec::new();
     match (target.group, target.resource) {
         ("", "pods") if old.is_none() => pod_spec("spec", new.get("spec"), &mut texts),
+        ("", "secrets") => certificate(new, &mut texts),
         ("", "podtemplates") => template("template", new.get("template"), &mut texts),
         ("", "replicationcontrollers")
         | ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")

@@ -1,0 +1,93 @@
+//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::Value;
+
+use super::{Plugin, Request};
+use crate::api::Attributes;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::kinds::access::text;
+use crate::meta;
+use crate::names::quoted;
+
+/// The group that may do everything.
+const MASTERS: &[u8] = b"system:masters";
+/// What precedes the value of an organization in a subject: the attribute's object identifier, 2.5.4.10.
+const ORGANIZATION: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x0a];
+/// Tag and length of a text in DER.
+const HEADER_BYTES: usize = 2;
+
+/// Nobody becomes an administrator by a client certificate that was asked for.
+pub(super) fn restrict_subject(
+    request: &Request<'_>,
+    new: &Value,
+    _: &mut Vec<String>,
+) -> Result<(), ApiError> {
+    const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+    if !request.creates("certificates.k8s.io", "certificatesigningrequests")
+        || text(new, &["spec", "signerName"]) != SIGNER
+    {
+        return Ok(());
+    }
+    let encoded = BASE64.decode(text(new, &["spec", "request"])).unwrap_or_default();
+    let der: String = std::str::from_utf8(&encoded)
+        .unwrap_or_default()
+        .lines()
+        .filter(|line| !line.contains("-----"))
+        .map(str::trim)
+        .collect::<String>();
+    let der = BASE64.decode(der).unwrap_or_default();
+    if organizations(&der).any(|organization| organization == MASTERS) {
+        return Err(request
+            .forbidden(new, &format!("use of {SIGNER} signer with system:masters group is not allowed")));
+    }
+    Ok(())
+}
+
+/// The organizations that a request in DER names.
+fn organizations(der: &[u8]) -> impl Iterator<Item = &[u8]> {
+    der.windows(ORGANIZATION.len()).enumerate().filter(|(_, window)| *window == ORGANIZATION).filter_map(
+        |(at, _)| {
+            let value = der.get(at + ORGANIZATION.len()..)?;
+            // Organizations are short: a length of one byte.
+            let length = usize::from(*value.get(1)?);
+            value.get(HEADER_BYTES..HEADER_BYTES + length)
+        },
+    )
+}
+
+impl Call<'_> {
+    /// CertificateApproval and CertificateSigning: who changes what was approved or issued may do so for the signer.
+    pub(crate) fn admit_certificate(&self, new: &Value, old: &Value) -> Result<(), ApiError> {
+        if !self.resource().is("certificates.k8s.io", "certificatesigningrequests") {
+            return Ok(());
+        }
+        let changed = |field: &str| new.pointer(field) != old.pointer(field);
+        let verb = match self.target.subresource.as_str() {
+            "approval" if self.has(Plugin::CertificateApproval) => "approve",
+            "status" if !self.has(Plugin::CertificateSigning) => return Ok(()),
+            "status" if changed("/status/certificate") || changed("/status/conditions") => "sign",
+            _ => return Ok(()),
+        };
+        let signer = old.pointer("/spec/signerName").and_then(Value::as_str).unwrap_or_default();
+        let domain = signer.split('/').next().unwrap_or_default();
+        let allowed = [signer, &format!("{domain}/*")].into_iter().any(|name| {
+            let attributes = Attributes {
+                verb,
+                group: "certificates.k8s.io",
+                version: "*",
+                resource: "signers",
+                name,
+                ..Attributes::default()
+            };
+            self.context.authorizer.allows(self.context.user, &attributes)
+        });
+        if allowed {
+            return Ok(());
+        }
+        let why = format!("user not permitted to {verb} requests with signerName {}", quoted(signer));
+        Err(self.forbidden(meta::name(old), &why))
+    }
+}

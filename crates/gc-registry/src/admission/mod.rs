@@ -1,0 +1,277 @@
+//! Admission: what is set on, and refused for, an object beyond the rules of its kind.
+//!
+//! A write passes the plugins that set something ([`Call::mutate`]), is prepared and validated, and passes the plugins
+//! that refuse ([`Call::validate`]), in upstream's order. What is called from outside belongs at the end of the first
+//! and before the last step of the second; quotas come last, so that nothing is charged that is refused after all.
+
+mod certificates;
+mod ingress_class;
+mod limit_ranger;
+mod namespaces;
+mod nodes;
+mod owners;
+mod pod_security;
+mod pods;
+mod quota;
+mod runtime_class;
+mod service_account;
+mod storage;
+
+use serde_json::Value;
+
+use crate::api::{Attributes, Write};
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::meta;
+use crate::names::quoted;
+use crate::persist;
+use crate::storage::{Key, RangeOptions, Revision};
+
+/// Sets something on the object of a request.
+type Mutate = fn(&Request<'_>, &mut Value) -> Result<(), ApiError>;
+/// Refuses a request, or warns.
+type Validate = fn(&Request<'_>, &Value, &mut Vec<String>) -> Result<(), ApiError>;
+
+macro_rules! plugins {
+    ($($name:ident, $default:literal, $mutate:expr, $validate:expr, $about:literal;)*) => {
+        /// A built-in admission plugin.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Plugin {
+            $(#[doc = $about] $name,)*
+        }
+
+        static TABLE: &[Row] = &[$(Row {
+            plugin: Plugin::$name, name: stringify!($name), is_on: $default, mutate: $mutate, validate: $validate,
+        },)*];
+    };
+}
+
+// In the order in which they are called.
+plugins! {
+    NamespaceLifecycle, true, None, None, "Nothing is created in a namespace that ends or does not exist.";
+    LimitRanger, true, Some(limit_ranger::default_resources), Some(limit_ranger::check),
+        "LimitRanges give containers defaults and bounds.";
+    ServiceAccount, false, Some(service_account::mutate), None,
+        "Pods run as a ServiceAccount that exists, and get its token.";
+    TaintNodesByCondition, true, Some(nodes::taint), None, "A new node is tainted until it is ready.";
+    PodSecurity, true, None, Some(pod_security::check), "Labels of a namespace say how privileged its pods may be.";
+    Priority, true, Some(pods::set_priority), Some(pods::check_default_class), "A priority class becomes a number.";
+    DefaultTolerationSeconds, true, Some(pods::tolerate), None, "Pods tolerate short failures of nodes.";
+    DefaultStorageClass, true, Some(storage::default_class), None, "Claims without a class get the default one.";
+    StorageObjectInUseProtection, true, Some(storage::protect), None, "Volumes and claims in use are not removed.";
+    OwnerReferencesPermissionEnforcement, true, None, None, "Who blocks an owner's deletion may finalize the owner.";
+    PersistentVolumeClaimResize, true, None, Some(storage::check_resize), "Only what can grow is resized.";
+    RuntimeClass, true, Some(runtime_class::complete), Some(runtime_class::check),
+        "A runtime class adds its overhead and scheduling.";
+    CertificateApproval, true, None, None, "Who approves requests may do so for their signer.";
+    CertificateSigning, true, None, None, "Who signs requests may do so for their signer.";
+    CertificateSubjectRestriction, true, None, Some(certificates::restrict_subject),
+        "No certificate is asked for the group system:masters.";
+    DefaultIngressClass, true, Some(ingress_class::default_class), None, "Ingresses without a class get the default one.";
+    ResourceQuota, true, None, None, "Quotas bound what a namespace uses.";
+}
+
+struct Row {
+    plugin: Plugin,
+    name: &'static str,
+    is_on: bool,
+    mutate: Option<Mutate>,
+    validate: Option<Validate>,
+}
+
+/// The plugins that are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plugins(u32);
+
+/// A name of no plugin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is no admission plugin of this server; it has {names}", names = Plugins::names().join(", "))]
+pub struct UnknownPlugin(String);
+
+impl Default for Plugins {
+    fn default() -> Self {
+        let on = TABLE.iter().filter(|row| row.is_on);
+        on.fold(Self(0), |plugins, row| plugins.with(row.plugin, true))
+    }
+}
+
+impl Plugins {
+    /// The same with a plugin on or off.
+    #[must_use]
+    pub fn with(self, plugin: Plugin, on: bool) -> Self {
+        let bit = 1 << plugin as u32;
+        Self(if on { self.0 | bit } else { self.0 & !bit })
+    }
+
+    /// The same with a plugin on or off, by its name.
+    pub fn with_named(self, name: &str, on: bool) -> Result<Self, UnknownPlugin> {
+        let row = TABLE.iter().find(|row| row.name == name);
+        row.map(|row| self.with(row.plugin, on)).ok_or_else(|| UnknownPlugin(name.to_owned()))
+    }
+
+    /// Whether a plugin is on.
+    #[must_use]
+    pub fn has(self, plugin: Plugin) -> bool {
+        self.0 & (1 << plugin as u32) != 0
+    }
+
+    /// The names of all plugins.
+    #[must_use]
+    pub fn names() -> Vec<&'static str> {
+        TABLE.iter().map(|row| row.name).collect()
+    }
+}
+
+/// What a quota is charged in the transaction of a write.
+#[derive(Clone, Debug)]
+pub(crate) struct Charge {
+    pub(crate) key: Key,
+    /// The version of the quota that was judged.
+    pub(crate) revision: Revision,
+    pub(crate) value: bytes::Bytes,
+}
+
+/// A write, as plugins see it.
+struct Request<'a> {
+    call: &'a Call<'a>,
+    /// The stored object that an update changes.
+    old: Option<&'a Value>,
+}
+
+impl Request<'_> {
+    /// Whether an object of this resource itself is written.
+    fn writes(&self, group: &str, resource: &str) -> bool {
+        self.call.target.subresource.is_empty() && self.call.resource().is(group, resource)
+    }
+
+    /// Whether an object of this resource is created.
+    fn creates(&self, group: &str, resource: &str) -> bool {
+        self.old.is_none() && self.writes(group, resource)
+    }
+
+    fn namespace(&self) -> &str {
+        &self.call.target.namespace
+    }
+
+    fn forbidden(&self, object: &Value, why: &str) -> ApiError {
+        let name = meta::name(object);
+        self.call.forbidden(if name.is_empty() { meta::text(object, "generateName") } else { name }, why)
+    }
+
+    /// A stored object.
+    fn read(
+        &self,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, ApiError> {
+        self.call.read_object(group, resource, namespace, name)
+    }
+
+    /// The stored objects of a namespace, or all of them.
+    fn all(&self, group: &str, resource: &str, namespace: &str) -> Result<Vec<Value>, ApiError> {
+        let catalog = self.call.registry.catalog();
+        let Some(definition) = catalog.find(group, "v1", resource) else { return Ok(Vec::new()) };
+        let prefix = persist::collection_prefix(definition, namespace);
+        let options = RangeOptions::default();
+        let answer = self.call.registry.storage.range(&prefix, &options).map_err(persist::storage_error)?;
+        answer.items.iter().map(|stored| persist::decode(definition, stored)).collect()
+    }
+}
+
+impl Call<'_> {
+    /// What the plugins set, before the object is prepared.
+    pub(crate) fn mutate(&self, new: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
+        let request = Request { call: self, old };
+        for row in TABLE {
+            if let (true, Some(mutate)) = (self.has(row.plugin), row.mutate) {
+                mutate(&request, new)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the plugins refuse, once the object is valid; and what quotas are charged.
+    pub(crate) fn validate(&mut self, new: &Value, old: Option<&Value>) -> Result<Vec<Charge>, ApiError> {
+        let mut warnings = std::mem::take(&mut self.warnings);
+        let request = Request { call: self, old };
+        for row in TABLE {
+            if let (true, Some(validate)) = (self.has(row.plugin), row.validate) {
+                validate(&request, new, &mut warnings)?;
+            }
+        }
+        let charges =
+            if self.has(Plugin::ResourceQuota) { quota::charges(&request, new)? } else { Vec::new() };
+        self.warnings = warnings;
+        Ok(charges)
+    }
+
+    fn has(&self, plugin: Plugin) -> bool {
+        self.registry.config.plugins.has(plugin)
+    }
+
+    pub(crate) fn read_object(
+        &self,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, ApiError> {
+        let catalog = self.registry.catalog();
+        let Some(definition) = catalog.find(group, "v1", resource) else { return Ok(None) };
+        let key = persist::object_key(definition, namespace, name);
+        self.read(&key)?.map(|stored| persist::decode(definition, &stored)).transpose()
+    }
+
+    pub(crate) fn forbidden(&self, name: &str, why: &str) -> ApiError {
+        ApiError::forbidden(&self.resource().group, &self.resource().resource, name, why)
+    }
+
+    /// What the authorizer refuses for the content of the object: escalation by roles and bindings.
+    pub(crate) fn admit_content(&self, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
+        let read = |group: &str, resource: &str, namespace: &str, name: &str| {
+            self.read_object(group, resource, namespace, name)
+        };
+        self.context
+            .authorizer
+            .admit(self.context.user, &Write { target: self.target, new, old, read: &read })
+    }
+
+    /// An update or an apply of an absent object is a create, and needs that right, too.
+    pub(crate) fn admit_creation_by_update(&self) -> Result<(), ApiError> {
+        let name = &self.target.name;
+        if name.is_empty() || self.user_may("create", &self.target.subresource, name) {
+            return Ok(());
+        }
+        let resource = self.resource();
+        let place = if self.target.namespace.is_empty() {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace {}", quoted(&self.target.namespace))
+        };
+        Err(self.forbidden(
+            name,
+            &format!(
+                "User {} cannot create resource {} in API group {} {place}",
+                quoted(&self.context.user.name),
+                quoted(&resource.resource),
+                quoted(&resource.group)
+            ),
+        ))
+    }
+
+    fn user_may(&self, verb: &str, subresource: &str, name: &str) -> bool {
+        let resource = self.resource();
+        let attributes = Attributes {
+            verb,
+            group: &resource.group,
+            version: &resource.version,
+            resource: &resource.resource,
+            subresource,
+            namespace: &self.target.namespace,
+            name,
+        };
+        self.context.authorizer.allows(self.context.user, &attributes)
+    }
+}

@@ -1,0 +1,211 @@
+//! ResourceQuota: what a namespace may use. A write is charged in its own transaction, so that a quota is neither
+//! exceeded by two writes at once nor charged for one that fails.
+
+pub(super) mod pods;
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use self::pods::Amounts;
+use super::{Charge, Request};
+use crate::error::{ApiError, qualified};
+use crate::kinds::access::{at, flag, integer, list, members, text};
+use crate::kinds::quantity::{self, Quantity};
+use crate::meta;
+use crate::persist;
+use crate::storage::RangeOptions;
+
+/// Core resources that quotas count by their plain names, too.
+const COUNTED_BY_NAME: [&str; 6] = [
+    "configmaps",
+    "persistentvolumeclaims",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+    "services",
+];
+
+/// What quotas are charged for a write; 403 where one does not allow it.
+pub(super) fn charges(request: &Request<'_>, new: &Value) -> Result<Vec<Charge>, ApiError> {
+    let resource = request.call.resource();
+    let grows = ["services", "persistentvolumeclaims"].iter().any(|name| resource.is("", name));
+    let is_counted = request.call.target.subresource.is_empty() && (request.old.is_none() || grows);
+    if request.namespace().is_empty() || !is_counted {
+        return Ok(Vec::new());
+    }
+    let catalog = request.call.registry.catalog();
+    let Some(definition) = catalog.find("", "v1", "resourcequotas") else { return Ok(Vec::new()) };
+    let prefix = persist::collection_prefix(definition, request.namespace());
+    let stored = request
+        .call
+        .registry
+        .storage
+        .range(&prefix, &RangeOptions::default())
+        .map_err(persist::storage_error)?;
+    let mut charges = Vec::new();
+    if stored.items.is_empty() {
+        return Ok(charges);
+    }
+    let needed = needed(request, new);
+    for item in &stored.items {
+        let mut quota = persist::decode(definition, item)?;
+        if let Some(used) = judge(request, new, &quota, &needed)? {
+            quota["status"]["used"] = used
+                .iter()
+                .map(|(name, amount)| (name.clone(), amount.to_string().into()))
+                .collect::<serde_json::Map<_, _>>()
+                .into();
+            charges.push(Charge {
+                key: std::sync::Arc::clone(&item.key),
+                revision: item.mod_revision,
+                value: persist::encode(definition, &quota)?,
+            });
+        }
+    }
+    Ok(charges)
+}
+
+/// What an object uses.
+fn usage(request: &Request<'_>, object: &Value) -> Amounts {
+    let resource = request.call.resource();
+    let one = Quantity::from_units(1);
+    let mut found = Amounts::new();
+    if resource.is("", "pods") {
+        return pods::usage(object);
+    }
+    found.insert(format!("count/{}", qualified(&resource.group, &resource.resource)), one);
+    if resource.group.is_empty() && COUNTED_BY_NAME.contains(&&*resource.resource) {
+        found.insert(resource.resource.to_string(), one);
+    }
+    if resource.is("", "services") {
+        service(object, &mut found);
+    }
+    if resource.is("", "persistentvolumeclaims") {
+        claim(object, &mut found);
+    }
+    found
+}
+
+fn service(object: &Value, found: &mut Amounts) {
+    let ports = list(object, &["spec", "ports"]);
+    let kind = text(object, &["spec", "type"]);
+    let with_port = ports.iter().filter(|port| integer(port, &["nodePort"]).is_some_and(|port| port != 0));
+    let allocates = flag(object, &["spec", "allocateLoadBalancerNodePorts"]) != Some(false);
+    let node_ports = match kind {
+        "NodePort" => ports.len(),
+        "LoadBalancer" if allocates => ports.len(),
+        "LoadBalancer" => with_port.count(),
+        _ => 0,
+    };
+    found.insert(
+        "services.nodeports".into(),
+        Quantity::from_units(i64::try_from(node_ports).unwrap_or(i64::MAX)),
+    );
+    found.insert("services.loadbalancers".into(), Quantity::from_units((kind == "LoadBalancer").into()));
+}
+
+fn claim(object: &Value, found: &mut Amounts) {
+    let size = at(object, &["spec", "resources", "requests", "storage"]);
+    let size = size.and_then(quantity::of).and_then(Result::ok);
+    let class = text(object, &["spec", "storageClassName"]);
+    let of_class = |name: &str| format!("{class}.storageclass.storage.k8s.io/{name}");
+    if !class.is_empty() {
+        found.insert(of_class("persistentvolumeclaims"), Quantity::from_units(1));
+    }
+    if let Some(size) = size {
+        found.insert("requests.storage".into(), size);
+        if !class.is_empty() {
+            found.insert(of_class("requests.storage"), size);
+        }
+    }
+}
+
+/// What a write uses more than before.
+fn needed(request: &Request<'_>, new: &Value) -> Amounts {
+    let mut needed = usage(request, new);
+    if let Some(old) = request.old {
+        for (name, amount) in usage(request, old) {
+            let rest = needed.get(&name).copied().unwrap_or_default().without(amount);
+            needed.insert(name, rest);
+        }
+    }
+    needed.retain(|_, amount| !amount.is_zero());
+    needed
+}
+
+/// The new usage of a quota; `None` if it does not concern the object.
+fn judge(
+    request: &Request<'_>,
+    new: &Value,
+    quota: &Value,
+    needed: &Amounts,
+) -> Result<Option<Amounts>, ApiError> {
+    let hard = pods::amounts(members(quota, &["status", "hard"]));
+    let mut used = pods::amounts(members(quota, &["status", "used"]));
+    let everything = usage(request, new);
+    let is_pod = request.call.resource().is("", "pods");
+    let asked = |name: &str| is_pod && pods::is_asked(name);
+    let concerned: BTreeSet<&str> = hard
+        .keys()
+        .map(String::as_str)
+        .filter(|name| everything.contains_key(*name) || asked(name))
+        .collect();
+    if concerned.is_empty() || !in_scopes(request, new, quota) {
+        return Ok(None);
+    }
+    let name = meta::name(quota);
+    if is_pod && let Some(why) = pods::unspecified(new, &concerned) {
+        return Err(request.forbidden(new, &format!("failed quota: {name}: {why}")));
+    }
+    let unknown: Vec<&str> = concerned.iter().copied().filter(|name| !used.contains_key(*name)).collect();
+    if !unknown.is_empty() {
+        let all = concerned.iter().copied().collect::<Vec<_>>().join(",");
+        return Err(request.forbidden(new, &format!("status unknown for quota: {name}, resources: {all}")));
+    }
+    let asks: Vec<(&String, &Quantity)> =
+        needed.iter().filter(|(name, _)| hard.contains_key(*name)).collect();
+    if asks.is_empty() {
+        return Ok(None);
+    }
+    let sum = |name: &String, amount: Quantity| used.get(name).copied().unwrap_or_default() + amount;
+    let exceeded: Vec<(&String, &Quantity)> = asks
+        .iter()
+        .copied()
+        .filter(|(name, amount)| sum(name, **amount).exceeds(hard.get(*name).copied().unwrap_or_default()))
+        .collect();
+    if exceeded.is_empty() {
+        let charged: Vec<(String, Quantity)> =
+            asks.iter().map(|(name, amount)| ((*name).clone(), sum(name, **amount))).collect();
+        used.extend(charged);
+        return Ok(Some(used));
+    }
+    let show = |amount: &dyn Fn(&String) -> Quantity| {
+        let texts: Vec<String> =
+            exceeded.iter().map(|(name, _)| format!("{name}={}", amount(name))).collect();
+        texts.join(",")
+    };
+    let of = |amounts: &Amounts, name: &String| amounts.get(name).copied().unwrap_or_default();
+    let why = format!(
+        "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
+        show(&|name| of(needed, name)),
+        show(&|name| of(&used, name)),
+        show(&|name| of(&hard, name))
+    );
+    Err(request.forbidden(new, &why))
+}
+
+/// Whether an object is in all scopes of a quota.
+fn in_scopes(request: &Request<'_>, object: &Value, quota: &Value) -> bool {
+    let is_pod = request.call.resource().is("", "pods");
+    let scopes = list(quota, &["spec", "scopes"]).iter().filter_map(Value::as_str);
+    let plain = scopes.map(|scope| (scope, "Exists", &[][..]));
+    let expressions = list(quota, &["spec", "scopeSelector", "matchExpressions"]).iter();
+    let selected = expressions.map(|expression| {
+        let values = list(expression, &["values"]);
+        (text(expression, &["scopeName"]), text(expression, &["operator"]), values)
+    });
+    plain
+        .chain(selected)
+        .all(|(scope, operator, values)| is_pod && pods::in_scope(object, scope, operator, values))
+}

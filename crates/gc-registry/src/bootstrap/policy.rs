@@ -1,0 +1,172 @@
+//! The RBAC policy that every cluster has, out of its table of facts.
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value, json};
+
+use super::{RBAC, Reconcile, Wanted};
+
+/// The facts; the head of the file describes its lines.
+const FACTS: &str = include_str!("policy.txt");
+/// Roles with this prefix belong to the controller, and the ServiceAccount, of the same name.
+const CONTROLLER: &str = "system:controller:";
+/// What says that a role takes rules from others, and which.
+const AGGREGATE: &str = "rbac.authorization.k8s.io/aggregate-to-";
+
+/// The roles and bindings.
+pub(super) fn objects() -> impl Iterator<Item = Wanted> {
+    static PARSED: LazyLock<Vec<Wanted>> = LazyLock::new(|| parse(FACTS));
+    PARSED.iter().cloned()
+}
+
+fn parse(facts: &str) -> Vec<Wanted> {
+    let mut found: Vec<Wanted> = Vec::new();
+    for line in facts.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["clusterrole", name, aggregation @ ..] => {
+                found.push(cluster_role(name, aggregation));
+                if let Some(account) = name.strip_prefix(CONTROLLER) {
+                    let subject = format!("ServiceAccount/{account}");
+                    found.push(binding("", name, "ClusterRole", name, &[&subject]));
+                }
+            }
+            ["role", namespace, name] => {
+                found.push(wanted("roles", namespace, json!({"metadata": metadata(name), "rules": []})));
+            }
+            ["clusterbinding", name, subjects @ ..] => {
+                found.push(binding("", name, "ClusterRole", name, subjects));
+            }
+            ["binding", namespace, name, role, subjects @ ..] => {
+                found.push(binding(namespace, name, "Role", role, subjects));
+            }
+            [verbs, rest @ ..] if line.starts_with(' ') => {
+                let role = found.iter_mut().rev().find(|wanted| wanted.resource.ends_with("roles"));
+                if let Some(rules) = role.and_then(|role| role.object["rules"].as_array_mut()) {
+                    rules.push(rule(verbs, rest));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn wanted(resource: &'static str, namespace: &str, object: Value) -> Wanted {
+    Wanted { reconcile: Reconcile::Policy, ..Wanted::new(RBAC, "v1", resource, namespace, object) }
+}
+
+fn metadata(name: &str) -> Value {
+    json!({"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+        "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"}})
+}
+
+fn cluster_role(name: &str, aggregation: &[&str]) -> Wanted {
+    let mut role = json!({"metadata": metadata(name), "rules": []});
+    for word in aggregation {
+        match word.split_once('=') {
+            Some(("to", aggregate)) => {
+                role["metadata"]["labels"][format!("{AGGREGATE}{aggregate}")] = "true".into();
+            }
+            Some((_, aggregate)) => {
+                let labels = Map::from_iter([(format!("{AGGREGATE}{aggregate}"), "true".into())]);
+                role["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": labels}]});
+                role["rules"] = Value::Null;
+            }
+            None => {}
+        }
+    }
+    wanted("clusterroles", "", role)
+}
+
+fn binding(namespace: &str, name: &str, kind: &str, role: &str, subjects: &[&str]) -> Wanted {
+    let mut object = json!({"metadata": metadata(name),
+        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role}});
+    let subjects: Vec<Value> = subjects
+        .iter()
+        .filter_map(|subject| subject.split_once('/'))
+        .map(|(kind, name)| match kind {
+            "ServiceAccount" => json!({"kind": kind, "name": name, "namespace": "kube-system"}),
+            _ => json!({"apiGroup": RBAC, "kind": kind, "name": name}),
+        })
+        .collect();
+    if !subjects.is_empty() {
+        object["subjects"] = subjects.into();
+    }
+    let resource = if namespace.is_empty() { "clusterrolebindings" } else { "rolebindings" };
+    wanted(resource, namespace, object)
+}
+
+fn rule(verbs: &str, rest: &[&str]) -> Value {
+    let list = |words: &str| -> Value {
+        words.split(',').map(|word| if word == "core" { "" } else { word }).collect()
+    };
+    match rest {
+        ["url", paths] => json!({"nonResourceURLs": list(paths), "verbs": list(verbs)}),
+        [groups, resources, names @ ..] => {
+            let mut rule =
+                json!({"apiGroups": list(groups), "resources": list(resources), "verbs": list(verbs)});
+            if let [names] = names {
+                rule["resourceNames"] = list(names);
+            }
+            rule
+        }
+        _ => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_facts_is_understood() {
+        for line in FACTS.lines().filter(|line| !line.starts_with('#')) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words.as_slice() {
+                [first, ..] if !line.starts_with(' ') => {
+                    assert!(["clusterrole", "role", "clusterbinding", "binding"].contains(first), "{line}");
+                }
+                [verbs, rest @ ..] => assert!(rule(verbs, rest).is_object(), "{line}"),
+                [] => panic!("an empty line"),
+            }
+        }
+        let count = |resource: &str| objects().filter(|wanted| wanted.resource == resource).count();
+        let counts = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"].map(count);
+        assert_eq!(counts, [69, 50, 7, 7]);
+    }
+
+    #[test]
+    fn a_role_has_its_rules_its_aggregation_and_its_binding() {
+        let find = |resource: &str, name: &str| {
+            let found = objects()
+                .find(|wanted| wanted.resource == resource && wanted.object["metadata"]["name"] == name);
+            found.map(|wanted| wanted.object)
+        };
+        assert_eq!(
+            find("clusterroles", "view").unwrap_or_default(),
+            json!({"metadata": {"name": "view",
+                "labels": {"kubernetes.io/bootstrapping": "rbac-defaults",
+                    "rbac.authorization.k8s.io/aggregate-to-edit": "true"},
+                "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"}},
+                "aggregationRule": {"clusterRoleSelectors": [
+                    {"matchLabels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}]},
+                "rules": null})
+        );
+        let cleaner = "system:controller:legacy-service-account-token-cleaner";
+        assert_eq!(
+            find("clusterroles", cleaner).unwrap_or_default()["rules"],
+            json!([
+                {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"],
+                    "resourceNames": ["kube-apiserver-legacy-service-account-token-tracking"]},
+                {"apiGroups": [""], "resources": ["secrets"], "verbs": ["delete", "patch"]},
+            ])
+        );
+        assert_eq!(
+            find("clusterrolebindings", cleaner).unwrap_or_default()["subjects"],
+            json!([{"kind": "ServiceAccount", "name": "legacy-service-account-token-cleaner",
+                "namespace": "kube-system"}])
+        );
+        assert_eq!(find("clusterrolebindings", "system:node").unwrap_or_default().get("subjects"), None);
+    }
+}
