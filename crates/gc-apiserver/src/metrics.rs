@@ -42,11 +42,35 @@ pub(crate) struct DurationLabels {
     pub(crate) resource: String,
 }
 
+/// A health check. Its names and endpoints come from fixed sets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CheckLabels {
+    /// Name of the check.
+    name: String,
+    /// `healthz`, `livez` or `readyz`.
+    r#type: String,
+}
+
+/// How often a health check ended so.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CheckOutcomeLabels {
+    /// Name of the check.
+    name: String,
+    /// `healthz`, `livez` or `readyz`.
+    r#type: String,
+    /// `success` or `error`.
+    status: &'static str,
+}
+
 const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
 /// The server's metrics.
 pub(crate) struct Metrics {
     registry: Registry,
+    /// What `/metrics/slis` shows.
+    service_levels: Registry,
+    checks: Family<CheckLabels, Gauge>,
+    check_outcomes: Family<CheckOutcomeLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
     durations: Family<DurationLabels, Histogram, fn() -> Histogram>,
     watches: Gauge,
@@ -65,7 +89,19 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Registers everything.
     pub(crate) fn new() -> Self {
-        let mut registry = Registry::default();
+        let (mut registry, mut service_levels) = (Registry::default(), Registry::default());
+        let checks = Family::<CheckLabels, Gauge>::default();
+        let check_outcomes = Family::<CheckOutcomeLabels, Counter>::default();
+        service_levels.register(
+            "kubernetes_healthcheck",
+            "How the last run of a health check ended: 1 is well",
+            checks.clone(),
+        );
+        service_levels.register(
+            "kubernetes_healthchecks",
+            "Runs of health checks by their end",
+            check_outcomes.clone(),
+        );
         let requests = Family::<RequestLabels, Counter>::default();
         let make: fn() -> Histogram = || Histogram::new(BUCKETS);
         let durations = Family::<DurationLabels, Histogram, _>::new_with_constructor(make);
@@ -102,6 +138,9 @@ impl Metrics {
         registry.register("kubegc_apiserver_connections", "Open connections", connections.clone());
         Self {
             registry,
+            service_levels,
+            checks,
+            check_outcomes,
             requests,
             durations,
             watches,
@@ -124,6 +163,23 @@ impl Metrics {
             };
             self.durations.get_or_create(&labels).observe(took.as_secs_f64());
         }
+    }
+
+    /// Counts a health check that was run.
+    pub(crate) fn checked(&self, name: &str, endpoint: &str, is_well: bool) {
+        let (name, endpoint) = (name.to_owned(), endpoint.to_owned());
+        let labels = CheckLabels { name: name.clone(), r#type: endpoint.clone() };
+        self.checks.get_or_create(&labels).set(is_well.into());
+        let status = if is_well { "success" } else { "error" };
+        self.check_outcomes.get_or_create(&CheckOutcomeLabels { name, r#type: endpoint, status }).inc();
+    }
+
+    /// The text for `/metrics/slis`.
+    pub(crate) fn service_levels(&self) -> String {
+        let mut text = String::new();
+        // Writing to a text does not fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.service_levels);
+        text
     }
 
     /// Counts a watch for as long as the guard lives.

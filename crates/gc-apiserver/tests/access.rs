@@ -67,6 +67,43 @@ async fn credentials_decide_who_asks() {
     assert_eq!(server.send("GET", "/metrics", &[("authorization", "none")], "").await.code, 403);
 }
 
+fn text_of(answer: &Answer) -> String {
+    String::from_utf8_lossy(&answer.bytes).into_owned()
+}
+
+#[tokio::test]
+async fn health_checks_have_names_and_can_be_excluded() {
+    let server = TestServer::start().await;
+    let cases = [
+        ("/livez/etcd", 200, "ok"),
+        ("/healthz/poststarthook/rbac/bootstrap-roles", 200, "ok"),
+        ("/readyz/shutdown", 200, "ok"),
+        ("/livez/shutdown", 404, ""),
+        ("/livez/nonsense", 404, ""),
+    ];
+    for (path, code, text) in cases {
+        let answer = server.send("GET", path, &[], "").await;
+        assert_eq!((answer.code, text_of(&answer).contains(text)), (code, true), "{path}: {answer:?}");
+    }
+    let answer = server.send("GET", "/readyz?verbose&exclude=etcd&exclude=odd", &[], "").await;
+    for line in [
+        "[+]ping ok",
+        "[+]etcd excluded: ok",
+        "[+]poststarthook/bootstrap-controller ok",
+        "warn: some health checks cannot be excluded: no matches for \"odd\"",
+        "readyz check passed",
+    ] {
+        assert!(text_of(&answer).lines().any(|found| found == line), "{line}: {answer:?}");
+    }
+    let levels = server.send("GET", "/metrics/slis", &[], "").await;
+    for line in [
+        "kubernetes_healthcheck{name=\"etcd\",type=\"livez\"} 1",
+        "kubernetes_healthchecks_total{name=\"etcd\",type=\"livez\",status=\"success\"} 1",
+    ] {
+        assert!(text_of(&levels).lines().any(|found| found == line), "{line}: {levels:?}");
+    }
+}
+
 #[tokio::test]
 async fn the_client_certificate_is_the_administrator() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

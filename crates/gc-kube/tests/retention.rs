@@ -265,7 +265,8 @@ impl World {
 
     /// The client of an account that is allowed exactly this, once it is.
     async fn account(&self, identity: &str, rules: &[Rule]) -> Account {
-        let user = format!("system:serviceaccount:kube-system:{identity}");
+        // Upstream's own name would bring the rules that the server binds to it.
+        let user = format!("system:serviceaccount:kube-system:kubegc-{identity}");
         let name = format!("exactly-{identity}");
         let written: Vec<Value> = rules
             .iter()

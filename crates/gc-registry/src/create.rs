@@ -62,6 +62,7 @@ impl Call<'_> {
             let name = meta::name(&new).to_owned();
             let mut errors = meta_validation::validate(self.resource(), &new);
             errors.extend(rules.validate_create(&new));
+            errors.extend(self.privileged_containers(&new));
             if !errors.is_empty() {
                 return Err(self.invalid(&name, &errors));
             }
@@ -232,16 +233,22 @@ impl Call<'_> {
         ApiError::invalid(&self.resource().group, &self.resource().resource, &self.target.name, &[error])
     }
 
+    /// 422 for a patch whose result does not fit the type.
+    pub(crate) fn undecodable_patch(document: &Value, error: &ApiError) -> ApiError {
+        let (_, why) = error.message.split_once(" cannot be handled as a ").unwrap_or(("", &error.message));
+        Self::patch_error(document, why.split_once(": ").map_or(why, |(_, why)| why))
+    }
+
     /// 422 in the words for a patch whose result has fields too much.
     pub(crate) fn strict_patch_error(document: &Value, problems: &[String]) -> ApiError {
+        Self::patch_error(document, &format!("strict decoding error: {}", problems.join(", ")))
+    }
+
+    fn patch_error(document: &Value, why: &str) -> ApiError {
         let error = crate::error::FieldError {
             field: "patch".into(),
             reason: crate::error::CauseReason::Invalid,
-            detail: format!(
-                "Invalid value: {}: strict decoding error: {}",
-                quoted(&document.to_string()),
-                problems.join(", ")
-            ),
+            detail: format!("Invalid value: {}: {why}", quoted(&document.to_string())),
         };
         let mut error = ApiError::invalid("", "", "", &[error]);
         if let Some(details) = &mut error.details {

@@ -8,6 +8,7 @@ pub mod admission;
 pub mod api;
 pub mod bootstrap;
 mod call;
+mod capabilities;
 pub mod catalog;
 mod convert;
 pub mod crd;

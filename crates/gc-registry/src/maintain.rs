@@ -27,6 +27,7 @@ impl Registry {
     pub fn maintain(&self, context: &RequestContext<'_>) -> Result<(), ApiError> {
         self.maintenance_begins();
         self.maintain_definitions(context)?;
+        self.recount_quotas()?;
         self.expire_events(context)
     }
 

@@ -29,13 +29,23 @@ pub struct Config {
     pub garbage_collector: bool,
     /// The admission plugins that are on.
     pub plugins: Plugins,
+    /// Whether containers may be privileged (`--allow-privileged`).
+    pub allow_privileged: bool,
+    /// Whether the server counts what quotas bound, where no kube-controller-manager does.
+    pub counts_quotas: bool,
     /// How long events are kept (`--event-ttl`), in seconds.
     pub event_ttl_seconds: u32,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { garbage_collector: true, plugins: Plugins::default(), event_ttl_seconds: 3600 }
+        Self {
+            garbage_collector: true,
+            plugins: Plugins::default(),
+            allow_privileged: true,
+            counts_quotas: false,
+            event_ttl_seconds: 3600,
+        }
     }
 }
 
@@ -204,6 +214,8 @@ impl Registry {
     pub(crate) fn after_write(&self, resource: &ResourceDefinition) -> Result<(), ApiError> {
         if rules::is_definition(resource) {
             self.refresh_catalog()?;
+            self.request_maintenance();
+        } else if self.config.counts_quotas && resource.is("", "resourcequotas") {
             self.request_maintenance();
         } else if resource.custom.is_some() && self.is_terminating(resource) {
             self.request_maintenance();

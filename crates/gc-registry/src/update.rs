@@ -193,6 +193,7 @@ impl Call<'_> {
             }
             let mut errors = meta_validation::validate_update(self.resource(), &new, &live);
             errors.extend(rules.validate_update(&new, &live));
+            errors.extend(self.privileged_containers(&new));
             if !errors.is_empty() {
                 return Err(self.invalid(&self.target.name, &errors));
             }
@@ -316,7 +317,15 @@ impl Call<'_> {
         let document = new.clone();
         match self.rules().decode(&mut new, &body.duplicates, options.field_validation) {
             Ok(warnings) => self.warnings.extend(warnings),
-            Err(Strictness::Undecodable(error)) => return Err(error),
+            Err(Strictness::Undecodable(error)) => {
+                let is_typed = self.resource().custom.is_none();
+                let is_document = matches!(kind, PatchType::Json | PatchType::Merge);
+                return Err(if is_typed && is_document {
+                    Self::undecodable_patch(&document, &error)
+                } else {
+                    error
+                });
+            }
             Err(Strictness::Strict(problems)) => return Err(Self::strict_patch_error(&document, &problems)),
         }
         self.check_name(&new)?;

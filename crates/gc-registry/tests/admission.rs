@@ -48,6 +48,18 @@ fn pods_get_tolerations_and_a_priority_unless_the_plugins_are_off() {
 }
 
 #[test]
+fn containers_are_privileged_only_where_the_cluster_allows_it() {
+    let world = World::new(Config { allow_privileged: false, ..Config::default() });
+    let spec = json!({"containers": [{"name": "c", "image": "i", "securityContext": {"privileged": true}}]});
+    let made = |world: &World| tried(world, "v1/pods", pod("p", "", spec.clone(), json!({})));
+    assert_eq!(
+        made(&world).unwrap_err(),
+        "422 Pod \"p\" is invalid: spec.containers[0].securityContext.privileged: Forbidden: disallowed by cluster policy"
+    );
+    made(&World::default()).unwrap();
+}
+
+#[test]
 fn plugins_are_known_by_their_names() {
     for name in Plugins::names() {
         let (on, off) =
@@ -302,6 +314,28 @@ fn quotas_look_at_their_scopes_and_at_what_grows() {
         error.message,
         "services \"s\" is forbidden: exceeded quota: q, requested: services.nodeports=1, used: services.nodeports=0, limited: services.nodeports=0"
     );
+}
+
+#[test]
+fn a_server_that_counts_quotas_gives_back_what_is_deleted() {
+    let world = World::new(Config { counts_quotas: true, ..Config::default() });
+    let hard = json!({"configmaps": "1", "count/deployments.apps": "3", "requests.cpu": "1", "requests.storage": "1Gi"});
+    world.create("v1/configmaps", json!({"metadata": {"name": "a"}})).unwrap();
+    world
+        .create("v1/pods", pod("p", "", container(json!({"requests": {"cpu": "300m"}})), json!({})))
+        .unwrap();
+    world.create("v1/resourcequotas", json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).unwrap();
+    world.maintain();
+    let quota = world.get("v1/resourcequotas", "default/q").unwrap();
+    assert_eq!(quota["status"]["hard"], hard);
+    let mut counted = json!({"configmaps": "1", "count/deployments.apps": "0", "requests.cpu": "300m", "requests.storage": "0"});
+    assert_eq!(used(&world), counted);
+    world.create("v1/configmaps", json!({"metadata": {"name": "b"}})).unwrap_err();
+    world.delete("v1/configmaps", "default/a", world::grace(0)).unwrap();
+    world.maintain();
+    counted["configmaps"] = "0".into();
+    assert_eq!(used(&world), counted);
+    world.create("v1/configmaps", json!({"metadata": {"name": "b"}})).unwrap();
 }
 
 fn namespace(world: &World, name: &str, labels: Value) -> Result<Value, String> {

@@ -17,6 +17,8 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const NAMESPACE: &str = "kube-system";
+/// What the names of our accounts begin with: the server binds upstream's rules to the accounts of upstream's names.
+const PREFIX: &str = "kubegc-";
 /// The server learns of rules by a watch of its own. So long it may take, and so often it is asked.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
@@ -47,7 +49,11 @@ impl From<Controller> for Account {
             value
         });
         let rules = rules.collect();
-        Self { name: controller.name().to_owned(), identity: controller.identity().to_owned(), rules }
+        Self {
+            name: controller.name().to_owned(),
+            identity: format!("{PREFIX}{}", controller.identity()),
+            rules,
+        }
     }
 }
 
@@ -57,7 +63,7 @@ impl From<Workload> for Account {
             |rule| json!({"apiGroups": [rule.group], "resources": [rule.resource], "verbs": rule.verbs}),
         );
         let rules = rules.collect();
-        Self { name: workload.name().to_owned(), identity: workload.identity().to_owned(), rules }
+        Self { name: workload.name().to_owned(), identity: format!("{PREFIX}{}", workload.identity()), rules }
     }
 }
 
@@ -68,7 +74,7 @@ impl Account {
             let served = kind.served();
             json!({"apiGroups": [served.group], "resources": [served.resource], "verbs": ["list", "watch"]})
         });
-        let (name, identity) = ("shared-informers".to_owned(), "shared-informers".to_owned());
+        let (name, identity) = ("shared-informers".to_owned(), format!("{PREFIX}shared-informers"));
         Self { name, identity, rules: rules.collect() }
     }
 
@@ -162,8 +168,8 @@ mod tests {
             {"apiGroups": ["coordination.k8s.io"], "resources": ["leasecandidates"],
                 "verbs": ["list", "watch", "delete"]}]});
         assert_eq!(lease.role(), expected);
-        assert_eq!(lease.binding()["subjects"][0]["name"], "stale-leasecandidate-controller");
-        assert_eq!(lease.user(), "system:serviceaccount:kube-system:stale-leasecandidate-controller");
+        assert_eq!(lease.binding()["subjects"][0]["name"], "kubegc-stale-leasecandidate-controller");
+        assert_eq!(lease.user(), "system:serviceaccount:kube-system:kubegc-stale-leasecandidate-controller");
         let named = Account::from(Controller::LegacyTokenCleaner).role()["rules"][3].clone();
         let tracking = "kube-apiserver-legacy-service-account-token-tracking";
         assert_eq!(named["resourceNames"], json!([tracking]));

@@ -82,6 +82,12 @@ pub(crate) struct ServerOptions {
     /// [default: a file in the data directory, or in a temporary directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) write_kubeconfig: Option<PathBuf>,
+    /// Quotas are counted, as kube-controller-manager does.
+    #[arg(skip)]
+    pub(crate) counts_quotas: bool,
+    /// No container may be privileged.
+    #[arg(skip)]
+    pub(crate) refuse_privileged: bool,
     /// Keys that are given by other flags.
     #[arg(skip)]
     pub(crate) keys: GivenKeys,
@@ -106,6 +112,8 @@ impl ServerOptions {
             enable_admission_plugins: Vec::new(),
             disable_admission_plugins: Vec::new(),
             write_kubeconfig: None,
+            counts_quotas: false,
+            refuse_privileged: false,
             keys: GivenKeys::default(),
         }
     }
@@ -147,6 +155,9 @@ impl ServerOptions {
 pub(crate) struct Options {
     #[command(flatten)]
     server: ServerOptions,
+    /// Let containers be privileged, as kube-apiserver's flag does; `kubegc up` always does
+    #[arg(long)]
+    allow_privileged: bool,
     #[command(flatten)]
     log: LogOptions,
 }
@@ -163,7 +174,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let mut ended = stop_signals()?;
         check_kubeconfig(&options.server)?;
         let pages = Arc::new(Pages::default());
-        let server = serve(&options.server, Some(pages.clone())).await?;
+        let settings =
+            ServerOptions { refuse_privileged: !options.allow_privileged, ..options.server.clone() };
+        let server = serve(&settings, Some(pages.clone())).await?;
         pages.serve(server.registry());
         let ready = write_kubeconfig(&options.server, &server).and_then(|kubeconfig| {
             print_ready(&server, kubeconfig.path())?;
@@ -205,7 +218,12 @@ pub(crate) async fn serve(
     extension: Option<Arc<dyn Extension>>,
 ) -> anyhow::Result<RunningServer> {
     let data_dir = options.data_dir()?;
-    let settings = gc_registry::Config { plugins: options.plugins()?, ..gc_registry::Config::default() };
+    let settings = gc_registry::Config {
+        plugins: options.plugins()?,
+        allow_privileged: !options.refuse_privileged,
+        counts_quotas: options.counts_quotas,
+        ..gc_registry::Config::default()
+    };
     let kind =
         options.storage.unwrap_or(if options.ephemeral { StorageKind::Memory } else { StorageKind::Redb });
     let (folder, asked) = (data_dir.clone(), options.clone());

@@ -600,7 +600,8 @@ impl Allowed {
 
     /// A client of the collector's account, which is bound to its rules.
     async fn client(&self) -> ApiClient {
-        let account = format!("system:serviceaccount:kube-system:{}", Controller::Namespace.identity());
+        let account =
+            format!("system:serviceaccount:kube-system:kubegc-{}", Controller::Namespace.identity());
         let rules: Vec<Value> = Controller::Namespace
             .rules()
             .iter()

@@ -18,10 +18,39 @@ use crate::work::{self, Weight};
 
 /// The Kubernetes version whose API this server has.
 const GIT_VERSION: &str = "v1.36.2+kubegc";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Health checks: name, and whether `/livez` has it too.
-const CHECKS: [(&str, bool); 4] = [("ping", true), ("log", true), ("etcd", true), ("informer-sync", false)];
+/// Health checks by name.
+const CHECKS: [&str; 3] = ["ping", "log", "etcd"];
+/// What only readiness asks for.
+const READINESS_CHECKS: [&str; 2] = ["informer-sync", "shutdown"];
+/// What kube-apiserver does after it listens, by the names of its checks. Here it is done before the first answer.
+const HOOKS: [&str; 17] = [
+    "poststarthook/start-apiserver-admission-initializer",
+    "poststarthook/generic-apiserver-start-informers",
+    "poststarthook/priority-and-fairness-config-consumer",
+    "poststarthook/priority-and-fairness-config-producer",
+    "poststarthook/start-apiextensions-informers",
+    "poststarthook/start-apiextensions-controllers",
+    "poststarthook/crd-informer-synced",
+    "poststarthook/bootstrap-controller",
+    "poststarthook/rbac/bootstrap-roles",
+    "poststarthook/scheduling/bootstrap-system-priority-classes",
+    "poststarthook/start-cluster-authentication-info-controller",
+    "poststarthook/start-kube-aggregator-informers",
+    "poststarthook/apiservice-registration-controller",
+    "poststarthook/apiservice-discovery-controller",
+    "poststarthook/kube-apiserver-autoregistration",
+    "autoregister-completion",
+    "poststarthook/apiservice-openapi-controller",
+];
+
+/// The checks of an endpoint.
+fn checks(endpoint: &str) -> impl Iterator<Item = &'static str> {
+    let readiness: &[&str] = if endpoint == "readyz" { &READINESS_CHECKS } else { &[] };
+    CHECKS.iter().chain(readiness).chain(&HOOKS).copied()
+}
 
 /// What all paths of an [`Extension`] begin with.
 const EXTENSION_PREFIX: &str = "/kubegc/";
@@ -67,21 +96,17 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
                     .map(|error| error.to_string()))
             })
             .await?;
-            Ok(health(storage.as_deref(), request, &parts))
+            Ok(health(state, storage.as_deref(), request, &parts))
         }
         _ if !reading => match parts.as_slice() {
             ["version" | "metrics"] => Err(method_not_allowed()),
             _ => Ok(page_not_found()),
         },
         ["version"] => Ok(version(request)),
-        ["metrics", "slis"] => {
-            Ok(text_answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", ""))
+        ["metrics", "slis"] => Ok(text_answer(StatusCode::OK, OPEN_METRICS, state.metrics.service_levels())),
+        ["metrics"] => {
+            Ok(text_answer(StatusCode::OK, OPEN_METRICS, state.metrics.text(state.work.waiting())))
         }
-        ["metrics"] => Ok(text_answer(
-            StatusCode::OK,
-            "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            state.metrics.text(state.work.waiting()),
-        )),
         [".well-known", "openid-configuration"] => {
             let document = json!({
                 "issuer": ISSUER, "jwks_uri": format!("https://{}/openid/v1/jwks", state.advertised),
@@ -145,18 +170,14 @@ fn version(request: &ApiRequest) -> Answer {
     request.document(render::value(&document, representation).into(), "application/json")
 }
 
-fn health(storage: Option<&str>, request: &ApiRequest, parts: &[&str]) -> Answer {
+fn health(state: &State, storage: Option<&str>, request: &ApiRequest, parts: &[&str]) -> Answer {
     let endpoint = parts.first().copied().unwrap_or_default();
-    let known = |(_, live): &&(&str, bool)| endpoint != "livez" || *live;
-    let check = |name: &str| match name {
-        "etcd" => storage,
-        _ => None,
-    };
-    let named: Vec<&str> = match parts {
-        [_] => CHECKS.iter().filter(known).map(|(name, _)| *name).collect(),
-        [_, one] if CHECKS.iter().filter(known).any(|(name, _)| name == one) => vec![one],
-        _ => return page_not_found(),
-    };
+    let reason = |name: &str| if name == "etcd" { storage } else { None };
+    let wanted = parts.get(1..).unwrap_or_default().join("/");
+    let named: Vec<&str> = checks(endpoint).filter(|name| wanted.is_empty() || *name == wanted).collect();
+    if named.is_empty() {
+        return page_not_found();
+    }
     let excluded: Vec<&str> = request.query.all("exclude").collect();
     let mut report = String::new();
     let mut failed = false;
@@ -165,7 +186,9 @@ fn health(storage: Option<&str>, request: &ApiRequest, parts: &[&str]) -> Answer
             let _ = writeln!(report, "[+]{name} excluded: ok");
             continue;
         }
-        match check(name) {
+        let reason = reason(name);
+        state.metrics.checked(name, endpoint, reason.is_none());
+        match reason {
             None => {
                 let _ = writeln!(report, "[+]{name} ok");
             }
@@ -175,12 +198,21 @@ fn health(storage: Option<&str>, request: &ApiRequest, parts: &[&str]) -> Answer
             }
         }
     }
+    let unknown: Vec<String> = excluded
+        .iter()
+        .filter(|name| !checks(endpoint).any(|known| known == **name))
+        .map(|name| format!("{name:?}"))
+        .collect();
+    if !unknown.is_empty() {
+        let names = unknown.join(", ");
+        let _ = writeln!(report, "warn: some health checks cannot be excluded: no matches for {names}");
+    }
     let verbose = request.query.get("verbose").is_some();
     if failed {
         let _ = writeln!(report, "{endpoint} check failed");
         return text_answer(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, report);
     }
-    if verbose && parts.len() == 1 {
+    if verbose && wanted.is_empty() {
         let _ = writeln!(report, "{endpoint} check passed");
         return text_answer(StatusCode::OK, PLAIN, report);
     }

@@ -56,7 +56,7 @@ const fn switch(name: &'static str) -> Flag {
 const APISERVER_FLAGS: &[Flag] = &[
     ignored("admission-control-config-file"),
     ignored("advertise-address"),
-    switch("allow-privileged"),
+    Flag { has_effect: true, ..switch("allow-privileged") },
     switch("anonymous-auth"),
     ignored("api-audiences"),
     ignored("audit-log-format"),
@@ -248,6 +248,7 @@ fn apiserver(given: &Given) -> anyhow::Result<()> {
     let options = ServerOptions {
         enable_admission_plugins: plugins(given, "enable-admission-plugins"),
         disable_admission_plugins: plugins(given, "disable-admission-plugins"),
+        refuse_privileged: given.last("allow-privileged").is_none_or(|value| value != "true"),
         token_auth_file: given.last("token-auth-file").map(PathBuf::from),
         keys: given_keys(given)?,
         ..ServerOptions::ephemeral(SocketAddr::new(address, port))

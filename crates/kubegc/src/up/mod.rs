@@ -101,7 +101,8 @@ impl Up {
         settings.controllers.retain(|word| !workloads::is_named(word));
         let enabled = settings.enabled()?;
         let control = Control::new(clock.clone(), surroundings.activity.clone());
-        let server = apiserver::serve(options, Some(Arc::new(control.clone()))).await?;
+        let options = ServerOptions { counts_quotas: true, ..options.clone() };
+        let server = apiserver::serve(&options, Some(Arc::new(control.clone()))).await?;
         control.serve(server.registry());
         let client_of = |account: &Account, movement: Arc<Movement>| {
             let way = server.in_process_as(&account.user(), &accounts::GROUPS);

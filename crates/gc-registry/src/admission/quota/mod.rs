@@ -2,6 +2,7 @@
 //! exceeded by two writes at once nor charged for one that fails.
 
 pub(super) mod pods;
+mod recount;
 
 use std::collections::BTreeSet;
 
@@ -14,6 +15,7 @@ use crate::kinds::access::{at, flag, integer, list, members, text};
 use crate::kinds::quantity::{self, Quantity};
 use crate::meta;
 use crate::persist;
+use crate::resource::ResourceDefinition;
 use crate::storage::RangeOptions;
 
 /// Core resources that quotas count by their plain names, too.
@@ -51,11 +53,7 @@ pub(super) fn charges(request: &Request<'_>, new: &Value) -> Result<Vec<Charge>,
     for item in &stored.items {
         let mut quota = persist::decode(definition, item)?;
         if let Some(used) = judge(request, new, &quota, &needed)? {
-            quota["status"]["used"] = used
-                .iter()
-                .map(|(name, amount)| (name.clone(), amount.to_string().into()))
-                .collect::<serde_json::Map<_, _>>()
-                .into();
+            quota["status"]["used"] = written(&used);
             charges.push(Charge {
                 key: std::sync::Arc::clone(&item.key),
                 revision: item.mod_revision,
@@ -66,9 +64,13 @@ pub(super) fn charges(request: &Request<'_>, new: &Value) -> Result<Vec<Charge>,
     Ok(charges)
 }
 
+/// Amounts as they stand in a status.
+fn written(amounts: &Amounts) -> Value {
+    Value::Object(amounts.iter().map(|(name, amount)| (name.clone(), amount.to_string().into())).collect())
+}
+
 /// What an object uses.
-fn usage(request: &Request<'_>, object: &Value) -> Amounts {
-    let resource = request.call.resource();
+fn usage(resource: &ResourceDefinition, object: &Value) -> Amounts {
     let one = Quantity::from_units(1);
     let mut found = Amounts::new();
     if resource.is("", "pods") {
@@ -123,9 +125,9 @@ fn claim(object: &Value, found: &mut Amounts) {
 
 /// What a write uses more than before.
 fn needed(request: &Request<'_>, new: &Value) -> Amounts {
-    let mut needed = usage(request, new);
+    let mut needed = usage(request.call.resource(), new);
     if let Some(old) = request.old {
-        for (name, amount) in usage(request, old) {
+        for (name, amount) in usage(request.call.resource(), old) {
             let rest = needed.get(&name).copied().unwrap_or_default().without(amount);
             needed.insert(name, rest);
         }
@@ -143,15 +145,16 @@ fn judge(
 ) -> Result<Option<Amounts>, ApiError> {
     let hard = pods::amounts(members(quota, &["status", "hard"]));
     let mut used = pods::amounts(members(quota, &["status", "used"]));
-    let everything = usage(request, new);
-    let is_pod = request.call.resource().is("", "pods");
+    let resource = request.call.resource();
+    let everything = usage(resource, new);
+    let is_pod = resource.is("", "pods");
     let asked = |name: &str| is_pod && pods::is_asked(name);
     let concerned: BTreeSet<&str> = hard
         .keys()
         .map(String::as_str)
         .filter(|name| everything.contains_key(*name) || asked(name))
         .collect();
-    if concerned.is_empty() || !in_scopes(request, new, quota) {
+    if concerned.is_empty() || !in_scopes(resource, new, quota) {
         return Ok(None);
     }
     let name = meta::name(quota);
@@ -196,8 +199,8 @@ fn judge(
 }
 
 /// Whether an object is in all scopes of a quota.
-fn in_scopes(request: &Request<'_>, object: &Value, quota: &Value) -> bool {
-    let is_pod = request.call.resource().is("", "pods");
+fn in_scopes(resource: &ResourceDefinition, object: &Value, quota: &Value) -> bool {
+    let is_pod = resource.is("", "pods");
     let scopes = list(quota, &["spec", "scopes"]).iter().filter_map(Value::as_str);
     let plain = scopes.map(|scope| (scope, "Exists", &[][..]));
     let expressions = list(quota, &["spec", "scopeSelector", "matchExpressions"]).iter();
