@@ -155,7 +155,7 @@ impl ServerOptions {
 pub(crate) struct Options {
     #[command(flatten)]
     server: ServerOptions,
-    /// Let containers be privileged, as kube-apiserver's flag does; `kubegc up` always does
+    /// Allow privileged containers, as kube-apiserver's flag does (`kubegc up` always allows them)
     #[arg(long)]
     allow_privileged: bool,
     #[command(flatten)]
