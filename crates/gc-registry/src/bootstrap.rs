@@ -18,7 +18,7 @@ use crate::maintain::own_write;
 use crate::meta;
 use crate::persist;
 use crate::registry::Registry;
-use crate::storage::{Committed, Condition, Revision, Transaction, Write};
+use crate::storage::{Committed, Condition, Key, Revision, Transaction, Write};
 use reconcile::Reconcile;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -116,7 +116,7 @@ impl Registry {
                     None => missing.push((key, self.created(wanted, &target, context)?)),
                 }
             }
-            if self.create_all(missing)? {
+            if self.create_all(&missing)? {
                 return Ok(());
             }
         }
@@ -143,7 +143,7 @@ impl Registry {
     }
 
     /// Whether all were created; not if another server created one of them meanwhile.
-    fn create_all(&self, missing: Vec<(crate::storage::Key, bytes::Bytes)>) -> Result<bool, ApiError> {
+    fn create_all(&self, missing: &[(Key, bytes::Bytes)]) -> Result<bool, ApiError> {
         for chunk in missing.chunks(CREATED_AT_ONCE) {
             let transaction = Transaction {
                 conditions: chunk

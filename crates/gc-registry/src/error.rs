@@ -1,5 +1,7 @@
 //! Errors as Kubernetes' `Status` objects.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 /// One problem with one field: becomes a cause of a 422.
@@ -169,7 +171,10 @@ impl ApiError {
     #[must_use]
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let mut error = Self::about(422, "Invalid", group, kind, name, "");
-        let texts: Vec<String> = errors.iter().map(|e| format!("{}: {}", e.field, e.detail)).collect();
+        // What is named several times is said once; the causes name it each time.
+        let mut said = BTreeSet::new();
+        let texts = errors.iter().map(|e| format!("{}: {}", e.field, e.detail));
+        let texts: Vec<String> = texts.filter(|text| said.insert(text.clone())).collect();
         let list = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),

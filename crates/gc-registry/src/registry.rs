@@ -215,9 +215,10 @@ impl Registry {
         if rules::is_definition(resource) {
             self.refresh_catalog()?;
             self.request_maintenance();
-        } else if self.config.counts_quotas && resource.is("", "resourcequotas") {
-            self.request_maintenance();
-        } else if resource.custom.is_some() && self.is_terminating(resource) {
+            return Ok(());
+        }
+        let is_counted = self.config.counts_quotas && resource.is("", "resourcequotas");
+        if is_counted || resource.custom.is_some() && self.is_terminating(resource) {
             self.request_maintenance();
         }
         Ok(())

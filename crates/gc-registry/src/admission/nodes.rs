@@ -7,6 +7,7 @@ use crate::error::ApiError;
 use crate::kinds::access::child;
 
 /// A new node takes no pods until its controller has seen that it is ready.
+#[allow(clippy::unnecessary_wraps)] // all plugins have one form
 pub(super) fn taint(request: &Request<'_>, new: &mut Value) -> Result<(), ApiError> {
     if !request.creates("", "nodes") {
         return Ok(());

@@ -84,6 +84,7 @@ pub(super) fn check_default_class(
 }
 
 /// Pods outlive short failures of their node. The tolerations come back when an update drops them.
+#[allow(clippy::unnecessary_wraps)] // all plugins have one form
 pub(super) fn tolerate(request: &Request<'_>, new: &mut Value) -> Result<(), ApiError> {
     if !request.writes("", "pods") {
         return Ok(());

@@ -44,6 +44,7 @@ pub(super) fn default_class(request: &Request<'_>, new: &mut Value) -> Result<()
 }
 
 /// A finalizer keeps what is in use.
+#[allow(clippy::unnecessary_wraps)] // all plugins have one form
 pub(super) fn protect(request: &Request<'_>, new: &mut Value) -> Result<(), ApiError> {
     let finalizer = if request.creates("", "persistentvolumes") {
         "kubernetes.io/pv-protection"

@@ -28,10 +28,8 @@ pub(super) fn reconciled(how: Reconcile, live: &Value, wanted: &Value) -> Option
                 return None;
             }
             add_metadata(&mut new, wanted);
-            add_missing(&mut new, wanted, "/subjects", |have, subject| have.contains(subject));
-            add_missing(&mut new, wanted, "/aggregationRule/clusterRoleSelectors", |have, one| {
-                have.contains(one)
-            });
+            add_missing(&mut new, wanted, "/subjects", <[Value]>::contains);
+            add_missing(&mut new, wanted, "/aggregationRule/clusterRoleSelectors", <[Value]>::contains);
             if wanted.get("aggregationRule").is_none() {
                 add_missing(&mut new, wanted, "/rules", covers);
             }

@@ -123,6 +123,7 @@ fn setters(pod: bool, names: &[&str]) -> Option<String> {
     }
 }
 
+#[allow(clippy::unnecessary_wraps)] // what every check ends with
 fn violation(reason: &'static str, detail: impl Into<String>) -> Option<Violation> {
     Some(Violation { reason, detail: detail.into() })
 }
