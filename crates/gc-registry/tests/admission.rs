@@ -1,5 +1,6 @@
 //! The built-in admission plugins.
 #![allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+#![allow(clippy::needless_pass_by_value)] // documents are written where they are passed
 
 mod world;
 
