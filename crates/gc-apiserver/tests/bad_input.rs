@@ -67,6 +67,9 @@ async fn bad_requests_are_refused() {
         ("DELETE", format!("{object}?gracePeriodSeconds=abc"), (400, "BadRequest")),
         ("DELETE", format!("{object}?propagationPolicy=Sideways"), (422, "Invalid")),
         ("PATCH", object.clone(), (415, "UnsupportedMediaType")),
+        ("GET", format!("{CONFIG_MAPS}?timeout=bogus"), (400, "BadRequest")),
+        ("GET", format!("{CONFIG_MAPS}?shardSelector=a"), (422, "Invalid")),
+        ("GET", format!("{CONFIG_MAPS}?shardSelector="), (200, "")),
     ];
     for (method, path, want) in table {
         let answer = server.send(method, &path, &[], "").await;

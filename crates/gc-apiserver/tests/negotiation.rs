@@ -6,11 +6,39 @@ mod support;
 use std::io::Read as _;
 
 use serde_json::{Value, json};
-use support::TestServer;
+use support::{Lines, TestServer};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const METADATA: &str = "as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_LIST: &str = "as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+/// JSON is indented for the tools that people read it with, unless they say otherwise.
+#[tokio::test]
+async fn json_is_indented_for_people() {
+    let server = TestServer::start().await;
+    server.config_map("a").await;
+    for (agent, query, indented) in [
+        ("curl/8.5.0", "", true),
+        ("Wget/1.21", "", true),
+        ("Mozilla/5.0 (X11)", "", true),
+        ("Go-http-client/2.0", "", false),
+        ("kubectl/v1.36.2 curl/8", "", false),
+        ("curl/8.5.0", "?pretty=false", false),
+        ("curl/8.5.0", "?pretty=0", false),
+        ("kubectl/v1.36.2", "?pretty=true", true),
+        ("kubectl/v1.36.2", "?pretty=1", true),
+    ] {
+        for path in
+            [format!("{CONFIG_MAPS}/a{query}"), format!("{CONFIG_MAPS}{query}"), format!("/apis{query}")]
+        {
+            let answer = server.send("GET", &path, &[("user-agent", agent)], "").await;
+            assert_eq!(answer.bytes.starts_with(b"{\n  \""), indented, "{agent} {path}: {:?}", answer.bytes);
+        }
+    }
+    let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion=0");
+    let mut watch = Lines::new(server.open("GET", &path, &[("user-agent", "curl/8")], "").await);
+    assert_eq!(watch.next_name().await, ("ADDED".to_owned(), "a".to_owned()), "an event is a line");
+}
 
 #[tokio::test]
 async fn answers_take_the_form_that_was_asked_for() {

@@ -162,7 +162,9 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) fn invalid(&self, name: &str, errors: &[FieldError]) -> ApiError {
-        ApiError::invalid(&self.resource().group, &self.resource().kind, name, errors)
+        // Upstream checks both groups' events as those of the core group.
+        let group = if &*self.resource().group == "events.k8s.io" { "" } else { &*self.resource().group };
+        ApiError::invalid(group, &self.resource().kind, name, errors)
     }
 
     /// A body of POST or PUT as a document of the resource: kind checked, types checked, defaults filled in.
@@ -175,7 +177,7 @@ impl<'a> Call<'a> {
         self.check_kind(&mut object)?;
         match self.rules().decode(&mut object, &body.duplicates, options.field_validation) {
             Ok(warnings) => self.warnings.extend(warnings),
-            Err(Strictness::Undecodable(error)) => return Err(error),
+            Err(Strictness::Undecodable(why)) => return Err(self.rules().bad_body(&why)),
             Err(Strictness::Strict(problems)) => {
                 return Err(self
                     .rules()
@@ -222,7 +224,8 @@ impl<'a> Call<'a> {
         let wanted = resource.api_version();
         let version = version.unwrap_or(&wanted);
         let (group, short) = version.split_once('/').unwrap_or(("", version));
-        let known = self.registry.catalog().by_kind(group, short, kind).next().is_some();
+        // Every version has a Status.
+        let known = kind == "Status" || self.registry.catalog().by_kind(group, short, kind).next().is_some();
         let why = if known && version == wanted {
             let internal = if resource.group.is_empty() { "core" } else { &*resource.group };
             format!("converting ({short}.{kind}) to ({internal}.{}): unknown conversion", resource.kind)

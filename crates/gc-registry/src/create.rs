@@ -6,6 +6,7 @@ use crate::api::{RequestBody, Response, WriteOptions};
 use crate::call::{Call, MAX_TURNS, Stored};
 use crate::crd;
 use crate::error::ApiError;
+use crate::list::parse_version_of_write;
 use crate::managed::{self, Operation};
 use crate::meta;
 use crate::meta_validation::{self, Deduplication};
@@ -26,7 +27,8 @@ impl Call<'_> {
             self.warnings.push(warning);
         }
         // Only storing refuses it, so that a dry run does not.
-        if !options.dry_run && !matches!(meta::text(&object, "resourceVersion"), "" | "0") {
+        let version = parse_version_of_write(meta::text(&object, "resourceVersion"));
+        if !options.dry_run && version.is_ok_and(|version| version.0 > 0) {
             return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
         self.create_object(object, options, Operation::Update)
@@ -46,19 +48,25 @@ impl Call<'_> {
         self.admit_creation(shown)?;
         self.fill_system_fields(&mut object);
         self.admit_content(&object, None)?;
+        // Who wrote what is settled before the server adds anything of its own.
+        if operation == Operation::Update {
+            managed::update(self, None, &mut object, options);
+        }
         self.mutate(&mut object, None)?;
         let rules = self.rules();
         for turn in 1.. {
             let mut new = object.clone();
             if given_name.is_empty() && !prefix.is_empty() {
-                let name = meta::generate_name(&prefix, (self.context.entropy)());
+                // The name of an address is the address: nothing is appended.
+                let name = if self.resource().is("networking.k8s.io", "ipaddresses") {
+                    prefix.clone()
+                } else {
+                    meta::generate_name(&prefix, (self.context.entropy)())
+                };
                 meta::metadata_mut(&mut new).insert("name".into(), name.into());
             }
             self.prepare_new(&mut new);
             rules.finish(&mut new);
-            if operation == Operation::Update {
-                managed::update(self, None, &mut new, options);
-            }
             let name = meta::name(&new).to_owned();
             let mut errors = meta_validation::validate(self.resource(), &new);
             errors.extend(rules.validate_create(&new));
@@ -233,22 +241,12 @@ impl Call<'_> {
         ApiError::invalid(&self.resource().group, &self.resource().resource, &self.target.name, &[error])
     }
 
-    /// 422 for a patch whose result does not fit the type.
-    pub(crate) fn undecodable_patch(document: &Value, error: &ApiError) -> ApiError {
-        let (_, why) = error.message.split_once(" cannot be handled as a ").unwrap_or(("", &error.message));
-        Self::patch_error(document, why.split_once(": ").map_or(why, |(_, why)| why))
-    }
-
-    /// 422 in the words for a patch whose result has fields too much.
-    pub(crate) fn strict_patch_error(document: &Value, problems: &[String]) -> ApiError {
-        Self::patch_error(document, &format!("strict decoding error: {}", problems.join(", ")))
-    }
-
-    fn patch_error(document: &Value, why: &str) -> ApiError {
+    /// 422 in the words for a patch whose result is no object of the kind.
+    pub(crate) fn patch_error(document: &str, why: &str) -> ApiError {
         let error = crate::error::FieldError {
             field: "patch".into(),
             reason: crate::error::CauseReason::Invalid,
-            detail: format!("Invalid value: {}: {why}", quoted(&document.to_string())),
+            detail: format!("Invalid value: {}: {why}", quoted(document)),
         };
         let mut error = ApiError::invalid("", "", "", &[error]);
         if let Some(details) = &mut error.details {

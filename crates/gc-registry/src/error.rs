@@ -80,6 +80,8 @@ pub struct ApiError {
     pub message: String,
     /// `details`, if any (name, group, kind, uid, causes, retryAfterSeconds).
     pub details: Option<Box<Details>>,
+    /// What decoding warned of before the request failed.
+    pub warnings: Vec<String>,
 }
 
 /// `details` of a `Status`. Empty members are left out.
@@ -114,7 +116,7 @@ impl ApiError {
     /// An error without details.
     #[must_use]
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None }
+        Self { code, reason, message: message.into(), details: None, warnings: Vec::new() }
     }
 
     /// 400.
@@ -204,6 +206,7 @@ impl ApiError {
                 kind: kind.into(),
                 ..Details::default()
             })),
+            warnings: Vec::new(),
         }
     }
 

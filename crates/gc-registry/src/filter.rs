@@ -28,7 +28,12 @@ impl Filter {
                 .map(|(name, _)| name)
                 .collect();
             let known: Vec<&str> = known.iter().map(String::as_str).collect();
-            FieldSelector::parse(&options.field_selector, &known, rules::field_labels_in_own_words(resource))?
+            FieldSelector::parse(
+                &options.field_selector,
+                &known,
+                rules::field_labels_in_own_words(resource),
+                resource.namespaced(),
+            )?
         };
         Ok(Self { resource: Arc::clone(resource), labels, fields })
     }

@@ -161,8 +161,8 @@ pub fn label_selectors(data: &[u8]) {
 pub fn field_selectors(data: &[u8]) {
     let Some((text, metadata)) = first_line(data) else { return };
     let known = ["status.phase", "spec.nodeName"];
-    let Ok(selector) = FieldSelector::parse(text, &known, true) else { return };
-    let again = FieldSelector::parse(&selector.to_string(), &known, false).unwrap();
+    let Ok(selector) = FieldSelector::parse(text, &known, true, true) else { return };
+    let again = FieldSelector::parse(&selector.to_string(), &known, false, true).unwrap();
     assert_eq!(again, selector);
     let metadata: Value = serde_json::from_slice(metadata).unwrap_or_default();
     let fields = [("status.phase".to_owned(), "Running".to_owned())];

@@ -28,18 +28,26 @@ pub(crate) fn parse_version_of_get(text: &str) -> Result<Revision, ApiError> {
     version(text).map_err(|why| ApiError::new(500, "", why))
 }
 
+/// Reads the `resourceVersion` of an object that is written; bad text is a 500 in other words.
+pub(crate) fn parse_version_of_write(text: &str) -> Result<Revision, ApiError> {
+    number(text).map_err(|why| ApiError::new(500, "", why))
+}
+
 fn version(text: &str) -> Result<Revision, String> {
+    number(text).map_err(|why| format!("resourceVersion: Invalid value: {}: {why}", quoted(text)))
+}
+
+fn number(text: &str) -> Result<Revision, String> {
     if text.is_empty() {
         return Ok(Revision(0));
     }
     text.parse().map(Revision).map_err(|_| {
-        let shown = quoted(text);
         let why = if text.bytes().all(|byte| byte.is_ascii_digit()) {
             "value out of range"
         } else {
             "invalid syntax"
         };
-        format!("resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {why}")
+        format!("strconv.ParseUint: parsing {}: {why}", quoted(text))
     })
 }
 

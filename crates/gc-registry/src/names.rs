@@ -2,6 +2,8 @@
 //!
 //! Written without regular expressions: every create and update passes through here.
 
+use std::fmt::Write as _;
+
 use crate::error::{CauseReason, FieldError};
 
 /// Longest DNS subdomain, and so the longest name.
@@ -157,10 +159,33 @@ pub(crate) fn invalid(field: &str, text: &str, problems: Vec<String>) -> impl It
     })
 }
 
-/// A text as Go's `%q` writes it, for the common characters.
+/// A text as Go's `%q` writes it.
 #[must_use]
 pub fn quoted(text: &str) -> String {
-    format!("{text:?}")
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            c if c.is_ascii_control() => {
+                let _ = write!(out, "\\x{:02x}", u32::from(c));
+            }
+            c if c.is_control() || (c.is_whitespace() && !c.is_ascii()) => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
 }
 
 /// What keeps a text from being the name of an object of this built-in resource. `prefix` says that it is a
@@ -176,7 +201,9 @@ pub fn object_name(group: &str, resource: &str, text: &str, prefix: bool) -> Vec
     };
     match (group, resource) {
         ("", "namespaces" | "services") => dns_label(text),
-        ("rbac.authorization.k8s.io", _) | ("apiregistration.k8s.io", "apiservices") => path_segment(text),
+        ("rbac.authorization.k8s.io", _)
+        | ("apiregistration.k8s.io", "apiservices")
+        | ("policy", "poddisruptionbudgets") => path_segment(text),
         ("networking.k8s.io", "ipaddresses") => ip_address(text),
         _ => dns_subdomain(text),
     }
@@ -193,6 +220,15 @@ fn ip_address(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_are_quoted_as_go_quotes_them() {
+        for (text, wanted) in
+            [("a\"b\\", r#""a\"b\\""#), ("\0\n\u{7f}", r#""\x00\n\x7f""#), ("jürgen 😀", "\"jürgen 😀\"")]
+        {
+            assert_eq!(quoted(text), wanted);
+        }
+    }
 
     #[test]
     fn forms_of_names() {

@@ -115,7 +115,7 @@ impl Registry {
     ) -> Result<Response, ApiError> {
         check_verb(target, &operation)?;
         let mut call = Call::new(self, target, context);
-        match (operation, target.subresource.as_str()) {
+        let outcome = match (operation, target.subresource.as_str()) {
             (operation, "scale") => call.scale(operation),
             (Operation::Get { resource_version }, _) => call.get(&resource_version),
             (Operation::List(options), _) => self.list(target, &options),
@@ -138,7 +138,8 @@ impl Registry {
             (Operation::Patch(kind, body, options), _) => call.patch(kind, body, &options),
             (Operation::Delete(options), _) => call.delete(&options),
             (Operation::DeleteCollection(options, delete), _) => call.delete_collection(&options, &delete),
-        }
+        };
+        outcome.map_err(|error| ApiError { warnings: std::mem::take(&mut call.warnings), ..error })
     }
 
     fn list(&self, target: &RequestTarget, options: &ListOptions) -> Result<Response, ApiError> {
@@ -271,7 +272,11 @@ fn check_verb(target: &RequestTarget, operation: &Operation) -> Result<(), ApiEr
 
 impl Call<'_> {
     fn get(&mut self, resource_version: &str) -> Result<Response, ApiError> {
-        let requested = list::parse_version_of_get(resource_version)?;
+        // Events are not cached upstream, and refuse a bad version as lists do.
+        let requested = match &*self.resource().resource {
+            "events" if self.resource().custom.is_none() => list::parse_version(resource_version)?,
+            _ => list::parse_version_of_get(resource_version)?,
+        };
         let answer = self.registry.storage.get(&self.key(), None).map_err(persist::storage_error)?;
         if requested > answer.revision {
             return Err(persist::too_large_version(requested, answer.revision));

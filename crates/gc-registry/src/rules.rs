@@ -98,7 +98,7 @@ impl<'a> Rules<'a> {
             custom.apply_defaults(object);
         } else {
             let schema = schema(self.resource);
-            schema::check_types(&schema, object).map_err(|why| self.undecodable(&why))?;
+            schema::check_types(&schema, object).map_err(|why| Self::undecodable(&why))?;
             if validation != FieldValidation::Ignore {
                 problems.extend(schema::unknown_fields(&schema, object));
             }
@@ -129,13 +129,13 @@ impl<'a> Rules<'a> {
 
     fn check_metadata(&self, schema: &Schema, metadata: &Value) -> Result<(), Strictness> {
         if !metadata.is_object() && !metadata.is_null() {
-            return Err(self.undecodable("json: cannot unmarshal metadata: it is not an object"));
+            return Err(Self::undecodable("json: cannot unmarshal metadata: it is not an object"));
         }
-        schema::check_types(schema, metadata).map_err(|why| self.undecodable(&why))
+        schema::check_types(schema, metadata).map_err(|why| Self::undecodable(&why))
     }
 
-    fn undecodable(&self, why: &str) -> Strictness {
-        Strictness::Undecodable(self.bad_body(why))
+    fn undecodable(why: &str) -> Strictness {
+        Strictness::Undecodable(why.to_owned())
     }
 
     /// 400 for a body that does not fit the type.
@@ -232,8 +232,8 @@ impl<'a> Rules<'a> {
 
 /// Why a document was not taken.
 pub(crate) enum Strictness {
-    /// It does not fit the type.
-    Undecodable(ApiError),
+    /// It does not fit the type, for this reason.
+    Undecodable(String),
     /// It fits, but has these fields too much, and strict validation was asked for.
     Strict(Vec<String>),
 }

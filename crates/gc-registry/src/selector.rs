@@ -55,10 +55,7 @@ impl LabelSelector {
     /// Reads `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`. Errors are 400 with upstream's texts.
     pub fn parse(text: &str) -> Result<Self, ApiError> {
         let mut parser = Parser { tokens: tokens(text), at: 0 };
-        let requirements = parser
-            .requirements()
-            .map_err(|why| ApiError::bad_request(format!("unable to parse requirement: {why}")))?;
-        Ok(Self(requirements))
+        parser.requirements().map(Self).map_err(ApiError::bad_request)
     }
 
     /// Whether everything matches.
@@ -179,8 +176,14 @@ impl Parser {
 
     fn requirements(&mut self) -> Result<Vec<Requirement>, String> {
         let mut requirements = Vec::new();
-        while self.peek().is_some() {
-            requirements.push(self.requirement()?);
+        while let Some(first) = self.peek() {
+            if let Token::Symbol(found) = first
+                && *found != "!"
+            {
+                return Err(format!("found '{found}', expected: !, identifier, or 'end of string'"));
+            }
+            let requirement = self.requirement();
+            requirements.push(requirement.map_err(|why| format!("unable to parse requirement: {why}"))?);
             match self.next() {
                 None => break,
                 Some(Token::Symbol(",")) => {
@@ -280,12 +283,14 @@ pub struct FieldSelector(Vec<FieldTerm>);
 
 impl FieldSelector {
     /// Reads `a=b,c==d,e!=f`. `known` are the fields that the kind supports besides name and namespace;
-    /// `own_words` says whether the kind answers an unknown field in the words of core kinds.
-    pub fn parse(text: &str, known: &[&str], own_words: bool) -> Result<Self, ApiError> {
+    /// `own_words` says whether the kind answers an unknown field in the words of core kinds, `namespaced` whether it
+    /// has namespaces to select by: kinds with words of their own that have none refuse them.
+    pub fn parse(text: &str, known: &[&str], own_words: bool, namespaced: bool) -> Result<Self, ApiError> {
         let terms = field_terms(text)?;
         for (field, ..) in &terms {
             let field = field.as_str();
-            if field != NAME && field != NAMESPACE && !known.contains(&field) {
+            let is_namespace = field == NAMESPACE && (namespaced || !own_words);
+            if field != NAME && !is_namespace && !known.contains(&field) {
                 return Err(ApiError::bad_request(if own_words {
                     format!("field label not supported: {field}")
                 } else {
@@ -452,7 +457,9 @@ mod tests {
         ];
         for (text, want) in table {
             assert_eq!(pinned_name(text).as_deref(), want, "{text}");
-            if let (Some(want), Ok(selector)) = (want, FieldSelector::parse(text, &["spec.nodeName"], true)) {
+            if let (Some(want), Ok(selector)) =
+                (want, FieldSelector::parse(text, &["spec.nodeName"], true, true))
+            {
                 assert_eq!(selector.exact_name(), Some(want), "{text}");
             }
         }

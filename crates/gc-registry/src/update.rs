@@ -6,6 +6,7 @@ use crate::api::{FieldValidation, PatchType, RequestBody, Response, WriteOptions
 use crate::call::{Call, MAX_TURNS, Stored};
 use crate::create;
 use crate::error::{ApiError, CauseReason, FieldError};
+use crate::list::parse_version_of_write;
 use crate::managed::{self, Operation};
 use crate::meta;
 use crate::meta_validation::{self, Deduplication};
@@ -163,7 +164,7 @@ impl Call<'_> {
     fn finish_decoding(&self, object: &mut Value) -> Result<(), ApiError> {
         match self.rules().decode(object, &[], FieldValidation::Ignore) {
             Ok(_) | Err(Strictness::Strict(_)) => Ok(()),
-            Err(Strictness::Undecodable(error)) => Err(error),
+            Err(Strictness::Undecodable(why)) => Err(self.rules().bad_body(&why)),
         }
     }
 
@@ -291,10 +292,10 @@ impl Call<'_> {
             return Ok(false);
         }
         if given == meta::text(live, "resourceVersion") {
-            Ok(true)
-        } else {
-            Err(self.modified(&self.target.name))
+            return Ok(true);
         }
+        parse_version_of_write(given)?;
+        Err(self.modified(&self.target.name))
     }
 
     fn patched(
@@ -317,16 +318,19 @@ impl Call<'_> {
         let document = new.clone();
         match self.rules().decode(&mut new, &body.duplicates, options.field_validation) {
             Ok(warnings) => self.warnings.extend(warnings),
-            Err(Strictness::Undecodable(error)) => {
-                let is_typed = self.resource().custom.is_none();
-                let is_document = matches!(kind, PatchType::Json | PatchType::Merge);
-                return Err(if is_typed && is_document {
-                    Self::undecodable_patch(&document, &error)
-                } else {
-                    error
-                });
+            Err(Strictness::Undecodable(why)) if self.resource().custom.is_some() => {
+                return Err(self.rules().bad_body(&why));
             }
-            Err(Strictness::Strict(problems)) => return Err(Self::strict_patch_error(&document, &problems)),
+            Err(refusal) => {
+                let why = match refusal {
+                    Strictness::Undecodable(why) => why,
+                    Strictness::Strict(problems) => {
+                        format!("strict decoding error: {}", problems.join(", "))
+                    }
+                };
+                let document = patch::shown(self.resource(), kind, &body.value, &document);
+                return Err(Self::patch_error(&document, &why));
+            }
         }
         self.check_name(&new)?;
         if let Some(warning) = meta_validation::drop_duplicate_owners(&mut new, Deduplication::Patch) {

@@ -9,7 +9,7 @@ mod support;
 #[path = "support/cluster.rs"]
 mod support_cluster;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -17,24 +17,39 @@ use support::etcd::EtcdServer;
 use support::{Kubegc, repository};
 use support_cluster::{Admin, Run, privileged_for_all, until};
 
-/// Scenarios named in the excuses of a folder.
-fn excused(folder: &str) -> BTreeSet<String> {
-    let path = repository().join("conformance/excused.toml");
-    let text = std::fs::read_to_string(path).unwrap_or_default();
+/// The lines `name = "value"` of a section of a file in `conformance`.
+fn section(file: &str, wanted: &str) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(repository().join("conformance").join(file)).unwrap();
     let mut section = String::new();
-    let mut names = BTreeSet::new();
+    let mut lines = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             name.clone_into(&mut section);
             continue;
         }
-        let (name, reason) = line.split_once('=').expect("name = \"reason\"");
-        assert!(reason.trim().len() > 10, "{name} needs a reason");
-        if section == folder {
-            names.insert(format!("{}.http", name.trim().trim_matches('"')));
+        let (name, value) = line.split_once('=').expect("name = \"value\"");
+        if section == wanted {
+            let bare = |text: &str| text.trim().trim_matches('"').to_owned();
+            lines.push((bare(name), bare(value)));
         }
     }
-    names
+    lines
+}
+
+/// What is named in the excuses of a folder, each with its reason.
+fn excuses(folder: &str) -> Vec<String> {
+    let lines = section("excused.toml", folder).into_iter();
+    lines
+        .map(|(name, reason)| {
+            assert!(reason.len() > 10, "{name} needs a reason");
+            name
+        })
+        .collect()
+}
+
+/// Scenarios named in the excuses of a folder.
+fn excused(folder: &str) -> BTreeSet<String> {
+    excuses(folder).into_iter().map(|name| format!("{name}.http")).collect()
 }
 
 /// Replays a folder; what differs must be what the section excuses, and no more.
@@ -62,6 +77,71 @@ fn the_server_answers_as_kube_apiserver_does() {
     }
     let server = Kubegc::start("apiserver");
     replay(&server, &scenarios, "api", "api");
+}
+
+/// Stories of the generated ones that are replayed: they take 10 to 20 seconds.
+const STORIES: &str = "500";
+
+/// Replays generated stories and returns what the runner printed, and whether nothing differed.
+fn replay_stories(server: &Kubegc, stories: &Path, arguments: &[&str]) -> (String, bool) {
+    let output = Command::new("python3")
+        .arg(stories.join("apidiff.py"))
+        .args(["check", "--quiet", "--tables", "--server", &server.url, "--token", support::TOKEN, "--ca"])
+        .arg(&server.ca)
+        .args(arguments)
+        .arg(stories.join("cases-open.jsonl"))
+        .output()
+        .expect("python3 runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains(" stories in "), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    (text, output.status.success())
+}
+
+/// The percentages of equal answers by theme, from the second table that the runner prints.
+fn figures(text: &str) -> BTreeMap<String, Vec<f64>> {
+    let rows = text.lines().skip_while(|line| !line.starts_with("theme")).skip(1);
+    rows.take_while(|line| !line.is_empty())
+        .map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let theme = words.next().unwrap().to_owned();
+            let shares = words.skip(1).map(|word| word.trim_end_matches('%').parse().unwrap()).collect();
+            (theme, shares)
+        })
+        .collect()
+}
+
+/// The generated stories are answered at least as well as when `conformance/fidelity.toml` was written; stories that
+/// are excused still differ.
+#[test]
+fn a_sample_of_generated_stories_is_answered_as_well_as_ever() {
+    let stories = repository().join("../shared/api-diff");
+    if !stories.join("apidiff.py").exists() {
+        eprintln!("SKIPPED: no generated stories at {}", stories.display());
+        return;
+    }
+    let server = Kubegc::start("apiserver");
+    let excused = excuses("fidelity").join("|");
+    let (text, _) =
+        replay_stories(&server, &stories, &["--sample", STORIES, "--only", &format!("^(?!{excused})")]);
+    let reached = figures(&text);
+    let mut fallen = Vec::new();
+    for (theme, floor) in section("fidelity.toml", "floor") {
+        let floor: Vec<f64> = floor.split(' ').map(|share| share.parse().unwrap()).collect();
+        let Some(shares) = reached.get(&theme) else {
+            fallen.push(format!("{theme}: no story of it is left in the sample"));
+            continue;
+        };
+        if shares.len() != floor.len() || shares.iter().zip(&floor).any(|(share, floor)| share < floor) {
+            fallen.push(format!("{theme}: {shares:?} is below {floor:?} (core, body, wording)"));
+        }
+    }
+    for theme in reached.keys() {
+        let known = section("fidelity.toml", "floor").iter().any(|(name, _)| name == theme);
+        assert!(known, "conformance/fidelity.toml has no floor for {theme}");
+    }
+    assert_eq!(fallen, [] as [String; 0], "{text}");
+    let (text, equal) = replay_stories(&server, &stories, &["--only", &format!("^({excused})")]);
+    assert!(!equal, "excused stories match after all: {text}");
 }
 
 #[test]

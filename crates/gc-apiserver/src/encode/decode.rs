@@ -25,7 +25,11 @@ pub(crate) fn object(bytes: &[u8], content_type: Option<&str>, kind: &str) -> Re
     let body =
         if body.value.is_null() { RequestBody { value: Value::Object(Map::new()), ..body } } else { body };
     if !body.value.is_object() {
-        let what = format!("json: cannot unmarshal {} into an object", json_type(&body.value));
+        let what = format!(
+            "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
+             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            json_type(&body.value)
+        );
         return Err(not_json(kind, &what, bytes));
     }
     Ok(body)
@@ -197,7 +201,7 @@ mod tests {
         let table = [
             (r#"{"apiVersion": "v1", "kind": "ConfigMap","#.to_owned(), "unexpected end of JSON input"),
             (String::new(), "unexpected end of JSON input (<empty>)"),
-            ("[]".to_owned(), "cannot unmarshal array into an object (5b5d)"),
+            ("[]".to_owned(), "cannot unmarshal array into Go value of type struct { APIVersion string"),
             (r"{} trailing".to_owned(), "invalid character 't' after top-level value"),
             (deep, "exceeded max depth"),
         ];

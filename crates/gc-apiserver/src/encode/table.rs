@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use gc_registry::api::Object;
 use gc_registry::error::ApiError;
-use gc_registry::kinds;
 use gc_registry::resource::{ResourceDefinition, Target};
+use gc_registry::{kinds, names};
 use serde_json::{Value, json};
 
 use crate::encode::negotiate::Representation;
@@ -29,7 +29,9 @@ impl IncludeObject {
             Some("None") => Ok(Self::None),
             Some("Object") => Ok(Self::Object),
             Some(other) => Err(ApiError::bad_request(format!(
-                "unrecognized includeObject value: \"{other}\", expected \"Metadata\", \"None\" or \"Object\""
+                "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', \
+                 'Object', 'None', or empty",
+                names::quoted(other)
             ))),
         }
     }

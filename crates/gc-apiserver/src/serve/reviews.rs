@@ -5,7 +5,8 @@ use std::sync::Arc;
 use gc_registry::api::{
     Attributes, FieldValidation, Object, RequestTarget, Response, ResponseBody, UserInfo,
 };
-use gc_registry::error::{ApiError, CauseReason, FieldError};
+use gc_registry::error::ApiError;
+use gc_registry::kinds;
 use gc_registry::object::TypeMeta;
 use gc_registry::resource::ResourceDefinition;
 use gc_registry::schema::{self, Empties, Schema};
@@ -49,20 +50,16 @@ pub(crate) async fn answer(
     let problems = strictness(request, &schema, &review, body.duplicates, definition)?;
     schema::normalize(&schema, &mut review, Empties::Kept);
     let spec = review.get("spec").cloned().unwrap_or_else(|| json!({}));
-    let status = match &*definition.kind {
-        "SelfSubjectAccessReview" => access(state, &request.user, &spec, &definition.kind)?,
-        "SubjectAccessReview" => access(state, &subject(&spec, &definition.kind)?, &spec, &definition.kind)?,
-        "LocalSubjectAccessReview" => {
-            let asked = spec.pointer("/resourceAttributes/namespace").and_then(Value::as_str);
-            if asked != Some(target.namespace.as_str()) {
-                return Err(invalid(
-                    &definition.kind,
-                    "spec.resourceAttributes.namespace",
-                    "must match metadata.namespace",
-                ));
-            }
-            access(state, &subject(&spec, &definition.kind)?, &spec, &definition.kind)?
+    if definition.kind.ends_with("AccessReview") {
+        let errors = kinds::review_errors(&definition.kind, &target.namespace, &review);
+        if !errors.is_empty() {
+            let error = ApiError::invalid("authorization.k8s.io", "", "", &errors);
+            return Err(ApiError { warnings: problems, ..error });
         }
+    }
+    let status = match &*definition.kind {
+        "SelfSubjectAccessReview" => access(state, &request.user, &spec),
+        "SubjectAccessReview" | "LocalSubjectAccessReview" => access(state, &subject(&spec), &spec),
         "SelfSubjectRulesReview" => {
             let namespace = text(&spec, "namespace");
             rules(&state.rbac.rules_for(&request.user, namespace))
@@ -133,30 +130,13 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn invalid(kind: &str, field: &str, why: &str) -> ApiError {
-    ApiError::invalid(
-        "authorization.k8s.io",
-        kind,
-        "",
-        &[FieldError {
-            field: field.into(),
-            reason: CauseReason::Invalid,
-            detail: format!("Invalid value: {why}"),
-        }],
-    )
-}
-
-fn subject(spec: &Value, kind: &str) -> Result<UserInfo, ApiError> {
-    let user = UserInfo {
+fn subject(spec: &Value) -> UserInfo {
+    UserInfo {
         name: text(spec, "user").into(),
         uid: text(spec, "uid").into(),
         groups: texts(spec.get("groups")),
         extra: Vec::new(),
-    };
-    if user.name.is_empty() && user.groups.is_empty() {
-        return Err(invalid(kind, "spec.user", "at least one of user or group must be specified"));
     }
-    Ok(user)
 }
 
 fn texts(list: Option<&Value>) -> Vec<String> {
@@ -167,45 +147,32 @@ fn texts(list: Option<&Value>) -> Vec<String> {
         .collect()
 }
 
-fn access(state: &State, user: &UserInfo, spec: &Value, kind: &str) -> Result<Value, ApiError> {
-    let decision = match (spec.get("resourceAttributes"), spec.get("nonResourceAttributes")) {
-        (Some(wanted), None) => {
-            let or_any =
-                |name: &str| Some(text(wanted, name)).filter(|text| !text.is_empty()).unwrap_or_default();
-            let attributes = Attributes {
-                verb: or_any("verb"),
-                group: or_any("group"),
-                version: or_any("version"),
-                resource: or_any("resource"),
-                subresource: or_any("subresource"),
-                namespace: or_any("namespace"),
-                name: or_any("name"),
-            };
-            state.rbac.decide(user, &Question::Resource(attributes))
-        }
-        (None, Some(wanted)) => state
-            .rbac
-            .decide(user, &Question::Path { verb: text(wanted, "verb"), path: text(wanted, "path") }),
-        (Some(_), Some(_)) => {
-            return Err(invalid(
-                kind,
-                "spec.nonResourceAttributes",
-                "cannot be specified in combination with resourceAttributes",
-            ));
-        }
-        (None, None) => {
-            return Err(invalid(
-                kind,
-                "spec.resourceAttributes",
-                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-            ));
+/// The answer to a valid question about access.
+fn access(state: &State, user: &UserInfo, spec: &Value) -> Value {
+    let question = match (spec.get("resourceAttributes"), spec.get("nonResourceAttributes")) {
+        (_, Some(wanted)) => Question::Path { verb: text(wanted, "verb"), path: text(wanted, "path") },
+        (wanted, None) => {
+            let of = |name: &str| wanted.map_or("", |wanted| text(wanted, name));
+            Question::Resource(Attributes {
+                verb: of("verb"),
+                group: of("group"),
+                version: of("version"),
+                resource: of("resource"),
+                subresource: of("subresource"),
+                namespace: of("namespace"),
+                name: of("name"),
+            })
         }
     };
+    let decision = state.rbac.decide(user, &question);
     let mut status = json!({"allowed": decision.allowed});
     if !decision.reason.is_empty() {
         status["reason"] = decision.reason.into();
     }
-    Ok(status)
+    if let Some(why) = kinds::ignored_selectors(spec) {
+        status["evaluationError"] = why.into();
+    }
+    status
 }
 
 fn rules(rules: &[Rule]) -> Value {

@@ -8,7 +8,7 @@ use gc_registry::error::{ApiError, Details};
 use gc_registry::object::TypeMeta;
 use gc_registry::resource::ResourceDefinition;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 
 use crate::encode::list::{Begun, ItemForm, ListStream, list_meta};
 use crate::encode::negotiate::{Encoding, Form, Purpose, Representation};
@@ -54,12 +54,16 @@ pub(crate) fn write_answer(
         }
     };
     *response.status_mut() = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::OK);
-    for warning in bounded_warnings(&answer.warnings) {
+    append_warnings(response.headers_mut(), &answer.warnings);
+    Ok(response)
+}
+
+fn append_warnings(headers: &mut HeaderMap, warnings: &[String]) {
+    for warning in bounded_warnings(warnings) {
         if let Ok(value) = HeaderValue::from_str(&warning_header(&warning)) {
-            response.headers_mut().append("warning", value);
+            headers.append("warning", value);
         }
     }
-    Ok(response)
 }
 
 /// Most characters of all warnings of an answer; beyond that each is cut, and the rest dropped.
@@ -225,6 +229,7 @@ pub(crate) fn error_answer(error: &ApiError, request: &ApiRequest) -> Answer {
     if let Some(seconds) = retry {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
+    append_warnings(response.headers_mut(), &error.warnings);
     response
 }
 

@@ -66,8 +66,19 @@ impl ApiRequest {
 
     /// The representation of the answer.
     pub(crate) fn representation(&self, purpose: Purpose) -> Result<Representation, ApiError> {
-        let pretty = self.query.boolean("pretty").unwrap_or(false);
-        negotiate::negotiate(self.header(&ACCEPT), pretty, purpose)
+        negotiate::negotiate(self.header(&ACCEPT), self.is_pretty(), purpose)
+    }
+
+    /// Whether JSON is indented: as the client asks, and else for those that people read directly.
+    fn is_pretty(&self) -> bool {
+        const READ_BY_PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
+        match self.query.get("pretty").filter(|text| !text.is_empty()) {
+            Some(text) => matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True"),
+            None => {
+                let agent = self.header(&USER_AGENT).unwrap_or_default();
+                READ_BY_PEOPLE.iter().any(|name| agent.starts_with(name))
+            }
+        }
     }
 
     pub(crate) fn takes_gzip(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use gc_registry::api::{DeleteOptions, FieldValidation, ListOptions, VersionMatch, WriteOptions};
 use gc_registry::error::{ApiError, CauseReason, FieldError};
+use gc_registry::names;
 
 /// A parsed query string: names and values in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,6 +72,15 @@ impl Query {
                 ));
             }
         };
+        // A client that takes a share of the objects must not get all of them.
+        if self.get("shardSelector").is_some_and(|text| !text.is_empty()) {
+            return Err(invalid_options(
+                "ListOptions",
+                "shardSelector",
+                CauseReason::Forbidden,
+                "Forbidden: sharded lists and watches are not served".into(),
+            ));
+        }
         Ok(ListOptions {
             label_selector: self.text("labelSelector"),
             field_selector: self.text("fieldSelector"),
@@ -150,14 +160,15 @@ fn validate_field_manager(kind: &str, manager: &str) -> Result<(), ApiError> {
             format!("Too long: may not be more than {MAXIMUM_FIELD_MANAGER_LENGTH} bytes"),
         ));
     }
-    if manager.chars().any(char::is_control) {
+    if let Some((position, c)) = manager.char_indices().find(|(_, c)| c.is_control()) {
         return Err(invalid_options(
             kind,
             "fieldManager",
             CauseReason::Invalid,
             format!(
-                "Invalid value: \"{}\": should only contain printable characters",
-                manager.escape_debug()
+                "Invalid value: {}: invalid character U+{:04X} (at position {position})",
+                names::quoted(manager),
+                u32::from(c)
             ),
         ));
     }

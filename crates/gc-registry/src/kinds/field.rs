@@ -21,7 +21,7 @@ pub(crate) struct Field<'v, 'p> {
 
 /// The last part of a path.
 #[derive(Clone, Copy, Debug)]
-enum Step<'p> {
+pub(crate) enum Step<'p> {
     /// Nothing: the object itself, or a value that is named like its parent.
     Here,
     Name(&'p str),
@@ -150,6 +150,18 @@ impl<'v, 'p> Field<'v, 'p> {
         quantity::of(self.value)?.ok()
     }
 
+    /// The steps from the object to here.
+    pub(crate) fn steps(&self) -> Vec<Step<'p>> {
+        let mut steps = Vec::new();
+        let mut here = Some(self);
+        while let Some(field) = here {
+            steps.push(field.step);
+            here = field.parent;
+        }
+        steps.reverse();
+        steps
+    }
+
     /// The path, as errors name it.
     pub(crate) fn path(&self) -> String {
         self.to_string()
@@ -158,14 +170,8 @@ impl<'v, 'p> Field<'v, 'p> {
 
 impl fmt::Display for Field<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut steps = Vec::new();
-        let mut here = Some(self);
-        while let Some(field) = here {
-            steps.push(field.step);
-            here = field.parent;
-        }
         let mut first = true;
-        for step in steps.into_iter().rev() {
+        for step in self.steps() {
             match step {
                 Step::Here => continue,
                 Step::Name(name) if first => f.write_str(name)?,

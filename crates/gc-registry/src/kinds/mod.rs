@@ -8,6 +8,7 @@ pub(crate) mod access;
 mod admissionregistration;
 mod apiregistration;
 mod apps;
+mod authorization;
 mod autoscaling;
 mod batch;
 mod certificates;
@@ -37,6 +38,7 @@ pub(crate) mod strategy;
 
 use serde_json::Value;
 
+pub use authorization::{ignored_selectors, review_errors};
 pub use defaults::apply_defaults;
 pub use fields::{selectable_field_names, selectable_fields};
 pub use printers::{Column, cells, columns, human_duration, row_conditions};
@@ -45,6 +47,7 @@ pub use strategy::{
 };
 
 use self::field::Field;
+pub(crate) use self::field::Step;
 use self::report::Report;
 use crate::error::FieldError;
 use crate::resource::Target;
@@ -52,7 +55,7 @@ use crate::resource::Target;
 /// Checks an object that is about to be created, after defaulting and preparation.
 #[must_use]
 pub fn validate(target: Target<'_>, object: &Value) -> Vec<FieldError> {
-    let mut report = Report::default();
+    let mut report = Report::of(object);
     if let Some(kind) = kind::of(target) {
         kind.validate(target, &Field::root(object), &mut report);
     }
@@ -62,7 +65,7 @@ pub fn validate(target: Target<'_>, object: &Value) -> Vec<FieldError> {
 /// Checks a prepared update against the stored object.
 #[must_use]
 pub fn validate_update(target: Target<'_>, new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut report = Report::default();
+    let mut report = Report::of(new);
     if let Some(kind) = kind::of(target) {
         let (new, old) = (Field::root(new), Field::root(old));
         match target.subresource {

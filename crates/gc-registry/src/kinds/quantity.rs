@@ -245,7 +245,7 @@ impl std::fmt::Display for Quantity {
 #[must_use]
 pub fn of(value: &Value) -> Option<Result<Quantity, QuantityError>> {
     match value {
-        Value::String(text) => Some(Quantity::parse(text)),
+        Value::String(text) => Some(Quantity::parse(text.trim())),
         Value::Number(number) => Some(Quantity::parse(&number.to_string())),
         _ => None,
     }
@@ -253,9 +253,92 @@ pub fn of(value: &Value) -> Option<Result<Quantity, QuantityError>> {
 
 /// Writes a quantity the way a server does; what is none stays as it is, for the validation to refuse.
 pub fn canonicalize(value: &mut Value) {
-    if let Some(Ok(quantity)) = of(value) {
+    if let Value::String(text) = value
+        && let Some(canonical) = canonical_text(text.trim())
+    {
+        if canonical != *text {
+            *value = canonical.into();
+        }
+    } else if let Some(Ok(quantity)) = of(value) {
         *value = quantity.to_string().into();
     }
+}
+
+/// Rounds a quantity that is finer than a thousandth up to the next one, as every list of resources has it.
+pub(crate) fn round_up_to_milli(value: &mut Value) {
+    const MILLI: i128 = NANO / 1000;
+    if let Some(Ok(quantity)) = of(value)
+        && quantity.nano % MILLI != 0
+    {
+        let nano = (quantity.nano / MILLI + quantity.nano.signum()) * MILLI;
+        *value = Quantity { nano, form: Form::Decimal }.to_string().into();
+    }
+}
+
+/// Texts that Kubernetes does not write anew: those that it reads by its fast path and takes for canonical, and decimal
+/// numbers too large for that path, which have no limit.
+fn canonical_text(text: &str) -> Option<String> {
+    /// Digits that always fit into 64 bits.
+    const FAST_DIGITS: usize = 18;
+    if text.is_empty() || text.len() > LONGEST {
+        return None;
+    }
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if fraction.contains('.') {
+        return None;
+    }
+    let digits = format!("{}{fraction}", whole.trim_start_matches('0'));
+    let (scale, form) = scale_of(suffix).ok()?;
+    match scale {
+        Scale::Two(power) => {
+            let decimal_digits = i64::from(power) * 3 / 10;
+            let is_fast = fraction.is_empty()
+                && i64::try_from(digits.len()).is_ok_and(|length| 15 - length - decimal_digits > 0);
+            let odd = digits.parse::<i64>().is_ok_and(|value| value & 7 != 0);
+            (is_fast && odd).then(|| text.to_owned())
+        }
+        Scale::Ten(exponent) => {
+            let exponent = exponent.checked_sub(i32::try_from(fraction.len()).ok()?)?;
+            let is_huge = exponent > 0 && digits.len() + usize::try_from(exponent).unwrap_or(0) > FAST_DIGITS;
+            if digits.len() <= FAST_DIGITS && exponent >= -NANO_PLACES {
+                let is_canonical = exponent % 3 == 0
+                    && !digits.ends_with("000")
+                    && !digits.starts_with('0')
+                    && !digits.is_empty();
+                if is_canonical || !is_huge {
+                    return is_canonical.then(|| text.to_owned());
+                }
+            }
+            large_decimal(text.starts_with('-'), &digits, exponent, form)
+        }
+    }
+}
+
+/// A decimal number of any size that is no finer than a billionth.
+fn large_decimal(negative: bool, digits: &str, mut exponent: i32, form: Form) -> Option<String> {
+    const SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+    let mut digits = digits.trim_start_matches('0').to_owned();
+    if digits.is_empty() || exponent < -NANO_PLACES {
+        return None;
+    }
+    while digits.ends_with('0') {
+        digits.pop();
+        exponent += 1;
+    }
+    while exponent % 3 != 0 {
+        digits.push('0');
+        exponent -= 1;
+    }
+    let sign = if negative { "-" } else { "" };
+    let suffix = match form {
+        Form::Exponent if exponent == 0 => String::new(),
+        Form::Exponent => format!("e{exponent}"),
+        _ => usize::try_from(exponent / 3 + 3).ok().and_then(|at| SUFFIXES.get(at)).copied()?.to_owned(),
+    };
+    Some(format!("{sign}{digits}{suffix}"))
 }
 
 #[cfg(test)]
@@ -300,6 +383,43 @@ mod tests {
             ("10000.0001Ti", "10995116387711162777600u"),
         ] {
             assert_eq!(Quantity::parse(text).unwrap().to_string(), canonical, "{text}");
+        }
+    }
+
+    #[test]
+    fn documents_keep_what_upstream_takes_for_canonical() {
+        for (text, written) in [
+            ("1E3", "1E3"),
+            ("+1", "+1"),
+            ("5.", "5."),
+            (" 1", "1"),
+            ("1 ", "1"),
+            ("00", "0"),
+            ("-0", "0"),
+            ("1.0", "1"),
+            ("1024Ki", "1Mi"),
+            ("1000m", "1"),
+            ("123456789m", "123456789m"),
+            ("1000000", "1M"),
+            ("1e-3", "1e-3"),
+            ("1.5e3", "1500"),
+            ("1e20", "100e18"),
+            ("1e30", "1e30"),
+            ("999999999999999999999", "999999999999999999999"),
+            ("10Ei", "9223372036854775807"),
+            ("nonsense", "nonsense"),
+        ] {
+            let mut value = Value::from(text);
+            canonicalize(&mut value);
+            assert_eq!(value, written, "{text}");
+        }
+        for (text, rounded) in
+            [("1n", "1m"), ("0.0001", "1m"), ("1.23456789Gi", "1325607178061m"), ("1Gi", "1Gi")]
+        {
+            let mut value = Value::from(text);
+            canonicalize(&mut value);
+            round_up_to_milli(&mut value);
+            assert_eq!(value, rounded, "{text}");
         }
     }
 

@@ -1,11 +1,13 @@
 //! Collects the problems of one object, in kube-apiserver's words.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 
 use serde_json::Value;
 
 use super::field::Field;
 use crate::error::{CauseReason, FieldError};
+pub(crate) use crate::names::quoted;
+use crate::schema::{definition_name, shown};
 
 /// Most problems that are reported of one object: a client chooses how many there are.
 const PROBLEMS_MAX: usize = 100;
@@ -18,45 +20,30 @@ pub(crate) const IMMUTABLE: &str = "field is immutable";
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) errors: Vec<FieldError>,
-}
-
-/// A text as Go's `%q` writes it.
-pub(crate) fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{b}' => out.push_str("\\v"),
-            c if c.is_ascii_control() => {
-                let _ = write!(out, "\\x{:02x}", u32::from(c));
-            }
-            c if c.is_control() || (c.is_whitespace() && !c.is_ascii()) => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
-/// A value as an error message shows it: texts quoted, everything else as JSON.
-fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => quoted(text),
-        other => other.to_string(),
-    }
+    /// The type of the object, by whose fields values are shown.
+    kind: Option<String>,
 }
 
 impl Report {
+    /// The problems of an object of a built-in kind.
+    pub(crate) fn of(object: &Value) -> Self {
+        let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
+        let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+        Self { errors: Vec::new(), kind: Some(definition_name(group, version, text("kind"))) }
+    }
+
+    /// A value as an error message shows it: texts quoted, everything else as the field's type prints it.
+    fn shown(&self, field: &Field<'_, '_>) -> String {
+        let typed = match field.value() {
+            Value::String(text) => return quoted(text),
+            Value::Null | Value::Array(_) | Value::Object(_) => {
+                self.kind.as_deref().and_then(|kind| shown::at(kind, &field.steps(), field.value()))
+            }
+            Value::Bool(_) | Value::Number(_) => None,
+        };
+        typed.map_or_else(|| field.value().to_string(), |shown| shown.compact())
+    }
+
     pub(crate) fn push(&mut self, field: &Field<'_, '_>, reason: CauseReason, detail: String) {
         if self.errors.len() < PROBLEMS_MAX {
             self.errors.push(FieldError { field: field.path(), reason, detail });
@@ -65,7 +52,7 @@ impl Report {
 
     /// Invalid, showing the value of the field.
     pub(crate) fn invalid(&mut self, field: &Field<'_, '_>, why: &str) {
-        self.invalid_shown(field, &shown(field.value()), why);
+        self.invalid_shown(field, &self.shown(field), why);
     }
 
     /// Invalid, showing a text.
@@ -99,7 +86,7 @@ impl Report {
 
     /// Duplicate, showing the value of the field.
     pub(crate) fn duplicate(&mut self, field: &Field<'_, '_>) {
-        self.duplicate_shown(field, &shown(field.value()));
+        self.duplicate_shown(field, &self.shown(field));
     }
 
     pub(crate) fn duplicate_text(&mut self, field: &Field<'_, '_>, text: &str) {
@@ -201,20 +188,6 @@ impl Report {
     pub(crate) fn immutable_text(&mut self, new: &Field<'_, '_>, old: &Field<'_, '_>) {
         if new.text() != old.text() {
             self.invalid_text(new, new.text(), IMMUTABLE);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quoted;
-
-    #[test]
-    fn texts_are_quoted_as_go_quotes_them() {
-        for (text, wanted) in
-            [("a\"b\\", r#""a\"b\\""#), ("\0\n\u{7f}", r#""\x00\n\x7f""#), ("jürgen 😀", "\"jürgen 😀\"")]
-        {
-            assert_eq!(quoted(text), wanted);
         }
     }
 }

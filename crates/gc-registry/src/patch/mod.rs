@@ -3,10 +3,12 @@
 mod json;
 pub mod managed_fields;
 mod merge;
+mod shown;
 mod strategic;
 
 pub use json::{MAX_COPIED_BYTES, MAX_OPERATIONS, json_patch};
 pub use merge::merge_patch;
+pub(crate) use shown::shown;
 pub use strategic::strategic_merge_patch;
 
 use serde_json::Value;

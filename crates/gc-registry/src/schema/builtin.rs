@@ -131,6 +131,7 @@ fn property(code: TypeCode, flags: facts::Flags) -> Property {
             Flag::MergeKey(key) => property.patch.merge_key = Some(key.into()),
             Flag::Default(text) => default = serde_json::from_str(text).ok(),
             Flag::In(embedded) => property.embedded_in = Some(embedded),
+            Flag::GoName(_) => {}
         }
     }
     property.map_type = (!map.is_empty()).then_some(ownership(map == "atomic"));
@@ -226,6 +227,27 @@ pub(crate) fn descriptions() -> &'static Descriptions {
         let defined = generator.take_definitions(true);
         defined.into_iter().map(|(name, value)| (name, described(&value))).collect()
     })
+}
+
+/// What the published types say of one field of a definition (without prefix), for whoever needs few of them: only the
+/// kinds of the definition's group are generated, and nothing is kept.
+#[must_use]
+pub(crate) fn description(definition: &str, field: &str) -> Option<String> {
+    let name = format!("{}{definition}", facts::PREFIX);
+    let package = |name: &str| name.rsplit_once('.').map(|(package, _)| package.to_owned());
+    let own = package(&name);
+    let is_own =
+        |row: &&(&str, &str, &str, table::Describe)| package(&definition_name(row.0, row.1, row.2)) == own;
+    // What belongs to no kind's group (metadata) is part of every kind.
+    let rows = table::KINDS.iter().filter(is_own).chain(table::KINDS.iter().take(1));
+    let mut generator = schemars::SchemaGenerator::default();
+    for row in rows {
+        (row.3)(&mut generator);
+        if let Some(found) = generator.definitions().get(&name) {
+            return Some(found.pointer(&format!("/properties/{field}/description"))?.as_str()?.to_owned());
+        }
+    }
+    None
 }
 
 fn described(value: &Value) -> BTreeMap<String, Arc<str>> {

@@ -4,6 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use crate::names::quoted;
+
 use super::{IntegerFormat, Node, Schema, StringFormat};
 
 /// Go's layout of `metav1.MicroTime`.
@@ -57,7 +59,7 @@ fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Res
             };
             if fits { Ok(()) } else { Err(mismatch(&format!("number {number}"), schema, place)) }
         }
-        (Node::Quantity, Value::String(text)) => check_quantity(text),
+        (Node::Quantity, Value::String(text)) => check_quantity(text.trim()),
         (Node::Quantity, _) => check_quantity(&value.to_string()),
         (_, other) => Err(mismatch(json_type(other), schema, place)),
     }
@@ -124,15 +126,16 @@ fn check_format(format: &StringFormat, text: &str) -> Result<(), String> {
         },
         StringFormat::DateTime => check_time(text, "2006-01-02T15:04:05Z07:00"),
         StringFormat::MicroTime => {
-            check_time(text, MICRO_LAYOUT)?;
-            // Unlike with times in seconds, the six digits must be there.
-            let rest = &text[19..];
-            let digits =
-                rest.strip_prefix('.').map_or(0, |rest| rest.bytes().take_while(u8::is_ascii_digit).count());
-            if digits == 6 {
-                return Ok(());
+            // Unlike with times in seconds, there must be six digits.
+            let digits = text
+                .get("2006-01-02T15:04:05".len()..)
+                .and_then(|rest| rest.strip_prefix('.'))
+                .map(|rest| rest.bytes().take_while(u8::is_ascii_digit).count());
+            if digits == Some(6) {
+                check_time(text, MICRO_LAYOUT)
+            } else {
+                Err(time_error(text, MICRO_LAYOUT))
             }
-            Err(format!("parsing time {text:?} as {MICRO_LAYOUT:?}: cannot parse {rest:?} as \".000000\""))
         }
         _ => Ok(()),
     }
@@ -148,10 +151,77 @@ fn base64_offset(error: &base64::DecodeError, text: &str) -> usize {
 }
 
 fn check_time(text: &str, layout: &str) -> Result<(), String> {
-    if is_rfc3339(text) {
-        return Ok(());
+    if is_rfc3339(text) { Ok(()) } else { Err(time_error(text, layout)) }
+}
+
+fn time_error(text: &str, layout: &str) -> String {
+    let what = quoted(text);
+    match time_problem(text, layout) {
+        TimeProblem::Elsewhere(rest, element) => {
+            format!("parsing time {what} as {layout:?}: cannot parse {} as {element:?}", quoted(rest))
+        }
+        TimeProblem::OutOfRange(part) => format!("parsing time {what}: {part} out of range"),
+        TimeProblem::Extra(rest) => format!("parsing time {what}: extra text: {}", quoted(rest)),
     }
-    Err(format!("parsing time {text:?} as {layout:?}: cannot parse {text:?} as \"2006\""))
+}
+
+/// What Go's parser stumbles over.
+enum TimeProblem<'t> {
+    /// The rest of the text is not the next element of the layout.
+    Elsewhere(&'t str, &'static str),
+    OutOfRange(&'static str),
+    /// Text follows the time.
+    Extra(&'t str),
+}
+
+/// Why a text is no time in a layout of `metav1`, found as Go's parser finds it: from left to right.
+fn time_problem<'t>(text: &'t str, layout: &str) -> TimeProblem<'t> {
+    const ELEMENTS: [(&str, usize, &str, u32, u32); 6] = [
+        ("2006", 4, "-", 0, 9999),
+        ("01", 2, "-", 1, 12),
+        ("02", 2, "T", 0, 99),
+        ("15", 2, ":", 0, 23),
+        ("04", 2, ":", 0, 59),
+        ("05", 2, "", 0, 59),
+    ];
+    const RANGES: [&str; 6] = ["year", "month", "day", "hour", "minute", "second"];
+    let mut rest = text;
+    for ((element, digits, separator, least, most), part) in ELEMENTS.into_iter().zip(RANGES) {
+        let Some((number, after)) = rest
+            .split_at_checked(digits)
+            .filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit()))
+        else {
+            return TimeProblem::Elsewhere(rest, element);
+        };
+        if !(least..=most).contains(&number.parse().unwrap_or(u32::MAX)) {
+            return TimeProblem::OutOfRange(part);
+        }
+        rest = match after.strip_prefix(separator) {
+            Some(rest) => rest,
+            None => return TimeProblem::Elsewhere(after, separator),
+        };
+    }
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let fraction = rest.strip_prefix(['.', ',']).map_or(0, digits);
+    if layout == MICRO_LAYOUT {
+        if fraction < 6 {
+            return TimeProblem::Elsewhere(rest, ".000000");
+        }
+        rest = &rest[1 + 6..];
+    } else if fraction > 0 {
+        rest = &rest[1 + fraction..];
+    }
+    let zone = rest.strip_prefix('Z').or_else(|| {
+        let (zone, after) = rest.split_at_checked("+07:00".len())?;
+        let bytes = zone.as_bytes();
+        let shaped = matches!(bytes[0], b'+' | b'-') && bytes[3] == b':';
+        (shaped && [1, 2, 4, 5].iter().all(|at| bytes[*at].is_ascii_digit())).then_some(after)
+    });
+    match zone {
+        None => TimeProblem::Elsewhere(rest, "Z07:00"),
+        Some("") => TimeProblem::OutOfRange("day"),
+        Some(rest) => TimeProblem::Extra(rest),
+    }
 }
 
 /// RFC 3339 as Go reads it: the T and Z in capitals, an offset with a colon.

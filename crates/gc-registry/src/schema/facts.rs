@@ -112,6 +112,7 @@ pub(super) enum Flag {
     MergeKey(&'static str),
     Default(&'static str),
     In(&'static str),
+    GoName(&'static str),
 }
 
 /// The flags of a field.
@@ -139,6 +140,7 @@ impl Iterator for Flags {
                 Some(("key", name)) => Flag::MergeKey(name),
                 Some(("default", value)) => Flag::Default(value),
                 Some(("in", name)) => Flag::In(name),
+                Some(("go", name)) => Flag::GoName(name),
                 Some(_) => continue,
             };
             return Some(flag);

@@ -7,11 +7,12 @@ mod depth;
 mod facts;
 mod fields;
 mod kinds;
+pub(crate) mod shown;
 mod types;
 mod zero;
 
 pub use builtin::builtin;
-pub(crate) use builtin::{definition_name, definition_named, descriptions, kinds};
+pub(crate) use builtin::{definition_name, definition_named, description, descriptions, kinds};
 pub use check::{check_types, json_type};
 pub use depth::{MAX_DEPTH, depth};
 pub use fields::{apply_defaults, object_meta, prune, unknown_fields};

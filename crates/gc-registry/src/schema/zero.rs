@@ -41,8 +41,12 @@ pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
             }
         }
         (Value::Object(fields), Node::Map(map)) => {
+            let of_resources = schema.go.as_ref().is_some_and(|go| go.name == "v1.ResourceList");
             for value in fields.values_mut() {
                 normalize_element(&map.values, value, empties);
+                if of_resources {
+                    quantity::round_up_to_milli(value);
+                }
             }
         }
         (Value::Array(items), Node::List(list)) => {

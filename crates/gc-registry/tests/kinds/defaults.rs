@@ -142,7 +142,7 @@ fn workloads_have_defaults() {
     check(
         "apps/v1/daemonsets",
         &json!({"spec": {"template": sent}}),
-        &json!({"spec": {"revisionHistoryLimit": 10,
+        &json!({"metadata": {"annotations": {"deprecated.daemonset.template.generation": "0"}}, "spec": {"revisionHistoryLimit": 10,
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}, "template": stored},
             "status": {"currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0, "numberReady": 0}}),
     );

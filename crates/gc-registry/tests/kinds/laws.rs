@@ -287,7 +287,10 @@ proptest! {
                     kinds::selectable_fields(target, object).len(),
                     kinds::selectable_field_names(target).len()
                 );
-                prop_assert_eq!(kinds::cells(target, object, now()).len(), kinds::columns(target).len());
+                // Upstream prints an age of addresses that no column announces.
+                let ages = usize::from(target.resource == "ipaddresses");
+                let cells = kinds::cells(target, object, now()).len();
+                prop_assert_eq!(cells, kinds::columns(target).len() + ages);
                 let _ = kinds::row_conditions(target, object);
                 let scale = kinds::scale::scale_of(target, object);
                 kinds::scale::apply_scale(&scale, &mut created.clone());

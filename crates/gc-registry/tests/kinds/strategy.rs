@@ -339,7 +339,8 @@ fn objects_are_selected_by_their_fields() {
         pairs("v1/nodes", json!({"spec": {"unschedulable": true}})),
         list(&[("spec.unschedulable", "true")])
     );
-    assert_eq!(pairs("apps/v1/replicasets", json!({})), list(&[("status.replicas", "0")]));
+    assert_eq!(pairs("v1/replicationcontrollers", json!({})), list(&[("status.replicas", "0")]));
+    assert_eq!(pairs("apps/v1/replicasets", json!({})), list(&[]));
     assert_eq!(pairs("v1/secrets", json!({"type": "Opaque"})), list(&[("type", "Opaque")]));
     assert_eq!(pairs("v1/configmaps", json!({})), list(&[]));
 }

@@ -113,8 +113,20 @@ fn spec_rules(spec: &Field<'_, '_>, report: &mut Report) {
         report.invalid(&metadata.named("labels", labels), SELECTOR_MISMATCH);
     }
     pod_spec::template(&template, report);
+    unnamed_claims(spec, &template.get("spec").get("volumes"), report);
     workloads::always_restarted(&template, "StatefulSet", report);
     report.not_negative(&spec.get("revisionHistoryLimit"));
+}
+
+/// Each claim is a volume of the pods, which follows the template's own and has its name from the claim.
+fn unnamed_claims(spec: &Field<'_, '_>, volumes: &Field<'_, '_>, report: &mut Report) {
+    for (number, claim) in spec.get("volumeClaimTemplates").items().enumerate() {
+        if claim.get("metadata").text_of("name").is_empty() {
+            let volume = volumes.index(volumes.list().len() + number);
+            report.required(&volume.get("persistentVolumeClaim").get("claimName"), "");
+            report.required(&volume.get("name"), "");
+        }
+    }
 }
 
 fn update_strategy(field: &Field<'_, '_>, report: &mut Report) {

@@ -40,8 +40,16 @@ impl Kind for Job {
         }
     }
 
-    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(
+        &self,
+        target: Target<'_>,
+        new: &Field<'_, '_>,
+        old: &Field<'_, '_>,
+        report: &mut Report,
+    ) {
         let (spec, before) = (new.get("spec"), old.get("spec"));
+        // Upstream reports the problems of the spec twice.
+        self.validate(target, new, report);
         whole_spec(&spec, report);
         completions(&spec, &before, report);
         let mut sealed = |member: &str| {

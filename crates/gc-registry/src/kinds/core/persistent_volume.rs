@@ -7,10 +7,12 @@ use crate::kinds::report::{IMMUTABLE, Report};
 use crate::kinds::shared::claims::access_modes;
 use crate::kinds::shared::names::subdomain;
 use crate::kinds::shared::resources::{basic_quantity, positive_quantity};
-use crate::kinds::shared::{scheduling, volumes};
+use crate::kinds::shared::{diff, scheduling, volumes};
 use crate::resource::Target;
+use crate::schema::shown::{VOLUME_SOURCE, internal, internal_part};
 use serde_json::Value;
 
+const SPEC: &str = "api.core.v1.PersistentVolumeSpec";
 const NOT_INLINE: &str = "may not be specified in the context of inline volumes";
 
 /// Members of the spec that do not say where the content is.
@@ -46,9 +48,11 @@ impl Kind for PersistentVolume {
         self.validate(target, new, report);
         let (spec, before) = (new.get("spec"), old.get("spec"));
         if source(new.value(), old.value()) != source(old.value(), old.value()) {
+            let shown = |spec: &Value| internal_part(SPEC, VOLUME_SOURCE, spec);
+            let changes = diff::unified(&shown(before.value()), &shown(spec.value()));
             report.forbidden(
                 &spec.get("persistentvolumesource"),
-                "spec.persistentvolumesource is immutable after creation",
+                &format!("spec.persistentvolumesource is immutable after creation\n{changes}"),
             );
         }
         // Upstream leaves `spec` out of these paths.
@@ -83,41 +87,11 @@ fn source(object: &Value, old: &Value) -> Members {
 
 /// Node affinity as upstream's internal type is shown.
 fn shown_affinity(field: &Field<'_, '_>) -> String {
-    if !field.is_set() {
-        return "null".into();
+    if field.is_set() {
+        internal("api.core.v1.VolumeNodeAffinity", field.value()).compact()
+    } else {
+        "null".into()
     }
-    let list = |field: &Field<'_, '_>, member: &str| -> String {
-        let items: Vec<String> = field
-            .get(member)
-            .items()
-            .map(|item| {
-                format!(
-                    "{{\"Key\":{},\"Operator\":{},\"Values\":{}}}",
-                    Value::from(item.text_of("key")),
-                    Value::from(item.text_of("operator")),
-                    item.member("values"),
-                )
-            })
-            .collect();
-        if items.is_empty() { "null".into() } else { format!("[{}]", items.join(",")) }
-    };
-    let required = field.get("required");
-    if !required.is_set() {
-        return "{\"Required\":null}".into();
-    }
-    let terms: Vec<String> = required
-        .get("nodeSelectorTerms")
-        .items()
-        .map(|term| {
-            format!(
-                "{{\"MatchExpressions\":{},\"MatchFields\":{}}}",
-                list(&term, "matchExpressions"),
-                list(&term, "matchFields")
-            )
-        })
-        .collect();
-    let terms = if terms.is_empty() { "null".into() } else { format!("[{}]", terms.join(",")) };
-    format!("{{\"Required\":{{\"NodeSelectorTerms\":{terms}}}}}")
 }
 
 /// The spec of a volume: of its own, or inside an attachment.

@@ -4,11 +4,14 @@ use crate::kinds::access::{at, put, remove};
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
 use crate::kinds::report::{IMMUTABLE, Report, quoted};
-use crate::kinds::shared::claims;
 use crate::kinds::shared::names::qualified_name;
 use crate::kinds::shared::resources::{basic_quantity, resource_quantity};
+use crate::kinds::shared::{claims, diff};
 use crate::resource::Target;
+use crate::schema::shown::internal;
 
+const SPEC: &str = "api.core.v1.PersistentVolumeClaimSpec";
+const UPDATABLE: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 const RESIZE_STATES: [&str; 5] = [
     "ControllerResizeInProgress",
@@ -115,10 +118,8 @@ fn update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         copy(&mut ours, before.value(), &["volumeAttributesClassName"]);
     }
     if ours != theirs {
-        report.forbidden(
-            &spec,
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
-        );
+        let changes = diff::unified(&internal(SPEC, &theirs), &internal(SPEC, &ours));
+        report.forbidden(&spec, &format!("{UPDATABLE}\n{changes}"));
     }
     let resources = spec.get("resources");
     let requests = resources.get("requests");

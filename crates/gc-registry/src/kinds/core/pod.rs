@@ -10,13 +10,15 @@ use crate::kinds::kind::Kind;
 use crate::kinds::report::{IMMUTABLE, Report, quoted};
 use crate::kinds::shared::names::{dns_subdomain, ip, is_dual_stack, qualified, range_error, subdomain};
 use crate::kinds::shared::pod_spec::{self, MIRROR, Owner};
-use crate::kinds::shared::{containers, scheduling};
+use crate::kinds::shared::{containers, diff, scheduling};
 use crate::kinds::strategy::quality_of_service;
 use crate::resource::Target;
+use crate::schema::shown::internal;
 
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
     `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
     tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+const SPEC: &str = "api.core.v1.PodSpec";
 const NOT_A_GENERATION: &str = "must be a non-negative integer";
 
 pub(crate) struct Pod;
@@ -138,8 +140,10 @@ fn update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
             remove(&mut munged, &path[..2]);
         }
     }
-    if munged.get("spec") != old.get("spec") {
-        report.forbidden(&spec, UPDATABLE);
+    let munged = munged.get("spec").unwrap_or(&Value::Null);
+    if munged != before.value() {
+        let changes = diff::unified(&internal(SPEC, before.value()), &internal(SPEC, munged));
+        report.forbidden(&spec, &format!("{UPDATABLE}\n{changes}"));
     }
 }
 

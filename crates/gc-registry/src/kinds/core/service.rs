@@ -192,6 +192,9 @@ fn service(object: &Field<'_, '_>, report: &mut Report) {
         let before = report.errors.len();
         ip(&address, report);
         if report.errors.len() == before {
+            if has_leading_zeros(address.text()) {
+                report.invalid(&address, "must not have leading 0s");
+            }
             non_special_ip(&address, report);
         }
     }
@@ -204,6 +207,11 @@ fn service(object: &Field<'_, '_>, report: &mut Report) {
     }
     load_balancer_class(&spec, report);
     traffic(&spec, kind, report);
+}
+
+/// Whether a number in an IPv4 address begins with a zero, which some read as octal.
+fn has_leading_zeros(address: &str) -> bool {
+    !address.contains(':') && address.split('.').any(|part| part.len() > 1 && part.starts_with('0'))
 }
 
 fn of_type(spec: &Field<'_, '_>, kind: &str, report: &mut Report) {

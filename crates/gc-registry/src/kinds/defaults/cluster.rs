@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
-use super::pod::{claim_sources, claim_spec, network_volume};
+use super::pod::{claim_spec, network_volume};
 use super::{Members, child, existing, fill, fill_absent, fill_zero, is_unset, items};
 
 /// API group of roles and bindings.
@@ -86,7 +86,6 @@ pub(super) fn persistent_volume(members: &mut Members) {
 pub(super) fn persistent_volume_claim(members: &mut Members) {
     if let Some(spec) = child(members, "spec") {
         claim_spec(spec);
-        claim_sources(spec);
     }
     if let Some(status) = child(members, "status") {
         fill(status, "phase", "Pending");

@@ -11,6 +11,8 @@ mod workload;
 
 use serde_json::Value;
 
+pub(super) use pod::claim_sources;
+
 use super::access::{Members, child, existing, fill, fill_absent, fill_zero, is_unset, items};
 use crate::resource::Target;
 

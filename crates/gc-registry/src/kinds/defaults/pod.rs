@@ -11,12 +11,12 @@ const FILE_MODE: i64 = 420;
 pub(super) fn pod(members: &mut Members) {
     if let Some(spec) = child(members, "spec") {
         pod_spec(spec);
-        request_limits(spec);
+        request_limits(spec, |name| matches!(name, "cpu" | "memory") || name.starts_with("hugepages-"));
         fill_absent(spec, "enableServiceLinks", true);
         let on_host_network = spec.get("hostNetwork").and_then(Value::as_bool) == Some(true);
         for key in ["containers", "initContainers"] {
             for container in items(spec, key) {
-                request_limits(container);
+                request_limits(container, |_| true);
                 if on_host_network {
                     for port in items(container, "ports") {
                         if let Some(number) = port.get("containerPort").cloned() {
@@ -59,12 +59,12 @@ pub(super) fn template(members: &mut Members, key: &str) {
     }
 }
 
-/// Requests that are not given are the limits.
-fn request_limits(container: &mut Members) {
+/// Requests of these resources that are not given are the limits.
+fn request_limits(container: &mut Members, of: impl Fn(&str) -> bool) {
     let Some(resources) = existing(container, "resources") else { return };
     let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
     if let Some(requests) = child(resources, "requests") {
-        for (name, quantity) in limits {
+        for (name, quantity) in limits.into_iter().filter(|(name, _)| of(name)) {
             requests.entry(name).or_insert(quantity);
         }
     }
@@ -110,6 +110,9 @@ fn container(container: &mut Members) {
             }
             if let Some(field) = existing(source, "resourceFieldRef") {
                 fill(field, "divisor", "0");
+            }
+            if let Some(file) = existing(source, "fileKeyRef") {
+                fill_absent(file, "optional", false);
             }
         }
     }
@@ -210,7 +213,12 @@ pub(super) fn network_volume(volume: &mut Members) {
     for (key, fields) in defaults {
         if let Some(source) = existing(volume, key) {
             for (field, value) in fields {
-                fill(source, field, *value);
+                // Pointers, whose empty text is a value.
+                if key == "azureDisk" {
+                    fill_absent(source, field, *value);
+                } else {
+                    fill(source, field, *value);
+                }
             }
             if key == "azureDisk" {
                 fill_absent(source, "readOnly", false);
@@ -237,7 +245,7 @@ pub(super) fn claim_spec(spec: &mut Members) {
 }
 
 /// Keeps the two ways to name the source of a volume claim in step.
-pub(super) fn claim_sources(spec: &mut Members) {
+pub(in crate::kinds) fn claim_sources(spec: &mut Members) {
     // The older way to name a source is kept in step with the newer.
     if !is_unset(spec, "dataSource") && spec.get("dataSourceRef").is_none() {
         if let Some(source) = spec.get("dataSource").cloned() {

@@ -75,6 +75,11 @@ pub(super) fn stateful_set(members: &mut Members) {
 }
 
 pub(super) fn daemon_set(members: &mut Members) {
+    // The version that has no field for it has it as an annotation, always.
+    if let Some(annotations) = child(members, "metadata").and_then(|metadata| child(metadata, "annotations"))
+    {
+        annotations.entry("deprecated.daemonset.template.generation").or_insert_with(|| "0".into());
+    }
     if let Some(spec) = child(members, "spec") {
         rolling(spec, "updateStrategy", &[("maxUnavailable", json!(1)), ("maxSurge", json!(0))]);
         fill_absent(spec, "revisionHistoryLimit", 10);

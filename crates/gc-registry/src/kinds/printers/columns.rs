@@ -1,233 +1,380 @@
 //! The columns of the tables of every built-in resource, as kube-apiserver v1.36 answers them.
 
-use super::Column;
-use super::Column as C;
+use super::Heading;
+use super::Heading as H;
+use super::Says::{Field as F, Nothing as N, Text as T};
 
-const COMPONENTSTATUSES: &[Column] = &[C::NAME, C::text("Status"), C::text("Message"), C::text("Error")];
-const CONFIGMAPS: &[Column] = &[C::NAME, C::text("Data"), C::AGE];
-const ENDPOINTS: &[Column] = &[C::NAME, C::text("Endpoints"), C::AGE];
-const NAMESPACES: &[Column] = &[C::NAME, C::text("Status"), C::AGE];
-const NODES: &[Column] = &[
-    C::NAME,
-    C::text("Status"),
-    C::text("Roles"),
-    C::AGE,
-    C::text("Version"),
-    C::wide("Internal-IP"),
-    C::wide("External-IP"),
-    C::wide("OS-Image"),
-    C::wide("Kernel-Version"),
-    C::wide("Container-Runtime"),
+const CONTAINERS: &str = "Names of each container in the template.";
+const IMAGES: &str = "Images referenced by each container in the template.";
+
+const COMPONENTSTATUSES: &[Heading] = &[
+    H::NAME,
+    H::text("Status", T("Status of the component conditions")),
+    H::text("Message", T("Message of the component conditions")),
+    H::text("Error", T("Error of the component conditions")),
 ];
-const PERSISTENTVOLUMECLAIMS: &[Column] = &[
-    C::NAME,
-    C::text("Status"),
-    C::text("Volume"),
-    C::text("Capacity"),
-    C::text("Access Modes"),
-    C::text("StorageClass"),
-    C::text("VolumeAttributesClass"),
-    C::AGE,
-    C::wide("VolumeMode"),
+const CONFIGMAPS: &[Heading] = &[H::NAME, H::text("Data", F("api.core.v1.ConfigMap", "data")), H::AGE];
+const ENDPOINTS: &[Heading] = &[H::NAME, H::text("Endpoints", F("api.core.v1.Endpoints", "subsets")), H::AGE];
+const NAMESPACES: &[Heading] = &[H::NAME, H::text("Status", T("The status of the namespace")), H::AGE];
+const NODES: &[Heading] = &[
+    H::NAME,
+    H::text("Status", T("The status of the node")),
+    H::text("Roles", T("The roles of the node")),
+    H::AGE,
+    H::text("Version", F("api.core.v1.NodeSystemInfo", "kubeletVersion")),
+    H::wide("Internal-IP", F("api.core.v1.NodeStatus", "addresses")),
+    H::wide("External-IP", F("api.core.v1.NodeStatus", "addresses")),
+    H::wide("OS-Image", F("api.core.v1.NodeSystemInfo", "osImage")),
+    H::wide("Kernel-Version", F("api.core.v1.NodeSystemInfo", "kernelVersion")),
+    H::wide("Container-Runtime", F("api.core.v1.NodeSystemInfo", "containerRuntimeVersion")),
 ];
-const PERSISTENTVOLUMES: &[Column] = &[
-    C::NAME,
-    C::text("Capacity"),
-    C::text("Access Modes"),
-    C::text("Reclaim Policy"),
-    C::text("Status"),
-    C::text("Claim"),
-    C::text("StorageClass"),
-    C::text("VolumeAttributesClass"),
-    C::text("Reason"),
-    C::AGE,
-    C::wide("VolumeMode"),
+const PERSISTENTVOLUMECLAIMS: &[Heading] = &[
+    H::NAME,
+    H::text("Status", F("api.core.v1.PersistentVolumeClaimStatus", "phase")),
+    H::text("Volume", F("api.core.v1.PersistentVolumeClaimSpec", "volumeName")),
+    H::text("Capacity", F("api.core.v1.PersistentVolumeClaimStatus", "capacity")),
+    H::text("Access Modes", F("api.core.v1.PersistentVolumeClaimStatus", "accessModes")),
+    H::text("StorageClass", T("StorageClass of the pvc")),
+    H::text("VolumeAttributesClass", T("VolumeAttributesClass of the pvc")),
+    H::AGE,
+    H::wide("VolumeMode", F("api.core.v1.PersistentVolumeClaimSpec", "volumeMode")),
 ];
-const PODS: &[Column] = &[
-    C::NAME,
-    C::text("Ready"),
-    C::text("Status"),
-    C::text("Restarts"),
-    C::AGE,
-    C::wide("IP"),
-    C::wide("Node"),
-    C::wide("Nominated Node"),
-    C::wide("Readiness Gates"),
+const PERSISTENTVOLUMES: &[Heading] = &[
+    H::NAME,
+    H::text("Capacity", F("api.core.v1.PersistentVolumeSpec", "capacity")),
+    H::text("Access Modes", F("api.core.v1.PersistentVolumeSpec", "accessModes")),
+    H::text("Reclaim Policy", F("api.core.v1.PersistentVolumeSpec", "persistentVolumeReclaimPolicy")),
+    H::text("Status", F("api.core.v1.PersistentVolumeStatus", "phase")),
+    H::text("Claim", F("api.core.v1.PersistentVolumeSpec", "claimRef")),
+    H::text("StorageClass", T("StorageClass of the pv")),
+    H::text("VolumeAttributesClass", T("VolumeAttributesClass of the pv")),
+    H::text("Reason", F("api.core.v1.PersistentVolumeStatus", "reason")),
+    H::AGE,
+    H::wide("VolumeMode", F("api.core.v1.PersistentVolumeSpec", "volumeMode")),
 ];
-const PODTEMPLATES: &[Column] = &[C::NAME, C::text("Containers"), C::text("Images"), C::text("Pod Labels")];
-const RESOURCEQUOTAS: &[Column] = &[C::NAME, C::text("Request"), C::text("Limit"), C::AGE];
-const SECRETS: &[Column] = &[C::NAME, C::text("Type"), C::text("Data"), C::AGE];
-const SERVICES: &[Column] = &[
-    C::NAME,
-    C::text("Type"),
-    C::text("Cluster-IP"),
-    C::text("External-IP"),
-    C::text("Port(s)"),
-    C::AGE,
-    C::wide("Selector"),
+const PODS: &[Heading] = &[
+    H::NAME,
+    H::text("Ready", T("The aggregate readiness state of this pod for accepting traffic.")),
+    H::text("Status", T("The aggregate status of the containers in this pod.")),
+    H::text(
+        "Restarts",
+        T(
+            "The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.",
+        ),
+    ),
+    H::AGE,
+    H::wide("IP", F("api.core.v1.PodStatus", "podIP")),
+    H::wide("Node", F("api.core.v1.PodSpec", "nodeName")),
+    H::wide("Nominated Node", F("api.core.v1.PodStatus", "nominatedNodeName")),
+    H::wide("Readiness Gates", F("api.core.v1.PodSpec", "readinessGates")),
 ];
-const MUTATINGADMISSIONPOLICIES: &[Column] =
-    &[C::NAME, C::integer("Mutations"), C::text("ParamKind"), C::AGE];
-const MUTATINGADMISSIONPOLICYBINDINGS: &[Column] =
-    &[C::NAME, C::text("PolicyName"), C::text("ParamRef"), C::AGE];
-const MUTATINGWEBHOOKCONFIGURATIONS: &[Column] = &[C::NAME, C::integer("Webhooks"), C::AGE];
-const VALIDATINGADMISSIONPOLICIES: &[Column] =
-    &[C::NAME, C::integer("Validations"), C::text("ParamKind"), C::AGE];
-const PLAIN: &[Column] = &[C::NAME, C::CREATED_AT];
-const APISERVICES: &[Column] = &[C::NAME, C::text("Service"), C::text("Available"), C::AGE];
-const CONTROLLERREVISIONS: &[Column] = &[C::NAME, C::text("Controller"), C::text("Revision"), C::AGE];
-const DAEMONSETS: &[Column] = &[
-    C::NAME,
-    C::integer("Desired"),
-    C::integer("Current"),
-    C::integer("Ready"),
-    C::integer("Up-to-date"),
-    C::integer("Available"),
-    C::text("Node Selector"),
-    C::AGE,
-    C::wide("Containers"),
-    C::wide("Images"),
-    C::wide("Selector"),
+const PODTEMPLATES: &[Heading] = &[
+    H::NAME,
+    H::text("Containers", T(CONTAINERS)),
+    H::text("Images", T(IMAGES)),
+    H::text("Pod Labels", T("The labels for the pod template.")),
 ];
-const DEPLOYMENTS: &[Column] = &[
-    C::NAME,
-    C::text("Ready"),
-    C::text("Up-to-date"),
-    C::text("Available"),
-    C::AGE,
-    C::wide("Containers"),
-    C::wide("Images"),
-    C::wide("Selector"),
+const RESOURCEQUOTAS: &[Heading] = &[
+    H::NAME,
+    H::text("Request", T("Request represents a minimum amount of cpu/memory that a container may consume.")),
+    H::text(
+        "Limit",
+        T(
+            "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
+        ),
+    ),
+    H::AGE,
 ];
-const REPLICASETS: &[Column] = &[
-    C::NAME,
-    C::integer("Desired"),
-    C::integer("Current"),
-    C::integer("Ready"),
-    C::AGE,
-    C::wide("Containers"),
-    C::wide("Images"),
-    C::wide("Selector"),
+const SECRETS: &[Heading] = &[
+    H::NAME,
+    H::text("Type", F("api.core.v1.Secret", "type")),
+    H::text("Data", F("api.core.v1.Secret", "data")),
+    H::AGE,
 ];
-const STATEFULSETS: &[Column] =
-    &[C::NAME, C::text("Ready"), C::AGE, C::wide("Containers"), C::wide("Images")];
-const HORIZONTALPODAUTOSCALERS: &[Column] = &[
-    C::NAME,
-    C::text("Reference"),
-    C::text("Targets"),
-    C::text("MinPods"),
-    C::text("MaxPods"),
-    C::text("Replicas"),
-    C::AGE,
+const SERVICES: &[Heading] = &[
+    H::NAME,
+    H::text("Type", F("api.core.v1.ServiceSpec", "type")),
+    H::text("Cluster-IP", F("api.core.v1.ServiceSpec", "clusterIP")),
+    H::text("External-IP", F("api.core.v1.ServiceSpec", "externalIPs")),
+    H::text("Port(s)", F("api.core.v1.ServiceSpec", "ports")),
+    H::AGE,
+    H::wide("Selector", F("api.core.v1.ServiceSpec", "selector")),
 ];
-const CRONJOBS: &[Column] = &[
-    C::NAME,
-    C::text("Schedule"),
-    C::text("Timezone"),
-    C::boolean("Suspend"),
-    C::integer("Active"),
-    C::text("Last Schedule"),
-    C::AGE,
-    C::wide("Containers"),
-    C::wide("Images"),
-    C::wide("Selector"),
+const MUTATINGADMISSIONPOLICIES: &[Heading] = &[
+    H::NAME,
+    H::integer(
+        "Mutations",
+        T("Mutation indicates the number of mutations rules defined in this configuration"),
+    ),
+    H::text("ParamKind", T("ParamKind specifies the kind of resources used to parameterize this policy")),
+    H::AGE,
 ];
-const JOBS: &[Column] = &[
-    C::NAME,
-    C::text("Status"),
-    C::text("Completions"),
-    C::text("Duration"),
-    C::AGE,
-    C::wide("Containers"),
-    C::wide("Images"),
-    C::wide("Selector"),
+const MUTATINGADMISSIONPOLICYBINDINGS: &[Heading] = &[
+    H::NAME,
+    H::text("PolicyName", T("PolicyName indicates the policy definition which the policy binding binded to")),
+    H::text("ParamRef", T("ParamRef indicates the param resource which sets the configuration param")),
+    H::AGE,
 ];
-const CERTIFICATESIGNINGREQUESTS: &[Column] = &[
-    C::NAME,
-    C::AGE,
-    C::text("SignerName"),
-    C::text("Requestor"),
-    C::text("RequestedDuration"),
-    C::text("Condition"),
+const MUTATINGWEBHOOKCONFIGURATIONS: &[Heading] = &[
+    H::NAME,
+    H::integer("Webhooks", T("Webhooks indicates the number of webhooks registered in this configuration")),
+    H::AGE,
 ];
-const LEASES: &[Column] = &[C::NAME, C::text("Holder"), C::AGE];
-const ENDPOINTSLICES: &[Column] =
-    &[C::NAME, C::text("AddressType"), C::text("Ports"), C::text("Endpoints"), C::AGE];
-const EVENTS: &[Column] = &[
-    C::text("Last Seen"),
-    C::text("Type"),
-    C::text("Reason"),
-    C::text("Object"),
-    C::wide("Subobject"),
-    C::wide("Source"),
-    C::text("Message"),
-    C::wide("First Seen"),
-    C::wide("Count"),
-    C::wide_name("Name"),
+const VALIDATINGADMISSIONPOLICIES: &[Heading] = &[
+    H::NAME,
+    H::integer(
+        "Validations",
+        T("Validations indicates the number of validation rules defined in this configuration"),
+    ),
+    H::text("ParamKind", T("ParamKind specifies the kind of resources used to parameterize this policy")),
+    H::AGE,
 ];
-const FLOWSCHEMAS: &[Column] = &[
-    C::NAME,
-    C::text("PriorityLevel"),
-    C::text("MatchingPrecedence"),
-    C::text("DistinguisherMethod"),
-    C::AGE,
-    C::text("MissingPL"),
+const PLAIN: &[Heading] = &[H::NAME, H::CREATED_AT];
+const APISERVICES: &[Heading] = &[
+    H::NAME,
+    H::text("Service", T("The reference to the service that hosts this API endpoint.")),
+    H::text("Available", T("Whether this service is available.")),
+    H::AGE,
 ];
-const PRIORITYLEVELCONFIGURATIONS: &[Column] = &[
-    C::NAME,
-    C::text("Type"),
-    C::text("NominalConcurrencyShares"),
-    C::text("Queues"),
-    C::text("HandSize"),
-    C::text("QueueLengthLimit"),
-    C::AGE,
+const CONTROLLERREVISIONS: &[Heading] = &[
+    H::NAME,
+    H::text("Controller", T("Controller of the object")),
+    H::text("Revision", F("api.apps.v1.ControllerRevision", "revision")),
+    H::AGE,
 ];
-const INGRESSCLASSES: &[Column] = &[C::NAME, C::text("Controller"), C::text("Parameters"), C::AGE];
-const INGRESSES: &[Column] =
-    &[C::NAME, C::text("Class"), C::text("Hosts"), C::text("Address"), C::text("Ports"), C::AGE];
-const IPADDRESSES: &[Column] = &[C::NAME, C::text("ParentRef")];
-const NETWORKPOLICIES: &[Column] = &[C::NAME, C::text("Pod-Selector"), C::AGE];
-const SERVICECIDRS: &[Column] = &[C::NAME, C::text("CIDRs"), C::AGE];
-const RUNTIMECLASSES: &[Column] = &[C::NAME, C::text("Handler"), C::AGE];
-const PODDISRUPTIONBUDGETS: &[Column] = &[
-    C::NAME,
-    C::text("Min Available"),
-    C::text("Max Unavailable"),
-    C::integer("Allowed Disruptions"),
-    C::AGE,
+const DAEMONSETS: &[Heading] = &[
+    H::NAME,
+    H::integer("Desired", F("api.apps.v1.DaemonSetStatus", "desiredNumberScheduled")),
+    H::integer("Current", F("api.apps.v1.DaemonSetStatus", "currentNumberScheduled")),
+    H::integer("Ready", F("api.apps.v1.DaemonSetStatus", "numberReady")),
+    H::integer("Up-to-date", F("api.apps.v1.DaemonSetStatus", "updatedNumberScheduled")),
+    H::integer("Available", F("api.apps.v1.DaemonSetStatus", "numberAvailable")),
+    H::text("Node Selector", F("api.core.v1.PodSpec", "nodeSelector")),
+    H::AGE,
+    H::wide("Containers", T(CONTAINERS)),
+    H::wide("Images", T(IMAGES)),
+    H::wide("Selector", F("api.apps.v1.DaemonSetSpec", "selector")),
 ];
-const CLUSTERROLEBINDINGS: &[Column] =
-    &[C::NAME, C::text("Role"), C::AGE, C::wide("Users"), C::wide("Groups"), C::wide("ServiceAccounts")];
-const DEVICECLASSES: &[Column] = &[C::NAME, C::AGE];
-const RESOURCECLAIMS: &[Column] = &[C::NAME, C::text("State"), C::AGE];
-const RESOURCESLICES: &[Column] = &[C::NAME, C::text("Node"), C::text("Driver"), C::text("Pool"), C::AGE];
-const PRIORITYCLASSES: &[Column] =
-    &[C::NAME, C::integer("Value"), C::boolean("Global-Default"), C::AGE, C::text("PreemptionPolicy")];
-const CSIDRIVERS: &[Column] = &[
-    C::NAME,
-    C::boolean("AttachRequired"),
-    C::boolean("PodInfoOnMount"),
-    C::boolean("StorageCapacity"),
-    C::text("TokenRequests"),
-    C::boolean("RequiresRepublish"),
-    C::text("Modes"),
-    C::AGE,
+const DEPLOYMENTS: &[Heading] = &[
+    H::NAME,
+    H::text("Ready", T("Number of the pod with ready state")),
+    H::text("Up-to-date", F("api.apps.v1.DeploymentStatus", "updatedReplicas")),
+    H::text("Available", F("api.apps.v1.DeploymentStatus", "availableReplicas")),
+    H::AGE,
+    H::wide("Containers", T(CONTAINERS)),
+    H::wide("Images", T(IMAGES)),
+    H::wide("Selector", F("api.apps.v1.DeploymentSpec", "selector")),
 ];
-const CSINODES: &[Column] = &[C::NAME, C::integer("Drivers"), C::AGE];
-const STORAGECLASSES: &[Column] = &[
-    C::NAME,
-    C::text("Provisioner"),
-    C::text("ReclaimPolicy"),
-    C::text("VolumeBindingMode"),
-    C::text("AllowVolumeExpansion"),
-    C::AGE,
+const REPLICASETS: &[Heading] = &[
+    H::NAME,
+    H::integer("Desired", F("api.apps.v1.ReplicaSetSpec", "replicas")),
+    H::integer("Current", F("api.apps.v1.ReplicaSetStatus", "replicas")),
+    H::integer("Ready", F("api.apps.v1.ReplicaSetStatus", "readyReplicas")),
+    H::AGE,
+    H::wide("Containers", T(CONTAINERS)),
+    H::wide("Images", T(IMAGES)),
+    H::wide("Selector", F("api.apps.v1.ReplicaSetSpec", "selector")),
 ];
-const VOLUMEATTACHMENTS: &[Column] =
-    &[C::NAME, C::named("Attacher"), C::text("PV"), C::text("Node"), C::boolean("Attached"), C::AGE];
-const VOLUMEATTRIBUTESCLASSES: &[Column] = &[C::NAME, C::text("DriverName"), C::AGE];
+const REPLICATIONCONTROLLERS: &[Heading] = &[
+    H::NAME,
+    H::integer("Desired", F("api.core.v1.ReplicationControllerSpec", "replicas")),
+    H::integer("Current", F("api.core.v1.ReplicationControllerStatus", "replicas")),
+    H::integer("Ready", F("api.core.v1.ReplicationControllerStatus", "readyReplicas")),
+    H::AGE,
+    H::wide("Containers", T(CONTAINERS)),
+    H::wide("Images", T(IMAGES)),
+    H::wide("Selector", F("api.core.v1.ReplicationControllerSpec", "selector")),
+];
+const STATEFULSETS: &[Heading] = &[
+    H::NAME,
+    H::text("Ready", T("Number of the pod with ready state")),
+    H::AGE,
+    H::wide("Containers", T(CONTAINERS)),
+    H::wide("Images", T(IMAGES)),
+];
+const HORIZONTALPODAUTOSCALERS: &[Heading] = &[
+    H::NAME,
+    H::text("Reference", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "scaleTargetRef")),
+    H::text("Targets", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "metrics")),
+    H::text("MinPods", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "minReplicas")),
+    H::text("MaxPods", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "maxReplicas")),
+    H::text("Replicas", F("api.autoscaling.v2.HorizontalPodAutoscalerStatus", "currentReplicas")),
+    H::AGE,
+];
+const CRONJOBS: &[Heading] = &[
+    H::NAME,
+    H::text("Schedule", F("api.batch.v1.CronJobSpec", "schedule")),
+    H::text("Timezone", F("api.batch.v1.CronJobSpec", "timeZone")),
+    H::boolean("Suspend", F("api.batch.v1.CronJobSpec", "suspend")),
+    H::integer("Active", F("api.batch.v1.CronJobStatus", "active")),
+    H::text("Last Schedule", F("api.batch.v1.CronJobStatus", "lastScheduleTime")),
+    H::AGE,
+    H::wide("Containers", T(CONTAINERS)),
+    H::wide("Images", T(IMAGES)),
+    H::wide("Selector", F("api.batch.v1.JobSpec", "selector")),
+];
+const JOBS: &[Heading] = &[
+    H::NAME,
+    H::text("Status", T("Status of the job.")),
+    H::text("Completions", F("api.batch.v1.JobStatus", "succeeded")),
+    H::text("Duration", T("Time required to complete the job.")),
+    H::AGE,
+    H::wide("Containers", T(CONTAINERS)),
+    H::wide("Images", T(IMAGES)),
+    H::wide("Selector", F("api.batch.v1.JobSpec", "selector")),
+];
+const CERTIFICATESIGNINGREQUESTS: &[Heading] = &[
+    H::NAME,
+    H::AGE,
+    H::text("SignerName", F("api.certificates.v1.CertificateSigningRequestSpec", "signerName")),
+    H::text("Requestor", F("api.certificates.v1.CertificateSigningRequestSpec", "request")),
+    H::text("RequestedDuration", F("api.certificates.v1.CertificateSigningRequestSpec", "expirationSeconds")),
+    H::text("Condition", F("api.certificates.v1.CertificateSigningRequestStatus", "conditions")),
+];
+const LEASES: &[Heading] =
+    &[H::NAME, H::text("Holder", F("api.coordination.v1.LeaseSpec", "holderIdentity")), H::AGE];
+const ENDPOINTSLICES: &[Heading] = &[
+    H::NAME,
+    H::text("AddressType", F("api.discovery.v1.EndpointSlice", "addressType")),
+    H::text("Ports", F("api.discovery.v1.EndpointSlice", "ports")),
+    H::text("Endpoints", F("api.discovery.v1.EndpointSlice", "endpoints")),
+    H::AGE,
+];
+const EVENTS: &[Heading] = &[
+    H::text("Last Seen", F("api.core.v1.Event", "lastTimestamp")),
+    H::text("Type", F("api.core.v1.Event", "type")),
+    H::text("Reason", F("api.core.v1.Event", "reason")),
+    H::text("Object", F("api.core.v1.Event", "involvedObject")),
+    H::wide("Subobject", F("api.core.v1.ObjectReference", "fieldPath")),
+    H::wide("Source", F("api.core.v1.Event", "source")),
+    H::text("Message", F("api.core.v1.Event", "message")),
+    H::wide("First Seen", F("api.core.v1.Event", "firstTimestamp")),
+    H::wide("Count", F("api.core.v1.Event", "count")),
+    H::wide_name("Name"),
+];
+const FLOWSCHEMAS: &[Heading] = &[
+    H::NAME,
+    H::text("PriorityLevel", F("api.flowcontrol.v1.PriorityLevelConfigurationReference", "name")),
+    H::text("MatchingPrecedence", F("api.flowcontrol.v1.FlowSchemaSpec", "matchingPrecedence")),
+    H::text("DistinguisherMethod", F("api.flowcontrol.v1.FlowSchemaSpec", "distinguisherMethod")),
+    H::AGE,
+    H::text("MissingPL", T("references a broken or non-existent PriorityLevelConfiguration")),
+];
+const PRIORITYLEVELCONFIGURATIONS: &[Heading] = &[
+    H::NAME,
+    H::text("Type", F("api.flowcontrol.v1.PriorityLevelConfigurationSpec", "type")),
+    H::text(
+        "NominalConcurrencyShares",
+        F("api.flowcontrol.v1.LimitedPriorityLevelConfiguration", "nominalConcurrencyShares"),
+    ),
+    H::text("Queues", F("api.flowcontrol.v1.QueuingConfiguration", "queues")),
+    H::text("HandSize", F("api.flowcontrol.v1.QueuingConfiguration", "handSize")),
+    H::text("QueueLengthLimit", F("api.flowcontrol.v1.QueuingConfiguration", "queueLengthLimit")),
+    H::AGE,
+];
+const INGRESSCLASSES: &[Heading] = &[
+    H::NAME,
+    H::text("Controller", T("Controller that is responsible for handling this class")),
+    H::text("Parameters", T("A reference to a resource with additional parameters")),
+    H::AGE,
+];
+const INGRESSES: &[Heading] = &[
+    H::NAME,
+    H::text(
+        "Class",
+        T("The name of the IngressClass resource that should be used for additional configuration"),
+    ),
+    H::text("Hosts", T("Hosts that incoming requests are matched against before the ingress rule")),
+    H::text("Address", T("Address is a list containing ingress points for the load-balancer")),
+    H::text("Ports", T("Ports of TLS configurations that open")),
+    H::AGE,
+];
+const IPADDRESSES: &[Heading] =
+    &[H::NAME, H::text("ParentRef", F("api.networking.v1.IPAddressSpec", "parentRef"))];
+const NETWORKPOLICIES: &[Heading] =
+    &[H::NAME, H::text("Pod-Selector", F("api.networking.v1.NetworkPolicySpec", "podSelector")), H::AGE];
+const SERVICECIDRS: &[Heading] =
+    &[H::NAME, H::text("CIDRs", F("api.networking.v1.ServiceCIDRSpec", "cidrs")), H::AGE];
+const RUNTIMECLASSES: &[Heading] = &[H::NAME, H::text("Handler", N), H::AGE];
+const PODDISRUPTIONBUDGETS: &[Heading] = &[
+    H::NAME,
+    H::text("Min Available", T("The minimum number of pods that must be available.")),
+    H::text("Max Unavailable", T("The maximum number of pods that may be unavailable.")),
+    H::integer("Allowed Disruptions", T("Calculated number of pods that may be disrupted at this time.")),
+    H::AGE,
+];
+const CLUSTERROLEBINDINGS: &[Heading] = &[
+    H::NAME,
+    H::text("Role", F("api.rbac.v1.ClusterRoleBinding", "roleRef")),
+    H::AGE,
+    H::wide("Users", T("Users in the clusterRoleBinding")),
+    H::wide("Groups", T("Groups in the clusterRoleBinding")),
+    H::wide("ServiceAccounts", T("ServiceAccounts in the clusterRoleBinding")),
+];
+const ROLEBINDINGS: &[Heading] = &[
+    H::NAME,
+    H::text("Role", F("api.rbac.v1.RoleBinding", "roleRef")),
+    H::AGE,
+    H::wide("Users", T("Users in the roleBinding")),
+    H::wide("Groups", T("Groups in the roleBinding")),
+    H::wide("ServiceAccounts", T("ServiceAccounts in the roleBinding")),
+];
+const DEVICECLASSES: &[Heading] = &[H::NAME, H::AGE];
+const RESOURCECLAIMS: &[Heading] = &[
+    H::NAME,
+    H::text("State", T("A summary of the current state (allocated, pending, reserved, etc.).")),
+    H::AGE,
+];
+const RESOURCESLICES: &[Heading] = &[
+    H::NAME,
+    H::text("Node", F("api.resource.v1.ResourceSliceSpec", "nodeName")),
+    H::text("Driver", F("api.resource.v1.ResourceSliceSpec", "driver")),
+    H::text("Pool", F("api.resource.v1.ResourcePool", "name")),
+    H::AGE,
+];
+const PRIORITYCLASSES: &[Heading] = &[
+    H::NAME,
+    H::integer("Value", F("api.scheduling.v1.PriorityClass", "value")),
+    H::boolean("Global-Default", F("api.scheduling.v1.PriorityClass", "globalDefault")),
+    H::AGE,
+    H::text("PreemptionPolicy", F("api.scheduling.v1.PriorityClass", "preemptionPolicy")),
+];
+const CSIDRIVERS: &[Heading] = &[
+    H::NAME,
+    H::boolean("AttachRequired", F("api.storage.v1.CSIDriverSpec", "attachRequired")),
+    H::boolean("PodInfoOnMount", F("api.storage.v1.CSIDriverSpec", "podInfoOnMount")),
+    H::boolean("StorageCapacity", F("api.storage.v1.CSIDriverSpec", "storageCapacity")),
+    H::text("TokenRequests", F("api.storage.v1.CSIDriverSpec", "tokenRequests")),
+    H::boolean("RequiresRepublish", F("api.storage.v1.CSIDriverSpec", "requiresRepublish")),
+    H::text("Modes", F("api.storage.v1.CSIDriverSpec", "volumeLifecycleModes")),
+    H::AGE,
+];
+const CSINODES: &[Heading] = &[
+    H::NAME,
+    H::integer("Drivers", T("Drivers indicates the number of CSI drivers registered on the node")),
+    H::AGE,
+];
+const STORAGECLASSES: &[Heading] = &[
+    H::NAME,
+    H::text("Provisioner", F("api.storage.v1.StorageClass", "provisioner")),
+    H::text("ReclaimPolicy", F("api.storage.v1.StorageClass", "reclaimPolicy")),
+    H::text("VolumeBindingMode", F("api.storage.v1.StorageClass", "volumeBindingMode")),
+    H::text("AllowVolumeExpansion", F("api.storage.v1.StorageClass", "allowVolumeExpansion")),
+    H::AGE,
+];
+const VOLUMEATTACHMENTS: &[Heading] = &[
+    H::NAME,
+    H::named("Attacher", F("api.storage.v1.VolumeAttachmentSpec", "attacher")),
+    H::text("PV", F("api.storage.v1.VolumeAttachmentSource", "persistentVolumeName")),
+    H::text("Node", F("api.storage.v1.VolumeAttachmentSpec", "nodeName")),
+    H::boolean("Attached", F("api.storage.v1.VolumeAttachmentStatus", "attached")),
+    H::AGE,
+];
+const VOLUMEATTRIBUTESCLASSES: &[Heading] =
+    &[H::NAME, H::text("DriverName", F("api.storage.v1.VolumeAttributesClass", "driverName")), H::AGE];
 
 /// The columns of a resource.
-pub(super) fn of(group: &str, resource: &str) -> Option<&'static [Column]> {
+pub(super) fn of(group: &str, resource: &str) -> Option<&'static [Heading]> {
     Some(match (group, resource) {
         ("", "componentstatuses") => COMPONENTSTATUSES,
         ("", "configmaps") => CONFIGMAPS,
@@ -255,7 +402,8 @@ pub(super) fn of(group: &str, resource: &str) -> Option<&'static [Column]> {
         ("apps", "controllerrevisions") => CONTROLLERREVISIONS,
         ("apps", "daemonsets") => DAEMONSETS,
         ("apps", "deployments") => DEPLOYMENTS,
-        ("", "replicationcontrollers") | ("apps", "replicasets") => REPLICASETS,
+        ("", "replicationcontrollers") => REPLICATIONCONTROLLERS,
+        ("apps", "replicasets") => REPLICASETS,
         ("apps", "statefulsets") => STATEFULSETS,
         ("autoscaling", "horizontalpodautoscalers") => HORIZONTALPODAUTOSCALERS,
         ("batch", "cronjobs") => CRONJOBS,
@@ -273,7 +421,8 @@ pub(super) fn of(group: &str, resource: &str) -> Option<&'static [Column]> {
         ("networking.k8s.io", "servicecidrs") => SERVICECIDRS,
         ("node.k8s.io", "runtimeclasses") => RUNTIMECLASSES,
         ("policy", "poddisruptionbudgets") => PODDISRUPTIONBUDGETS,
-        ("rbac.authorization.k8s.io", "clusterrolebindings" | "rolebindings") => CLUSTERROLEBINDINGS,
+        ("rbac.authorization.k8s.io", "clusterrolebindings") => CLUSTERROLEBINDINGS,
+        ("rbac.authorization.k8s.io", "rolebindings") => ROLEBINDINGS,
         ("", "serviceaccounts") | ("resource.k8s.io", "deviceclasses" | "resourceclaimtemplates") => {
             DEVICECLASSES
         }
@@ -294,6 +443,6 @@ pub(super) fn of(group: &str, resource: &str) -> Option<&'static [Column]> {
 }
 
 /// The columns of resources without a printer of their own.
-pub(super) fn plain() -> &'static [Column] {
+pub(super) fn plain() -> &'static [Heading] {
     PLAIN
 }

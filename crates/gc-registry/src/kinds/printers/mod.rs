@@ -8,6 +8,8 @@ mod pod;
 mod workload;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -16,6 +18,7 @@ pub use duration::human_duration;
 
 use crate::kinds::access::{at, list, text};
 use crate::resource::Target;
+use crate::schema::description;
 
 /// One column of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,44 +36,6 @@ pub struct Column {
 }
 
 impl Column {
-    const NAME: Self = Self::new("Name", "string", "name", NAMED, 0);
-    const AGE: Self = Self::new("Age", "string", "", CREATED, 0);
-    const CREATED_AT: Self = Self::new("Created At", "date", "", CREATED, 0);
-
-    const fn new(
-        name: &'static str,
-        kind: &'static str,
-        format: &'static str,
-        description: &'static str,
-        priority: i32,
-    ) -> Self {
-        Self {
-            name: Cow::Borrowed(name),
-            kind: Cow::Borrowed(kind),
-            format: Cow::Borrowed(format),
-            description: Cow::Borrowed(description),
-            priority,
-        }
-    }
-    const fn text(name: &'static str) -> Self {
-        Self::new(name, "string", "", "", 0)
-    }
-    const fn integer(name: &'static str) -> Self {
-        Self::new(name, "integer", "", "", 0)
-    }
-    const fn boolean(name: &'static str) -> Self {
-        Self::new(name, "boolean", "", "", 0)
-    }
-    const fn named(name: &'static str) -> Self {
-        Self::new(name, "string", "name", "", 0)
-    }
-    const fn wide(name: &'static str) -> Self {
-        Self::new(name, "string", "", "", 1)
-    }
-    const fn wide_name(name: &'static str) -> Self {
-        Self::new(name, "string", "name", NAMED, 1)
-    }
-
     /// The column as a member of `columnDefinitions`.
     #[must_use]
     pub fn to_value(&self) -> Value {
@@ -79,19 +44,88 @@ impl Column {
     }
 }
 
-const NAMED: &str = "Name must be unique within a namespace. Is required when creating resources, although some \
-    resources may allow a client to request the generation of an appropriate name automatically. Name is primarily \
-    intended for creation idempotence and configuration definition. Cannot be updated. More info: \
-    https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
-const CREATED: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. \
-    It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this \
-    value. It is represented in RFC3339 form and is in UTC.";
+/// One column of a built-in resource, whose description is looked up when it is first shown.
+struct Heading {
+    name: &'static str,
+    kind: &'static str,
+    format: &'static str,
+    says: Says,
+    priority: i32,
+}
+
+/// What describes a column.
+#[derive(Clone, Copy)]
+enum Says {
+    Nothing,
+    Text(&'static str),
+    /// The description of a field: a definition without its prefix, and the field.
+    Field(&'static str, &'static str),
+}
+
+const NAMED: Says = Says::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "name");
+const CREATED: Says = Says::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "creationTimestamp");
+
+impl Heading {
+    const NAME: Self = Self::new("Name", "string", "name", NAMED, 0);
+    const AGE: Self = Self::new("Age", "string", "", CREATED, 0);
+    const CREATED_AT: Self = Self::new("Created At", "date", "", CREATED, 0);
+
+    const fn new(
+        name: &'static str,
+        kind: &'static str,
+        format: &'static str,
+        says: Says,
+        priority: i32,
+    ) -> Self {
+        Self { name, kind, format, says, priority }
+    }
+    const fn text(name: &'static str, says: Says) -> Self {
+        Self::new(name, "string", "", says, 0)
+    }
+    const fn integer(name: &'static str, says: Says) -> Self {
+        Self::new(name, "integer", "", says, 0)
+    }
+    const fn boolean(name: &'static str, says: Says) -> Self {
+        Self::new(name, "boolean", "", says, 0)
+    }
+    const fn named(name: &'static str, says: Says) -> Self {
+        Self::new(name, "string", "name", says, 0)
+    }
+    const fn wide(name: &'static str, says: Says) -> Self {
+        Self::new(name, "string", "", says, 1)
+    }
+    const fn wide_name(name: &'static str) -> Self {
+        Self::new(name, "string", "name", NAMED, 1)
+    }
+
+    fn column(&self) -> Column {
+        let description = match self.says {
+            Says::Nothing => Cow::Borrowed(""),
+            Says::Text(text) => Cow::Borrowed(text),
+            Says::Field(definition, field) => {
+                description(definition, field).map_or(Cow::Borrowed(""), Cow::Owned)
+            }
+        };
+        Column {
+            name: Cow::Borrowed(self.name),
+            kind: Cow::Borrowed(self.kind),
+            format: Cow::Borrowed(self.format),
+            description,
+            priority: self.priority,
+        }
+    }
+}
 
 /// The columns of a resource; for resources without a printer, and custom ones without columns, the name and the
 /// time of creation.
 #[must_use]
 pub fn columns(target: Target<'_>) -> &'static [Column] {
-    columns::of(target.group, target.resource).unwrap_or_else(columns::plain)
+    /// Made at the first table of a resource and kept: there are as many as there are tables in `columns.rs`.
+    static MADE: Mutex<BTreeMap<usize, &'static [Column]>> = Mutex::new(BTreeMap::new());
+    let headings = columns::of(target.group, target.resource).unwrap_or_else(columns::plain);
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    made.entry(headings.as_ptr().addr())
+        .or_insert_with(|| Vec::leak(headings.iter().map(Heading::column).collect()))
 }
 
 /// Whether a resource is one of those whose rules are written here. Definitions of custom resources have their own.

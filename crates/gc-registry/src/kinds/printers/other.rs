@@ -22,7 +22,8 @@ pub(super) fn cells(target: Target<'_>, row: &Row<'_>) -> Vec<Value> {
         "ingressclasses" => {
             vec![row.name(), shown(&["spec", "controller"]), ingress_parameters(row), row.age()]
         }
-        "ipaddresses" => vec![row.name(), parent(row)],
+        // Upstream prints an age that has no column.
+        "ipaddresses" => vec![row.name(), parent(row), row.age()],
         "networkpolicies" => {
             vec![row.name(), selector(at(row.object, &["spec", "podSelector"])), row.age()]
         }
@@ -245,12 +246,38 @@ fn parameter(row: &Row<'_>) -> Value {
     let namespace = row.text(&["spec", "paramRef", "namespace"]);
     match (name, namespace) {
         ("", _) => match at(row.object, &["spec", "paramRef", "selector"]) {
-            Some(labels) => selector(Some(labels)),
+            Some(labels) => go_selector(labels).into(),
             None => UNSET.into(),
         },
         (name, "") => format!("*/{name}").into(),
         (name, namespace) => format!("{namespace}/{name}").into(),
     }
+}
+
+/// A label selector as Go's generated `String` writes it.
+fn go_selector(selector: &Value) -> String {
+    let mut labels: Vec<(&String, &Value)> =
+        selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten().collect();
+    labels.sort_by_key(|(key, _)| key.as_str());
+    let labels: String = labels
+        .into_iter()
+        .map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default()))
+        .collect();
+    let expressions: String = list(selector, &["matchExpressions"])
+        .iter()
+        .map(|expression| {
+            let values: Vec<&str> = list(expression, &["values"]).iter().filter_map(Value::as_str).collect();
+            format!(
+                "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{}],}},",
+                text(expression, &["key"]),
+                text(expression, &["operator"]),
+                values.join(" ")
+            )
+        })
+        .collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
 }
 
 fn api_service(row: &Row<'_>) -> Vec<Value> {

@@ -6,5 +6,4 @@ mod requests;
 pub(crate) mod resource_claim;
 pub(crate) mod resource_claim_template;
 pub(crate) mod resource_slice;
-mod shown;
 mod status;

@@ -1,10 +1,13 @@
 //! Claims to devices.
 
-use super::{requests, shown, status};
+use super::{requests, status};
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
 use crate::kinds::report::{IMMUTABLE, Report};
 use crate::resource::Target;
+use crate::schema::shown::internal;
+
+const SPEC: &str = "api.resource.v1.ResourceClaimSpec";
 
 pub(crate) struct ResourceClaim;
 
@@ -24,7 +27,7 @@ impl Kind for ResourceClaim {
         if spec.value() == old.member("spec") {
             self.validate(target, new, report);
         } else {
-            report.invalid_shown(&spec, &shown::claim_spec(spec.value()), IMMUTABLE);
+            report.invalid_shown(&spec, &internal(SPEC, spec.value()).compact(), IMMUTABLE);
         }
     }
 

@@ -4,9 +4,9 @@ use super::requests;
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
 use crate::kinds::report::{IMMUTABLE, Report};
-use crate::kinds::resource::shown;
 use crate::kinds::shared::claims::template_metadata;
 use crate::resource::Target;
+use crate::schema::shown::internal;
 
 pub(crate) struct ResourceClaimTemplate;
 
@@ -28,7 +28,7 @@ impl Kind for ResourceClaimTemplate {
         if spec.value() == old.member("spec") {
             self.validate(target, new, report);
         } else {
-            let shown = shown::template_spec(spec.value());
+            let shown = internal("api.resource.v1.ResourceClaimTemplateSpec", spec.value()).compact();
             report.invalid_shown(&spec, &shown, IMMUTABLE);
         }
     }

@@ -27,14 +27,14 @@ impl Kind for ResourceSlice {
 
     fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let (spec, before) = (new.get("spec"), old.get("spec"));
+        let node = spec.get("nodeName");
+        if node.value() != before.member("nodeName") {
+            report.invalid(&node, IMMUTABLE);
+        }
         slice(&spec, Some(&before), report);
         let (pool, old_pool) = (spec.get("pool"), before.get("pool"));
         report.immutable_text(&pool.get("name"), &old_pool.get("name"));
         report.immutable_text(&spec.get("driver"), &before.get("driver"));
-        let node = spec.get("nodeName");
-        if node.value() != before.member("nodeName") {
-            report.invalid_text(&node, node.text(), IMMUTABLE);
-        }
     }
 }
 

@@ -34,11 +34,28 @@ pub(crate) fn annotations(field: &Field<'_, '_>, report: &mut Report) {
 pub(crate) fn selector(field: &Field<'_, '_>, report: &mut Report) {
     labels(&field.get("matchLabels"), report);
     for expression in field.get("matchExpressions").items() {
-        requirement(&expression, report);
+        label_requirement(&expression, report);
     }
 }
 
-fn requirement(field: &Field<'_, '_>, report: &mut Report) {
+/// A term of a label selector.
+pub(crate) fn label_requirement(field: &Field<'_, '_>, report: &mut Report) {
+    operator_and_values(field, report);
+    qualified(&field.get("key"), report);
+    for value in field.get("values").items() {
+        report.each(&value, label_value(value.text()));
+    }
+}
+
+/// A term of a field selector.
+pub(crate) fn selector_requirement(field: &Field<'_, '_>, report: &mut Report) {
+    operator_and_values(field, report);
+    if field.text_of("key").is_empty() {
+        report.required(&field.get("key"), "must be specified");
+    }
+}
+
+fn operator_and_values(field: &Field<'_, '_>, report: &mut Report) {
     let values = field.get("values");
     match field.text_of("operator") {
         "In" | "NotIn" => {
@@ -53,10 +70,6 @@ fn requirement(field: &Field<'_, '_>, report: &mut Report) {
             }
         }
         operator => report.invalid_text(&field.get("operator"), operator, "not a valid selector operator"),
-    }
-    qualified(&field.get("key"), report);
-    for value in values.items() {
-        report.each(&value, label_value(value.text()));
     }
 }
 

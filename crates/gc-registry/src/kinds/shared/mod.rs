@@ -3,6 +3,7 @@
 pub(crate) mod claims;
 pub(crate) mod conditions;
 pub(crate) mod containers;
+pub(crate) mod diff;
 pub(crate) mod downward;
 pub(crate) mod labels;
 pub(crate) mod names;

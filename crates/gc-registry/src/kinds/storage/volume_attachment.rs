@@ -1,13 +1,12 @@
 //! Volume attachments.
 
-use serde_json::Value;
-
 use crate::kinds::core::persistent_volume;
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
 use crate::kinds::report::{IMMUTABLE, Report};
 use crate::kinds::shared::names::{csi_driver_name, subdomain};
 use crate::resource::Target;
+use crate::schema::shown::internal;
 
 const SOURCE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
 const MESSAGE_MAX_BYTES: usize = 1024;
@@ -50,15 +49,7 @@ impl Kind for VolumeAttachment {
         self.validate(target, new, report);
         let spec = new.get("spec");
         if spec.value() != old.member("spec") {
-            let source = spec.get("source");
-            let inline = source.member("inlineVolumeSpec");
-            let shown = format!(
-                "{{\"Attacher\":{},\"Source\":{{\"PersistentVolumeName\":{},\"InlineVolumeSpec\":{inline}}},\
-                 \"NodeName\":{}}}",
-                Value::from(spec.text_of("attacher")),
-                source.member("persistentVolumeName"),
-                Value::from(spec.text_of("nodeName")),
-            );
+            let shown = internal("api.storage.v1.VolumeAttachmentSpec", spec.value()).compact();
             report.invalid_shown(&spec, &shown, IMMUTABLE);
         }
     }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{Context, disabled, has_generation, has_status, service};
-use crate::kinds::access::{Members, at, child, flag, list, put, remove, text};
-use crate::kinds::{apply_defaults, quantity};
+use crate::kinds::access::{Members, at, child, fill_absent, flag, items, list, put, remove, text};
+use crate::kinds::{apply_defaults, defaults, quantity};
 use crate::resource::Target;
 
 /// Annotation in which a daemon set counts the versions of its template.
@@ -31,6 +31,15 @@ pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Cont
     match (target.group, target.resource) {
         ("", "pods") => pod(object, context),
         ("", "namespaces") => namespace(object),
+        ("", "serviceaccounts") => only_names_of_secrets(object),
+        ("", "persistentvolumeclaims") => {
+            // Only claims and snapshots are sources in the old sense.
+            if at(object, &["spec", "dataSource"]).is_some_and(|source| !is_claim_or_snapshot(source)) {
+                remove(object, &["spec", "dataSource"]);
+            }
+            claim_sources(object);
+        }
+        ("resource.k8s.io", "resourceslices") => stamp_taints(object, context),
         ("", "persistentvolumes") => {
             put(object, &["status", "lastPhaseTransitionTime"], context.time().into());
         }
@@ -48,12 +57,47 @@ pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Cont
 
 fn pod(object: &mut Value, context: &Context<'_>) {
     let class = quality_of_service(object);
-    put(object, &["status"], json!({"phase": "Pending", "qosClass": class}));
+    let mut status = json!({"phase": "Pending", "qosClass": class});
     if !list(object, &["spec", "schedulingGates"]).is_empty() {
-        let gated = json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+        status["conditions"] = json!([{
+            "type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "lastProbeTime": null,
+            "lastTransitionTime": context.time(),
             "message": "Scheduling is blocked due to non-empty scheduling gates",
-            "lastProbeTime": null, "lastTransitionTime": context.time()}]);
-        put(object, &["status", "conditions"], gated);
+        }]);
+    }
+    put(object, &["status"], status);
+}
+
+fn is_claim_or_snapshot(source: &Value) -> bool {
+    let text = |name: &str| source.get(name).and_then(Value::as_str).unwrap_or_default();
+    matches!(
+        (text("apiGroup"), text("kind")),
+        ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+    )
+}
+
+/// Keeps the two ways to name the source of a claim in step.
+pub(super) fn claim_sources(object: &mut Value) {
+    if let Some(spec) = object.as_object_mut().and_then(|members| child(members, "spec")) {
+        defaults::claim_sources(spec);
+    }
+}
+
+/// Taints of devices say since when they are there.
+pub(super) fn stamp_taints(object: &mut Value, context: &Context<'_>) {
+    let Some(spec) = object.as_object_mut().and_then(|members| child(members, "spec")) else { return };
+    for device in items(spec, "devices") {
+        for taint in items(device, "taints") {
+            fill_absent(taint, "timeAdded", context.time());
+        }
+    }
+}
+
+/// A service account names its secrets and says nothing else of them.
+pub(super) fn only_names_of_secrets(object: &mut Value) {
+    let Some(members) = object.as_object_mut() else { return };
+    for secret in items(members, "secrets") {
+        secret.retain(|key, _| key == "name");
     }
 }
 
@@ -69,7 +113,7 @@ pub(crate) fn quality_of_service(pod: &Value) -> &'static str {
         Some(whole) => vec![Some(whole)],
         None => ["containers", "initContainers"]
             .iter()
-            .flat_map(|key| crate::kinds::access::list(pod, &["spec", key]))
+            .flat_map(|key| list(pod, &["spec", key]))
             .map(|container| container.get("resources"))
             .collect(),
     };

@@ -21,6 +21,13 @@ pub(super) fn drop_fields(target: Target<'_>, object: &mut Value) {
                 endpoint.remove("deprecatedTopology");
             }
         }
+        ("resource.k8s.io", "resourceslices") => {
+            if let Some(spec) = existing(members, "spec") {
+                for device in items(spec, "devices") {
+                    device.remove("nodeAllocatableResourceMappings");
+                }
+            }
+        }
         ("storage.k8s.io", "csidrivers") => drop_from(members, "spec", &["preventPodSchedulingIfMissing"]),
         ("", "nodes") => {
             drop_from(members, "spec", &["configSource"]);
@@ -68,11 +75,24 @@ fn within<'a>(members: &'a mut Members, path: &[&str]) -> Option<&'a mut Members
 }
 
 fn pod_spec(spec: &mut Members) {
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in items(spec, list) {
+            stop_signal(container);
+        }
+    }
     for volume in items(spec, "volumes") {
         let Some(projected) = existing(volume, "projected") else { continue };
         for source in items(projected, "sources") {
             source.remove("clusterTrustBundle");
             source.remove("podCertificate");
         }
+    }
+}
+
+/// The signal that stops a container; a lifecycle that says nothing else goes with it.
+fn stop_signal(container: &mut Members) {
+    let Some(lifecycle) = existing(container, "lifecycle") else { return };
+    if lifecycle.remove("stopSignal").is_some() && lifecycle.is_empty() {
+        container.remove("lifecycle");
     }
 }

@@ -126,16 +126,19 @@ pub(super) fn drop_dependent(new: &mut Value, old: &Value) {
 fn addresses(spec: &mut Members, uid: &str, old: Option<&Value>) {
     let given = |spec: &Members| {
         let single = spec.get("clusterIP").and_then(Value::as_str).filter(|ip| !ip.is_empty());
-        let first = || spec.get("clusterIPs").and_then(|ips| ips.get(0)).and_then(Value::as_str);
-        single.or_else(first).map(str::to_owned)
+        single.map(str::to_owned)
     };
+    let listed = spec.get("clusterIPs").and_then(Value::as_array).map_or(0, Vec::len);
+    // A new service whose addresses contradict each other is refused as it came.
+    if old.is_none() && listed > 0 && given(spec).is_none_or(|one| spec["clusterIPs"][0] != one) {
+        return;
+    }
     let stored = old.map(|old| text(old, &["spec", "clusterIP"])).filter(|ip| !ip.is_empty());
     let address = given(spec)
         .or_else(|| stored.map(str::to_owned))
         .unwrap_or_else(|| service_address(uid, 0).to_string());
     spec.insert("clusterIP".into(), address.as_str().into());
-    let several = spec.get("clusterIPs").and_then(Value::as_array).is_some_and(|ips| ips.len() > 1);
-    if !several {
+    if listed < 2 {
         spec.insert("clusterIPs".into(), json!([address]));
     }
     let family = if address.contains(':') { "IPv6" } else { "IPv4" };

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::create::{TEMPLATE_GENERATION, keep_metadata};
+use super::create::{TEMPLATE_GENERATION, claim_sources, keep_metadata, only_names_of_secrets, stamp_taints};
 use super::{Context, disabled, has_generation, has_status, service};
 use crate::kinds::access::{at, integer, keep, list, put, remove, text};
 use crate::kinds::apply_defaults;
@@ -17,7 +17,7 @@ pub fn prepare_for_update(target: Target<'_>, new: &mut Value, old: &Value, cont
     keep_metadata(new, old, "generation");
     disabled::drop_fields(target, new);
     match target.subresource {
-        None => main(target, new, old),
+        None => main(target, new, old, context),
         Some("status") => status(target, new, old, context),
         Some("finalize") => keep(new, old, "status"),
         Some("approval") => approval(new, old, context),
@@ -32,7 +32,7 @@ pub fn prepare_for_update(target: Target<'_>, new: &mut Value, old: &Value, cont
     }
 }
 
-fn main(target: Target<'_>, new: &mut Value, old: &Value) {
+fn main(target: Target<'_>, new: &mut Value, old: &Value, context: &Context<'_>) {
     if has_status(target) {
         keep(new, old, "status");
     }
@@ -41,6 +41,9 @@ fn main(target: Target<'_>, new: &mut Value, old: &Value) {
             Some(finalizers) => put(new, &["spec", "finalizers"], finalizers.clone()),
             None => remove(new, &["spec", "finalizers"]),
         },
+        ("", "serviceaccounts") => only_names_of_secrets(new),
+        ("", "persistentvolumeclaims") => claim_sources(new),
+        ("resource.k8s.io", "resourceslices") => stamp_taints(new, context),
         ("", "services") => {
             service::drop_dependent(new, old);
             service::allocate(new, Some(old));
@@ -104,8 +107,11 @@ fn status(target: Target<'_>, new: &mut Value, old: &Value, context: &Context<'_
             keep(new, old, "spec");
             let phase = ["status", "phase"];
             let time = ["status", "lastPhaseTransitionTime"];
-            if text(new, &phase) != text(old, &phase) && at(new, &time) == at(old, &time) {
+            let (stamped, before) = (at(new, &time), at(old, &time));
+            if text(new, &phase) != text(old, &phase) && (stamped.is_none() || stamped == before) {
                 put(new, &time, context.time().into());
+            } else if let (None, Some(before)) = (stamped, before) {
+                put(new, &time, before.clone());
             }
         }
         ("apps", "deployments") => {

@@ -128,7 +128,9 @@ fn gone_source(path: &str, volume: &Value, in_pod: bool, texts: &mut Vec<String>
         texts.push(format!("{path}.gitRepo: deprecated in v1.11, and disabled by default in v1.33+"));
     }
     for (source, deprecated, gone) in GONE_SOURCES {
-        if at(volume, &[source]).is_some() {
+        // Upstream does not warn of these two in persistent volumes.
+        let is_silent = !in_pod && matches!(source, "flocker" | "quobyte");
+        if !is_silent && at(volume, &[source]).is_some() {
             let name = if source == "storageos" { "storageOS" } else { source };
             texts.push(format!("{path}.{name}: deprecated in {deprecated}, non-functional in {gone}"));
         }
@@ -153,7 +155,7 @@ fn volumes(path: &str, spec: &Value, texts: &mut Vec<String>) {
     for (index, volume) in list(spec, &["volumes"]).iter().enumerate() {
         gone_source(&format!("{path}.volumes[{index}]"), volume, true, texts);
         let sources = list(volume, &["projected", "sources"]);
-        if at(volume, &["projected"]).is_some()
+        if !sources.is_empty()
             && sources.iter().all(|source| source.as_object().is_none_or(serde_json::Map::is_empty))
         {
             texts.push(format!("volume \"{}\" (Projected) has no sources provided", text(volume, &["name"])));

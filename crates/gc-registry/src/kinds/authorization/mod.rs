@@ -1,0 +1,5 @@
+//! Reviews of access, which are answered and not stored.
+
+mod review;
+
+pub use review::{ignored_selectors, review_errors};

@@ -1,0 +1,127 @@
+//! The document that a refused patch leads to, as kube-apiserver shows it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::api::PatchType;
+use crate::resource::ResourceDefinition;
+use crate::schema::definition_name;
+use crate::schema::shown::{Opened, patched, untyped};
+
+/// What was patched, for the error that refuses it: the document for JSON and merge patches, whose library sorts the
+/// members of objects that it opens and copies others as they were encoded, and for a strategic merge patch the
+/// patch itself.
+pub(crate) fn shown(
+    resource: &ResourceDefinition,
+    kind: PatchType,
+    patch: &Value,
+    document: &Value,
+) -> String {
+    let opened = match kind {
+        PatchType::Json => opened_by_operations(patch),
+        PatchType::Merge => opened_by_merge(patch),
+        PatchType::StrategicMerge | PatchType::Apply => {
+            let mut out = String::new();
+            go_value(patch, &mut out);
+            return out;
+        }
+    };
+    if resource.custom.is_some() {
+        return untyped(document).compact();
+    }
+    let name = definition_name(&resource.group, &resource.version, &resource.kind);
+    patched(&name, document, &opened).compact()
+}
+
+/// A merge patch opens what it has objects for.
+fn opened_by_merge(patch: &Value) -> Opened {
+    let objects = patch.as_object().into_iter().flatten().filter(|(_, value)| value.is_object());
+    Opened(objects.map(|(name, value)| (name.clone(), opened_by_merge(value))).collect())
+}
+
+/// A JSON patch opens what its paths lead through.
+fn opened_by_operations(patch: &Value) -> Opened {
+    let mut root = Opened(BTreeMap::new());
+    for operation in patch.as_array().into_iter().flatten() {
+        for path in ["path", "from"].iter().filter_map(|name| operation.get(name).and_then(Value::as_str)) {
+            let mut steps: Vec<&str> = path.split('/').skip(1).collect();
+            steps.pop();
+            let mut here = &mut root;
+            for step in steps {
+                let name = step.replace("~1", "/").replace("~0", "~");
+                here = here.0.entry(name).or_insert_with(|| Opened(BTreeMap::new()));
+            }
+        }
+    }
+    root
+}
+
+/// A decoded document as Go's `%v` prints it.
+fn go_value(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("<nil>"),
+        Value::String(text) => out.push_str(text),
+        Value::Array(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(' ');
+                }
+                go_value(item, out);
+            }
+            out.push(']');
+        }
+        Value::Object(members) => {
+            out.push_str("map[");
+            let mut sorted: Vec<_> = members.iter().collect();
+            sorted.sort_by_key(|(name, _)| name.as_str());
+            for (index, (name, value)) in sorted.into_iter().enumerate() {
+                if index > 0 {
+                    out.push(' ');
+                }
+                let _ = write!(out, "{name}:");
+                go_value(value, out);
+            }
+            out.push(']');
+        }
+        other => {
+            let _ = write!(out, "{other}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn objects_that_a_patch_opens_are_sorted() {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "bogus": 1, "type": "Opaque", "data": {"k": "dg=="},
+            "metadata": {"uid": "u", "name": "a", "managedFields": [{"fieldsType": "FieldsV1", "fieldsV1": {"f:type": {}},
+            "manager": "m", "operation": "Update", "apiVersion": "v1"}]}});
+        let show = |opened: &Opened| patched("io.k8s.api.core.v1.Secret", &secret, opened).compact();
+        assert_eq!(
+            show(&opened_by_merge(&json!({"bogus": 1, "metadata": {}}))),
+            "{\"apiVersion\":\"v1\",\"bogus\":1,\"data\":{\"k\":\"dg==\"},\"kind\":\"Secret\",\"metadata\":\
+             {\"managedFields\":[{\"manager\":\"m\",\"operation\":\"Update\",\"apiVersion\":\"v1\",\
+             \"fieldsType\":\"FieldsV1\",\"fieldsV1\":{\"f:type\":{}}}],\"name\":\"a\",\"uid\":\"u\"},\"type\":\"Opaque\"}"
+        );
+        assert_eq!(
+            show(&opened_by_operations(&json!([{"op": "add", "path": "/bogus", "value": 1}]))),
+            "{\"apiVersion\":\"v1\",\"bogus\":1,\"data\":{\"k\":\"dg==\"},\"kind\":\"Secret\",\"metadata\":\
+             {\"name\":\"a\",\"uid\":\"u\",\"managedFields\":[{\"manager\":\"m\",\"operation\":\"Update\",\
+             \"apiVersion\":\"v1\",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":{\"f:type\":{}}}]},\"type\":\"Opaque\"}"
+        );
+    }
+
+    #[test]
+    fn a_strategic_merge_patch_is_shown_itself() {
+        let mut out = String::new();
+        go_value(&json!({"b": [1, "x", null], "a": {"c": true}}), &mut out);
+        assert_eq!(out, "map[a:map[c:true] b:[1 x <nil>]]");
+    }
+}
