@@ -24,7 +24,7 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// It has failed: wait for so long.
+    /// It has failed: the time to wait.
     pub fn next_delay(&mut self) -> Duration {
         let delay = self.first.saturating_mul(1 << self.failures.min(16)).min(self.longest);
         self.failures = self.failures.saturating_add(1);

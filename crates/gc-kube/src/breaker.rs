@@ -1,13 +1,14 @@
 //! The breaker: deletions of one resource are counted over a window, and when there are more than anybody would
-//! expect, the collection of that resource stops until somebody has looked.
+//! expect, the collection of that resource stops until an operator resumes it.
 //!
 //! Two limits, each per resource and window:
 //!
 //! * **a number of deletions**, whatever their reason. It bounds the damage of any mistake, the user's own included.
-//! * **a share of the resource**, which counts only deletions whose owners nobody saw go: absence that was concluded
-//!   from a read or a list. That an owner was seen being deleted is what cascades are made of, and a cascade may well
-//!   take every object of a resource; but when more than half of a resource (and more than a handful) is to go because
-//!   owners are *found missing*, the server, its backup or this collector is more likely to be wrong than the cluster.
+//! * **a share of the resource**, which counts only deletions whose owners were not seen being deleted:
+//!   absence that was concluded from a read or a list. That an owner was seen being deleted is what cascades
+//!   are made of, and a cascade may well take every object of a resource; but when more than half of a
+//!   resource (and more than a handful) is to go because owners are *found missing*, the server, its backup
+//!   or this collector is more likely to be wrong than the cluster.
 //!
 //! Pure: time comes in as an argument, nothing is sent or read here.
 
@@ -19,9 +20,9 @@ use std::time::Duration;
 use gc_types::{Evidence, HeldBy, Reason, ResourceVersion, Timestamp, Verdict};
 use tokio::sync::watch;
 
-/// A window is counted in so many slots; it slides by one of them.
+/// Number of slots in which a window is counted; it slides by one of them.
 const SLOTS: i64 = 10;
-/// So many resources are counted at most; servers have a few hundred. Further ones pass uncounted and are logged.
+/// Maximum number of counted resources; servers have a few hundred. Further ones pass uncounted and are logged.
 pub const COUNTED_RESOURCES: usize = 16_384;
 
 /// The limits.
@@ -36,7 +37,7 @@ pub struct BreakerOptions {
     /// The share of a resource (in (0, 1]) that may be deleted in a window without an owner having been seen to go;
     /// none if absent.
     pub largest_share: Option<f64>,
-    /// So many deletions never trip the share: small resources come and go as a whole.
+    /// Minimum number of deletions before the share can trip: small resources are created and deleted as a whole.
     pub share_floor: u64,
 }
 
@@ -125,7 +126,7 @@ const BUILT_IN_GROUPS: [&str; 23] = [
 /// What is known of the definitions of custom resources that keep their objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Definitions {
-    /// Nobody looks at them.
+    /// They are not watched.
     #[default]
     NotFollowed,
     /// They have not been listed yet: any custom resource may be kept.
@@ -222,13 +223,13 @@ impl Breaker {
         }
     }
 
-    /// Stops a resource as if it had tripped: somebody before us found it so.
+    /// Stops a resource as if it had tripped: an earlier leader found it so.
     pub fn stop(&mut self, trip: Trip) {
         let counted = self.resources.entry(Arc::clone(&trip.resource)).or_default();
         counted.tripped.get_or_insert(trip);
     }
 
-    /// Lets a resource go on, with a fresh count. False if it was not stopped.
+    /// Resumes a resource, with a fresh count. False if it was not stopped.
     pub fn resume(&mut self, resource: &str) -> bool {
         let was_tripped = self.resources.get(resource).is_some_and(|counted| counted.tripped.is_some());
         if was_tripped {
@@ -310,8 +311,8 @@ impl Counted {
         let percent = largest * 100.0;
         over.then(|| {
             format!(
-                "{found} of {objects} objects were deleted within {window} s although none of their owners was seen \
-                 to go, the limit is {percent} %"
+                "{found} of {objects} objects were deleted within {window} s because their owners were found \
+                 absent; the limit is {percent} %"
             )
         })
     }
@@ -349,14 +350,14 @@ impl SharedBreaker {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is stopped; whoever follows hears of it.
+    /// Changes what is stopped, and notifies the followers.
     pub fn change<T>(&self, change: impl FnOnce(&mut Breaker) -> T) -> T {
         let answer = change(&mut self.lock());
         self.changed.send_modify(|number| *number += 1);
         answer
     }
 
-    /// Hears of every change of what is stopped.
+    /// Follows every change of what is stopped.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()

@@ -1,4 +1,4 @@
-//! Time, as the collectors are told it.
+//! Time, as the collectors get it.
 
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,7 +19,7 @@ pub fn system_clock() -> Clock {
     })
 }
 
-/// The clock of this machine as it was when this was called, carried on by one that nobody sets: for timers.
+/// The wall clock at the time of this call, continued by the monotonic clock: for timers.
 #[must_use]
 pub fn steady_clock() -> Clock {
     let clock = SteadyClock::started();
@@ -35,7 +35,7 @@ pub fn moment() -> Moment {
     Moment::from_start(START.elapsed())
 }
 
-/// The wall clock of the start of this process, carried on by a clock that nobody sets.
+/// The wall clock at the start of this process, continued by the monotonic clock.
 pub(crate) fn steady_now() -> Timestamp {
     static CLOCK: LazyLock<SteadyClock> = LazyLock::new(SteadyClock::started);
     CLOCK.at(Instant::now())
@@ -46,7 +46,7 @@ pub(crate) fn instant(moment: Moment) -> Instant {
     *START + moment.since(Moment::default())
 }
 
-/// A given clock that goes back by less is waited for; by more, it was set.
+/// If a given clock goes back by less than this, it is waited for; by more, it was set.
 pub(crate) const CLOCK_STEP: Duration = Duration::from_secs(2);
 
 /// What a clock that may be set says.
@@ -63,7 +63,7 @@ pub(crate) fn read(clock: &Clock, before: Timestamp) -> Reading {
     let now = clock();
     if before.since(now) > i64::try_from(CLOCK_STEP.as_millis()).unwrap_or(i64::MAX) {
         let seconds = before.since(now) / 1000;
-        tracing::warn!(seconds, "the clock was set back; what is due is judged anew");
+        tracing::warn!(seconds, "the clock was set back; decisions that depend on time are repeated");
         return Reading::Set(now);
     }
     Reading::Passed(before.max(now))
@@ -75,7 +75,7 @@ pub fn until(then: Timestamp, now: Timestamp) -> Duration {
     Duration::from_millis(u64::try_from(then.0.saturating_sub(now.0)).unwrap_or_default())
 }
 
-/// The time of engines: the wall clock as it was at the start, carried on by a clock that nobody sets. A wall clock
+/// The time of engines: the wall clock as it was at the start, continued by the monotonic clock. A wall clock
 /// that is set forward or back moves no timer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SteadyClock {

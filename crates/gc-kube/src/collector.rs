@@ -30,24 +30,24 @@ use gc_control::Moment;
 use gc_control::barriers::{Answer, Barriers, List, ListEnd, Place};
 use gc_control::pacing::{Pacer, PacingOptions, PacingState, Signal};
 
-/// So many batches of events wait for the engine; then the watches wait.
+/// Maximum number of queued batches of events; beyond it, the watches wait.
 pub const QUEUED_BATCHES: usize = 16;
-/// So many batches or outcomes are taken in before effects are asked for.
+/// Maximum number of batches or outcomes that are handled before effects are polled.
 const TAKEN_AT_ONCE: usize = 16;
-/// The engine is told the time at least so often.
+/// Maximum time between two ticks of the engine.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// Requests in flight get this long to end when the collector is told to.
+/// How long requests in flight may take to finish when the collector stops.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
-/// What decides: a synchronous function of what it was told (`gc_ownership::Engine`, or several together).
+/// What decides: a synchronous function of its events (`gc_ownership::Engine`, or several together).
 pub trait Engine: Send + 'static {
     /// Takes in one event.
     fn handle(&mut self, event: Event);
     /// The next thing to do, or `None` if there is nothing to do now.
     fn poll_effect(&mut self) -> Option<Effect>;
-    /// When it wants to be told the time again, if at all.
+    /// When it needs the next tick, if at all.
     fn next_wakeup(&self) -> Option<Timestamp>;
-    /// The wall clock that it was told the time of was set: it is this time now. For engines that are given a clock.
+    /// The wall clock that its ticks follow was set: it is this time now. For engines that are given a clock.
     fn set_clock(&mut self, _now: Timestamp) {}
     /// How many objects of a resource are known, if that is counted.
     fn objects_of(&self, _resource: ResourceId) -> Option<usize> {
@@ -144,7 +144,7 @@ impl Collector {
         self
     }
 
-    /// Its engine goes by this clock, and not by the wall clock of the start carried on.
+    /// Its engine uses this clock instead of the continued wall clock of the start.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.given_clock = Some(clock);
@@ -347,7 +347,7 @@ impl<E: Engine> Driver<E> {
         }
     }
 
-    /// What was held of resources that may go on is decided anew.
+    /// Held effects of resources that may continue are decided again.
     fn release_resumed(&mut self) {
         self.tick();
         let resumed = self.guard.resumed();
@@ -363,7 +363,7 @@ impl<E: Engine> Driver<E> {
 
     fn take_events(&mut self, first: Vec<Event>, more: &mut mpsc::Receiver<Vec<Event>>) {
         self.tick();
-        // What is taken out of the queue is always told: `take` comes before the look into the queue.
+        // What is taken out of the queue is always handled: `take` comes before checking the queue.
         let queued = std::iter::from_fn(|| more.try_recv().ok()).take(TAKEN_AT_ONCE);
         for event in std::iter::once(first).chain(queued).flatten() {
             self.barriers.observe(&event);

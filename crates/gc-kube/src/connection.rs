@@ -28,9 +28,9 @@ pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 /// What takes requests: one connection of a cluster, or the embedded server.
 pub type HttpService = BoxCloneSyncService<Request<Full<Bytes>>, Response<Body>, BoxError>;
 
-/// So many connections share the short requests (deletions, patches, reads).
+/// Number of connections that share the short requests (deletions, patches, reads).
 pub const REQUEST_CONNECTIONS: usize = 4;
-/// So many watches share a connection. Servers take 100 to 250 streams per connection and let further ones wait.
+/// Number of watches per connection. Servers accept 100 to 250 streams per connection and let further ones wait.
 pub const WATCHES_PER_CONNECTION: usize = 64;
 /// A short request is given up after this time, unless the client says otherwise.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);

@@ -19,7 +19,7 @@ use crate::resources::Route;
 /// On a CustomResourceDefinition: anything but `false` keeps every object of the resource that it defines.
 pub const KEEP_OBJECTS: &str = "kubegc.io/keep-objects";
 
-/// What the watch has told.
+/// What the watch has delivered.
 enum News {
     Started,
     Synced,

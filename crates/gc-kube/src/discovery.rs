@@ -23,9 +23,9 @@ const AGGREGATED_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=
 
 /// Stands for every group but the core group, where none of them could be seen.
 pub const ALL_NAMED_GROUPS: &str = "*";
-/// One group's answer is waited for so long. A dead aggregated API holds up nothing but itself.
+/// Timeout for one group's answer. A dead aggregated API delays nothing but itself.
 pub const GROUP_TIMEOUT: Duration = Duration::from_secs(5);
-/// So many groups are asked at a time.
+/// Maximum number of groups that are asked at a time.
 const GROUPS_AT_ONCE: usize = 16;
 
 /// Why nothing was discovered.
@@ -93,7 +93,7 @@ impl ServedResource {
         ["list", "watch", "delete"].iter().all(|verb| self.verbs.contains(*verb))
     }
 
-    /// What engines are told of it, under a number of theirs.
+    /// What engines get about it, under a number of theirs.
     #[must_use]
     pub fn info(&self, id: ResourceId, watched: bool) -> ResourceInfo {
         ResourceInfo {
@@ -384,7 +384,7 @@ async fn add_legacy(
         let resources = answer.and_then(|body| parse::<LegacyResources>(&path, &body));
         (group, version, resources)
     });
-    // In the order of preference, whoever answers first.
+    // In the order of preference, whichever answers first.
     let answers: Vec<_> = asked.buffered(GROUPS_AT_ONCE).collect().await;
     for (group, version, resources) in answers {
         match resources {

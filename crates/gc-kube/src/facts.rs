@@ -42,7 +42,7 @@ pub(crate) enum FactsWatchError {
     Malformed(#[from] FactsError),
     #[error("the server answered {code}: {message}")]
     Refused { code: u16, message: String },
-    #[error("nothing came for {} s", .0.as_secs())]
+    #[error("no data for {} s", .0.as_secs())]
     Silent(Duration),
     #[error("the watch ended after less than a second")]
     Short,
@@ -83,7 +83,7 @@ pub(crate) trait Reader: Send + Sync + 'static {
     fn started(&self) -> Self::News;
     /// The list is complete.
     fn synced(&self) -> Self::News;
-    /// A list or a watch has failed. Told once, until the next success.
+    /// A list or a watch has failed. Reported once, until the next success.
     fn failed(&self, _why: &FactsWatchError) -> Option<Self::News> {
         None
     }
@@ -267,7 +267,7 @@ impl<R: Reader> FactsWatcher<R> {
                     }
                     NewsLine::Nothing => {}
                 }
-                // A version that is not told counts only once everything before it has been.
+                // A version without an event counts only after every event before it was delivered.
                 if !version.is_empty() {
                     if batch.len() >= BATCH_EVENTS {
                         self.send(std::mem::take(&mut batch)).await?;

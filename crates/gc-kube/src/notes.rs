@@ -18,17 +18,17 @@ use crate::resources::{ResourceTable, push_segment};
 
 /// The component that Events of the owner-reference collector name as their source.
 pub const EVENT_SOURCE: &str = "garbage-collector-controller";
-/// So many Events wait at most; further ones are dropped.
+/// Maximum number of queued Events; further ones are dropped.
 pub const QUEUED_EVENTS: usize = 1000;
-/// So many Events, subjects and buckets are remembered.
+/// Maximum number of Events, subjects and buckets that are remembered.
 const REMEMBERED: usize = 4096;
-/// From so many different messages about one subject on …
+/// From this many different messages about one subject on …
 const MESSAGES_BEFORE_FOLDING: usize = 10;
 /// … within this time, they are folded into one Event.
 const FOLDING_INTERVAL: Duration = Duration::from_mins(10);
-/// So many Events about one object at once …
+/// Number of Events about one object at once …
 const BUCKET_SIZE: f64 = 25.0;
-/// … and one more per so many seconds.
+/// … and seconds until one more is allowed.
 const BUCKET_SECONDS: f64 = 300.0;
 /// Tries on connection errors, and the pause between them.
 const TRIES: usize = 12;
@@ -121,7 +121,7 @@ impl Correlator {
     }
 }
 
-/// The entry of a map that starts anew when it is full.
+/// The entry of a map that is cleared when it is full.
 fn bounded<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: K, make: impl FnOnce() -> V) -> &mut V {
     if map.len() >= REMEMBERED && !map.contains_key(&key) {
         map.clear();
@@ -190,7 +190,7 @@ impl Writer {
             });
             let path = event_path(&write.subject, Some(name));
             let answer = self.send(Method::PATCH, &path, "application/merge-patch+json", &patch).await;
-            // 404: it has expired, and is made anew.
+            // 404: it has expired, and is recreated.
             if answer.is_none_or(|answer| answer.head.status != StatusCode::NOT_FOUND) {
                 return;
             }

@@ -1,4 +1,4 @@
-//! Who is told what collectors decide, and what becomes of it.
+//! Observers of what collectors decide, and of the outcomes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use gc_types::{Effect, Event, Outcome};
 
 use crate::breaker::Trip;
 
-/// Is told what is decided and what becomes of it: the journal, the metrics, the demonstration. Called on the
+/// Observes decisions and outcomes: the journal, the metrics, the demonstration. Called on the
 /// collector's own task, so it must not block.
 pub trait Observer: Send + Sync + 'static {
-    /// The engine is about to be told this.
+    /// The engine is about to get this event.
     fn told(&self, _event: &Event) {}
     /// An effect is wanted.
     fn decided(&self, _effect: &Effect) {}
-    /// An effect has an outcome, after so many requests and so long.
+    /// An effect has an outcome, after a number of requests and a duration.
     fn finished(&self, _effect: &Effect, _outcome: &Outcome, _round_trips: u32, _took: Duration) {}
     /// The breaker has stopped the collection of a resource.
     fn tripped(&self, _trip: &Trip) {}
     /// A retention collector has measured something.
     fn measured(&self, _measurement: &Measurement) {}
-    /// How a retention collector stands; told about once a second.
+    /// The state of a retention collector, reported about once a second.
     fn standing(&self, _standing: &Standing) {}
 }
 
@@ -32,7 +32,7 @@ pub struct NoObserver;
 
 impl Observer for NoObserver {}
 
-/// Several observers as one, told in this order.
+/// Several observers as one, called in this order.
 #[derive(Clone, Default)]
 pub struct Observers(pub Vec<Arc<dyn Observer>>);
 

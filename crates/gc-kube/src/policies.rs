@@ -44,15 +44,15 @@ use gc_control::Moment;
 use gc_control::pacing::{Pacer, PacingOptions, Signal};
 use readers::{ObjectReader, PolicyReader};
 
-/// How the policies stand is told at most so often.
+/// Minimum time between two reports of the policies' state.
 const STANDING_PAUSE: Duration = Duration::from_secs(1);
 /// After a discovery has failed, it is tried again so much later.
 const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
 /// A discovery that is older may have missed a kind that has just been defined.
 const DISCOVERY_FRESH: Duration = Duration::from_secs(2);
-/// The engines are told the time at least so often.
+/// Maximum time between two ticks of the engines.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// What a watch has told.
+/// What a watch has delivered.
 enum News {
     PoliciesStarted,
     PoliciesSynced,
@@ -134,7 +134,7 @@ impl PolicyCollector {
         Self { source, ..self }
     }
 
-    /// It goes by this clock.
+    /// The clock that it uses.
     #[must_use]
     pub fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
@@ -353,7 +353,7 @@ impl Driver {
             if let Err(until) = self.pacer.check(now) {
                 return Rest::Full(until);
             }
-            // A run rests where its resource is stopped, and goes on from there.
+            // A run pauses while its resource is stopped, and continues from there.
             let polled = self.roster.poll_effect(may_act(&self.table, &self.guard));
             let Some((member, effect)) = polled else { return Rest::Idle };
             self.observer.decided(&effect);
@@ -512,7 +512,7 @@ fn find(served: &Discovered, target: &Target, id: ResourceId) -> Result<Resource
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let Some(found) = of_kind else {
         if served.is_unclear(group) {
-            return Err(format!("discovery of {group} fails, so that {kind} cannot be looked for"));
+            return Err(format!("discovery of {group} fails, so {kind} cannot be found"));
         }
         return Err(format!("the server serves no {kind} in {api_version}"));
     };

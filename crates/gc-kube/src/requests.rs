@@ -348,7 +348,7 @@ impl Performer {
         }
     }
 
-    /// Nobody knows what became of a change: only that the object is gone, if it is, needs no second try.
+    /// The outcome of a change is unknown: if the object turns out to be gone, no retry is needed.
     async fn read_after(&self, route: &Route, key: &ObjectKey) -> Performed {
         match Box::pin(self.read(route, key)).await.outcome {
             Outcome::Absent => answered(Outcome::Absent, 2),

@@ -50,7 +50,7 @@ pub(crate) struct Deletion<'a> {
     pub(crate) resource: &'a Arc<str>,
     /// See [`crate::breaker::is_inferred`].
     pub(crate) inferred: bool,
-    /// How many objects of the resource are known; `usize::MAX` where nobody counts, so that there is no share.
+    /// How many objects of the resource are known; `usize::MAX` if they are not counted, so that there is no share.
     pub(crate) objects: usize,
 }
 
@@ -68,7 +68,7 @@ impl Guard {
         Self { breaker, changes, held: BTreeSet::new() }
     }
 
-    /// Asks for one deletion, which counts; answers what holds it, if anything does. A trip is told.
+    /// Counts one deletion; returns what holds it, if anything does. A trip is reported.
     pub(crate) fn admit(
         &mut self,
         deletion: Deletion<'_>,

@@ -25,10 +25,10 @@ use crate::restraints::{Deletion, Guard, Restraints, changed, deleted, emptied};
 use gc_control::Moment;
 use gc_control::pacing::{Pacer, PacingOptions, Signal};
 
-/// The collector is told the time at least so often.
+/// Maximum time between two ticks of the collector.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// How things stand is told so often.
+/// Time between two reports of the collector's state.
 const STANDING_PERIOD: Duration = Duration::from_secs(1);
 
 /// Systems other than the API server: storage, machines.
@@ -43,7 +43,7 @@ pub trait Outside: Send + Sync + 'static {
 pub enum OutsideAnswer {
     /// To a deletion of storage: what else is to be said, and whether it was done.
     Storage(Option<String>, Result<(), StorageFailure>),
-    /// To a question about a machine: what it is, or why nobody says.
+    /// To a question about a machine: its state, or why it is unknown.
     Machine(Result<MachineState, String>),
 }
 
@@ -150,7 +150,7 @@ impl<C: Collecting> RetentionCollector<C> {
         Self { source, ..self }
     }
 
-    /// It goes by this clock.
+    /// The clock that it uses.
     #[must_use]
     pub fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
@@ -256,7 +256,7 @@ impl<C: Collecting> Driver<C> {
         }
     }
 
-    /// What was held of resources that may go on is decided anew.
+    /// Held effects of resources that may continue are decided again.
     fn release_resumed(&mut self) {
         self.tick();
         let resumed = self.guard.resumed();

@@ -40,9 +40,9 @@ pub struct DiscoveryStatus {
     /// Why the last round brought nothing, and since when none has; `None` if it brought something.
     pub failing: Option<(SystemTime, String)>,
     /// The groups (`group/version`, or `group`) that the last round could not see, and why. What they serve is
-    /// unknown: it is neither watched anew nor forgotten.
+    /// unknown: it is neither watched again nor forgotten.
     pub failed_groups: BTreeMap<String, String>,
-    /// So many rounds have brought nothing.
+    /// Number of rounds that have failed.
     pub failed_rounds: u64,
 }
 

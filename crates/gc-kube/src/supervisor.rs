@@ -52,7 +52,7 @@ struct Known {
     watcher: Option<AbortHandle>,
 }
 
-/// The collector has ended: nobody takes events any more.
+/// The collector has ended, and events are no longer taken.
 struct Closed;
 
 impl Supervisor {
@@ -83,12 +83,12 @@ impl Supervisor {
                         backoff.reset();
                         DISCOVERY_PERIOD
                     } else {
-                        // What could not be seen may be all that somebody waits for.
+                        // Deletions may be waiting for exactly the resources that could not be discovered.
                         backoff.next_delay()
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "discovery failed; what is known stays watched");
+                    tracing::warn!(%error, "discovery failed; the known resources are still watched");
                     self.context.board.discovery_failed(&error.to_string());
                     backoff.next_delay()
                 }
@@ -116,7 +116,7 @@ impl Supervisor {
         }
     }
 
-    /// What could not be seen is known to be a gap, and told once.
+    /// Resources that could not be discovered are known gaps, reported once.
     fn show(&self, discovered: &Discovered) {
         let title = |failed: &FailedGroup| match &failed.version {
             Some(version) => format!("{}/{version}", failed.group),

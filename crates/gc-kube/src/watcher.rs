@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Nothing is kept of the objects: what vanished while no watch was running is found by the engine, which is
-//! told where a list begins and ends.
+//! notified where a list begins and ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,7 +82,7 @@ enum WatchError {
     Expired,
     #[error("streamed lists are not served ({0})")]
     NotStreamed(String),
-    #[error("nothing came for {} s", .0.as_secs())]
+    #[error("no data for {} s", .0.as_secs())]
     Silent(Duration),
     #[error("the watch ended after less than a second")]
     Short,
@@ -325,7 +325,7 @@ impl Watcher {
             let newest = ResourceVersion::parse(&decode_list(encoding, &answer.body)?.resource_version);
             self.suspicious = false;
             if newest != ResourceVersion::UNKNOWN && newest < ResourceVersion::parse(&version) {
-                tracing::warn!(resource = %self.name, version, %newest, "the server has gone back in time");
+                tracing::warn!(resource = %self.name, version, %newest, "the server was restored to an earlier version");
                 return Err(WatchError::Expired);
             }
         }

@@ -2,6 +2,25 @@
 //! machine, [`EtcdStorage`] for several that share one store.
 //!
 //! All stores pass one shared test suite (`tests/suite`): whatever the registry sees of one, it sees of the others.
+//!
+//! # Example
+//!
+//! ```
+//! use gc_registry::storage::{Committed, Condition, Revision, Storage as _, Transaction, Write};
+//! use gc_store::{MemoryOptions, MemoryStorage};
+//!
+//! let store = MemoryStorage::new(MemoryOptions::default());
+//! let create = Transaction {
+//!     // Revision 0: the key must not exist yet.
+//!     conditions: vec![Condition { key: "/pods/shop/web".into(), mod_revision: Revision(0) }],
+//!     writes: vec![Write::Put("/pods/shop/web".into(), "{}".into())],
+//! };
+//! let Committed::Done(revision) = store.commit(create.clone())? else { panic!("the key exists") };
+//! assert!(matches!(store.commit(create)?, Committed::Conflict(_)));
+//! let answer = store.get("/pods/shop/web", Some(revision))?;
+//! assert_eq!(answer.item.map(|item| item.mod_revision), Some(revision));
+//! # Ok::<(), gc_registry::storage::StorageError>(())
+//! ```
 
 mod core;
 mod etcd;

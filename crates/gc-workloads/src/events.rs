@@ -10,9 +10,9 @@ use crate::plan::{Action, Note, Severity};
 use crate::time::{self, Milliseconds};
 use crate::workloads::Workload;
 
-/// So many Events are remembered, to be counted up.
+/// Maximum number of Events that are remembered to be counted up.
 pub const MAX_REMEMBERED: usize = 4096;
-/// So many Events an object may have at once.
+/// Maximum number of Events that an object may have at once.
 const BURST: i64 = 25;
 /// After which time an object that used up its Events may have another.
 const REFILL: Milliseconds = 300_000;

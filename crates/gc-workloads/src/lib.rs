@@ -1,6 +1,6 @@
 //! Workload controllers, a scheduler and simulated nodes, as pure decisions.
 //!
-//! [`runtime::Runtime`] takes in what was observed and hands out requests; whoever drives it sends them and brings back the
+//! [`runtime::Runtime`] takes in what was observed and hands out requests; the driver sends them and brings back the
 //! answers. Each controller is a function from what is known ([`plan::View`]) and an object's key to a [`plan::Plan`]. There is
 //! no clock and no randomness here: the time comes with each call.
 

@@ -15,7 +15,7 @@ const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the k
                            endpoints such as the internal service IP or kubernetes.default.svc. No other usage is \
                            guaranteed across distributions of Kubernetes clusters.";
 
-/// A namespace is looked at when it changes, and when what it has to have does.
+/// A namespace is reconciled when it changes, and when what it has to have does.
 pub(crate) fn wakes(change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match (object.key.kind, object.name()) {

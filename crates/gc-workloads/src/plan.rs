@@ -131,7 +131,7 @@ pub enum Action {
         /// `propagationPolicy`, where not the default.
         propagation: Option<&'static str>,
     },
-    /// GET an object from the server: the plan goes on only if it has this UID and is not being deleted.
+    /// GET an object from the server: the plan continues only if it has this UID and is not being deleted.
     Confirm {
         /// Which object.
         key: Key,

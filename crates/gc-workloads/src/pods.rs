@@ -35,7 +35,7 @@ pub fn ready_since(pod: &Object) -> Option<Milliseconds> {
     time::parse(&condition(pod.status(), "Ready")?["lastTransitionTime"])
 }
 
-/// Whether it has been ready for at least so many seconds.
+/// Whether it has been ready for at least this many seconds.
 #[must_use]
 pub fn is_available(pod: &Object, minimum_ready_seconds: i64, now: Milliseconds) -> bool {
     is_ready(pod)

@@ -1,4 +1,4 @@
-//! ReplicaSets and ReplicationControllers: so many pods of one template.
+//! ReplicaSets and ReplicationControllers: a number of pods of one template.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::selector;
 use crate::store::Change;
 use crate::time;
 
-/// So many pods are created or deleted for one object in one go.
+/// Maximum number of pods that are created or deleted for one object in one pass.
 pub const BURST_REPLICAS: usize = 500;
 
-/// The objects to look at after a change of one that they manage, or might.
+/// The objects to reconcile after a change of one that they manage, or might.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, owner: Kind, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     if object.key.kind == owner {
@@ -29,7 +29,7 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, owner: Kind, keys: &mut Ve
     wake_owners(view, change, owner, keys);
 }
 
-/// Looks at the owners, before and after, and for an orphan at whoever may adopt it.
+/// Reconciles the owners, before and after, and for an orphan whatever may adopt it.
 pub(crate) fn wake_owners(view: &View<'_>, change: &Change, owner: Kind, keys: &mut Vec<Key>) {
     for object in [&change.before, &change.after].into_iter().flatten() {
         if let Some(manager) = view.store.controller_of(object)

@@ -1,8 +1,8 @@
-//! The loop around the controllers, without a clock and without I/O: which object is looked at next, what is sent for it, and
-//! when it is tried again.
+//! The loop around the controllers, without a clock and without I/O: which object is reconciled next, what is
+//! sent for it, and when it is tried again.
 //!
 //! One plan is at work per controller and object. What a request answers with is taken into the store before the object is
-//! looked at again, so that a controller always sees what it has written itself; that takes the place of expectations.
+//! reconciled again, so that a controller always sees its own writes; this replaces expectations.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::store::{Change, Store};
 use crate::time::Milliseconds;
 use crate::workloads::Workload;
 
-/// At most so many requests wait for answers at a time.
+/// Maximum number of requests in flight.
 pub const MAX_IN_FLIGHT: usize = 64;
-/// At most so many plans are at work at a time.
+/// Maximum number of plans in progress.
 pub const MAX_PLANS: usize = 256;
-/// At most so many Events wait to be sent; further ones are dropped and counted.
+/// Maximum number of queued Events; further ones are dropped and counted.
 pub const MAX_WAITING_EVENTS: usize = 10_000;
 /// After a failure an object waits this long, doubled with each further failure.
 pub const FIRST_RETRY: Milliseconds = 5;
@@ -229,7 +229,7 @@ impl Runtime {
         }
     }
 
-    /// Everything is known: each object is looked at once.
+    /// Everything is known: each object is reconciled once.
     fn begin(&mut self, now: Milliseconds) {
         for workload in self.workloads.clone() {
             for key in workload.first_keys(&self.settings) {
@@ -374,7 +374,7 @@ impl Runtime {
         self.advance(work, now);
     }
 
-    /// Goes on with a plan whose current step is complete.
+    /// Continues a plan whose current step is complete.
     fn advance(&mut self, work: Work, now: Milliseconds) {
         let Some(running) = self.running.get_mut(&work) else { return };
         if running.unanswered > 0 || !running.waiting.is_empty() {
@@ -475,7 +475,7 @@ impl Runtime {
                 }
             }
             (Action::Bind { uid, node, .. }, _) => {
-                // The scheduler has to know at once what is taken; the node hears of it by the watch, with the version.
+                // The scheduler has to know at once what is taken; the node learns it from the watch, with the version.
                 self.store.bound(&key, uid, node);
             }
             (Action::Confirm { .. }, _) | (_, None) => {}
@@ -559,7 +559,7 @@ fn as_wanted(action: &Action, answer: Answer) -> Answer {
     }
 }
 
-/// A plan that writes an object twice goes on from the version that its first request made.
+/// A plan that writes an object twice continues from the version that its first request made.
 fn with_own_version(action: &Action, versions: &BTreeMap<Key, Value>) -> Action {
     let mut action = action.clone();
     if let Action::Update { key, object } | Action::UpdateStatus { key, object } = &mut action

@@ -206,7 +206,7 @@ impl Store {
         change
     }
 
-    /// A kind is listed anew: what is not in the list vanished.
+    /// A kind is listed again: what is not in the list was removed.
     pub fn retain(&mut self, kind: Kind, listed: &[Object]) -> Vec<Change> {
         let keys: BTreeSet<&Key> = listed.iter().map(|object| &object.key).collect();
         let uids: BTreeSet<&str> = listed.iter().map(|object| &*object.uid).collect();

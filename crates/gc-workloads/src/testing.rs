@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// Stores an object under a new version; it goes if nothing holds it.
+    /// Stores an object under a new version; it is removed if it is terminating and has no finalizers.
     fn put(&mut self, key: &Key, mut value: Value) -> Value {
         self.version += 1;
         value["metadata"]["resourceVersion"] = self.version.to_string().into();

@@ -275,7 +275,7 @@ impl Workload {
         matches!(self, Self::Deployment | Self::ReplicaSet | Self::ReplicationController | Self::CronJob)
     }
 
-    /// What to look at even if it does not exist yet.
+    /// What to reconcile even if it does not exist yet.
     #[must_use]
     pub fn first_keys(self, settings: &Settings) -> Vec<Key> {
         match self {
@@ -284,7 +284,7 @@ impl Workload {
         }
     }
 
-    /// What has to be looked at after a change.
+    /// What has to be reconciled after a change.
     pub(crate) fn wakes(self, view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
         match self {
             Self::ServiceAccount | Self::RootCertificates => namespaces::wakes(change, keys),

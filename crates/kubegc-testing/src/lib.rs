@@ -187,7 +187,7 @@ impl Cluster {
             .spawn(move || {
                 runtime.block_on(async move {
                     let embedded = EmbeddedCluster::start(&controllers).await.map(Arc::new);
-                    // Nobody may be left who waits for it.
+                    // The caller may no longer wait for it.
                     let _ = started.send(embedded);
                     let _ = stopped.await;
                 });
@@ -322,7 +322,7 @@ impl Drop for Cluster {
         self.embedded.take();
         self.stop.take();
         if let Some(thread) = self.thread.take() {
-            // It has told of its panic itself.
+            // Its panic has already been printed.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,7 @@
 //! What the collectors of this process are doing, so that a test can wait until nothing is left to do.
 //!
 //! Each collector has a [`Movement`]: its requests on their way are counted where they are sent, and its engine is
-//! looked at through [`Watched`] each time it is told something or asked for an effect.
+//! checked through [`Watched`] each time it gets an event or is polled for an effect.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -46,7 +46,7 @@ pub(crate) struct Movement {
 
 #[derive(Clone, Default)]
 struct EngineState {
-    /// It was told something, and has not been asked for effects until it had none since.
+    /// It got an event, and has not been polled until it had no more effects since.
     told: bool,
     /// It waits for nothing but the passing of time, and for lists.
     rests: bool,
@@ -65,7 +65,7 @@ impl Activity {
         self.named(controller.name())
     }
 
-    /// The movement of somebody else who sends requests.
+    /// The movement of other components that send requests.
     pub(crate) fn named(&self, name: &'static str) -> Arc<Movement> {
         let make = || Arc::new(Movement { activity: self.clone(), ..Movement::default() });
         Arc::clone(lock(&self.0.movements).entry(name).or_insert_with(make))
@@ -80,7 +80,7 @@ impl Activity {
         self.0.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Who has something left to do, and what; empty if nobody has.
+    /// Which components have something left to do, and what; empty if none has.
     fn moving(&self, registry: &Registry, now: Timestamp) -> Vec<String> {
         let mut moving = Vec::new();
         let catalog = registry.catalog();
@@ -136,7 +136,7 @@ impl Activity {
 }
 
 impl Movement {
-    /// A request goes; it has ended when the answer is dropped.
+    /// A request is sent; it has ended when the answer is dropped.
     pub(crate) fn request(self: &Arc<Self>) -> Going {
         self.requests.fetch_add(1, Ordering::AcqRel);
         self.activity.happened();
@@ -148,7 +148,7 @@ impl Movement {
         self.activity.happened();
     }
 
-    /// So many objects are worked at.
+    /// Number of objects that are being reconciled.
     pub(crate) fn set_waiting(&self, waiting: usize) {
         if self.waiting.swap(waiting, Ordering::AcqRel) != waiting {
             self.activity.happened();
@@ -165,7 +165,7 @@ impl Movement {
             tell(format!("{waiting} objects are in work"));
         }
         for state in lock(&self.engines).values() {
-            // What is not served is never listed, and holds nobody up.
+            // What is not served is never listed, and delays nothing.
             let is_served = |kind: &&Kind| {
                 let gvr = kind.info().gvr;
                 catalog.find(&gvr.group, &gvr.version, &gvr.resource).is_some()

@@ -188,7 +188,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         server.shutdown().await;
         ready.map(drop)
     });
-    // What still waits for a disk or a network must not hold up the end.
+    // Calls that still wait for a disk or a network must not delay the exit.
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
     done
 }
@@ -196,7 +196,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 /// A kubeconfig that was written, and the folder that was made for it alone.
 pub(crate) struct WrittenKubeconfig {
     path: PathBuf,
-    /// It goes with this.
+    /// Removed when this is dropped.
     _temporary: Option<TemporaryFolder>,
 }
 
@@ -293,7 +293,7 @@ fn open_storage(
             // Keys are made after the first store: a folder with keys alone lost its objects.
             anyhow::ensure!(
                 RedbStorage::exists(folder) || !folder.join("pki/ca.crt").exists(),
-                "{} has keys and no store: restore the store, or remove the folder pki to begin anew",
+                "{} has keys and no store: restore the store, or remove the directory pki to start over",
                 folder.display()
             );
             Arc::new(RedbStorage::open(folder, RedbOptions::default())?)
@@ -325,7 +325,7 @@ pub(crate) fn print_ready(server: &RunningServer, kubeconfig: &Path) -> std::io:
     writeln!(out, "kubegc API server is ready on {}", server.credentials().server)
 }
 
-/// A folder that only its owner can read, and that goes when this is dropped.
+/// A directory that only its owner can read, and that is removed when this is dropped.
 pub(crate) struct TemporaryFolder(pub(crate) PathBuf);
 
 impl TemporaryFolder {
@@ -333,17 +333,16 @@ impl TemporaryFolder {
         use std::os::unix::fs::DirBuilderExt as _;
         let started = jiff::Timestamp::now().as_nanosecond();
         let folder = std::env::temp_dir().join(format!("kubegc-{}-{started}", std::process::id()));
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&folder)
-            .with_context(|| format!("cannot make the folder {} for the kubeconfig", folder.display()))?;
+        std::fs::DirBuilder::new().mode(0o700).create(&folder).with_context(|| {
+            format!("cannot create the directory {} for the kubeconfig", folder.display())
+        })?;
         Ok(Self(folder))
     }
 }
 
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
-        // Somebody may have removed it already, and there is nobody left to tell.
+        // It may already have been removed, and an error could not be reported here.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::UsageError;
 
-/// The file is looked at so often.
+/// How often the file is checked.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
 fn offset(path: &PathBuf) -> Result<i64, UsageError> {
@@ -23,12 +23,12 @@ fn offset(path: &PathBuf) -> Result<i64, UsageError> {
     Ok(i64::try_from(ahead.to_std().as_millis()).unwrap_or(i64::MAX))
 }
 
-/// The machine's clock with an offset, and with whoever is to be told when that changes. Cheap to clone.
+/// The machine's clock with an offset, and a way to notify collectors when it changes. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct CollectorClock {
     /// Milliseconds.
     ahead: Arc<AtomicI64>,
-    /// Collectors look at the time again when this is written to; it always says that nothing is held.
+    /// Collectors read the time again when this is written to; it always says that nothing is held.
     changed: watch::Sender<bool>,
 }
 
@@ -72,7 +72,7 @@ impl CollectorClock {
         })
     }
 
-    /// What stops collectors, which is nothing; they look at the time when the offset changes.
+    /// What stops collectors, which is nothing; they read the time when the offset changes.
     pub(crate) fn restraints(&self) -> Restraints {
         Restraints { held: self.changed.subscribe(), ..Restraints::default() }
     }

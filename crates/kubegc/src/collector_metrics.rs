@@ -135,13 +135,17 @@ impl CollectorMetrics {
             "Indicates where instances of a controller are currently running",
             m.running,
         );
-        registry.register("kubegc_collector_effects", "Effects by what became of them", m.effects);
-        registry.register("kubegc_collector_events", "Kubernetes Events handed to be written", m.events);
+        registry.register("kubegc_collector_effects", "Effects by outcome", m.effects);
+        registry.register("kubegc_collector_events", "Kubernetes Events queued for writing", m.events);
         registry.register("kubegc_collector_judged", "Judgements of objects", m.judged);
-        registry.register("kubegc_collector_waiting", "Objects to be judged, now or later", m.waiting);
+        registry.register(
+            "kubegc_collector_waiting",
+            "Objects that wait for a decision, now or later",
+            m.waiting,
+        );
         registry.register(
             "kubegc_collector_overdue_seconds",
-            "For how long the object that has waited longest should have been judged",
+            "How late the most overdue decision is",
             m.overdue,
         );
         registry.register(
@@ -164,7 +168,7 @@ impl CollectorMetrics {
     }
 }
 
-/// What was told last.
+/// What was reported last.
 #[derive(Default)]
 struct Told {
     judged: u64,

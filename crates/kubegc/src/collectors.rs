@@ -151,21 +151,21 @@ impl Observer for LogObserver {
     }
 }
 
-/// Makes those who write down what a collector does; the table says which resources its effects are about.
+/// Makes the audit sinks of a collector; the table says which resources its effects are about.
 pub(crate) type MakeWitnesses = dyn Fn(Controller, &ResourceTable) -> Vec<Arc<dyn Observer>> + Send + Sync;
 
 /// What the collectors other than that of owner references are started with.
 #[derive(Clone)]
 pub(crate) struct Surroundings {
-    /// What they go by.
+    /// The clock that they use.
     pub(crate) clock: Clock,
-    /// Where their metrics are, if they are shown.
+    /// Where their metrics are registered, if they are exported.
     pub(crate) metrics: Option<CollectorMetrics>,
-    /// Who writes down what they do.
+    /// The audit sinks.
     pub(crate) witnesses: Arc<MakeWitnesses>,
     /// What stops them.
     pub(crate) restraints: Restraints,
-    /// Where it is noted whether they have something left to do.
+    /// Where it is recorded whether they have something left to do.
     pub(crate) activity: Activity,
 }
 
@@ -182,7 +182,7 @@ impl Default for Surroundings {
 }
 
 impl Surroundings {
-    /// What hears of a collector's decisions.
+    /// The observers of a collector's decisions.
     fn observer(&self, controller: Controller, table: &ResourceTable) -> Arc<dyn Observer> {
         let mut observers = (self.witnesses)(controller, table);
         observers.extend(self.metrics.as_ref().map(|metrics| metrics.observer(controller)));
@@ -190,13 +190,13 @@ impl Surroundings {
     }
 }
 
-/// How the namespace controller hears of terminating namespaces, and when it begins.
+/// How the namespace controller learns of terminating namespaces, and when it begins.
 pub(crate) struct NamespaceOptions {
     /// How long a terminating namespace is left alone first.
     pub(crate) settle: Duration,
-    /// The server has only just begun: nobody can have sent anything before that is still at work.
+    /// The server has only just started: no earlier request can still be in progress.
     pub(crate) is_first: bool,
-    /// Their names, if the owner-reference collector that tells them runs elsewhere.
+    /// Their names, if the owner-reference collector that observes them runs elsewhere.
     pub(crate) heard: Option<NamespaceNames>,
 }
 
@@ -227,7 +227,7 @@ impl RunningCollectors {
         observers.extend(observer);
         let mut running =
             Self { stop, ownership: None, namespaces: None, retention: Vec::new(), others: Vec::new() };
-        // Each terminating namespace is heard of from the owner-reference collector's watch; without that one,
+        // Terminating namespaces come from the owner-reference collector's watch; without that one,
         // they are found by the periodic look through all namespaces.
         for &controller in enabled {
             let client = client_of(controller);

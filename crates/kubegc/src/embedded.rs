@@ -15,7 +15,7 @@ use crate::collectors::{ControllerOptions, Surroundings};
 use crate::up::Up;
 use crate::workloads::WorkloadOptions;
 
-/// Under this name requests of whoever uses the cluster are counted.
+/// The name under which requests of the cluster's users are counted.
 const CLIENTS: &str = "clients";
 
 /// Whether a path and query ask for a watch, whose answer does not end.
@@ -63,7 +63,7 @@ impl std::fmt::Debug for ClientRequest {
 }
 
 impl ClientRequests {
-    /// A request goes.
+    /// A request is sent.
     #[must_use]
     pub fn begin(&self) -> ClientRequest {
         ClientRequest { _going: self.0.request() }

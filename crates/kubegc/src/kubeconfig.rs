@@ -49,7 +49,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Option<Value>> {
     };
     let foreign = |why: &str| {
         UsageError::new(format!(
-            "--write-kubeconfig {}: the file is no kubeconfig ({why}), and is left alone; name another file",
+            "--write-kubeconfig {}: the file is not a kubeconfig ({why}) and is not changed; name another file",
             path.display()
         ))
     };

@@ -31,6 +31,7 @@ mod outside;
 mod policy;
 mod questions;
 mod rbac;
+mod reference;
 mod run;
 mod table;
 mod up;
@@ -87,6 +88,9 @@ enum Command {
     /// Write the man pages of all commands to a directory
     #[command(hide = true)]
     Man(documents::ManOptions),
+    /// Write the generated pages of the documentation to a directory
+    #[command(hide = true)]
+    Reference(reference::Options),
     /// Save all objects of an embedded server to a file
     Backup(backup::BackupOptions),
     /// Create a data directory from a backup
@@ -97,16 +101,21 @@ enum Command {
     Demo(demo::Options),
 }
 
+/// The command line with its defaults.
+fn described() -> clap::Command {
+    CommandLine::command().mut_subcommand("run", |run| {
+        // On a cluster, kube-controller-manager keeps the other collectors until they are enabled here.
+        run.mut_arg("controllers", |argument| argument.default_value(run::DEFAULT_CONTROLLERS))
+    })
+}
+
 /// Reads the command line. Called `kubectl-gc`, the binary is kubectl's plugin, and its help says so.
 fn command_line() -> (CommandLine, run::Given) {
     let called = std::env::args_os().next().unwrap_or_default();
     let is_plugin = std::path::Path::new(&called)
         .file_stem()
         .is_some_and(|name| name == "kubectl-gc" || name == "kubectl_gc");
-    let mut command = CommandLine::command().mut_subcommand("run", |run| {
-        // On a cluster, kube-controller-manager keeps the other collectors until they are enabled here.
-        run.mut_arg("controllers", |argument| argument.default_value(run::DEFAULT_CONTROLLERS))
-    });
+    let mut command = described();
     if is_plugin {
         command = command.bin_name("kubectl gc");
     }
@@ -128,6 +137,7 @@ pub fn main() -> ExitCode {
         Command::Up(options) => return exit(up::run(&options)),
         Command::Completion(options) => documents::completion(CommandLine::command(), &options),
         Command::Man(options) => documents::man(CommandLine::command(), &options),
+        Command::Reference(options) => reference::run(described(), &options),
         Command::Envtest(command) => envtest::run(&command),
         Command::Backup(options) => backup::backup(&options),
         Command::Restore(options) => backup::restore(&options),

@@ -17,6 +17,7 @@ pub(crate) enum LogFormat {
 
 /// Options of logging.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Logging")]
 pub(crate) struct LogOptions {
     /// Format of the log on standard error
     #[arg(long, value_enum)]
@@ -49,7 +50,7 @@ fn start_as(options: &LogOptions, format: LogFormat) -> anyhow::Result<()> {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
-    // Somebody who embeds us may have set up logging before; theirs stays.
+    // A program that embeds this one may have set up logging already; its setup is kept.
     drop(installed);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the namespace controller has done, told as other collectors tell it: one effect per object, with its reason.
+//! Reports what the namespace controller has done as other collectors do: one effect per object, with its reason.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,9 +12,9 @@ use gc_types::{
     ResourceId, ResourceInfo, ResourceVersion, Scope, Uid, Verdict,
 };
 
-/// So many objects of one answer are told in one go …
+/// Maximum number of objects of one answer that are reported at once …
 const TOLD_AT_ONCE: usize = 1_000;
-/// … and then the journal gets so long to write them down: its queue is bounded, too.
+/// … and then the time for the journal to write them: its queue is bounded, too.
 const TOLD_PAUSE: Duration = Duration::from_millis(5);
 /// The number of `namespaces`; those of their contents follow.
 const NAMESPACES: ResourceId = ResourceId(0);
@@ -71,7 +71,7 @@ impl Trace {
         Self { observer, table, numbers: Mutex::default(), next_effect: AtomicU64::new(0) }
     }
 
-    /// Who is told.
+    /// The observers.
     pub(crate) fn observer(&self) -> &dyn Observer {
         &*self.observer
     }
@@ -141,7 +141,8 @@ impl Trace {
         self.observer.finished(&effect, outcome, 1, took);
     }
 
-    /// All of a collection were asked to go, and these were there. Those that were going already are not told again.
+    /// A whole collection was deleted, and these objects were in it. Those that were already terminating are
+    /// not reported again.
     pub(crate) async fn deleted_together(
         &self,
         contained: &Contained,

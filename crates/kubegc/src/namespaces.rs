@@ -1,5 +1,6 @@
-//! The namespace controller: empties terminating namespaces (spec `api-deletion.md`, 12.5). What to ask and when, and what
-//! the answers mean, is decided by `gc_retention::namespaces`; this goes by the clock, and [`crate::namespace_requests`] asks.
+//! The namespace controller: empties terminating namespaces (spec `api-deletion.md`, 12.5). What to ask and
+//! when, and what the answers mean, is decided by `gc_retention::namespaces`; this runs the clock, and
+//! [`crate::namespace_requests`] sends the requests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,15 +32,15 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Names that wait to be taken; more are found by the next look through all namespaces.
 const HEARD_NAMES: usize = 10_000;
-/// A namespace that could not be emptied for so long is told of.
+/// How long a namespace must not have been emptied before it is reported.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Of so many namespaces a dry run remembers what it has said.
+/// Maximum number of namespaces of which a dry run remembers what it has reported.
 const REMEMBERED_REPORTS: usize = 10_000;
 
-/// Names of terminating namespaces, as they are heard of.
+/// Names of terminating namespaces, as they are observed.
 pub(crate) type NamespaceNames = mpsc::Receiver<Arc<str>>;
 
-/// Hears of terminating namespaces from the ownership collector's watch.
+/// Gets terminating namespaces from the ownership collector's watch.
 pub(crate) struct NamespaceFeed {
     names: mpsc::Sender<Arc<str>>,
     /// The number of `namespaces`, once it is known.
@@ -72,7 +73,7 @@ impl Observer for NamespaceFeed {
     }
 }
 
-/// Since when a namespace could not be emptied, and what was told about it.
+/// Since when a namespace could not be emptied, and what was reported about it.
 struct Failing {
     since: Instant,
     told: String,
@@ -100,7 +101,7 @@ pub(crate) struct NamespaceController {
     /// What delays and memory go by.
     time: Clock,
     dry_run: bool,
-    /// Nobody has made passes before.
+    /// No controller has made passes before.
     is_first: bool,
     memory: Arc<Mutex<Memory>>,
     /// What a dry run has said of namespaces, by their UID.
@@ -127,17 +128,17 @@ impl NamespaceController {
         Self { held, ..self }
     }
 
-    /// Everything that is deleted, and everything that is measured, is told by this.
+    /// Reports everything that is deleted and measured.
     pub(crate) fn traced_by(self, trace: Trace) -> Self {
         Self { requests: Requests { trace: Arc::new(trace), ..self.requests }, ..self }
     }
 
-    /// For how long namespaces have been terminating goes by this clock.
+    /// The clock that measures how long namespaces have been terminating.
     pub(crate) fn with_clock(self, clock: Clock) -> Self {
         Self { requests: Requests { clock, ..self.requests }, ..self }
     }
 
-    /// Nobody has made passes before it whose requests could be at work: the server has only just begun, too.
+    /// No earlier passes can have requests in progress: the server has only just started, too.
     pub(crate) fn first(self, is_first: bool) -> Self {
         Self { is_first, ..self }
     }
@@ -147,7 +148,7 @@ impl NamespaceController {
         Self { dry_run, ..self }
     }
 
-    /// Runs until `shutdown`. Each name is in work at most once; one that is heard of meanwhile runs again.
+    /// Runs until `shutdown`. Each name has at most one pass at a time; one that changes during its pass gets another.
     pub(crate) async fn run(self, mut names: NamespaceNames, shutdown: impl Future<Output = ()>) {
         let mut shutdown = std::pin::pin!(shutdown);
         let mut queue = Queue::new(i64::try_from(self.settle.as_millis()).unwrap_or(i64::MAX));
@@ -169,7 +170,7 @@ impl NamespaceController {
         loop {
             let standing = Standing { counts, waiting: queue.len(), synced, ..Standing::default() };
             self.requests.trace.observer().standing(&standing);
-            // An error says that nobody is left who could hold it.
+            // An error means that the sender is gone, so that nothing can hold it.
             let is_held = *held.borrow_and_update() && held.has_changed().is_ok();
             if !is_held && !std::mem::replace(&mut has_begun, true) {
                 tokio::select! {

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 
 /// Connections served at once; more wait.
 const MAX_CONNECTIONS: usize = 64;
-/// A client that sends no request for so long is let go.
+/// How long a connection without a request is kept.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the server shows.

@@ -167,7 +167,7 @@ impl OutsideOptions {
         }
     }
 
-    /// Whether somebody is named who knows machines.
+    /// Whether a machine provider is configured.
     pub(crate) fn has_provider(&self) -> bool {
         self.cloud_inventory.is_some()
             || self.cloud_webhook.is_some()
@@ -378,7 +378,7 @@ fn remove_folder(path: &Path) -> Result<(), String> {
         Err(error) => return Err(failed(error)),
     };
     if !metadata.is_dir() {
-        // Also a link, which goes itself, and not what it leads to.
+        // Also a link, which is removed itself, and not its target.
         return std::fs::remove_file(&folder).map_err(failed);
     }
     if std::fs::metadata(&parent).map_err(failed)?.dev() != metadata.dev() {
@@ -426,7 +426,7 @@ mod tests {
         assert!(!tmp.join("a").exists() && tmp.exists());
         remove_folder(&tmp.join("a")).unwrap();
         remove_folder(&tmp.join("never/was")).unwrap();
-        // A link goes itself.
+        // The link itself is removed.
         remove_folder(&tmp.join("link")).unwrap();
         assert!(root.join("outside/b/sub/file").exists() && !tmp.join("link").exists());
         for path in ["/etc", "/tmp", "/tmp/", "tmp/a", "/tmp/../etc", "/tmp/a/../../etc", "/temp/x", "/"] {

@@ -41,7 +41,7 @@ pub(crate) struct CheckOptions {
 
 /// A policy is invalid, and the output says so: exit code 1.
 #[derive(Debug, thiserror::Error)]
-#[error("a policy is not understood")]
+#[error("a policy is invalid")]
 pub(crate) struct Misunderstood;
 
 /// Runs it.

@@ -190,7 +190,7 @@ fn dead_containers_go_and_live_ones_stay() {
     let before = listed(&containerd);
     let containers = ["--collect", "containers"];
     let dry = succeed(containerd.agent(&["--dry-run"]).args(containers));
-    assert!(dry.contains("goes: more dead ones of this name than are kept"), "{dry}");
+    assert!(dry.contains("remove: more dead ones of this name than are kept"), "{dry}");
     assert_eq!(listed(&containerd), before, "a dry run removes nothing");
     assert!((0..4).all(|attempt| logs(attempt).exists()), "a dry run deletes no file");
 

@@ -224,3 +224,24 @@ fn every_page_is_in_the_book() {
     assert!(written.remove(&docs.join("SUMMARY.md")));
     assert_eq!(unique, written, "docs/SUMMARY.md and the pages in docs/ differ");
 }
+
+#[test]
+fn the_generated_pages_are_current() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kubegc"));
+    assert!(command.arg("reference").arg(folder.path()).status().unwrap().success());
+    let named = |pages: BTreeMap<PathBuf, String>| -> BTreeMap<_, _> {
+        pages.into_iter().map(|(path, text)| (path.file_name().unwrap().to_owned(), text)).collect()
+    };
+    let generated = named(texts(folder.path(), ".md"));
+    let docs = repository().join("docs");
+    let committed = named(texts(&docs.join("reference"), ".md"));
+    assert_eq!(committed, generated, "run `cargo run -- reference docs/reference`");
+    let collectors = std::fs::read_to_string(docs.join("collectors.md")).unwrap();
+    let missing: Vec<&str> = generated[std::ffi::OsStr::new("permissions.md")]
+        .lines()
+        .filter_map(|line| line.strip_prefix("## "))
+        .filter(|name| !collectors.contains(&format!("`{name}`")))
+        .collect();
+    assert!(missing.is_empty(), "docs/collectors.md does not describe {missing:?}");
+}

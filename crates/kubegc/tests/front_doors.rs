@@ -66,7 +66,7 @@ fn a_server_runs_in_the_background_until_it_is_told_to_end() {
     assert_eq!(code, 0, "{out}{error}");
     let (code, _, error) = ended(home.path(), &["up", "--detach", "--ephemeral", "--listen", "127.0.0.1:0"]);
     assert_eq!(code, 1);
-    assert!(error.contains("runs in the background already"), "{error}");
+    assert!(error.contains("already running in the background"), "{error}");
 
     let (code, out, error) = ended(home.path(), &["down"]);
     assert_eq!((code, out.as_str()), (0, "The server in the background has ended.\n"), "{error}");

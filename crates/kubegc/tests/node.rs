@@ -145,7 +145,7 @@ fn what_is_wrong_is_said_in_one_line() {
     std::fs::write(at("state/images.json"), "{half").unwrap();
     let (exit, text) =
         said(&mut agent(&fake, &["--once", "--collect", "images", "--image-gc-high-threshold", "100"]));
-    assert_eq!((exit, text.contains("it was put aside as")), (Some(0), true), "{text}");
+    assert_eq!((exit, text.contains("it was renamed to")), (Some(0), true), "{text}");
 }
 
 /// Nobody but root and its group may use the socket of a runtime.
@@ -296,7 +296,7 @@ fn a_dry_run_and_a_first_look_remove_nothing() {
     for words in [
         "2 images would be removed, which is expected to free 5.0 GiB.",
         "disk space is needed",
-        "goes: more dead ones of this name than are kept",
+        "remove: more dead ones of this name than are kept",
     ] {
         assert!(text.contains(words), "{text}");
     }
@@ -390,10 +390,10 @@ fn questions_take_the_options_of_the_agent() {
         let all = document[list].as_array().unwrap().iter();
         all.map(|one| one["verdict"].as_str().unwrap().to_owned()).collect()
     };
-    let images = ["in use", "protected by registry.example/image-2", "goes when space is needed"];
+    let images = ["in use", "protected by registry.example/image-2", "remove when space is needed"];
     let containers = [
-        "goes: more dead ones of this name than are kept",
-        "stays: newest of its name in a pod that may be live",
+        "remove: more dead ones of this name than are kept",
+        "keep: newest of its name in a pod that may be live",
     ];
     for (before, after) in [(&options[..], &[][..]), (&[], &options), (&options[..8], &options[8..])] {
         assert_eq!(verdicts(&ask(before, "images", after), "images"), images);
@@ -574,7 +574,7 @@ fn the_daemon_serves_waits_and_ends() {
         std::thread::sleep(Duration::from_millis(50));
     }
     let (exit, text) = said(&mut agent(&fake, &ALL));
-    assert_eq!((exit, text.contains("another agent works with")), (Some(1), true), "T178: {text}");
+    assert_eq!((exit, text.contains("another agent uses")), (Some(1), true), "T178: {text}");
     std::thread::sleep(Duration::from_secs(2).saturating_sub(began.elapsed()));
     let metrics = get("/metrics");
     assert!(metrics.contains("kubelet_image_garbage_collected_total{reason=\"space\"} 2"), "{metrics}");

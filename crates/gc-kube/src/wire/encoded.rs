@@ -36,7 +36,7 @@ pub(crate) fn annotations(metadata: &Metadata<'_>) -> Vec<(&'static str, String)
     end.into_iter().chain(marks).collect()
 }
 
-/// When it was created, seconds since the epoch: something that is not looked at where no annotation is about retention.
+/// When it was created, seconds since the epoch: decoded only if an annotation is about retention.
 fn created(metadata: &Metadata<'_>) -> Option<i64> {
     if metadata.marks.is_empty() {
         Some(1)

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Shares equal texts. Bounded: when full it starts anew, which costs memory only in texts made twice.
+/// Shares equal texts. Bounded: when full it is cleared, which only costs the memory of texts that are made twice.
 #[derive(Debug, Default)]
 pub struct Interner {
     texts: HashSet<Arc<str>>,
 }
 
 impl Interner {
-    /// So many texts are remembered.
+    /// Maximum number of texts that are remembered.
     pub const CAPACITY: usize = 4096;
 
     /// The shared form of a text.

@@ -1,6 +1,6 @@
 //! The metadata of objects as it stands on the wire, in protobuf or JSON, borrowed from the input.
 //!
-//! Only what some verdict needs is looked at. Labels, annotations (but for the one that marks the end of a
+//! Only what some verdict needs is decoded. Labels, annotations (but for the one that marks the end of a
 //! streamed list, and those about retention) and managedFields are stepped over, and so is whatever else a
 //! server sends.
 

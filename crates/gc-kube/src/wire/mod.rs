@@ -1,4 +1,4 @@
-//! What stands on the wire: protobuf and JSON bodies of the API, as far as metadata goes.
+//! The wire formats: protobuf and JSON bodies of the API, for their metadata.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod encoded;

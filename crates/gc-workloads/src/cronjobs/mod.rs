@@ -18,9 +18,9 @@ use schedule::Schedule;
 
 /// For which time a Job was created.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-/// More missed times than this are told.
+/// More missed times than this are reported.
 const MANY_MISSED: i64 = 100;
-/// So long after its time a Job is started, lest a clock that is slow by a little misses it.
+/// Delay after its time before a Job is started, so that a clock that is a little slow does not miss it.
 const DELAY: Milliseconds = 100;
 
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
@@ -195,7 +195,7 @@ impl Work<'_> {
             let message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
             self.warn("TooManyMissedTimes", message.to_owned());
         }
-        // Times are not all the same distance apart, so the last ones are looked at one by one.
+        // Times are not all the same distance apart, so the last ones are checked one by one.
         let mut last = second;
         let mut at = schedule.next(first + (missed - 2) * between - 1, zone);
         while let Some(time) = at.filter(|time| *time <= now) {

@@ -7,7 +7,7 @@ use jiff::{Timestamp, ToSpan as _, Zoned};
 
 use crate::time::{Milliseconds, SECOND};
 
-/// A schedule that names no day within so many years has none.
+/// Number of years that are searched; a schedule that names no day within them has none.
 const YEARS: i16 = 5;
 const MONTHS: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
@@ -18,7 +18,7 @@ const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 pub(super) enum Schedule {
     /// At the times of a calendar that match.
     Calendar(Box<Calendar>),
-    /// So many milliseconds after the last time.
+    /// This many milliseconds after the last time.
     Every(Milliseconds),
 }
 
@@ -122,7 +122,7 @@ impl Calendar {
             } else if !self.has_day(&at) {
                 at = at.checked_add(1.day()).ok()?.start_of_day().ok()?;
             } else if !has(self.hours, at.hour()) {
-                // Real minutes, so that an hour that comes twice is looked at twice.
+                // Real minutes, so that an hour that comes twice is checked twice.
                 at = at.checked_add((60 - i64::from(at.minute())).minutes()).ok()?;
             } else if !has(self.minutes, at.minute()) {
                 at = at.checked_add(1.minute()).ok()?;

@@ -36,12 +36,12 @@ fn is_rolling(value: &Value) -> bool {
     value["spec"]["strategy"]["type"] != "Recreate"
 }
 
-/// So many pods more than wanted may exist.
+/// Number of pods that may exist beyond those wanted.
 pub(super) fn max_surge(value: &Value) -> i64 {
     if is_rolling(value) { fenceposts(value).0 } else { 0 }
 }
 
-/// So many pods fewer than wanted may be available.
+/// Number of wanted pods that may be unavailable.
 pub(super) fn max_unavailable(value: &Value) -> i64 {
     if !is_rolling(value) || replicas_of(value) == 0 {
         return 0;

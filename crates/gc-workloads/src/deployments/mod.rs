@@ -23,7 +23,7 @@ use arithmetic::{max_surge, replicas_of};
 pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
 const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
 const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
-/// The label by which the pods of a Deployment's ReplicaSets are told apart.
+/// The label that distinguishes the pods of a Deployment's ReplicaSets.
 pub(crate) const TEMPLATE_HASH: &str = "pod-template-hash";
 
 /// A ReplicaSet, with what this plan makes of it.
@@ -72,7 +72,7 @@ struct Rollout<'a> {
     plan: Plan,
 }
 
-/// The Deployments to look at after a change.
+/// The Deployments to reconcile after a change.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match object.key.kind {
@@ -164,7 +164,7 @@ impl<'a> Rollout<'a> {
         self.plan.then(request);
     }
 
-    /// Whether somebody changed `replicas` since the sets were sized.
+    /// Whether `replicas` was changed since the sets were sized.
     fn is_scaling(&mut self) -> bool {
         self.find_new_set();
         let wanted = self.wanted();

@@ -12,7 +12,7 @@ use crate::object::{int, map, text};
 use crate::plan::{Note, Request};
 
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
-/// The revisions that a set had before may take so many characters.
+/// Maximum number of characters for the revisions that a set had before.
 const LONGEST_HISTORY: usize = 2000;
 /// Annotations of a Deployment that its sets do not inherit.
 const NOT_INHERITED: [&str; 6] = [

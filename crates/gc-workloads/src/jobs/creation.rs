@@ -12,7 +12,7 @@ use crate::plan::Request;
 use crate::pods;
 use crate::time::{self, Milliseconds, SECOND};
 
-/// So many pods are created or deleted in one go.
+/// Maximum number of pods that are created or deleted in one pass.
 const MOST_AT_ONCE: usize = 500;
 /// How long a Job waits after its first failure, doubled with each further one.
 const FIRST_PAUSE: Milliseconds = 10 * SECOND;
@@ -177,7 +177,7 @@ impl Work<'_> {
     }
 }
 
-/// When a pod ended: its last container, or else when it was told to.
+/// When a pod ended: its last container, or else when its deletion was requested.
 fn ended(pod: &Object) -> Milliseconds {
     let finished = items(&pod.status()["containerStatuses"])
         .filter_map(|container| time::parse(&container["state"]["terminated"]["finishedAt"]))

@@ -1,4 +1,4 @@
-//! Jobs: pods that have to succeed so and so many times. Each pod carries a finalizer until it has been counted, so that none
+//! Jobs: pods that have to succeed a number of times. Each pod carries a finalizer until it has been counted, so that none
 //! is forgotten or counted twice.
 
 mod creation;
@@ -48,7 +48,7 @@ struct Work<'a> {
     plan: Plan,
 }
 
-/// A Job is looked at with its pods; a pod that no Job counts is looked at by itself.
+/// A Job is reconciled with its pods; a pod that no Job counts is reconciled by itself.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match object.key.kind {
@@ -104,7 +104,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     work.plan
 }
 
-/// Nobody counts this pod any more: its finalizer goes.
+/// No Job counts this pod any more: its finalizer is removed.
 fn release_pod(view: &View<'_>, key: &Key) -> Plan {
     let mut plan = Plan::default();
     if let Some(pod) = view.store.get(key)

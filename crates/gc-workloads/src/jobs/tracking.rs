@@ -10,7 +10,7 @@ use super::{TRACKING, Work, failures_before, index_of};
 use crate::object::{Object, condition, int, items, text};
 use crate::plan::{Note, Request};
 
-/// So many pods may be noted at a time.
+/// Maximum number of pods that are recorded at a time.
 const MOST_UNCOUNTED: usize = 500;
 
 /// Removes the finalizer of a pod.

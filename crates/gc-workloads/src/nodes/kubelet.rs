@@ -24,14 +24,14 @@ const LEASE_SECONDS: i64 = 40;
 const REPORT_EVERY: Milliseconds = 300 * SECOND;
 /// The version that simulated nodes say they have.
 const VERSION: &str = "v1.36.0";
-/// With which exit code a container ends that is told to.
+/// The exit code of a container that is stopped.
 const TERMINATED: i64 = 143;
 /// The first pause before a failed container is started again, doubled with each further one.
 const FIRST_RESTART: Milliseconds = 10 * SECOND;
 /// The longest pause before a failed container is started again.
 const LONGEST_RESTART: Milliseconds = 300 * SECOND;
 
-/// A node is looked at with its Lease, a pod when it changes, and all pods of a node that starts or stops.
+/// A node is reconciled with its Lease, a pod when it changes, and all pods of a node that starts or stops.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match object.key.kind {
@@ -62,7 +62,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     }
 }
 
-/// What is looked at once, at the start, so that a node is there: a node that is deleted later does not register again.
+/// What is reconciled once, at the start, so that a node exists: a node that is deleted later does not register again.
 pub(crate) fn first_keys(settings: &Settings) -> Vec<Key> {
     (0..settings.nodes).map(|number| Kind::Lease.key(LEASES, &super::name(number))).collect()
 }
@@ -316,7 +316,7 @@ fn terminated(view: &View<'_>, pod: &Object, code: i64) -> Value {
     }})
 }
 
-/// Containers end as soon as they are told to; then the pod goes.
+/// Containers end as soon as they are stopped; then the pod is removed.
 fn end_deleted(view: &View<'_>, pod: &Object, node: &Object) -> Plan {
     let mut plan = Plan::default();
     if pod.value["metadata"]["deletionGracePeriodSeconds"] == 0 && pods::is_finished(pod) {

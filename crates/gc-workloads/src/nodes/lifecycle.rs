@@ -11,7 +11,7 @@ use crate::pods;
 use crate::store::Change;
 use crate::time::{self, Milliseconds, SECOND};
 
-/// A node that neither renews its Lease nor reports for so long is unreachable.
+/// How long a node must neither renew its Lease nor report to be unreachable.
 const GRACE: Milliseconds = 50 * SECOND;
 const LEASES: &str = "kube-node-lease";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -26,7 +26,7 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
 ];
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-/// The conditions that nobody knows of a node that is silent.
+/// The conditions that become unknown when a node is silent.
 const OF_KUBELET: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
 pub(crate) fn wakes_nodes(change: &Change, keys: &mut Vec<Key>) {
@@ -78,7 +78,7 @@ fn last_heard(view: &View<'_>, node: &Object) -> Milliseconds {
     renewed.max(reported).unwrap_or(node.created).max(node.created)
 }
 
-/// Nobody knows the conditions of a node that is silent. Whether that is new.
+/// Sets the conditions of a silent node to unknown. Returns whether that changed anything.
 fn fall_silent(view: &View<'_>, status: &mut Value) -> bool {
     let before = status.clone();
     let mut conditions: Vec<Value> = items(&status["conditions"]).cloned().collect();
@@ -137,7 +137,7 @@ fn wanted_taints(view: &View<'_>, node: &Object, status: &Value) -> Vec<Value> {
     taints
 }
 
-/// A pod is looked at when it changes, and all of a node when its taints do.
+/// A pod is reconciled when it changes, and all pods of a node when its taints do.
 pub(crate) fn wakes_pods(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.after.as_ref() else { return };
     match object.key.kind {

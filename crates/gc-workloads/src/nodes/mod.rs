@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::object::Object;
 
-/// Marks the nodes that this process keeps; a node without it belongs to a kubelet, or to whoever else made it.
+/// Marks the nodes that this process keeps; a node without it belongs to a kubelet, or to whoever created it.
 pub const SIMULATED: &str = "kubegc.io/simulated";
 /// Stops a simulated node: its Lease and its pods are left alone.
 pub const STOPPED: &str = "kubegc.io/stopped";

@@ -18,7 +18,7 @@ use crate::time;
 /// Pods that name no other scheduler are ours.
 const NAME: &str = "default-scheduler";
 
-/// A pod without a node is looked at when it changes; all of them when a node, or what runs on one, does.
+/// A pod without a node is reconciled when it changes; all of them when a node, or what runs on one, does.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match object.key.kind {

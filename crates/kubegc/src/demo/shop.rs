@@ -151,7 +151,7 @@ pub(super) struct Act {
     pub(super) policy: &'static str,
     /// `kind/name` of what must be gone in the end, the deleted object included.
     pub(super) goes: &'static [&'static str],
-    /// What must stay although its owner goes.
+    /// What must stay although its owner is deleted.
     pub(super) released: &'static [&'static str],
 }
 
@@ -159,7 +159,7 @@ pub(super) struct Act {
 pub(super) const ACTS: &[Act] = &[
     Act {
         title: "Background: delete Deployment/web",
-        promise: "the Deployment goes at once, what it owns after it",
+        promise: "the Deployment is deleted at once, its dependents after it",
         deleted: "Deployment/web",
         policy: "Background",
         goes: &[
@@ -173,7 +173,7 @@ pub(super) const ACTS: &[Act] = &[
     },
     Act {
         title: "Foreground: delete Order/order-1001, a custom resource",
-        promise: "the Order goes last, after everything that it owns",
+        promise: "the Order is deleted last, after everything that it owns",
         deleted: "Order/order-1001",
         policy: "Foreground",
         goes: &["Order/order-1001", "ConfigMap/invoice-1001", "Job/pack-1001", "Pod/pack-1001-5lq7c"],
@@ -181,7 +181,7 @@ pub(super) const ACTS: &[Act] = &[
     },
     Act {
         title: "Orphan: delete Job/nightly-report",
-        promise: "the Job goes, its Pod stays and has no owner any more",
+        promise: "the Job is deleted, its Pod stays and has no owner any more",
         deleted: "Job/nightly-report",
         policy: "Orphan",
         goes: &["Job/nightly-report"],
@@ -189,7 +189,7 @@ pub(super) const ACTS: &[Act] = &[
     },
     Act {
         title: "Background, across scopes: delete Node/worker-1",
-        promise: "the Lease of a Node goes with it, although it lives in a namespace",
+        promise: "the Lease of a Node is deleted with it, although it is in a namespace",
         deleted: "Node/worker-1",
         policy: "Background",
         goes: &["Node/worker-1", "Lease/worker-1"],

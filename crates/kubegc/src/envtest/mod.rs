@@ -242,7 +242,7 @@ fn apiserver(given: &Given) -> anyhow::Result<()> {
         Some(text) => text
             .parse::<IpAddr>()
             .map_err(|_| UsageError::new(format!("--bind-address {text}: not an IP address")))?,
-        // A server for tests is nobody else's business.
+        // A server for tests need not be reachable from elsewhere.
         None => Ipv4Addr::LOCALHOST.into(),
     };
     let options = ServerOptions {

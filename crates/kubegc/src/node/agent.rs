@@ -37,7 +37,7 @@ use crate::operations::{self, Shown};
 const IMAGE_PERIOD: Duration = Duration::from_mins(5);
 const CONTAINER_PERIOD: Duration = Duration::from_mins(1);
 const PRESSURE_PERIOD: Duration = Duration::from_secs(10);
-/// How often uses that events told of are saved, if there were any.
+/// How often uses from events are saved, if there were any.
 const USES_PERIOD: Duration = Duration::from_mins(1);
 /// Images that stay, named when too little could be freed.
 const MAX_NAMED_IMAGES: usize = 5;
@@ -310,7 +310,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Takes in and saves what events told of: an agent that is killed forgets no more than a minute of it.
+    /// Includes and saves the uses from events: an agent that is killed loses no more than a minute of them.
     async fn save_uses(&mut self, state: &StateDirectory) -> Result<()> {
         if self.memory.seen.is_empty() {
             return Ok(());
@@ -623,7 +623,7 @@ impl Agent {
     }
 }
 
-/// How many bytes a goal misses. Where inodes alone are short, nobody knows beforehand what each image holds of them.
+/// How many bytes a goal misses. If only inodes are short, it is unknown beforehand how many each image uses.
 fn missing_bytes(goal: &Goal, filesystem: &Filesystem) -> u64 {
     match goal.missing_bytes(filesystem) {
         0 => u64::MAX,
@@ -651,14 +651,14 @@ impl Cadence {
 struct Failures(u32);
 
 impl Failures {
-    /// Takes in how a pass ended; says whether it is to be told.
+    /// Records how a pass ended; returns whether it is to be reported.
     fn ended(&mut self, succeeded: bool) -> bool {
         self.0 = if succeeded { 0 } else { self.0.saturating_add(1) };
         self.0 > 1
     }
 }
 
-/// Names the largest images that stay, for whoever wonders where the space went.
+/// Names the largest remaining images, to show where the space is used.
 fn largest_kept(observation: &Observation, plan: &ImagePlan) -> String {
     let reasons: BTreeMap<_, _> = plan.kept.iter().map(|(id, reason)| (id, reason)).collect();
     let mut kept: Vec<_> =
@@ -670,7 +670,7 @@ fn largest_kept(observation: &Observation, plan: &ImagePlan) -> String {
     let named = kept.iter().take(MAX_NAMED_IMAGES).map(|(image, reason)| {
         format!("{} ({}, {})", image.display_name(), BinaryBytes(image.size_bytes), output::keep(reason))
     });
-    format!(" Largest images that stay: {}.", named.collect::<Vec<_>>().join(", "))
+    format!(" Largest remaining images: {}.", named.collect::<Vec<_>>().join(", "))
 }
 
 /// Several failures in one line: unique, in order (spec, 17.3).
@@ -698,8 +698,8 @@ fn stop_on_signals() -> Result<Stop> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        info!("asked to stop; what is under way ends, nothing new begins");
-        // If nobody listens any more, the process is ending already.
+        info!("asked to stop; removals in progress finish, and no new ones begin");
+        // If the receiver is gone, the process is already ending.
         let _ = sender.send(true);
         std::future::pending::<()>().await;
     });

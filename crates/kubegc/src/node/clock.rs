@@ -17,7 +17,7 @@ pub(super) fn now() -> UnixNanoseconds {
 pub(super) struct Stop(watch::Receiver<bool>);
 
 impl Stop {
-    /// A pair: whoever sends true asks to stop.
+    /// A pair: sending true requests a stop.
     #[must_use]
     pub(super) fn new() -> (watch::Sender<bool>, Self) {
         let (sender, receiver) = watch::channel(false);
@@ -30,7 +30,7 @@ impl Stop {
         *self.0.borrow()
     }
 
-    /// Ends when it is (or when nobody can ask any more).
+    /// Ends when it is requested (or can no longer be).
     pub(super) async fn requested(&self) {
         let _ = self.0.clone().wait_for(|stop| *stop).await;
     }

@@ -57,7 +57,7 @@ pub(super) struct ContainerReport {
     pub errors: Vec<String>,
 }
 
-/// Sees what there is.
+/// Lists what exists.
 pub(super) async fn observe(client: &CriClient) -> Result<Observation> {
     let before = client.sandboxes().await.context("cannot list sandboxes")?;
     let containers = client.containers(&before).await.context("cannot list containers")?;
@@ -100,7 +100,7 @@ impl Observation {
 
 /// The pods that log directories belong to: what the runtime has forgotten may still have logs.
 pub(super) fn pods_with_logs(root: &Path) -> BTreeSet<PodUid> {
-    // A root that cannot be read fails the step that would remove from it, and is told there.
+    // A root that cannot be read fails the step that would remove from it, which reports it.
     let entries = fs::read_dir(root).into_iter().flatten();
     entries.filter_map(|entry| pod_of_log_directory(entry.ok()?.file_name().to_str()?)).collect()
 }
@@ -161,7 +161,7 @@ impl Collector<'_> {
         report.containers = self.each_while_wanted("containers", plan.removals, work).await;
     }
 
-    /// Several at once, until somebody wants to stop.
+    /// Several at once, until a stop is requested.
     async fn each_while_wanted<T, O, F: Future<Output = O>>(
         &self,
         what: &str,
@@ -190,7 +190,7 @@ impl Collector<'_> {
         self.client.remove_container(id).await?;
         let log_path = details.map(|details| details.log_path).unwrap_or_default();
         if let Err(error) = self.remove_logs_of(id, &log_path, names) {
-            // The container is gone; its directory goes with its pod, and its link when it is found dead.
+            // The container is gone; its directory is removed with its pod, and its link when it is found dead.
             warn!(container = %id, "its logs were not removed: {error:#}");
         }
         Ok(())
@@ -205,7 +205,7 @@ impl Collector<'_> {
         remove_link(&self.config.container_log_links_dir.join(name))
     }
 
-    /// Lists anew, so that a sandbox emptied in this pass can go in it.
+    /// Lists again, so that a sandbox that was emptied in this pass can be removed in it.
     async fn remove_sandboxes(&self, pressure: bool, report: &mut ContainerReport) {
         let observation = match observe(self.client).await {
             Ok(observation) => observation,

@@ -15,12 +15,12 @@ use super::clock::now;
 
 /// Events on a Node live here, since a Node has no namespace.
 const NAMESPACE: &str = "default";
-/// The same reason is told to the server at most this often; what comes in between raises the count.
+/// Minimum time between two Events with the same reason; occurrences in between raise the count.
 const QUIET: Duration = Duration::from_mins(5);
 /// Longest message kept; events are no place for lists of thousands.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// What is told.
+/// The reason of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Told {
     /// A container pass failed.
@@ -35,12 +35,12 @@ pub(super) enum Told {
     EvictionThresholdMet,
 }
 
-/// Writes events; one object for each reason, whose count rises when it is told again.
+/// Writes Events; one object for each reason, whose count rises when it is reported again.
 pub(super) struct NodeEvents {
     target: Option<(ApiClient, String)>,
     /// Name and count of the event of each reason (there are five).
     written: BTreeMap<Told, (String, u32)>,
-    /// When each was told last, and how often it has come up since.
+    /// When each was reported last, and how often it has occurred since.
     told: BTreeMap<Told, (Instant, u32)>,
 }
 
@@ -64,13 +64,13 @@ impl NodeEvents {
         }
     }
 
-    /// Whether it was told at all.
+    /// Whether it was reported at all.
     #[cfg(test)]
     pub(super) fn has_told(&self, what: Told) -> bool {
         self.told.contains_key(&what)
     }
 
-    /// How often it has come up since it was last told, if it is to be told now.
+    /// How often it has occurred since it was last reported, if it is to be reported now.
     fn due(&mut self, what: Told, now: Instant) -> Option<u32> {
         match self.told.get_mut(&what) {
             Some((last, since)) if now.duration_since(*last) < QUIET => {
@@ -109,7 +109,7 @@ impl NodeEvents {
                 self.written.insert(what, (name, count + times));
                 return Ok(());
             }
-            // It has expired; begin anew.
+            // It has expired; start over.
             self.written.remove(&what);
         }
         let name = format!("{node}.{:x}", now().0);

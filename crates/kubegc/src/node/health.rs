@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::Collect;
 use crate::operations::{Page, Pages};
 
-/// A pass that takes longer than this is stuck: a restart begins anew. The longest passes seen took minutes.
+/// A pass that takes longer than this is stuck, and a restart helps. The longest passes seen took minutes.
 const LONGEST_PASS: Duration = Duration::from_hours(1);
 
 /// What `/readyz` and `/healthz` answer.

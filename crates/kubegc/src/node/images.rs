@@ -30,11 +30,12 @@ use super::uses::SeenUses;
 
 /// Statuses asked for at once.
 const PARALLEL_STATUSES: usize = 16;
-/// Most images removed before the filesystem is measured for the first time: until then nobody knows what the books are worth.
+/// Most images removed before the filesystem is measured for the first time: until then it is unknown how
+/// accurate the nominal sizes are.
 const FIRST_BATCH: usize = 8;
 /// Most images removed between two later measurements.
 const MAX_BATCH: usize = 64;
-/// A removal begins at most so long after the look at what is in use that permits it. (Where looking alone takes
+/// Maximum time between listing what is in use and a removal that it permits. (Where looking alone takes
 /// longer, each look permits as many as may be under way at once.)
 const MAX_STALENESS: Duration = Duration::from_millis(250);
 /// First wait before an image whose removal failed is tried again; doubles up to [`MAX_BACKOFF`].
@@ -58,7 +59,7 @@ pub(super) struct Observation {
 pub(super) struct ImageMemory {
     /// Ages.
     pub history: ImageHistory,
-    /// Uses that events told of since the last observation.
+    /// Uses reported by events since the last observation.
     pub seen: SeenUses,
     /// Image volumes of a container never change.
     volumes: BTreeMap<ContainerId, Vec<Arc<str>>>,
@@ -121,7 +122,7 @@ pub(super) async fn observe(
     Ok(Observation { started, images, usage })
 }
 
-/// Takes in what events told of since the last observation: an image that was used only in between was used.
+/// Includes the uses that events reported since the last observation: an image that was used only in between was used.
 pub(super) fn note_seen_uses(memory: &mut ImageMemory, images: &[Image]) {
     let seen = memory.seen.take();
     if seen.is_empty() {
@@ -298,7 +299,7 @@ impl Remover<'_> {
         }
     }
 
-    /// Removes what still may go, several at a time, with a fresh look at what is in use whenever the last one is old.
+    /// Removes what may still be removed, several at a time, and lists what is in use again whenever the last list is old.
     async fn remove_batch(
         &mut self,
         batch: Vec<Removal>,
@@ -338,7 +339,7 @@ impl Remover<'_> {
         Ok(Observation { started: observation.started, images: Vec::new(), usage })
     }
 
-    /// Begins removals until the look is too old, the runtime is lost, or somebody wants to stop; ends what it began.
+    /// Begins removals until the list is too old, the runtime is lost, or a stop is requested; finishes what it began.
     async fn remove_while_fresh(
         &self,
         waiting: &mut VecDeque<Removal>,
@@ -440,7 +441,7 @@ async fn remove_one(
         return kept(why);
     }
     if removal.irreplaceable {
-        info!(image = %removal.name, id = %removal.id, "removing an image that no registry could give back");
+        info!(image = %removal.name, id = %removal.id, "removing an image that cannot be pulled again");
     }
     if let Err(error) = client.remove_image(&removal.id, &removal.runtime_handler).await {
         return failed(error);

@@ -57,7 +57,7 @@ pub(super) struct Metrics {
     pub known: Family<CollectorLabel, Gauge>,
     /// Whether every pod of the node is known (1), or only limits apply (0).
     pub pods_known: Gauge,
-    /// Uses of images that events told of and that did not fit; the next listing shows them.
+    /// Uses of images from events beyond the bound; the next listing shows them.
     pub dropped_uses: Counter,
     operations: Family<OperationLabel, Counter>,
     operation_errors: Family<OperationLabel, Counter>,
@@ -148,7 +148,7 @@ impl Metrics {
         );
         registry.register(
             "kubegc_node_dropped_uses",
-            "Uses of images told by events that did not fit; the next listing shows them",
+            "Uses of images from events beyond the bound; the next listing shows them",
             m.dropped_uses,
         );
         registry.register(

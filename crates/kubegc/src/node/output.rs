@@ -56,7 +56,7 @@ impl Format {
 pub(super) struct Tally {
     /// Images.
     pub images: u64,
-    /// Bytes that became available on the image filesystems meanwhile.
+    /// Bytes that became available on the image filesystems during the pass.
     pub freed_bytes: u64,
     containers: u64,
     sandboxes: u64,
@@ -307,7 +307,7 @@ impl GoingImages {
         if self.first_contact {
             writeln!(
                 out,
-                "No ages are saved here yet, so every image is taken for old enough; a first pass only begins to count."
+                "No ages are saved here yet, so every image counts as old enough; the first real pass only starts to count."
             )?;
         }
         if self.removals.is_empty() {
@@ -316,7 +316,7 @@ impl GoingImages {
         }
         let mut table = Table::new(&["#", "IMAGE", "ID", "SIZE", "FREES", "AGE", "LAST USED", "WHY"]);
         for (place, removal) in self.removals.iter().enumerate() {
-            let warning = if removal.irreplaceable { " (no registry could give it back)" } else { "" };
+            let warning = if removal.irreplaceable { " (cannot be pulled again)" } else { "" };
             table.row(vec![
                 (place + 1).to_string(),
                 removal.name.to_string(),
@@ -353,10 +353,10 @@ impl GoingLeftovers {
     fn write_table(&self, format: Format, out: &mut impl Write) -> Result<()> {
         self.containers.write_table(true, format, out)?;
         for path in &self.log_directories {
-            writeln!(out, "log directory {} goes: its pod is gone", path.display())?;
+            writeln!(out, "log directory {}: remove, its pod is gone", path.display())?;
         }
         for path in &self.links {
-            writeln!(out, "link {} goes: its container is gone", path.display())?;
+            writeln!(out, "link {}: remove, its container is gone", path.display())?;
         }
         Ok(())
     }
@@ -374,8 +374,8 @@ pub(super) fn write_images(
         plan.kept.iter().map(|(id, why)| (id, keep(why))).collect();
     for removal in plan.by_age.iter().chain(&plan.by_space) {
         let text = match removal.reason {
-            RemovalReason::Age => "goes: unused for too long",
-            RemovalReason::Space => "goes when space is needed",
+            RemovalReason::Age => "remove: unused for too long",
+            RemovalReason::Space => "remove when space is needed",
         };
         verdicts.insert(&removal.id, text.into());
     }
@@ -440,8 +440,8 @@ impl ContainerView {
         self.write_table(false, format, out)
     }
 
-    /// Those that go, in their order, then (unless only those are wanted) those that stay: whether it goes, the name
-    /// of the reason for programs, and the reason in words.
+    /// The removals, in their order, then (unless only those are wanted) what is kept: whether it is removed,
+    /// the name of the reason for programs, and the reason in words.
     fn rows(&self, only_going: bool) -> Vec<(&ListedContainer, bool, String, &'static str)> {
         let going = self.plan.removals.iter().map(|removal| {
             (removal.place, true, format!("{:?}", removal.reason), container_goes(removal.reason))
@@ -510,7 +510,7 @@ impl ContainerView {
 }
 
 fn verdict(goes: bool, words: &str) -> String {
-    format!("{}: {words}", if goes { "goes" } else { "stays" })
+    format!("{}: {words}", if goes { "remove" } else { "keep" })
 }
 
 fn container_goes(reason: ContainerRemovalReason) -> &'static str {

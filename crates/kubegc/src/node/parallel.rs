@@ -4,8 +4,9 @@ use std::future::Future;
 
 use futures::{StreamExt, stream};
 
-/// Does the work of each item, so many at once: a slow one does not keep the next from beginning. Items are begun in
-/// their order, and what became of them is told in it. `after` is called whenever one has ended.
+/// Does the work of each item, a bounded number at once: a slow one does not keep the next from starting.
+/// Items are started in order, and their results are reported in order. `after` is called whenever one has
+/// ended.
 pub(super) async fn each<T, O, F: Future<Output = O>>(
     items: impl Iterator<Item = T>,
     at_once: usize,

@@ -365,7 +365,7 @@ async fn only_a_complete_observation_counts() {
     assert!(error.contains("does not name its image"), "{error}");
 }
 
-/// T138: what is under way ends, nothing new begins.
+/// T138: removals in progress finish, and no new ones begin.
 #[tokio::test]
 async fn a_wish_to_stop_is_heard_between_two_removals() {
     let mut world = World::new(50).await;

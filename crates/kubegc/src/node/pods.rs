@@ -36,7 +36,7 @@ pub(super) enum PodSource {
         /// Namespaces whose images are kept, wherever their pods run.
         protected_namespaces: Vec<String>,
     },
-    /// Static manifests: protect the images that they name; whether other pods exist nobody knows.
+    /// Static manifests: protect the images that they name; whether other pods exist is unknown.
     Manifests(PathBuf),
     /// Nothing.
     None,
@@ -54,7 +54,7 @@ pub(super) struct Pods {
     answered: bool,
     /// What the last answer alone makes of the view.
     by_answer: OracleState,
-    /// What runs here, when it was last looked at, belongs to none of the pods that the source tells of.
+    /// When last checked, nothing that runs here belonged to a pod that the source lists.
     of_another_node: bool,
     /// What was last said of the view.
     told: OracleState,
@@ -198,7 +198,7 @@ impl Pods {
         }
     }
 
-    /// Why it is not known yet which images must stay; nothing may be removed meanwhile.
+    /// Why it is not known yet which images must be kept; until then nothing may be removed.
     pub(super) fn blind_to_protection(&self) -> Option<String> {
         let PodSource::Api { protected_namespaces, .. } = &self.source else { return None };
         let OracleState::Unsynced { why } = &self.view.state else { return None };
@@ -222,7 +222,7 @@ impl Pods {
 
     /// What passes leave alone because of what is not known of pods, in words.
     pub(super) fn reservations(&self, now: UnixNanoseconds) -> Option<String> {
-        let only_limits = "only limits apply to what they left behind";
+        let only_limits = "only limits apply to their remains";
         match &self.view.state {
             OracleState::Standalone => {
                 Some(format!("No cluster is asked which pods exist (--kubeconfig), so {only_limits}."))
@@ -233,8 +233,8 @@ impl Pods {
             OracleState::Synced => match self.view.awaited(now) {
                 0 => None,
                 pods => Some(format!(
-                    "{pods} pods that left something behind are unknown to the cluster, but for less than {SAFETY_DELAY}; \
-                     it stays until a later pass."
+                    "{pods} pods with remains on this node have been unknown to the cluster for less than \
+                     {SAFETY_DELAY}; their remains are kept until a later pass."
                 )),
             },
         }
@@ -349,7 +349,7 @@ fn read_manifests(folder: &PathBuf) -> Result<Vec<Arc<str>>> {
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         match manifest_images(&text) {
             Ok(named) => images.extend(named.into_iter().map(Arc::from)),
-            Err(error) => warn!("{} is no pod manifest: {error}", path.display()),
+            Err(error) => warn!("{} is not a pod manifest: {error}", path.display()),
         }
     }
     Ok(images.into_iter().collect())
@@ -421,7 +421,8 @@ mod tests {
         assert_eq!((&pods.view.state, known(&pods).len()), (&OracleState::Synced, 0));
     }
 
-    /// Before the server has answered once, nobody knows what a protected namespace names; afterwards the last answer counts.
+    /// Before the server's first answer, the images of a protected namespace are unknown; afterwards the last
+    /// answer counts.
     #[test]
     fn nothing_goes_before_the_protected_namespaces_are_known() {
         let client = ApiClient::in_process(|_: http::Request<Full<Bytes>>| async {

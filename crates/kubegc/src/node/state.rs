@@ -92,7 +92,7 @@ impl StateDirectory {
             .recursive(true)
             .mode(0o700)
             .create(path)
-            .with_context(|| format!("cannot make the state directory {}", path.display()))?;
+            .with_context(|| format!("cannot create the state directory {}", path.display()))?;
         let lock_path = path.join(LOCK_NAME);
         let lock = OpenOptions::new()
             .create(true)
@@ -103,7 +103,7 @@ impl StateDirectory {
             .with_context(|| format!("cannot open {}", lock_path.display()))?;
         if let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             if error == rustix::io::Errno::WOULDBLOCK {
-                bail!("another agent works with {}; one node has one collector", path.display());
+                bail!("another agent uses {}; one node has one collector", path.display());
             }
             return Err(error).with_context(|| format!("cannot lock {}", lock_path.display()));
         }
@@ -141,7 +141,7 @@ impl StateDirectory {
         let aside = self.path.join(format!("{}.unreadable-{}", T::FILE_NAME, now.0));
         fs::rename(&path, &aside).with_context(|| format!("cannot put {} aside", path.display()))?;
         let (path, aside, lost) = (path.display(), aside.display(), T::LOST);
-        warn!("{path} cannot be read ({why}); it was put aside as {aside}, and {lost}");
+        warn!("{path} cannot be read ({why}); it was renamed to {aside}, and {lost}");
         Ok(T::default())
     }
 
@@ -182,7 +182,7 @@ pub(super) fn lock_runtime(endpoint: &Endpoint) -> Result<Option<File>> {
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(lock)),
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            bail!("another agent works with {endpoint}; one runtime has one collector")
+            bail!("another agent uses {endpoint}; one runtime has one collector")
         }
         Err(error) => Err(error).with_context(|| format!("cannot lock {}", folder.display())),
     }
@@ -343,7 +343,7 @@ mod tests {
         let endpoint = Endpoint::parse(&format!("unix://{}/runtime.sock", folder.path().display())).unwrap();
         let first = lock_runtime(&endpoint).unwrap();
         let refused = lock_runtime(&endpoint).unwrap_err().to_string();
-        assert_eq!(refused, format!("another agent works with {endpoint}; one runtime has one collector"));
+        assert_eq!(refused, format!("another agent uses {endpoint}; one runtime has one collector"));
         drop(first);
         assert!(lock_runtime(&endpoint).unwrap().is_some());
     }
@@ -354,7 +354,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let first = StateDirectory::open(folder.path()).unwrap();
         let refused = StateDirectory::open(folder.path()).unwrap_err().to_string();
-        assert!(refused.contains("another agent works with"), "{refused}");
+        assert!(refused.contains("another agent uses"), "{refused}");
         drop(first);
         StateDirectory::open(folder.path()).unwrap();
     }

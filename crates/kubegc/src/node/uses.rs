@@ -23,7 +23,7 @@ const MAX_RETRY: Duration = Duration::from_secs(30);
 /// Longest wait where the stream ends at once without an error: the runtime is set not to send events.
 const MAX_PAUSE: Duration = Duration::from_mins(5);
 
-/// Uses that events told of, and that no observation has taken in yet. Clones share them.
+/// Uses reported by events that no observation has included yet. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SeenUses(Arc<Mutex<BTreeMap<Arc<str>, UnixNanoseconds>>>);
 

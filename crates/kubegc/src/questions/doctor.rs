@@ -1,4 +1,4 @@
-//! `kubegc doctor`: is everything that collection needs in order, and what does not get on?
+//! `kubegc doctor`: checks everything that collection needs, and lists what is stuck.
 //!
 //! What was found out ([`Facts`]) is judged by a pure function; finding it out is in [`super::examine`].
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::run::control::Orders;
 use crate::table::Table;
 
-/// So many single findings of one check are listed; the rest is counted.
+/// Maximum number of findings that one check lists; the rest is counted.
 const LISTED: usize = 10;
 
 /// A Lease as far as it matters here.
@@ -65,9 +65,9 @@ pub(super) struct Facts {
     /// kube-controller-manager's Lease.
     pub(super) controller_manager: Option<Held>,
     pub(super) their_collector: TheirCollector,
-    /// Whose permissions were looked at, and which rules are missing.
+    /// Whose permissions were checked, and which rules are missing.
     pub(super) permissions: (String, Vec<String>),
-    /// What of it could not be looked at.
+    /// What could not be checked.
     pub(super) unchecked: Vec<String>,
     /// Resources that are read, and those that cannot be, each with why.
     pub(super) resources: usize,
@@ -105,7 +105,7 @@ impl State {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) check: &'static str,
@@ -160,8 +160,8 @@ fn leader(facts: &Facts, findings: &mut Vec<Finding>) {
                 ("", _) | (_, None) => "it has no holder".into(),
                 (holder, Some(renewed)) => format!("{holder} renewed it last at {renewed}"),
             };
-            finding("leader", State::Wrong, format!("nobody leads: lease {name} is free, {last}"))
-                .advise("look at the logs of the replicas of kubegc; nothing is collected meanwhile")
+            finding("leader", State::Wrong, format!("no replica leads: lease {name} is free, {last}"))
+                .advise("check the logs of kubegc's replicas; nothing is collected until one leads")
         }
     });
 }
@@ -169,17 +169,17 @@ fn leader(facts: &Facts, findings: &mut Vec<Finding>) {
 fn orders(facts: &Facts, findings: &mut Vec<Finding>) {
     if let Some(why) = &facts.orders.paused {
         let paused = finding("pause", State::Wrong, format!("everything is paused ({why})"));
-        findings.push(paused.advise("`kubegc resume` goes on"));
+        findings.push(paused.advise("`kubegc resume` resumes it"));
     }
     match &facts.orders.tripped {
         None => {
-            let message = "annotation kubegc.io/tripped of the lease is not understood";
-            findings.push(finding("breaker", State::Wrong, message).advise("remove it, or mend it"));
+            let message = "annotation kubegc.io/tripped of the lease cannot be parsed";
+            findings.push(finding("breaker", State::Wrong, message).advise("remove or correct it"));
         }
         Some(tripped) if tripped.is_empty() => findings.push(finding("breaker", State::Fine, "nothing is stopped")),
         Some(tripped) => findings.extend(tripped.values().map(|trip| {
             let advice = format!(
-                "look at what was deleted (`kubegc journal --resource {0}`), then `kubegc resume --resource {0}`",
+                "check what was deleted (`kubegc journal --resource {0}`), then `kubegc resume --resource {0}`",
                 trip.resource
             );
             finding("breaker", State::Wrong, trip.to_string()).advise(advice)
@@ -196,7 +196,7 @@ fn rivals(facts: &Facts, findings: &mut Vec<Finding>) {
     let runs = facts.controller_manager.as_ref().is_some_and(|held| held.is_held(facts.now));
     let we_lead = facts.lease.1.as_ref().is_some_and(|held| held.is_held(facts.now));
     let advice =
-        "start it with --controllers=*,-garbage-collector-controller (docs/run.md, \"Switching over\")";
+        "start it with --controllers=*,-garbage-collector-controller (docs/operating.md, \"Switching over\")";
     findings.push(match (runs, facts.their_collector) {
         (false, _) if we_lead => finding(CHECK, State::Fine, "does not run here, or under another lease"),
         (false, _) => finding(CHECK, State::Notice, "does not run here, or under another lease"),
@@ -206,7 +206,7 @@ fn rivals(facts: &Facts, findings: &mut Vec<Finding>) {
             State::Wrong,
             "its garbage collector is off, and kubegc does not lead: nothing is collected",
         )
-        .advise("start kubegc, or switch that one on again"),
+        .advise("start kubegc, or enable that one again"),
         (true, TheirCollector::On) if we_lead => {
             finding(CHECK, State::Notice, "its garbage collector runs beside kubegc's: twice the work")
                 .advise(advice)
@@ -227,7 +227,7 @@ fn permissions(facts: &Facts, findings: &mut Vec<Finding>) {
         findings.push(finding(
             "permissions",
             State::Fine,
-            format!("{subject} may do everything that is needed"),
+            format!("{subject} has all permissions that are needed"),
         ));
     }
     findings.extend(missing.iter().map(|rule| {
@@ -397,12 +397,12 @@ mod tests {
             (
                 change(&|f| f.lease.1 = Some(held("a", 60))),
                 "leader",
-                "wrong nobody leads: lease kube-system/kubegc is free, a renewed it last at 2026-09-21T14:12:20Z",
+                "wrong no replica leads: lease kube-system/kubegc is free, a renewed it last at 2026-09-21T14:12:20Z",
             ),
             (
                 change(&|f| f.lease.1 = Some(held("", 1))),
                 "leader",
-                "wrong nobody leads: lease kube-system/kubegc is free, it has no holder",
+                "wrong no replica leads: lease kube-system/kubegc is free, it has no holder",
             ),
             (change(&|f| f.orders.paused = Some("me".into())), "pause", "wrong everything is paused (me)"),
             (
@@ -413,7 +413,7 @@ mod tests {
             (
                 change(&|f| f.orders.tripped = None),
                 "breaker",
-                "wrong annotation kubegc.io/tripped of the lease is not understood",
+                "wrong annotation kubegc.io/tripped of the lease cannot be parsed",
             ),
             (
                 change(&|f| f.orders.observe_until = Some(Timestamp::from_second(1_790_000_600).unwrap())),

@@ -234,11 +234,11 @@ async fn check_permissions(
                 Ok(answer) if answer.head.status.is_success() => answer,
                 Ok(answer) => {
                     let said = preflight::message(&answer);
-                    facts.unchecked.push(format!("the permissions cannot be looked at: {said}"));
+                    facts.unchecked.push(format!("the permissions cannot be checked: {said}"));
                     return;
                 }
                 Err(error) => {
-                    facts.unchecked.push(format!("the permissions cannot be looked at: {error}"));
+                    facts.unchecked.push(format!("the permissions cannot be checked: {error}"));
                     return;
                 }
             };

@@ -23,7 +23,7 @@ const IN_FLIGHT: usize = 16;
 const PAGE_OBJECTS: usize = 500;
 /// How often an answer may ask for more after it got what it needed.
 const MAX_ROUNDS: usize = 16;
-/// So many single objects of one resource in one namespace are read by one list instead.
+/// From this many objects of one resource in one namespace on, one list replaces the single reads.
 const LIST_FROM: usize = 20;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";

@@ -16,7 +16,7 @@ use crate::table::Table;
 
 /// Older files are looked for up to this number.
 const OLDER_FILES: u32 = 10_000;
-/// A line may be so long; a longer one is not one of ours.
+/// Maximum length of a line; a longer one is not a journal entry.
 const LONGEST_LINE: usize = 4 << 20;
 
 /// Forms of the answer.
@@ -349,7 +349,7 @@ pub(crate) fn journal(options: &JournalOptions) -> Result<()> {
     let query = Query::of(options, Timestamp::now())?;
     let found = search(&options.journal, &query, options.tail)?;
     if found.unreadable > 0 {
-        eprintln!("warning: {} lines are no entries of a journal", found.unreadable);
+        eprintln!("warning: {} lines are not journal entries", found.unreadable);
     }
     if found.left_out > 0 {
         eprintln!("warning: {} older entries are left out; --tail 0 shows all", found.left_out);
@@ -375,7 +375,9 @@ pub(super) fn why_gone(journal: &Path, object: Object, title: &str) -> Result<Va
         is_removal && text(entry, "outcome") == "applied"
     };
     let Some(last) = found.entries.iter().rfind(done) else {
-        bail!("{title} is not there, and the journal knows of no deletion of it: it was not this collector");
+        bail!(
+            "{title} does not exist, and the journal has no deletion of it: this collector did not delete it"
+        );
     };
     // Of what was done before, only what happened to the same object.
     let same = found.entries.iter().filter(|entry| entry["uid"] == last["uid"]);
@@ -521,7 +523,7 @@ mod tests {
         let error = why_gone(&file, Object::named(None, "rs", "b"), "rs/b").unwrap_err().to_string();
         assert_eq!(
             error,
-            "rs/b is not there, and the journal knows of no deletion of it: it was not this collector"
+            "rs/b does not exist, and the journal has no deletion of it: this collector did not delete it"
         );
     }
 }

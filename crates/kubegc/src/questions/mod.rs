@@ -34,7 +34,7 @@ pub(crate) async fn stuck_in(client: ApiClient, patience: Duration) -> anyhow::R
 
 fn print(out: &[u8]) -> anyhow::Result<()> {
     match std::io::stdout().write_all(out) {
-        // Whoever reads may have read enough.
+        // The reader may have closed the pipe.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }

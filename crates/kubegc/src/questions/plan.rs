@@ -33,7 +33,7 @@ const FOLLOW_PAUSE: Duration = Duration::from_millis(500);
 
 /// Something of a plan would hang: exit code 2.
 #[derive(Debug, thiserror::Error)]
-#[error("the deletion would not come to an end")]
+#[error("part of the deletion would get stuck")]
 pub(crate) struct SomethingHangs;
 
 /// What can be planned.
@@ -318,7 +318,7 @@ fn is_agreed(options: &DeleteOptions, radius: &BlastRadius) -> anyhow::Result<bo
         return Ok(true);
     }
     if !std::io::stdin().is_terminal() {
-        return Err(UsageError::new("this needs to be confirmed: say --yes, or run it on a terminal").into());
+        return Err(UsageError::new("this needs confirmation: use --yes, or run it on a terminal").into());
     }
     print!("\nDelete? [y/N] ");
     std::io::stdout().flush()?;
@@ -379,12 +379,12 @@ async fn follow(gatherer: &Gatherer, radius: &BlastRadius) -> anyhow::Result<()>
         tokio::select! {
             () = tokio::time::sleep(FOLLOW_PAUSE) => {}
             _ = tokio::signal::ctrl_c() => {
-                println!("Stopped following; the deletion of {} goes on in the cluster.", count(left.len(), "object"));
+                println!("Stopped following; the deletion of {} continues in the cluster.", count(left.len(), "object"));
                 return Ok(());
             }
         }
         if left.iter().all(|item| item.fate == Fate::Hangs) {
-            println!("{} would hang; `kubegc stuck` explains why.", count(left.len(), "object"));
+            println!("{} would get stuck; `kubegc stuck` explains why.", count(left.len(), "object"));
             return Err(SomethingHangs.into());
         }
     }

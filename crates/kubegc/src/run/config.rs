@@ -79,7 +79,7 @@ impl<'de> Deserialize<'de> for Duration {
     }
 }
 
-/// Reads a text. What is wrong with it is told with the place of the text itself.
+/// Parses a text. Errors name their position in the text.
 struct Text<F> {
     expected: &'static str,
     parse: F,

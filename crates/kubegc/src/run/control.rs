@@ -31,7 +31,7 @@ const OBSERVE_UNTIL: &str = "kubegc.io/observe-until";
 const PAUSE: Duration = Duration::from_secs(1);
 /// The watch of the Lease is asked to end after this time, seconds.
 const WATCH_SECONDS: u64 = 300;
-/// A line of that watch may be so long.
+/// Maximum length of a line of that watch.
 const LONGEST_LINE: usize = 1 << 20;
 /// An annotation is written at most so often when others keep changing the Lease.
 const TRIES: usize = 8;
@@ -170,7 +170,7 @@ impl Control {
             Some(tripped) => self.follow_trips(&mut seen, tripped),
             None => tracing::warn!(
                 annotation = TRIPPED,
-                "the annotation is not understood; what is stopped stays so"
+                "the annotation cannot be parsed; stopped resources remain stopped"
             ),
         }
         if orders != seen.orders {
@@ -296,7 +296,7 @@ impl Control {
                     self.saw(&written);
                 }
                 Err(error) => {
-                    tracing::warn!("what the breaker stopped cannot be noted on the lease: {error:#}");
+                    tracing::warn!("what the breaker stopped cannot be recorded on the lease: {error:#}");
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -322,10 +322,10 @@ impl Control {
                 };
                 match edit(client, lease, set).await {
                     Ok((_, written)) => self.saw(&written),
-                    Err(error) => tracing::warn!("the end of the observation cannot be noted: {error:#}"),
+                    Err(error) => tracing::warn!("the end of the observation cannot be recorded: {error:#}"),
                 }
             }
-            // Whoever leads writes it; what was written shows here.
+            // The leader writes it; what was written shows here.
             let _ = tokio::time::timeout(PAUSE, orders.changed()).await;
         }
     }
@@ -401,7 +401,7 @@ pub(crate) async fn edit(
     bail!("lease {}/{} keeps changing", lease.namespace, lease.name)
 }
 
-/// A Kubernetes Event about the Lease. Without it, everything else goes on.
+/// A Kubernetes Event about the Lease. If it fails, everything else continues.
 async fn write_event(client: &ApiClient, lease: &LeaseName, written: &Value, reason: &str, message: &str) {
     let now = jiff::Timestamp::now();
     let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -459,7 +459,7 @@ mod tests {
         for written in ["[]", "pods", "{"] {
             assert_eq!(Orders::of_lease(&lease(1, &json!({TRIPPED: written}))).tripped, None, "{written}");
         }
-        // By hand, somebody may write as little as possible.
+        // Written by hand, it may have as few fields as possible.
         let by_hand = Orders::of_lease(&lease(1, &json!({PAUSED: "true", TRIPPED: "{\"pods\": 1}"})));
         assert_eq!(by_hand.paused.as_deref(), Some("true"));
         assert_eq!(&*by_hand.tripped.unwrap()["pods"].why, "no reason is noted");

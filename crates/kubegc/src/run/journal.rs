@@ -18,7 +18,7 @@ use gc_types::{
 };
 use serde_json::{Map, Value, json};
 
-/// So many entries wait for the disk at most; further ones are dropped and counted.
+/// Maximum number of entries that wait for the disk; further ones are dropped and counted.
 const QUEUED_ENTRIES: usize = 8192;
 
 /// Where and how much.
@@ -52,7 +52,7 @@ impl Journal {
         Ok(Self { queue: Mutex::new(Some(queue)), writer: Mutex::new(Some(writer)), dropped })
     }
 
-    /// So many entries are missing.
+    /// Number of missing entries.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -118,7 +118,7 @@ fn drain(entries: &Receiver<Value>, file: &mut RotatedFile, lost: &AtomicU64) {
             // Some of them may have got through.
             lost.fetch_add(taken, Ordering::Relaxed);
             if !failing {
-                tracing::error!(%error, "the journal cannot be written; collection goes on without it");
+                tracing::error!(%error, "the journal cannot be written; collection continues without it");
             }
         }
         failing = result.is_err();
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(read("journal.1"), "{\"n\":5}\n{\"n\":6}\n");
         assert_eq!(read("journal.2"), "{\"n\":3}\n{\"n\":4}\n");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
-        // Opened again, it goes on where it was.
+        // Opened again, it continues where it was.
         let mut again = RotatedFile::open(options).unwrap();
         again.append(std::iter::once(json!({"n": 9}))).unwrap();
         assert_eq!(read("journal"), "{\"n\":9}\n");

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::control::{Control, LeaseName};
 use super::preflight::Forbidden;
 
-/// Candidates look at the Lease up to this much later than the retry period says, so that they spread.
+/// Jitter: candidates read the Lease up to this much later than the retry period says.
 const JITTER: f64 = 1.2;
 
 /// Settings of the election, named as upstream's flags.
@@ -70,7 +70,7 @@ impl State {
 }
 
 impl Leadership {
-    /// Nobody leads yet.
+    /// No replica leads yet.
     pub(super) fn none() -> Self {
         Self { state: Arc::default(), held: watch::Sender::new(true) }
     }
@@ -106,7 +106,7 @@ impl Leadership {
         self.lock().until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Whether our time is over and nobody has drawn the consequences yet.
+    /// Whether our time is over and the process has not reacted yet.
     pub(super) fn is_overdue(&self) -> bool {
         self.lock().until.is_some_and(|until| Instant::now() >= until)
     }
@@ -116,7 +116,7 @@ impl Leadership {
         self.held.subscribe()
     }
 
-    /// Stops or goes on by an operator's order.
+    /// Stops or resumes by an operator's order.
     pub(super) fn pause(&self, paused: bool) {
         self.change(|state| state.paused = paused);
     }
@@ -143,7 +143,7 @@ pub(super) enum LeaseError {
         /// The last failure.
         why: String,
     },
-    /// Somebody else holds it.
+    /// Another candidate holds it.
     #[error("leader election lost: lease {lease} is held by {holder}")]
     Taken {
         /// `namespace/name`.
@@ -199,11 +199,11 @@ impl Candidate {
                 }
                 Round::HeldByOther if told != self.election.holder() => {
                     self.election.holder().clone_into(&mut told);
-                    tracing::info!(lease = %self.title(), holder = %told, "standing by with a warm graph");
+                    tracing::info!(lease = %self.title(), holder = %told, "standing by with a complete graph");
                 }
                 Round::HeldByOther => {}
                 Round::Failed(why) => {
-                    tracing::warn!(lease = %self.title(), why, "the lease cannot be had yet");
+                    tracing::warn!(lease = %self.title(), why, "the lease cannot be acquired yet");
                 }
             }
             tokio::time::sleep(self.options.retry_period.mul_f64(spread())).await;
@@ -212,7 +212,7 @@ impl Candidate {
 
     /// Renews until the Lease is lost. When this returns, nothing may be sent any more.
     pub(super) async fn keep(&mut self) -> LeaseError {
-        let mut why = String::from("no try was made in time");
+        let mut why = String::from("no attempt was made in time");
         loop {
             tokio::time::sleep(self.options.retry_period).await;
             let left = self.election.acts_until().unwrap_or_default().saturating_sub(self.origin.elapsed());
@@ -294,12 +294,12 @@ impl Candidate {
         };
         match (answer.head.status, ask) {
             (StatusCode::NOT_FOUND, Ask::Read) => return Ok(Reply::Missing),
-            // Somebody was faster: what they wrote is seen the next time.
+            // Another candidate was faster: what it wrote is seen the next time.
             (StatusCode::CONFLICT, Ask::Create(_) | Ask::Replace(_)) => {
                 return Ok(Reply::Failed("a conflict".into()));
             }
             (status, _) if status.is_success() => {}
-            // A leader goes on trying until its time is over.
+            // A leader keeps trying until its time is over.
             (status, Ask::Replace(_)) if self.election.leads() => {
                 return Ok(failed(status, &super::preflight::message(&answer)));
             }

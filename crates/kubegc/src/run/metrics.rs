@@ -24,7 +24,7 @@ use super::observe;
 use super::work_queue::WorkQueues;
 use crate::operations::{Page, Pages};
 
-/// The engine, for the collector and for whoever asks it. Each event or question holds it for its own duration.
+/// The engine, for the collector and for queries. Each event or question holds it for its own duration.
 #[derive(Clone)]
 pub(super) struct SharedEngine(Arc<Mutex<gc_ownership::Engine>>);
 
@@ -159,7 +159,7 @@ impl Metrics {
             m.leader,
         );
         registry.register("kubegc_verdicts", "Effects decided on, by verdict", m.verdicts);
-        registry.register("kubegc_effects", "Effects by what became of them", m.effects);
+        registry.register("kubegc_effects", "Effects by outcome", m.effects);
         registry.register("kubegc_requests", "HTTP requests sent for effects", m.requests);
         registry.register("kubegc_effect_duration_seconds", "Time from sending to outcome", m.latencies.0);
         registry.register("kubegc_graph_objects", "Objects in the graph", m.objects);
@@ -169,7 +169,7 @@ impl Metrics {
             "Owners that are referred to, not seen",
             m.virtual_owners,
         );
-        registry.register("kubegc_effects_in_flight", "Effects made and not done", m.in_flight);
+        registry.register("kubegc_effects_in_flight", "Effects in flight", m.in_flight);
         registry.register("kubegc_retrying", "Objects that wait for a retry", m.retrying);
         registry.register("kubegc_waiting_owners", "Owners that wait for dependents", m.waiting_owners);
         registry.register("kubegc_oldest_waiting_seconds", "Age of the oldest of them", m.oldest_waiting);
@@ -194,7 +194,7 @@ impl Metrics {
         );
         registry.register(
             "kubegc_journal_dropped",
-            "Entries that the journal had no room for",
+            "Journal entries dropped because too many waited or the disk refused them",
             m.journal_dropped,
         );
         registry.register("kubegc_held", "Objects whose effect is held", m.held);
@@ -211,15 +211,19 @@ impl Metrics {
         );
         registry.register(
             "kubegc_observe_agreements",
-            "What another collector did as we would have, by kind",
+            "Effects that another collector performed as predicted, by kind",
             m.agreements,
         );
         registry.register(
             "kubegc_observe_disagreements",
-            "What another collector did otherwise, by kind",
+            "Effects that another collector performed differently, by kind",
             m.disagreements,
         );
-        registry.register("kubegc_observe_uncompared", "What an observation had no room for", m.uncompared);
+        registry.register(
+            "kubegc_observe_uncompared",
+            "Predictions and deletions that were not compared, for lack of room",
+            m.uncompared,
+        );
         registry.register(
             "kubegc_discovery_failed_groups",
             "API groups whose resources cannot be seen",
@@ -246,7 +250,7 @@ impl Metrics {
         family.get_or_create(&KindLabel { kind }).inc();
     }
 
-    /// So much could not be compared so far.
+    /// What could not be compared so far.
     pub(super) fn uncompared(&self, number: u64) {
         self.uncompared.set(i64::try_from(number).unwrap_or(i64::MAX));
     }

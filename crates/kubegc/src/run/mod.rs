@@ -47,9 +47,9 @@ use options::{Mode, Settings};
 use prometheus_client::registry::Registry;
 use report::{DryRunReport, LogDecisions};
 
-/// How often readiness is looked at until it is there.
+/// How often readiness is checked until it is reached.
 const READINESS_PAUSE: Duration = Duration::from_millis(50);
-/// A terminating namespace is left alone for so long first: other servers may not know yet that it terminates
+/// How long a terminating namespace is left alone first: other servers may not know yet that it terminates
 /// (spec `api-deletion.md`, 12.5).
 const NAMESPACE_SETTLE: Duration = Duration::from_secs(5);
 
@@ -148,7 +148,7 @@ impl Witnesses {
         witnesses
     }
 
-    /// The same for collectors other than that of owner references, which have nobody to be compared with: where
+    /// The same for collectors other than that of owner references, which cannot be compared with another one: where
     /// nothing is performed, they report.
     fn for_others(&self) -> Arc<MakeWitnesses> {
         let witnesses = self.clone();
@@ -274,7 +274,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     result
 }
 
-/// Everyone who is told what is decided and what becomes of it.
+/// The observers of all decisions and outcomes.
 fn observers(
     settings: &Settings,
     engine: &SharedEngine,
@@ -351,7 +351,7 @@ fn start_others(
     if settings.mode == Mode::Observe && !enabled.is_empty() {
         tracing::info!(
             controllers = ?enabled.iter().map(|controller| controller.name()).collect::<Vec<_>>(),
-            "these are not compared with anything; they say what they would do"
+            "these collectors report what they would do, without a comparison"
         );
     }
     let (client, retention) = (gated.clone(), settings.retention.clone());
@@ -388,13 +388,13 @@ fn start_others(
 async fn reload(mut hangups: Signal, options: Options, given: Given, mut settings: Settings, live: Live) {
     while hangups.recv().await.is_some() {
         let Some(file) = &options.config else {
-            tracing::info!("SIGHUP: there is no --config to read again");
+            tracing::info!("SIGHUP: there is no --config to reload");
             continue;
         };
         let read = match Settings::resolve(&options, &given) {
             Ok(read) => read,
             Err(error) => {
-                tracing::error!(file = %file.display(), "the configuration stays as it was: {error}");
+                tracing::error!(file = %file.display(), "the configuration is unchanged: {error}");
                 continue;
             }
         };
@@ -411,7 +411,7 @@ async fn reload(mut hangups: Signal, options: Options, given: Given, mut setting
             breaker.keep(read.kept_resources.clone());
         });
         live.pacing.send_replace(read.pacing);
-        // What needs a restart is told again the next time.
+        // What needs a restart is reported again the next time.
         settings.breaker = read.breaker;
         settings.kept_resources = read.kept_resources;
         settings.pacing = read.pacing;

@@ -1,6 +1,6 @@
 //! Beside an active kube-controller-manager: what we would have done, compared with what happened.
 //!
-//! The comparator is pure: it hears what is decided and what is observed, with the time, and asks the graph what it
+//! The comparator is pure: it gets what is decided and what is observed, with the time, and asks the graph what it
 //! knows of an owner. A *prediction* is an effect that was decided and held. It agrees with the world when what it asks
 //! for is seen to happen; it disagrees when nothing has happened within the window although it is still wanted. What was
 //! neither ours nor wanted any more says nothing.
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use super::journal::Journal;
 use super::metrics::{Metrics, SharedEngine};
 
-/// So many predictions, and so many deletions to be explained, are kept at most; further ones go uncompared, and are
+/// Maximum number of predictions, and of deletions to be explained, that are kept; further ones are not compared, and are
 /// counted.
 pub(super) const COMPARED: usize = 65_536;
 
@@ -164,7 +164,7 @@ impl Comparator {
             }
             _ => return,
         };
-        // Decided anew, it has been wanted since the first time.
+        // Decided again, it has been wanted since the first time.
         let at = self.predictions.get(uid).filter(|former| former.kind == kind).map(|former| former.at);
         if at.is_none() && self.predictions.len() >= COMPARED && !self.predictions.contains_key(uid) {
             self.uncompared += 1;
@@ -191,7 +191,7 @@ impl Comparator {
         }
     }
 
-    /// An object is there. Call before the graph hears of it.
+    /// An object exists. Call before the graph observes it.
     pub(super) fn observed(&mut self, object: &ObservedObject, graph: &impl Knowledge, now: i64) {
         let uid = &object.uid;
         let Some(prediction) = self.predictions.get(uid) else {
@@ -214,7 +214,7 @@ impl Comparator {
             self.agree(uid);
             return;
         }
-        // Somebody gave it other owners than those it was judged by: that is another question.
+        // It was given other owners than those it was judged by: that is another question.
         let dead = &prediction.reason.owners;
         let is_left = dead.iter().any(|dead| object.owners.iter().any(|own| own.coordinates == *dead));
         if prediction.kind != Kind::Finalizer && !dead.is_empty() && !is_left {
@@ -222,7 +222,7 @@ impl Comparator {
         }
     }
 
-    /// An object is gone. Call before the graph hears of it.
+    /// An object is gone. Call before the graph observes it.
     pub(super) fn removed(&mut self, key: &ObjectKey, uid: &Uid, graph: &impl Knowledge, now: i64) {
         if self.gone.len() >= COMPARED
             && let Some((_, oldest)) = self.gone_in_order.pop_front()
@@ -233,7 +233,7 @@ impl Comparator {
             self.gone_in_order.push_back((now, uid.clone()));
         }
         match self.predictions.get(uid).map(|prediction| prediction.kind) {
-            // Whoever removed the object took the references along: that says nothing about them.
+            // The references were removed with the object: that says nothing about them.
             Some(Kind::References) => drop(self.drop_prediction(uid)),
             Some(_) => self.agree(uid),
             None if graph.is_deleting(uid) == Some(false) => self.vanishes(key, uid, graph, now),

@@ -372,7 +372,9 @@ fn controllers(
         enabled.retain(|controller| *controller != Controller::GarbageCollector);
     }
     if enabled.is_empty() {
-        return Err(UsageError::new("no collector is on: see --controllers and --enable-garbage-collector"));
+        return Err(UsageError::new(
+            "no collector is enabled: see --controllers and --enable-garbage-collector",
+        ));
     }
     Ok((enabled, retention))
 }
@@ -595,7 +597,7 @@ mod tests {
             (
                 &["--controllers=garbagecollector", "--enable-garbage-collector=false"],
                 None,
-                "no collector is on",
+                "no collector is enabled",
             ),
             (&["--controllers=nothing"], None, "--controllers: "),
             (&["--leader-elect-renew-deadline=20s"], None, "must be longer than"),
@@ -603,7 +605,7 @@ mod tests {
             (
                 &["--controllers=garbagecollector"],
                 Some("garbageCollectorController: {enableGarbageCollector: false}\n"),
-                "no collector is on",
+                "no collector is enabled",
             ),
             (&[], Some("kubegc: {breaker: {maxShare: 2}}\n"), "--breaker-max-share 2 must be between"),
             (&[], Some("generic:\n  leaderElection: {renewDeadline: 20s}\n"), "must be longer than"),

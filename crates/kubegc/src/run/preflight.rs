@@ -136,9 +136,9 @@ pub(crate) fn doubtful_version(version: &Value) -> Option<String> {
     match (number("major"), number("minor")) {
         (Some(1), Some(minor)) if minor >= OLDEST_MINOR => None,
         (Some(_), Some(_)) => Some(format!(
-            "the server is {shown}; Kubernetes 1.{OLDEST_MINOR} and newer are supported, and nothing else was tested"
+            "the server is {shown}; Kubernetes 1.{OLDEST_MINOR} and newer are supported, and other versions are not tested"
         )),
-        _ => Some("the server does not tell its version; whether it is supported is not known".into()),
+        _ => Some("the server does not report its version; it may not be supported".into()),
     }
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Asks the server whether we may do what these collectors have to. What it does not answer is taken for allowed: the
+/// Asks the server whether we may do what these collectors have to. If it does not answer, that counts as allowed: the
 /// requests themselves will tell.
 pub(crate) async fn check_permissions(
     client: &ApiClient,

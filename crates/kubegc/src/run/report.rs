@@ -10,7 +10,7 @@ use gc_types::{Effect, HeldBy, Outcome, Request};
 
 use super::journal::{subject, verb, word};
 
-/// So many reported effects are remembered, so that each is reported once although it is wanted again and again.
+/// Maximum number of reported effects that are remembered, so that each is reported only once.
 const REMEMBERED: usize = 65_536;
 
 /// `pods shop/web-1`, for people.

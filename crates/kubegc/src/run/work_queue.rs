@@ -20,7 +20,7 @@ pub(super) struct NameLabel {
     pub(super) name: &'static str,
 }
 
-/// Upstream's name for what has to be looked at.
+/// Upstream's name for the queue of items to decide on.
 const DELETE_QUEUE: NameLabel = NameLabel { name: "garbage_collector_attempt_to_delete" };
 /// And for owners whose dependents are released.
 const ORPHAN_QUEUE: NameLabel = NameLabel { name: "garbage_collector_attempt_to_orphan" };
@@ -93,7 +93,7 @@ impl WorkQueues {
         );
     }
 
-    /// Brings the gauges up to date. `depth`: what waits to be looked at.
+    /// Brings the gauges up to date. `depth`: the number of waiting items.
     pub(super) fn refresh(&self, depth: i64) {
         self.depth.get_or_create(&DELETE_QUEUE).set(depth);
         let under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);

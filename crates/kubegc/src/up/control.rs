@@ -27,7 +27,7 @@ const SETTLE: &str = "/kubegc/v1/settle";
 /// How long is waited unless the request says otherwise, and at most.
 const DEFAULT_PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST_PATIENCE: Duration = Duration::from_mins(10);
-/// Everything that can run in the process is taken to have run after so long without any change.
+/// How long nothing must have changed to conclude that everything that can run in the process has run.
 const REST: Duration = Duration::from_millis(20);
 
 /// What the paths act on.

@@ -51,12 +51,12 @@ impl Place {
             .recursive(true)
             .mode(0o700)
             .create(&folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+            .with_context(|| format!("cannot create the directory {}", folder.display()))?;
         let metadata = std::fs::symlink_metadata(&folder)?;
-        // In a folder that everybody can write to, somebody else may have made it.
+        // In a directory that all users can write to, another user may have created it.
         anyhow::ensure!(
             metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o777 == 0o700,
-            "{} is not a folder of this user alone; remove it, or set $XDG_RUNTIME_DIR",
+            "{} is not a private directory of this user; remove it, or set $XDG_RUNTIME_DIR",
             folder.display()
         );
         Ok(Self(folder))
@@ -110,7 +110,7 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        // The lock, which goes with the file, is what counts.
+        // The lock counts, and it is released with the file.
         let _ = self.0.set_len(0);
     }
 }
@@ -131,7 +131,7 @@ pub(super) fn start() -> anyhow::Result<ExitCode> {
     let place = Place::of_user()?;
     if let Some(running) = place.running()? {
         anyhow::bail!(
-            "a server runs in the background already (process {}); stop it with `kubegc down`",
+            "a server is already running in the background (process {}); stop it with `kubegc down`",
             running.process
         );
     }

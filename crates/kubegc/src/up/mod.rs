@@ -84,7 +84,7 @@ pub(crate) struct Up {
 }
 
 impl Up {
-    /// Starts both. `observer` hears of every decision about owners; the clock and the restraints of `surroundings` are
+    /// Starts both. `observer` gets every decision about owners; the clock and the restraints of `surroundings` are
     /// those of `clock`.
     pub(crate) async fn start(
         options: &ServerOptions,
@@ -173,7 +173,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     }
     let runtime = runtime()?;
     let done = runtime.block_on(serve(&options));
-    // What still waits for a disk or a network must not hold up the end.
+    // Calls that still wait for a disk or a network must not delay the exit.
     runtime.shutdown_timeout(Duration::from_millis(200));
     done
 }
@@ -192,14 +192,14 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     done
 }
 
-/// What goes on while the server runs.
+/// Serves until the end of the process or of the command.
 async fn attend(
     options: &Options,
     up: &Up,
     registry: Registry,
     ended: &mut mpsc::Receiver<()>,
 ) -> anyhow::Result<ExitCode> {
-    // Its folder, where it has one of its own, goes with this.
+    // A temporary directory of its own is removed when this is dropped.
     let kubeconfig = apiserver::write_kubeconfig(&options.server, &up.server)?;
     if let Some(address) = options.bind_address {
         let ready = Arc::new(AtomicBool::new(true));

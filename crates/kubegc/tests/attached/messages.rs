@@ -28,7 +28,7 @@ fn a_server_of_another_version_is_told_and_tried() {
     let run = Run::with(&proxy.kubeconfig(), &[]);
     until("it says so", || {
         run.log().contains(
-            "the server is v1.29.3; Kubernetes 1.30 and newer are supported, and nothing else was tested",
+            "the server is v1.29.3; Kubernetes 1.30 and newer are supported, and other versions are not tested",
         )
     });
     let root = admin.map("root", None);

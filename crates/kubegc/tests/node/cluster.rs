@@ -223,7 +223,7 @@ fn single_passes_find_pods_gone_in_the_end() {
     pass(&once);
     assert_eq!((left(), logs.exists()), (all.to_vec(), true), "nobody knows yet for how long");
     assert_eq!(saved()["unknownSince"].as_object().unwrap().len(), 3);
-    let waits = "3 pods that left something behind are unknown to the cluster, but for less than 1m0s";
+    let waits = "3 pods with remains on this node have been unknown to the cluster for less than 1m0s";
     let text = pass(&dry);
     assert!(text.contains("No container would be removed.") && text.contains(waits), "{text}");
 

@@ -263,7 +263,7 @@ fn a_configuration_file_is_obeyed_and_read_again() {
 
     write("kubegc: {keptResources: [configmaps]\n");
     run.signal(Signal::HUP);
-    until("it says what is wrong", || run.log().contains("the configuration stays as it was"));
+    until("it says what is wrong", || run.log().contains("the configuration is unchanged"));
     assert!(admin.exists("root-0"));
     write("generic: {leaderElection: {leaderElect: false}}\nkubegc: {observeFor: 1h}\n");
     run.signal(Signal::HUP);
@@ -432,5 +432,5 @@ fn the_doctor_finds_what_is_wrong() {
     );
     let (code, out, _) = kubegc(&["doctor", "--subject=self"], &server.kubeconfig);
     assert_eq!(code, Some(1));
-    assert!(out.contains("→ `kubegc resume` goes on"), "{out}");
+    assert!(out.contains("→ `kubegc resume` resumes it"), "{out}");
 }

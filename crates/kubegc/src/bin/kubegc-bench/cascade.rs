@@ -112,7 +112,7 @@ fn config_map(name: &str, run: &str, owners: Option<Value>) -> Value {
     object
 }
 
-/// Names of so many objects with the label of a run, and when each was seen to go.
+/// Names of the objects with the label of a run, and when each was seen to be removed.
 pub(crate) async fn watch_until_gone(
     cluster: &Cluster,
     collection: &str,

@@ -26,7 +26,7 @@ pub(crate) struct PodOptions {
     /// The collector's --terminated-pod-gc-threshold
     #[arg(long, default_value_t = 20_000)]
     threshold: u32,
-    /// Of those over it, so many are held by a finalizer
+    /// Number of those above it that a finalizer blocks
     #[arg(long, default_value_t = 10_000)]
     held: u32,
     /// The collector, with its arguments
@@ -40,10 +40,10 @@ pub(crate) struct JobOptions {
     /// Finished Jobs
     #[arg(long, default_value_t = 50_000)]
     jobs: u32,
-    /// They expire evenly over so long, seconds
+    /// Time over which they expire evenly, seconds
     #[arg(long, default_value_t = 3600)]
     over: u32,
-    /// The first expires so long after the beginning, seconds; until then all must have been made
+    /// Time until the first expires, seconds; all must have been created by then
     #[arg(long, default_value_t = 120)]
     lead: u32,
     /// The collector of Jobs and of owners, with its arguments
@@ -61,7 +61,8 @@ fn collection(cluster: &Cluster, prefix: &str, resource: &str) -> String {
     format!("{prefix}{namespace}/{resource}")
 }
 
-/// Starts the collector, waits until so many objects are gone, prints what that took and ends it. Answers when each went.
+/// Starts the collector, waits until a number of objects are gone, prints what that took and ends it. Returns
+/// when each was removed.
 async fn collect(
     cluster: &Cluster,
     (objects, run, number): (&str, &str, u32),

@@ -23,7 +23,7 @@ struct CommandLine {
     /// The cluster to measure [default: as kubectl finds it]
     #[arg(long, value_name = "FILE", global = true)]
     kubeconfig: Option<PathBuf>,
-    /// The collector's process: its CPU time and peak memory are told
+    /// The collector's process, to report its CPU time and peak memory
     #[arg(long, value_name = "PID", global = true)]
     pid: Option<u32>,
     /// Requests in flight while objects are made or changed
