@@ -120,7 +120,7 @@ pub fn request_body(data: &[u8]) {
     }
 }
 
-/// YAML goes through Go's floats, which are written without a fraction where they have none.
+/// YAML is converted through Go's floats, which are written without a fraction if they have none.
 fn whole_floats_as_integers(value: Value) -> Value {
     match value {
         #[allow(clippy::cast_possible_truncation)] // the law of the branch

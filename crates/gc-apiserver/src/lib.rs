@@ -1,6 +1,6 @@
 //! The embedded Kubernetes-compatible API server: HTTP over the registry.
 //!
-//! A request goes through the same stations as in kube-apiserver: its path says what it is about (`transport::path`),
+//! A request passes the same stages as in kube-apiserver: its path says what it is about (`transport::path`),
 //! credentials say who asks (`auth::authentication`), roles say whether that is allowed (`auth::rbac`), the body is
 //! decoded (`encode::decode`), the registry does it, and the answer is written in the representation that was
 //! negotiated (`encode::{negotiate, render, list}`, `serve::watching`).

@@ -33,7 +33,7 @@ pub(crate) struct State {
     pub(crate) openapi: OpenApi,
     /// Metrics.
     pub(crate) metrics: Metrics,
-    /// Bounds on what goes on at once.
+    /// Bounds on concurrent work.
     pub(crate) work: Work,
     /// Written watch events.
     pub(crate) frames: Arc<FrameCache>,

@@ -1,4 +1,4 @@
-//! Bounds on the work that goes on at once, and the line between what is done on the spot and what waits for
+//! Bounds on concurrent work, and the line between what is done in place and what waits for
 //! a disk or a network on a thread of its own.
 
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ struct Shared {
 
 struct Places {
     seats: Seats,
-    /// Who is told that it has its places.
+    /// The requests to notify when they get their seats.
     told: BTreeMap<Ticket, oneshot::Sender<()>>,
 }
 

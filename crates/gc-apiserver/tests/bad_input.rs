@@ -1,4 +1,4 @@
-//! Bad input gets the status that kube-apiserver gives, over a real connection, and the server goes on.
+//! Bad input gets the status that kube-apiserver gives, over a real connection, and the server keeps running.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -129,7 +129,7 @@ async fn what_is_no_http_does_not_hurt() {
     assert_eq!(server.get("/readyz").await.code, 200);
 }
 
-/// A request that never ends is cut off, and holds up nobody meanwhile.
+/// A request that never ends is cut off, and delays no other request.
 #[tokio::test]
 async fn slow_requests_hold_up_nobody() {
     let server = TestServer::start().await;

@@ -58,7 +58,7 @@ pub type ReadStored<'a> = dyn Fn(&str, &str, &str, &str) -> Result<Option<Value>
 
 /// A write that is about to be stored.
 pub struct Write<'a> {
-    /// Where the request goes.
+    /// The target of the request.
     pub target: &'a RequestTarget,
     /// What would be stored.
     pub new: &'a Value,
@@ -82,7 +82,7 @@ pub struct RequestContext<'a> {
     pub user_agent_manager: &'a str,
 }
 
-/// Where a request goes.
+/// The target of a request.
 #[derive(Clone, Debug)]
 pub struct RequestTarget {
     /// The resource.

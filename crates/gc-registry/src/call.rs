@@ -31,7 +31,7 @@ pub(crate) struct Call<'a> {
 pub(crate) enum Stored {
     /// It is stored, with this revision.
     Done(Revision),
-    /// Somebody else was faster.
+    /// Another write came first.
     Raced,
 }
 

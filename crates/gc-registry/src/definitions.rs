@@ -58,7 +58,7 @@ impl Definitions {
     }
 }
 
-/// A definition that cannot be served (or read) serves nothing, and holds up nobody else.
+/// A definition that cannot be served (or read) serves nothing, and does not affect others.
 fn compile(stored: &[u8], revision: Revision) -> Definition {
     let value: Value = serde_json::from_slice(stored).unwrap_or_default();
     let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -12,7 +12,7 @@ const PAGE: i64 = 10_000;
 
 impl Call<'_> {
     /// Deletes what the list options select. Items are deleted under the UID that they were listed with, so that
-    /// an object which was recreated meanwhile survives (S03); a resourceVersion in the query is a list option
+    /// an object which was recreated in the meantime survives (S03); a resourceVersion in the query is a list option
     /// only (S05: the server passes it as such).
     pub(crate) fn delete_collection(
         &mut self,

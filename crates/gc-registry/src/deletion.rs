@@ -129,7 +129,7 @@ impl Call<'_> {
 
     /// Spec 4.
     fn deletion_response(&mut self, deletion: &Deletion, deleted: Deleted) -> Result<Response, ApiError> {
-        // S01: the only unfinished deletion that is told by its code.
+        // S01: the only unfinished deletion that the status code shows.
         let kept = if deletion.orphan_dependents == Some(false) { 202 } else { 200 };
         match deleted {
             Deleted::Kept(stored) => self.answer_stored(kept, stored.value, stored.mod_revision),
@@ -174,7 +174,7 @@ impl Call<'_> {
         let mut last_written: Option<KeyValue> = None;
         for turn in 0..MAX_TURNS {
             let Some(stored) = self.read(key)? else {
-                // Between the two steps of a graceful deletion somebody else may have removed the object.
+                // Between the two steps of a graceful deletion the object may have been removed.
                 return match last_written {
                     Some(stored) => Ok(Deleted::Removed(stored)),
                     None => Err(self.not_found(name)),
@@ -412,7 +412,7 @@ impl Call<'_> {
         Err(self.modified(name))
     }
 
-    /// Writes the first mark; `None` if somebody was faster.
+    /// Writes the first mark; `None` if another write came first.
     fn write_mark(
         &self,
         key: &Key,

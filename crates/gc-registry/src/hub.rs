@@ -116,7 +116,7 @@ struct Window {
     /// Everything after this revision is here.
     complete_after: Revision,
     watchers: BTreeMap<u64, Watcher>,
-    /// Whether the resource is gone, so that nobody needs the changes once its watches are.
+    /// Whether the resource is gone, so that the changes are not needed once its watches have ended.
     ended: bool,
 }
 
@@ -161,7 +161,7 @@ impl Window {
         self.close_all(Closed::Expired);
     }
 
-    /// The resource is gone: its watches end when they have read what there is.
+    /// The resource is gone: its watches end when they have read all changes.
     fn end_all(&mut self) {
         self.ended = true;
         self.close_all(Closed::Ended(self.end()));
@@ -274,7 +274,7 @@ impl Hub {
         Poll::Pending
     }
 
-    /// Goes on where the broken stream ended; if the history is gone, all watches are closed.
+    /// Continues where the broken stream ended; if the history is gone, all watches are closed.
     fn restart(&self, state: &mut State) -> Result<(), StorageError> {
         match self.storage.watch("/", state.progress) {
             Ok(stream) => {

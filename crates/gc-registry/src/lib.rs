@@ -3,6 +3,55 @@
 //!
 //! Synchronous and deterministic: no clock, no runtime, no randomness of its own. Time and entropy come with
 //! each request ([`api::RequestContext`]).
+//!
+//! # Example
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicU64, Ordering};
+//!
+//! use gc_registry::api::{
+//!     Attributes, Authorizer, Operation, RequestBody, RequestContext, RequestTarget, UserInfo, WriteOptions,
+//! };
+//! use gc_registry::{Config, Registry};
+//! use gc_store::MemoryStorage;
+//! use serde_json::json;
+//!
+//! struct AllowAll;
+//!
+//! impl Authorizer for AllowAll {
+//!     fn allows(&self, _user: &UserInfo, _attributes: &Attributes<'_>) -> bool {
+//!         true
+//!     }
+//! }
+//!
+//! let registry = Registry::open(Arc::new(MemoryStorage::default()), Config::default()).unwrap();
+//! let numbers = AtomicU64::new(1);
+//! let user = UserInfo { name: "jane".into(), ..UserInfo::default() };
+//! let context = RequestContext {
+//!     now: "2026-01-01T00:00:00Z".parse().unwrap(),
+//!     user: &user,
+//!     entropy: &|| u128::from(numbers.fetch_add(1, Ordering::Relaxed)),
+//!     authorizer: &AllowAll,
+//!     user_agent_manager: "example",
+//! };
+//! registry.bootstrap(&context).unwrap(); // namespaces, roles and other objects of every server
+//!
+//! let target = RequestTarget {
+//!     resource: Arc::clone(registry.catalog().find("", "v1", "configmaps").unwrap()),
+//!     namespace: "default".into(),
+//!     name: String::new(),
+//!     subresource: String::new(),
+//! };
+//! let object = json!({"metadata": {"name": "settings"}, "data": {"colour": "blue"}});
+//! let body = RequestBody { value: object, duplicates: Vec::new() };
+//! let created = registry.handle(&target, Operation::Create(body, WriteOptions::default()), &context).unwrap();
+//! assert_eq!(created.code, 201);
+//!
+//! let target = RequestTarget { name: "settings".into(), ..target };
+//! let read = registry.handle(&target, Operation::Get { resource_version: String::new() }, &context).unwrap();
+//! assert_eq!(read.code, 200);
+//! ```
 
 pub mod admission;
 pub mod api;

@@ -63,7 +63,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes events that were last written longer ago than they are kept. Their age is told by the revision
+    /// Removes events that were last written longer ago than they are kept. Their age follows from the revision
     /// of the store at past calls of `maintain`, so that no event needs to be decoded; after a restart, all are
     /// taken to be new.
     fn expire_events(&self, context: &RequestContext<'_>) -> Result<(), ApiError> {
@@ -123,8 +123,7 @@ impl Call<'_> {
         self.release_definition(&stored, Termination::Completed)
     }
 
-    /// Writes a stage of the deletion if it is a new one. `None` if somebody else wrote meanwhile: the next
-    /// run goes on.
+    /// Writes a stage of the deletion if it is a new one. `None` if another write came first: the next run continues.
     fn note_termination(
         &self,
         stored: KeyValue,

@@ -72,7 +72,7 @@ pub fn dns_label(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     at_most(text, LABEL_MAX, "characters", &mut problems);
     if !label_shape(text) {
-        // A subdomain with dots is told what is wrong with it.
+        // For a subdomain with dots, the error says what is wrong with it.
         if text.contains('.') && text.split('.').all(label_shape) {
             problems.push("must not contain dots".to_owned());
         } else {

@@ -24,7 +24,7 @@ pub struct TypeMeta {
     pub kind: Arc<str>,
 }
 
-/// An object: stored text, decoded when somebody asks for it, once for all who share it.
+/// An object: stored text, decoded on first use, once for all who share it.
 #[derive(Debug)]
 pub struct Object {
     type_meta: Arc<TypeMeta>,

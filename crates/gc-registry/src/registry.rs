@@ -106,7 +106,7 @@ impl Registry {
         Arc::clone(&self.catalog.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Performs one request. Subresources, and POST to them, are told by `target.subresource`.
+    /// Performs one request. `target.subresource` names subresources, and POST to them.
     pub fn handle(
         &self,
         target: &RequestTarget,
@@ -211,7 +211,7 @@ impl Registry {
         self.maintenance.store(false, Ordering::Release);
     }
 
-    /// After every write: definitions are served at once, and the cleanup of deleted ones goes on.
+    /// After every write: definitions are served at once, and the cleanup of deleted ones continues.
     pub(crate) fn after_write(&self, resource: &ResourceDefinition) -> Result<(), ApiError> {
         if rules::is_definition(resource) {
             self.refresh_catalog()?;

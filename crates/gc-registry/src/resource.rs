@@ -65,7 +65,7 @@ pub struct ResourceDefinition {
     pub custom: Option<Arc<crate::crd::CustomVersion>>,
 }
 
-/// Where a write goes: what the rules of kinds depend on.
+/// The target of a write: what the rules of kinds depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// API group; empty for core.

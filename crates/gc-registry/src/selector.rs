@@ -310,7 +310,7 @@ impl FieldSelector {
         self.0.is_empty()
     }
 
-    /// Whether more than name and namespace is looked at.
+    /// Whether more than name and namespace is compared.
     #[must_use]
     pub fn needs_object(&self) -> bool {
         self.0.iter().any(|(field, ..)| field != NAME && field != NAMESPACE)

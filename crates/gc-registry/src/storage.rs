@@ -59,7 +59,7 @@ pub struct RangeOptions {
     pub at: Option<Revision>,
     /// Start strictly after this key (for the next page).
     pub after: Option<Key>,
-    /// At most so many items; 0 is no limit.
+    /// Maximum number of items; 0 means no limit.
     pub limit: usize,
 }
 
@@ -79,7 +79,7 @@ pub struct RangeAnswer {
 /// What must hold for a transaction to commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// The key that is looked at.
+    /// The key that is checked.
     pub key: Key,
     /// Its last write must be this one; `Revision(0)` says that the key must be absent.
     pub mod_revision: Revision,
@@ -130,7 +130,7 @@ pub struct Change {
 pub enum WatchItem {
     /// A change under the prefix. Changes come in order of revision; those of one transaction in key order.
     Change(Change),
-    /// Everything up to this revision has been delivered. A stream with nothing left to deliver says so once, before it
+    /// Everything up to this revision has been delivered. A stream with nothing left to deliver reports it once, before it
     /// becomes pending, if the store has moved on since its last item. It is not woken for that, so idle watches cost
     /// nothing: who wants to tell its client how far it is (a bookmark) polls when it is time to.
     Progress(Revision),

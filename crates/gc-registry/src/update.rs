@@ -101,7 +101,7 @@ impl Call<'_> {
             meta::metadata_mut(&mut object).insert("name".into(), self.target.name.as_str().into());
         }
         self.check_name(&object)?;
-        // Fields that the type has not and values that do not fit are told by the merge, which types them;
+        // Unknown fields and values of the wrong type are reported by the merge, which types them;
         // defaults are not filled in, or the manager would own them.
         match options.field_validation {
             FieldValidation::Strict if !body.duplicates.is_empty() => {
@@ -168,7 +168,7 @@ impl Call<'_> {
         }
     }
 
-    /// Reads, changes and writes until nobody interferes. `None`: there is no such object.
+    /// Reads, changes and writes until no other write interferes. `None`: there is no such object.
     pub(crate) fn write_loop(
         &mut self,
         change: &Change,

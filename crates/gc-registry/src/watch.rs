@@ -119,7 +119,7 @@ impl Watch {
             requested
         };
         let scope: Arc<str> = scope.into();
-        // A version that is too old is told within the stream, as upstream does it.
+        // A version that is too old is reported within the stream, as upstream does it.
         let (id, failed) = match hub.subscribe(&prefix, Arc::clone(&scope), exact, start) {
             Ok(id) => (id, None),
             Err(oldest) => (NO_WATCHER, Some(expired(start, oldest))),

@@ -279,7 +279,7 @@ fn items_go_when_their_last_owner_lets_them_go() {
     world.update("three", "", |object| object["spec"]["containers"][1]["stdin"] = true.into());
     world.apply("two", json!({}), false).unwrap();
     let want = json!([{"name": "a", "image": "i"}]);
-    assert_eq!(world.at("/spec/containers"), want, "nobody owns the item itself any more");
+    assert_eq!(world.at("/spec/containers"), want, "the item itself has no owner any more");
 }
 
 #[test]

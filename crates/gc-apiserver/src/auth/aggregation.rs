@@ -24,7 +24,7 @@ pub(crate) async fn keep(state: Arc<State>) {
         for role in outdated {
             let name = role.name.clone();
             match work::perform(&state, Weight::Write, move |state| write(state, &role)).await {
-                // It was deleted meanwhile.
+                // It was deleted in the meantime.
                 Err(error) if matches!(error.code, 404 | 409) => {}
                 Err(error) => {
                     tracing::warn!(%error, role = name, "cannot store the rules of an aggregated ClusterRole");

@@ -155,7 +155,7 @@ fn still_bound(state: &State, claims: &Claims) -> Result<bool, ApiError> {
     wanted.extend(bound.secret.as_ref().map(|secret| ("secrets", namespace, secret)));
     wanted.extend(bound.node.as_ref().map(|node| ("nodes", "", node)));
     for (resource, namespace, reference) in wanted {
-        // The node of a pod's token is told for information; only tokens bound to nodes alone depend on it.
+        // The node of a pod's token is only information; only tokens bound to nodes alone depend on it.
         if resource == "nodes" && bound.pod.is_some() {
             continue;
         }
@@ -274,13 +274,13 @@ pub(crate) fn refused(user: &UserInfo, question: &Question<'_>, reason: &str) ->
     }
 }
 
-/// A message that looks like HTML to nobody, and the reason of the authorizer.
+/// A message that no client mistakes for HTML, and the reason of the authorizer.
 fn with_reason(message: &str, reason: &str) -> String {
     let message = message.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     if reason.is_empty() { message } else { format!("{message}: {reason}") }
 }
 
-/// Reads roles and bindings, and goes on following them in the background.
+/// Reads roles and bindings, and keeps following them in the background.
 pub(crate) async fn follow_roles(state: &Arc<State>, background: &mut JoinSet<()>) -> Result<(), ApiError> {
     for resource in rbac::RESOURCES {
         let watch = start_watch(state, resource).await?;

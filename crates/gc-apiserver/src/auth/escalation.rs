@@ -1,4 +1,4 @@
-//! Nobody grants permissions that they do not hold: checked on the very object that a write of a role or a binding
+//! No user grants permissions that they do not hold: checked on the very object that a write of a role or a binding
 //! would store.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use crate::auth::rbac::{self, Missing, Question, Rbac, Rule};
 
 /// Most missing permissions that an answer lists.
 const MAXIMUM_LISTED: usize = 100;
-/// Metadata that a garbage collector changes, and what goes with every change.
+/// Metadata that a garbage collector changes, and what changes with every write.
 const COLLECTORS_METADATA: [&str; 5] =
     ["ownerReferences", "finalizers", "managedFields", "selfLink", "resourceVersion"];
 

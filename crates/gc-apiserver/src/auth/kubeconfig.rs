@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// What goes into a kubeconfig.
+/// The contents of a kubeconfig.
 #[derive(Clone, Debug)]
 pub struct ClientCredentials {
     /// Such as `https://127.0.0.1:6443`.

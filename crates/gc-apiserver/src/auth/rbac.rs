@@ -21,7 +21,7 @@ pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 /// Prefix of the user names of service accounts.
 pub(crate) const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// What somebody wants to do.
+/// What a user wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question<'a> {
     /// Something with a resource.
@@ -35,7 +35,7 @@ pub(crate) enum Question<'a> {
     },
 }
 
-/// What somebody lacks of the permissions that a role would grant.
+/// The permissions that a role would grant and that a user lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// Nothing.
@@ -74,7 +74,7 @@ struct ClusterRole {
 pub(crate) struct OutdatedAggregate {
     /// Its name.
     pub(crate) name: String,
-    /// Its UID, so that a role that was deleted meanwhile is not created again.
+    /// Its UID, so that a role that was deleted in the meantime is not created again.
     pub(crate) uid: String,
     /// The rules that it should have.
     pub(crate) rules: Vec<Rule>,
@@ -215,7 +215,7 @@ impl Rules {
         }
     }
 
-    /// Forgets everything of one of [`RESOURCES`], before it is read anew.
+    /// Forgets everything of one of [`RESOURCES`], before it is read again.
     pub(crate) fn clear(&mut self, resource: &str) {
         match resource {
             "roles" => self.roles.clear(),

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 /// Issuer of our tokens, and their audience unless another is asked for.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-/// Longest token that is looked at; ours have under 1.5 KiB.
+/// Longest token that is parsed; ours have less than 1.5 KiB.
 const MAXIMUM_TOKEN_LENGTH: usize = 16 * 1024;
 
 /// What a token says.

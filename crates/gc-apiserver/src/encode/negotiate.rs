@@ -190,7 +190,7 @@ pub(crate) fn negotiate(
     ))
 }
 
-/// The `as=`, `g=` and `v=` of a range; `None` for a form that nobody knows.
+/// The `as=`, `g=` and `v=` of a range; `None` for an unknown form.
 fn form_of(range: &MediaRange<'_>) -> Option<(Form, bool)> {
     let Some(kind) = range.parameter("as") else { return Some((Form::Object, false)) };
     let beta = match (range.parameter("g"), range.parameter("v")) {

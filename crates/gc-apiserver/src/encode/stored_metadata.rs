@@ -74,7 +74,7 @@ struct ManagedFields<'a> {
     subresource: Cow<'a, str>,
 }
 
-/// Writes the fields of `ObjectMeta`. The text may go on after the metadata.
+/// Writes the fields of `ObjectMeta`. The text may continue after the metadata.
 pub(crate) fn write(writer: &mut Writer<'_>, text: &[u8], resource_version: &str) -> Result<(), Error> {
     let meta = Metadata::deserialize(&mut serde_json::Deserializer::from_slice(text))?;
     writer.text(1, &meta.name);
@@ -281,7 +281,7 @@ mod tests {
         let mut stored = metadata.clone();
         let version = stored.as_object_mut().unwrap().remove("resourceVersion");
         let version = version.as_ref().and_then(Value::as_str).unwrap_or_default();
-        // The text of the object goes on behind its metadata.
+        // The text of the object continues after its metadata.
         let text = format!("{stored},\"data\":{{}}}}");
         write(&mut Writer(&mut out), text.as_bytes(), version).unwrap();
         out

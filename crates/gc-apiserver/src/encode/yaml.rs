@@ -283,7 +283,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// Goes on with the node that an alias stands for.
+    /// Continues with the node that an alias stands for.
     fn through_alias<T>(
         &mut self,
         at: usize,

@@ -15,7 +15,7 @@ const CATCH_ALL: &str = "catch-all";
 /// Queues of a level at most.
 const MAXIMUM_QUEUES: usize = 10_000;
 
-/// What a request is about, as far as schemas look at it.
+/// The properties of a request that schemas match.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum About<'a> {
     /// A resource; the namespace is empty for cluster-scoped ones and across namespaces.

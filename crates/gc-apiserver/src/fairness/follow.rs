@@ -20,7 +20,7 @@ const RESOURCES: [&str; 2] = ["flowschemas", "prioritylevelconfigurations"];
 /// How long to wait before a watch that broke is taken up again, and at least between two readings.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Reads schemas and levels, and goes on following them in the background.
+/// Reads schemas and levels, and keeps following them in the background.
 pub(crate) async fn follow(state: &Arc<State>, background: &mut JoinSet<()>) -> Result<(), ApiError> {
     read(state).await?;
     for resource in RESOURCES {
@@ -71,7 +71,7 @@ async fn keep_following(state: Arc<State>, resource: &'static str) {
     }
 }
 
-/// Reads anew whenever something changes, until the watch ends.
+/// Reads again whenever something changes, until the watch ends.
 async fn follow_once(state: &Arc<State>, resource: &'static str) -> Result<(), ApiError> {
     let mut watch: Watch = work::perform(state, Weight::ReadMany, move |state| {
         state.registry.watch(&target(state, resource)?, &ListOptions::default())

@@ -34,7 +34,7 @@ pub(crate) struct Seats {
     pool: usize,
     levels: BTreeMap<Arc<str>, LevelSeats>,
     next_ticket: Ticket,
-    /// The level that is looked at first when places become free; moves on, so that none is always last.
+    /// The level that is served first when seats become free; rotates, so that none is always last.
     turn: usize,
 }
 
@@ -102,7 +102,7 @@ impl Seats {
             self.pool += lent;
             let count = wanted.queues.map_or(0, |queues| queues.count);
             level.shape = wanted.queues;
-            // Queues that are no longer there are kept while somebody waits in them.
+            // Queues that are no longer configured are kept while requests wait in them.
             while level.queues.len() > count && level.queues.last().is_some_and(VecDeque::is_empty) {
                 level.queues.pop();
             }
@@ -116,7 +116,7 @@ impl Seats {
         self.fill()
     }
 
-    /// How many places a request takes: never more than its level has, or it would wait for ever.
+    /// How many places a request takes: never more than its level has, or it would wait forever.
     pub(crate) fn width(&self, flow: &Flow, wanted: usize) -> usize {
         self.levels.get(&flow.level).map_or(1, |level| wanted.clamp(1, level.own.max(1)))
     }
@@ -334,7 +334,7 @@ mod tests {
         let low = flow("low", 1);
         assert_eq!(seated(&mut seats, &low, 95), 95);
         assert_eq!(seats.request(&low, 1), Decision::Waits(0));
-        // The level goes while it is in use, and what waits gets its turn when places are free.
+        // The level is deleted while it is in use, and waiting requests get their turn when seats are free.
         let none = Configuration::new(&[], &[level("other", 95, 0, 0)]);
         assert_eq!(seats.configure(&none), Vec::<Ticket>::new());
         let served: Vec<Ticket> = (0..95).flat_map(|_| seats.release(&low, 1)).collect();

@@ -1,4 +1,4 @@
-//! OpenAPI documents: built when somebody asks, kept under their hashes.
+//! OpenAPI documents: built on demand, cached by their hashes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -39,7 +39,7 @@ use crate::work::{self, Place, Weight};
 /// A watch without timeoutSeconds lasts between this and twice this.
 const WATCH_MINIMUM_SECONDS: u64 = 1800;
 
-/// Answers a request. Never fails: what goes wrong becomes a Status.
+/// Answers a request. Never fails: errors become a Status.
 pub(crate) async fn serve<B>(
     state: Arc<State>,
     certificate: Option<CertificateIdentity>,
@@ -452,7 +452,7 @@ async fn watch(
         work::perform(state, Weight::ReadMany, move |state| Ok(state.registry.watch(&target, &started)))
             .await?;
     drop(starting);
-    // A version that is gone is told within the stream, as upstream's watch cache does; the rest is refused.
+    // A compacted version is reported within the stream, as upstream's watch cache does; the rest is refused.
     let watch = match watch {
         Err(error) if error.code != 410 => return Err(error),
         other => other,

@@ -147,7 +147,7 @@ fn reference(object: &Value) -> Reference {
     Reference { name: meta("name"), uid: meta("uid") }
 }
 
-/// Admission NamespaceLifecycle: nothing is created in a namespace that goes away, tokens included.
+/// Admission NamespaceLifecycle: nothing is created in a terminating namespace, tokens included.
 fn refuse_terminating(state: &State, namespace: &str, account: &str) -> Result<(), ApiError> {
     let object = get(state, "", "namespaces", "", namespace)?
         .ok_or_else(|| ApiError::not_found("", "namespaces", namespace))?;

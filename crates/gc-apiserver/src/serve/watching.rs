@@ -21,7 +21,7 @@ use crate::transport::server::Stop;
 
 /// How often an idle watch that allows bookmarks gets one.
 const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
-/// A last bookmark goes out so long before the end of a watch.
+/// How long before the end of a watch its last bookmark is sent.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// How much is gathered before it is handed to the connection.
 const PIECE: usize = 32 * 1024;

@@ -40,7 +40,7 @@ struct Usage {
 }
 
 impl Ledger {
-    /// Whether a user may hold so many bytes more: an equal share of all for each user, but always one whole body.
+    /// Whether a user may hold this many more bytes: an equal share of all for each user, but always one whole body.
     fn admits(&self, user: &str, more: usize, exempt: bool) -> bool {
         let (limit, share) = if exempt {
             (MAXIMUM_BYTES + BYTES_IN_RESERVE, MAXIMUM_BYTES + BYTES_IN_RESERVE)

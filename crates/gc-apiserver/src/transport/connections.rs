@@ -34,7 +34,7 @@ const MAXIMUM_HEADER_BYTES: usize = 64 * 1024;
 const MAXIMUM_STREAMS: u32 = 1000;
 /// How often an HTTP/2 peer is asked whether it is still there, and how long it may take to answer.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
-/// How long an idle connection has to end once it was told to.
+/// How long an idle connection has to close once the server shuts it down.
 const GOODBYE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a connection may be without a request; up to twice as long may pass before it is noticed.
@@ -62,7 +62,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// For a process that may open so many files, if that is known.
+    /// For a process with this limit on open files, if it is known.
     fn of_files(files: Option<usize>) -> Self {
         let by_files = files.map_or(MAXIMUM_CONNECTIONS, |files| files.saturating_sub(FILES_IN_RESERVE));
         let total = by_files.clamp(MINIMUM_CONNECTIONS, MAXIMUM_CONNECTIONS);
@@ -124,7 +124,7 @@ impl Drop for PeerPlace {
     }
 }
 
-/// What goes on in a connection.
+/// The state of a connection.
 #[derive(Debug, Default)]
 struct Activity {
     in_flight: AtomicUsize,
@@ -305,7 +305,7 @@ mod tests {
         assert!(peers.admit(other).is_some());
         drop(held);
         assert!(peers.admit(one).is_some());
-        assert!(peers.open.lock().unwrap().is_empty(), "nobody is remembered");
+        assert!(peers.open.lock().unwrap().is_empty(), "no peer is remembered");
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(crate) struct ApiRequest {
     pub(crate) query: Query,
     /// Headers.
     pub(crate) headers: HeaderMap,
-    /// The body, until somebody reads it.
+    /// The body, until it is read.
     pub(crate) body: RequestBytes,
     /// Who asks.
     pub(crate) user: UserInfo,

@@ -41,7 +41,7 @@ const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// Resolves when the server stops.
 pub(crate) type Stop = Shared<BoxFuture<'static, ()>>;
 
-/// What the server is told.
+/// The configuration of the server.
 #[derive(Clone)]
 pub struct ServerConfig {
     /// Where to listen.
@@ -219,7 +219,7 @@ impl RunningServer {
         InProcess::new(Arc::clone(&self.state), user)
     }
 
-    /// The same for somebody who is no administrator: what is not allowed to the user, or to one of these groups, is
+    /// The same for a user who is not an administrator: what is not allowed to the user, or to one of these groups, is
     /// forbidden.
     #[must_use]
     pub fn in_process_as(&self, user: &str, groups: &[&str]) -> InProcess {

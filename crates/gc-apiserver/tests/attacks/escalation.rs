@@ -1,4 +1,4 @@
-//! Nobody grants what they do not hold, by whatever way a role or a binding is written.
+//! No user grants what they do not hold, however a role or a binding is written.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Whoever cannot be impersonated is not, and the request is not answered as somebody else's.
+//! A user that may not be impersonated is not, and the request is not answered as another user's.
 
 use serde_json::{Value, json};
 

@@ -67,7 +67,7 @@ pub struct NamesInUse {
 
 impl NamesInUse {
     /// The names of a group in a set of resources (built-in ones and those of definitions), other than those
-    /// of the definition itself, which is told by its plural name.
+    /// of the definition itself, which is identified by its plural name.
     #[must_use]
     pub fn of<'r>(
         resources: impl IntoIterator<Item = &'r ResourceDefinition>,

@@ -153,7 +153,7 @@ pub fn validate_status_update(definition: &Value) -> Vec<FieldError> {
     problems
 }
 
-/// Warnings for a new or changed definition: formats that nobody knows and rules that are not evaluated, as
+/// Warnings for a new or changed definition: unknown formats and rules that are not evaluated, as
 /// far as `stored` did not have them.
 #[must_use]
 pub fn warnings(definition: &Value, stored: Option<&Value>) -> Vec<String> {

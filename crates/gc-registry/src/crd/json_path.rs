@@ -11,7 +11,7 @@ const MOST_NESTED: usize = 4;
 /// Results of one path at most; more are not looked for.
 const MOST_RESULTS: usize = 10_000;
 
-/// Items that the filters of one path look at, at most; beyond, nothing passes.
+/// Maximum number of items that the filters of one path examine; beyond it, nothing passes.
 const MOST_FILTERED: usize = 100_000;
 
 /// A parsed path.

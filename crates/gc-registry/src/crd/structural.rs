@@ -149,7 +149,7 @@ pub(super) fn unsupported_rules(schema: &Value, found: &mut BTreeSet<String>) {
         .for_each(|(_, schema)| unsupported_rules(schema, found));
 }
 
-/// Formats that restrict nothing because nobody knows them: a warning each.
+/// Unknown formats, which restrict nothing: a warning each.
 pub(super) fn unknown_formats(schema: &Value, found: &mut BTreeSet<String>) {
     let Some(source) = schema.as_object() else { return };
     let format = text(source, "format");

@@ -177,7 +177,8 @@ fn scale_of(suffix: &str) -> Result<(Scale, Form), QuantityError> {
     Ok((Scale::Ten(exponent), Form::Exponent))
 }
 
-/// Digits with so many zeros behind them, or without the last so many and rounded up; no more than the greatest quantity.
+/// Digits with a number of zeros appended, or without that number of last digits and rounded up; no more than
+/// the greatest quantity.
 fn decimal(digits: &str, exponent: i32) -> i128 {
     /// More zeros make nothing but the greatest quantity, or zero.
     const MOST_ZEROS: i32 = 40;

@@ -93,7 +93,7 @@ pub(super) const LISTS: [Parameter; 11] = [
         "allowWatchBookmarks-HC2hJt-J",
         "Send events of type `BOOKMARK`.",
     ),
-    query("continue", "string", "continue-QfD61s0i", "Where a list in pages goes on."),
+    query("continue", "string", "continue-QfD61s0i", "Where to continue a list in pages."),
     query("fieldSelector", "string", "fieldSelector-xIcQKXFG", "Select objects by their fields."),
     query("labelSelector", "string", "labelSelector-5Zw57w4C", "Select objects by their labels."),
     query("limit", "integer", "limit-1NfNmdNH", "The largest number of items of a page."),
@@ -104,7 +104,12 @@ pub(super) const LISTS: [Parameter; 11] = [
         "resourceVersionMatch-t8XhRHeC",
         "How resourceVersion applies to lists.",
     ),
-    query("sendInitialEvents", "boolean", "sendInitialEvents-rLXlEK_k", "Begin a watch with what there is."),
+    query(
+        "sendInitialEvents",
+        "boolean",
+        "sendInitialEvents-rLXlEK_k",
+        "Begin a watch with the existing objects.",
+    ),
     query("shardSelector", "string", "shardSelector-Kgyki_3_", "Select a share of the objects."),
     query("timeoutSeconds", "integer", "timeoutSeconds-yvYezaOC", "How long a list or watch may take."),
     query("watch", "boolean", "watch-XNNPZGbK", "Answer with a stream of changes."),
@@ -112,7 +117,7 @@ pub(super) const LISTS: [Parameter; 11] = [
 /// Parameters of a pod's log.
 pub(super) const LOGS: [Parameter; 9] = [
     query("container", "string", "container-1GeXxFDC", "The container, where the pod has more than one."),
-    query("follow", "boolean", "follow-9OIXh_2R", "Go on with what is written later."),
+    query("follow", "boolean", "follow-9OIXh_2R", "Follow the log as it is written."),
     query(
         "insecureSkipTLSVerifyBackend",
         "boolean",

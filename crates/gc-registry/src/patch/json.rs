@@ -13,7 +13,7 @@ pub const MAX_OPERATIONS: usize = 10_000;
 /// How many bytes of JSON the `copy` operations of one patch may add together.
 pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
-/// An operation that cannot be applied. What exactly was wrong is not told to clients.
+/// An operation that cannot be applied. The exact error is not reported to clients.
 struct DoesNotApply;
 
 /// Applies a patch. The document is unspecified after an error.

@@ -165,7 +165,7 @@ fn delete_from_list(original: &mut Fields, field: &str, value: Value, schema: &S
     Ok(())
 }
 
-/// `$retainKeys`: what is not named there goes; what the patch sets must be named.
+/// `$retainKeys`: what is not named there is removed; what the patch sets must be named.
 fn retain_keys(original: &mut Fields, patch: &mut Fields) -> Result<(), Error> {
     let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(retained) = directive else { return Err(Error::RetainKeysFormat) };

@@ -19,7 +19,7 @@ struct Place<'a> {
 
 /// Checks the types of a document of a built-in kind. The error is worded as Go's decoder does it, such as
 /// `json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string`; it becomes a
-/// 400. `null` fits everywhere, and unknown fields are not looked at.
+/// 400. `null` fits everywhere, and unknown fields are not checked.
 pub fn check_types(schema: &Schema, value: &Value) -> Result<(), String> {
     check(schema, value, &mut Place { struct_name: "", fields: Vec::new() })
 }

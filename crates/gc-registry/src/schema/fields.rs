@@ -113,7 +113,7 @@ pub fn prune(schema: &Schema, value: &mut Value) {
 }
 
 /// Structural defaulting: fills absent fields with their defaults. `null` where it is not allowed counts as
-/// absent: it becomes the default, or goes where there is none.
+/// absent: it becomes the default, or is removed if there is none.
 pub fn apply_defaults(schema: &Schema, value: &mut Value) {
     match (value, &schema.node) {
         (Value::Object(fields), Node::Object(object)) => {

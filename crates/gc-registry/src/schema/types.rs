@@ -94,7 +94,7 @@ pub struct Property {
     pub pointer: bool,
     /// Go leaves the field out where it is empty (built-in kinds).
     pub omit_empty: bool,
-    /// Go encodes the field whatever its value, so that to server-side apply nobody adds or removes it.
+    /// Go encodes the field whatever its value, so that for server-side apply no manager adds or removes it.
     pub always: bool,
     /// The embedded struct that declares the field; Go's decoder names it in its errors.
     pub embedded_in: Option<&'static str>,
@@ -139,12 +139,12 @@ pub enum ListType {
     Unspecified,
     /// Scalars, each at most once.
     Set,
-    /// Objects, told apart by the values of these keys.
+    /// Objects, identified by the values of these keys.
     Map(Vec<Arc<str>>),
 }
 
 impl ListType {
-    /// Whether items are told apart and owned one by one.
+    /// Whether items are identified and owned one by one.
     #[must_use]
     pub fn is_associative(&self) -> bool {
         matches!(self, Self::Set | Self::Map(_))
@@ -237,7 +237,7 @@ pub struct Validations {
 }
 
 /// A shared schema: given inline, or a named definition that is looked up at its first use, so that recursive
-/// definitions end and a kind costs nothing before somebody asks for it.
+/// definitions end and a kind costs nothing before it is used.
 #[derive(Clone)]
 pub struct SchemaRef(Reference);
 

@@ -88,7 +88,7 @@ fn normalize_element(schema: &Schema, value: &mut Value, empties: Empties) {
     }
 }
 
-/// Whether a field goes because its value is empty. What is always encoded and goes here comes back as zero.
+/// Whether a field is dropped because its value is empty. What is always encoded and dropped here comes back as zero.
 fn is_dropped(property: &Property, value: &Value, empties: Empties) -> bool {
     match (value, &property.schema.node) {
         (Value::Object(fields), Node::Map(_)) if fields.is_empty() => {

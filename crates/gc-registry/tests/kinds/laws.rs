@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::{RESOURCES, now};
 
-/// Names of fields that the rules look at, so that random documents meet them.
+/// Names of fields that the rules check, so that random documents contain them.
 const FIELDS: &[&str] = &[
     "metadata",
     "name",

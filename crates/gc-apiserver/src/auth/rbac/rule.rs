@@ -119,7 +119,7 @@ impl Rule {
     }
 }
 
-/// A rule that somebody holds, laid out to be compared with many.
+/// A rule that a user holds, laid out to be compared with many.
 pub(crate) struct HeldRule<'a> {
     verbs: HashSet<&'a str>,
     groups: HashSet<&'a str>,

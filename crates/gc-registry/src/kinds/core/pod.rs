@@ -161,7 +161,7 @@ fn keep_spec(object: &mut Value, old: &Value, key: &str) {
     }
 }
 
-/// The deadline of a pod may be set once and only become shorter. Says whether the checks go on.
+/// The deadline of a pod may be set once and only become shorter. Returns whether the checks continue.
 fn deadline_is_kept(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) -> bool {
     let deadline = new.get("activeDeadlineSeconds");
     let before = old.get("activeDeadlineSeconds").integer();

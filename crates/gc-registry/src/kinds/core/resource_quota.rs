@@ -8,7 +8,7 @@ use crate::kinds::report::{IMMUTABLE, Report};
 use crate::kinds::shared::resources::{Names, is_standard_quota_resource, resource_name, resource_quantity};
 use crate::resource::Target;
 
-/// Scopes that look at pods alone, and do not ask what values they have.
+/// Scopes that apply to pods alone, and take no values.
 const OF_PODS: [&str; 5] =
     ["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "CrossNamespacePodAffinity"];
 

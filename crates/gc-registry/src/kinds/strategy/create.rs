@@ -10,7 +10,7 @@ use crate::resource::Target;
 /// Annotation in which a daemon set counts the versions of its template.
 pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// Prepares a decoded and defaulted object for its creation: what the client may not set goes (status,
+/// Prepares a decoded and defaulted object for its creation: what the client may not set is removed (status,
 /// generation), what the server sets comes (initial phases, finalizers of namespaces, selectors of jobs,
 /// addresses of services, the requester of a certificate).
 ///

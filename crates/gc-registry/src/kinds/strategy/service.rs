@@ -53,7 +53,7 @@ pub(super) fn allocate(object: &mut Value, old: Option<&Value>) {
         "ClusterIP" | "NodePort" | "LoadBalancer" => addresses(spec, &uid, old),
         "ExternalName" => {
             for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
-                // The client may not have set them; what the service had before it became external goes.
+                // The client may not have set them; what the service had before it became external is removed.
                 if old.is_some_and(|old| at(old, &["spec", key]) == spec.get(key)) {
                     spec.remove(key);
                 }
@@ -86,7 +86,7 @@ fn needs_health_port(spec: &Value) -> bool {
     text(spec, &["type"]) == "LoadBalancer" && text(spec, &["externalTrafficPolicy"]) == "Local"
 }
 
-/// What a service had only because of its type goes when the type changes and the client left it as it was.
+/// What a service had only because of its type is removed when the type changes and the client left it as it was.
 pub(super) fn drop_dependent(new: &mut Value, old: &Value) {
     static NONE: Value = Value::Null;
     let before = old.get("spec").unwrap_or(&NONE);

@@ -22,10 +22,10 @@ use super::check_depth;
 use crate::error::{ApiError, Cause, CauseReason, Details};
 use crate::schema::Schema;
 
-/// The manager that gets what an object had before it was first applied, if nobody was tracked until then.
+/// The manager that gets what an object had before it was first applied, if no manager was tracked until then.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Top-level and metadata fields that nobody owns: the server sets them, or they name the object.
+/// Top-level and metadata fields without an owner: the server sets them, or they name the object.
 const UNOWNED: [&[&str]; 12] = [
     &["apiVersion"],
     &["kind"],
@@ -147,7 +147,7 @@ fn update_entries(live: Option<&Value>, new: &Value, entries: &mut Vec<Entry>, r
     if let (None, Some(schema)) = (live, request.schema) {
         crate::schema::normalize(schema, &mut nothing, crate::schema::Empties::Null);
     }
-    // Objects were checked against their schema before; whatever still cannot be told apart is owned by none.
+    // Objects were checked against their schema before; items that still cannot be distinguished have no owner.
     let Ok(mut comparison) = compare::compare(request.position(), live.unwrap_or(&nothing), new) else {
         return;
     };
@@ -200,7 +200,7 @@ pub fn apply(
     }
     let mut outcome = apply_entries(&base, applied, entries.clone(), request, force);
     if let (Err(Failure::Conflicts(conflicts)), "kubectl") = (&outcome, request.manager) {
-        // Somebody who moves from client-side to server-side apply takes over what he applied before.
+        // A manager that moves from client-side to server-side apply takes over what it applied before.
         if let Some(allowed) = last_applied::unchanged_fields(&base, request) {
             let rest: Vec<Conflict> =
                 conflicts.iter().filter(|conflict| !allowed.contains(&conflict.path)).cloned().collect();
@@ -288,7 +288,7 @@ fn apply_entries(
     Ok((object, entries))
 }
 
-/// Removes what a manager applied last time, does not apply now, and nobody else owns.
+/// Removes what a manager applied last time, does not apply now, and no other manager owns.
 fn prune(
     position: Position<'_>,
     merged: Value,
@@ -310,7 +310,7 @@ fn prune(
     let gone = present.clone().difference(&left).difference(&whole(&owned));
     let mut kept = merged.clone();
     merge::remove(position, &mut kept, &gone);
-    // Of the rest, only goes what this manager had applied.
+    // Of the rest, only what this manager had applied is removed.
     let remaining = whole(&compare::field_set(position, &kept)?);
     let mut pruned = merged;
     merge::remove(position, &mut pruned, &present.difference(&remaining).intersection(&last));
