@@ -21,7 +21,7 @@ fn options(number: Option<u64>, share: Option<f64>, floor: u64) -> BreakerOption
     }
 }
 
-/// How many of so many deletions are admitted when nothing is put back and `objects` shrink with them.
+/// How many of a number of deletions are admitted when nothing is refunded and `objects` shrink with them.
 fn admitted(breaker: &mut Breaker, wanted: usize, inferred: bool, objects: usize, at: i64) -> usize {
     (0..wanted)
         .take_while(|done| {

@@ -173,7 +173,7 @@ async fn one_half_that_fails_leaves_the_other() {
     }
 }
 
-/// A dead aggregated API, in the older form of discovery, is waited for a little, and holds up nobody else.
+/// A dead aggregated API, in the older form of discovery, is waited for a little, and delays no other group.
 #[tokio::test]
 async fn a_group_that_does_not_answer_fails_alone() {
     let client = ApiClient::in_process(|request| async move {

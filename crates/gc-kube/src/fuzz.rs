@@ -309,8 +309,8 @@ pub fn discovery(data: &[u8]) {
     }
 }
 
-/// Lists and watches of policies and of their objects: what is told is what stands there, and what is no object or no
-/// list is refused.
+/// Lists and watches of policies and of their objects: what is delivered is what is written there, and what
+/// is no object or no list is refused.
 pub fn policy_answers(data: &[u8]) {
     let tree: Option<Value> = serde_json::from_slice(data).ok();
     match (raw_page(data), &tree) {

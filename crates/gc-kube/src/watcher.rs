@@ -332,7 +332,7 @@ impl Watcher {
         self.watch(Some(version)).await
     }
 
-    /// A watch from a version on, or (without one) a streamed list that goes over into a watch. Answers the
+    /// A watch from a version on, or (without one) a streamed list that continues as a watch. Answers the
     /// version to resume from, and what is to be recovered from, if anything. An error says that no version
     /// has been reached.
     async fn watch(&mut self, from: Option<String>) -> Result<(String, Option<WatchError>), WatchError> {

@@ -73,7 +73,7 @@ fn asked(request: &Request<Full<Bytes>>) -> String {
     };
     let subresource = rest.get(2).map_or(String::new(), |name| format!("/{name}"));
     let dot = if group.is_empty() { "" } else { "." };
-    // Nobody is to see what is in a Secret.
+    // The contents of Secrets must never be read.
     let accept = request.headers().get("accept").and_then(|value| value.to_str().ok()).unwrap_or_default();
     let contents = rest[0] == "secrets"
         && request.method() == Method::GET
@@ -118,7 +118,7 @@ impl Observer for Recorder {
     }
 }
 
-/// Storage and machines that answer as they are told.
+/// Storage and machines with scripted answers.
 #[derive(Clone)]
 struct Answers {
     storage: Arc<Mutex<Result<(), StorageFailure>>>,
@@ -379,8 +379,8 @@ fn pod(name: &str, node: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"nodeName": node, "containers": containers}})
 }
 
-/// X-T01: a node goes, and what was on it goes 40 s later; with a finished pod over the threshold, and one that never
-/// had a node.
+/// X-T01: a node is removed, and its pods are deleted 40 s later; with a finished pod over the threshold, and
+/// one that never had a node.
 #[tokio::test]
 async fn pods() {
     let world = World::start().await;
@@ -416,7 +416,7 @@ async fn pods() {
 
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 
-/// A Job that has finished long ago, and goes two hours after it has.
+/// A Job that finished long ago, with a TTL of two hours.
 async fn finished_job(world: &World, name: &str) {
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     world
@@ -565,7 +565,7 @@ async fn leases() {
     assert_eq!(world.get(&format!("{identity}/apiserver-x")).await.0, 200);
     world.pass(41_000);
     world.until_gone(&format!("{identity}/apiserver-x")).await;
-    // The one that nobody renews is told of, and stays.
+    // The stale one is reported, and kept.
     world.until_events("leader", &["Warning StaleLease stale-lease-controller"]).await;
     assert_eq!(world.get(&format!("{elected}/leader")).await.0, 200);
     running.end(&["patch events"], &[]).await;

@@ -1,4 +1,4 @@
-//! Lists and watches against a scripted server: what the engine is told, and what was asked for.
+//! Lists and watches against a scripted server: the events that the engine gets, and the requests that were sent.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 #[path = "cases/barriers.rs"]
@@ -57,7 +57,7 @@ fn stream(events: Vec<Value>, end: End) -> Response<Body> {
     Response::new(body)
 }
 
-/// An engine that writes down what it is told.
+/// An engine that records its events.
 struct Recorder(mpsc::UnboundedSender<String>);
 
 impl Engine for Recorder {
@@ -278,7 +278,7 @@ fn newest(version: u64) -> Script {
     Script::Answer(200, json!({"metadata": {"resourceVersion": version.to_string()}, "items": []}))
 }
 
-/// Deletions that nobody saw are found by the list: the engine is told where it begins and ends.
+/// Deletions that no watch delivered are found by the list: the engine gets its beginning and its end.
 #[tokio::test]
 async fn an_expired_version_leads_to_a_new_list() {
     for expired in [

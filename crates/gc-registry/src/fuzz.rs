@@ -22,7 +22,7 @@ use crate::storage::Revision;
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
 
-/// The JSON of each line; `None` if one of so many is missing or is no JSON.
+/// The JSON of each line; `None` if a line is missing or is not JSON.
 fn documents<const N: usize>(data: &[u8]) -> Option<[Value; N]> {
     let mut lines = data.splitn(N, |byte| *byte == b'\n');
     let read: Option<Vec<Value>> = (0..N).map(|_| serde_json::from_slice(lines.next()?).ok()).collect();
@@ -100,7 +100,7 @@ pub fn strategic_merge_patches(data: &[u8]) {
     assert!(size(&patched) <= size(&object) + size(&patch));
 }
 
-/// A kind (or none: fields are told apart without a schema), a live object and an applied configuration: what was
+/// A kind (or none: fields are distinguished without a schema), a live object and an applied configuration: what was
 /// forced can be applied again without force, and then changes nothing.
 pub fn server_side_apply(data: &[u8]) {
     let Some((kind, rest)) = first_line(data) else { return };

@@ -16,7 +16,7 @@ use gc_retention::images::usage::{ContainerImages, ImageIndex, usage};
 use gc_retention::images::{Image, ImageId, LayerId};
 use gc_types::{GoDuration, UnixNanoseconds};
 
-/// How often everything is planned; the best time is told, since others use the machine too.
+/// How often everything is planned; the best time is reported, since others use the machine too.
 const ROUNDS: usize = 30;
 
 /// 64 digits that look as those of a real digest do: different from the first on.

@@ -1,4 +1,5 @@
-//! What collectors cost when a whole cluster's backlog goes, without a server: wall time, requests, judgements, memory.
+//! What collectors cost when a whole cluster's backlog is deleted, without a server: wall time, requests,
+//! judgements, memory.
 //!
 //! `cargo run --release -p gc-retention --example scale -- [part of the real size, 1 by default]`. Every deletion is
 //! answered at once and shown by the watch, as a server does it; all work measured is the engines'.

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Answers what it is told to, one judgement after the other.
+/// Returns the given judgements, one after the other.
 #[derive(Default)]
 struct Scripted(Vec<Judgement>);
 
@@ -65,7 +65,7 @@ fn list(engine: &mut Engine<Scripted>, objects: &[Facts]) {
     engine.observe(Observation::Synced(Kind::Job));
 }
 
-/// The object is told of once for each judgement; what changes something is skipped, all else is answered.
+/// The object is observed once for each judgement; what changes something is skipped, all else is answered.
 fn skipped(engine: &mut Engine<Scripted>, judgements: Vec<Judgement>) -> usize {
     let mut skipped = 0;
     for judgement in judgements {
@@ -152,7 +152,7 @@ fn a_404_is_success_and_a_409_is_no_error() {
     }
 }
 
-/// What conflicts again is not asked for over and over before the watch has told of the change; that brings it back at once.
+/// After another conflict a request is not repeated before the watch has delivered the change; that brings it back at once.
 #[test]
 fn a_second_conflict_waits_for_the_watch() {
     let mut engine = Engine::new(Scripted(vec![delete(5); 5]));
@@ -172,7 +172,7 @@ fn a_second_conflict_waits_for_the_watch() {
     assert_eq!(asked, [1_000, 1_005, 1_255, 1_300, 1_550]);
 }
 
-/// So many requests are in flight at a time, and not one more.
+/// This many requests are in flight at a time, and not one more.
 #[test]
 fn requests_in_flight_are_bounded() {
     let mut engine = Engine::new(Scripted(vec![delete(5); IN_FLIGHT + 2]));

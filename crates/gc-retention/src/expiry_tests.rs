@@ -166,7 +166,7 @@ fn what_a_list_still_has_after_its_deletion_was_granted_is_deleted_again() {
     let first = engine.poll_effect().unwrap();
     engine.handle(Event::Done(first.id, Outcome::Applied(None)));
     assert_eq!(engine.poll_effect(), None);
-    // A watch that goes on says nothing new.
+    // A resumed watch reports nothing new.
     let synced = Event::Synced { resource: CONFIG_MAPS, resource_version: ResourceVersion(4) };
     engine.handle(synced.clone());
     assert_eq!(engine.poll_effect(), None);
@@ -229,7 +229,7 @@ fn a_bad_annotation_is_told_of_once_and_deletes_nothing() {
     engine.handle(Event::Tick(at(1_000_000)));
     assert_eq!(engine.poll_effect(), None);
     assert_eq!(engine.counts().1, ExpiryCounts { annotated: 1, invalid: 1, invalid_seen: 1 });
-    // Another mistake is told of anew.
+    // Another mistake is reported again.
     tell(&mut engine, "a", 9, Some(marks(Some("later"), None, None)));
     assert!(matches!(engine.poll_effect().unwrap().request, Request::Note(_)));
 }
@@ -299,7 +299,7 @@ fn jobs_and_pods_live_on_after_they_finished() {
         assert_eq!(seen, expected, "{kind:?} {annotations} {status}");
         if let Some(Effect { request: Request::Delete { policy, .. }, .. }) = effect {
             let foreground = policy == PropagationPolicy::Foreground;
-            assert_eq!(foreground, kind == Kind::Job, "a Job goes with its pods before it");
+            assert_eq!(foreground, kind == Kind::Job, "a Job is deleted after its pods");
         }
     }
 }
@@ -326,7 +326,7 @@ fn a_pod_whose_annotations_are_taken_off_stays() {
     }
 }
 
-/// A bad annotation of a Job or a Pod is told of as well.
+/// An invalid annotation of a Job or a Pod is reported as well.
 #[test]
 fn a_bad_annotation_of_a_job_is_told_of() {
     let mut engine = Engine::new(FinishedExpiry::default());
@@ -347,7 +347,7 @@ fn a_bad_annotation_of_a_job_is_told_of() {
     assert_eq!(engine.poll_effect(), None);
 }
 
-/// `kubegc.io/keep` holds back every judge, and lets go when it is taken off.
+/// `kubegc.io/keep` stops every judge until it is removed.
 #[test]
 fn what_is_kept_is_deleted_by_no_collector() {
     let job = |keep: Value| {

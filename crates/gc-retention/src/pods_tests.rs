@@ -14,7 +14,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp((NOW + seconds) * 1000)
 }
 
-/// A pod, created so many hours ago.
+/// A pod, created this many hours ago.
 fn pod(name: &str, hours_ago: i64, phase: &str, node: &str, more: Value) -> Value {
     let mut pod = json!({
         "metadata": {"namespace": "shop", "name": name, "uid": format!("u-{name}"), "resourceVersion": "5",
@@ -144,7 +144,7 @@ fn the_scenarios_of_the_threshold() {
     }
 }
 
-/// What a list has told of waits, and is late, like all else that is to be judged.
+/// Objects of a list wait, and are late, like all else that is to be judged.
 #[test]
 fn what_a_list_has_told_of_is_judged_at_its_end() {
     let pods = [("a", 30), ("b", 20), ("c", 10)].map(|(name, hours)| pod(name, hours, "Failed", "n", none()));
@@ -166,7 +166,7 @@ fn what_a_list_has_told_of_is_judged_at_its_end() {
     assert_eq!(
         standing(&engine),
         (3, 0, Some(at(7))),
-        "what is left of the list, what came, and what goes for it"
+        "what is left of the list, what was added, and what is deleted for it"
     );
     assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), ["delete c"]);
 }
@@ -318,7 +318,7 @@ fn an_old_proof_is_renewed() {
     let keeper = [pod("stuck", 1, "Failed", "late", deleting(0))];
     observe(&mut engine, Kind::Pod, &keeper[0]);
     engine.tick(at(90));
-    // Nothing can be done for a pod that waits for a finalizer: nobody is asked.
+    // Nothing can be done for a pod that waits for a finalizer: no request is sent.
     assert_eq!(settle(&mut engine, &keeper, &Outcome::Absent), [] as [&str; 0]);
     let late = [pod("late", 1, "Failed", "late", none())];
     observe(&mut engine, Kind::Pod, &late[0]);
@@ -358,7 +358,7 @@ fn a_grant_is_about_one_pod() {
     assert_eq!(settle(&mut engine, &[], &Outcome::Absent), ["delete a"]);
 }
 
-/// `kubegc.io/keep`: neither a deletion nor the phase that comes before it, and nobody is asked for its sake.
+/// `kubegc.io/keep`: neither a deletion nor the phase that comes before it, and no request is sent for it.
 #[test]
 fn a_pod_that_is_to_be_kept_keeps_its_phase() {
     let keep = json!({"/metadata/annotations": {"kubegc.io/keep": "true"}});
@@ -386,7 +386,7 @@ fn pods_that_finalizers_hold_are_counted() {
     };
     let gone = |engine: &mut Engine<PodCollector>| engine.observe(Observation::Removed(key.clone()));
     let changes: [(&str, &dyn Fn(&mut Engine<PodCollector>)); 2] =
-        [("nobody wants it any more", &returned), ("it is gone", &gone)];
+        [("it is no longer wanted", &returned), ("it is gone", &gone)];
     for (change, happens) in changes {
         let mut engine = engine(0, &wanted, std::slice::from_ref(&stuck));
         assert_eq!(settle(&mut engine, &[], &Outcome::Absent), [] as [&str; 0]);
@@ -420,7 +420,7 @@ fn an_orphaned_pod_is_failed_with_a_condition() {
         }]});
         assert_eq!(serde_json::from_str::<Value>(&status).unwrap(), expected);
     }
-    // PGC-T23: what has finished keeps its phase, and only goes.
+    // PGC-T23: a finished pod keeps its phase, and is only deleted.
     for phase in ["Succeeded", "Failed"] {
         let held = json!({"/metadata/finalizers": ["example.com/hold"]});
         let (request, _) = removal(&kept(pod("a", 1, phase, "gone", held)), Sweep::Orphaned, at(0)).unwrap();
@@ -554,7 +554,7 @@ fn a_granted_deletion_is_not_asked_for_again_before_the_pod_is_told_of() {
     assert_eq!(granted(&mut engine), ["read gone", "delete a"]);
 }
 
-/// While a list is told again, what is gone still counts; nothing is decided before it is complete.
+/// While a list is repeated, removed objects still count; nothing is decided before it is complete.
 #[test]
 fn a_list_that_begins_again_is_waited_for() {
     let nodes = [node("n", Some("True"), false)];

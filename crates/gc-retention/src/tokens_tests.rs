@@ -219,7 +219,7 @@ fn a_token_goes_in_two_stages() {
     };
     assert_eq!(effect.request, expected);
     engine.finish(effect.id, &Outcome::Applied(None));
-    // BEAT-SAT-3: the ServiceAccount is told.
+    // BEAT-SAT-3: the ServiceAccount gets an Event.
     let told = engine.poll_effect().unwrap();
     let Request::Note(note) = &told.request else { panic!("{told:?}") };
     assert_eq!(note.about, Kind::ServiceAccount.key(&NAMESPACE.into(), &"builder".into()));

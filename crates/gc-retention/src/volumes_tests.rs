@@ -245,7 +245,7 @@ fn after_a_new_list_of_claims_pods_are_listed_again() {
     assert_eq!(next(&mut engine), None);
 }
 
-/// PVC-T03, PVC-T05, PVC-T06: failures are repeated, and hold up nobody else.
+/// PVC-T03, PVC-T05, PVC-T06: failures are retried, and delay no others.
 #[test]
 fn what_fails_is_repeated() {
     let mut engine = engine(vec![held("a"), claim("other", "b", true, &[CLAIM_FINALIZER], None)], vec![]);
@@ -310,11 +310,11 @@ fn claims_tell_whether_a_pod_refers_to_them() {
         let mut engine = engine_of(ClaimProtection::new(true), vec![claim], pods);
         assert_eq!(settle(&mut engine), expected, "{scenario}");
     }
-    // Without the option nothing is told.
+    // Without the option nothing is reported.
     assert_eq!(settle(&mut engine(vec![living(with, None)], vec![])), [] as [&str; 0]);
 }
 
-/// PVC-T23 once more: a pod that the watch has not told of yet; and PVC-T26: the condition is before the finalizer.
+/// PVC-T23 once more: a pod that the watch has not delivered yet; and PVC-T26: the condition is before the finalizer.
 #[test]
 fn the_condition_follows_pods_that_come_and_go() {
     let user = || pod("p", "u", "", "Pending", &direct("a"), None);

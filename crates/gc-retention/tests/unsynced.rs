@@ -1,4 +1,4 @@
-//! X-T07: whatever a collector has been told, it decides nothing before all that it watches has been listed.
+//! X-T07: whatever a collector has observed, it decides nothing before all that it watches has been listed.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use gc_retention::certificates::CertificateCollector;

@@ -137,7 +137,8 @@ fn to_delete(view: &View<'_>, owner: &Object, active: &[Arc<Object>], surplus: u
             .unwrap_or_default()
             .into();
         let ready = pods::is_ready(pod);
-        // What has been ready or existed for less time goes first, by orders of magnitude, so that chance spreads the rest.
+        // What has been ready or existed for less time is deleted first, by orders of magnitude, so that
+        // chance spreads the rest.
         let since = |at: i64| magnitude(view.now - at);
         let ready_for = if ready { pods::ready_since(pod).map_or(u32::MAX, since) } else { 0 };
         (

@@ -26,7 +26,7 @@ async fn owned(maps: &Api<ConfigMap>, name: &str, owner: &ConfigMap) -> ConfigMa
     maps.create(&PostParams::default(), &dependent).await.unwrap()
 }
 
-/// A chain goes, from the first to the last, before settling returns; twenty times, so that luck would not do.
+/// A chain is deleted, from the first to the last, before settling returns; twenty times, to rule out luck.
 #[tokio::test]
 async fn settled_is_settled() {
     let cluster = Cluster::start().await.unwrap();
@@ -87,7 +87,7 @@ async fn definitions_are_installed_and_collected() {
     );
 }
 
-/// Time is set ahead, and what is due goes; before, it stays.
+/// Time is set ahead, and what is due is deleted; before, it is kept.
 #[tokio::test]
 async fn time_is_set_ahead() {
     let cluster = Cluster::start().await.unwrap();
@@ -112,7 +112,7 @@ async fn time_is_set_ahead() {
     assert!(jobs.get_opt("done").await.unwrap().is_none());
 }
 
-/// A terminating namespace is emptied and gone when settling returns; one that is held by a finalizer is told of.
+/// A terminating namespace is emptied and gone when settling returns; one that a finalizer blocks is reported.
 #[tokio::test]
 async fn namespaces_end_or_are_stuck() {
     let cluster = Cluster::start().await.unwrap();

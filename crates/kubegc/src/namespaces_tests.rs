@@ -1,4 +1,4 @@
-//! Passes of the namespace controller over a server that is told what to answer.
+//! Passes of the namespace controller over a server with scripted answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ struct World {
     broken_lists: BTreeSet<&'static str>,
     /// Collections whose deletion is not answered.
     silent: BTreeSet<&'static str>,
-    /// So many of the next requests about the namespace itself, or for the list of all, are answered with 503.
+    /// Number of the next requests about the namespace itself, or for the list of all, that are answered with 503.
     outage: usize,
     /// How often discovery was asked for.
     discoveries: usize,
@@ -313,7 +313,7 @@ async fn a_pass_goes_on_where_the_last_one_failed() {
     }
 }
 
-/// A deletion of a collection that nobody has answered may be at work when the next pass finds nothing left. If the namespace
+/// An unanswered DELETECOLLECTION may still be performed when the next pass finds nothing left. If the namespace
 /// went then and were made anew, it would take what is in that one.
 #[tokio::test]
 async fn a_namespace_stays_while_a_deletion_without_an_answer_may_be_at_work() {

@@ -53,7 +53,7 @@ fn manifests(options: &Options, rules: &[NeededRule]) -> String {
         }
         let _ = writeln!(text, "  verbs: {verbs:?}");
     }
-    // What is ordered on the Lease, and what the breaker says there, goes by these verbs; a star may grant some.
+    // Orders on the Lease, and the breaker's trips there, need these verbs; a star may grant some.
     let everywhere = rules.iter().find(|rule| (rule.group, rule.resource) == ("*", "*"));
     let is_granted = |verb: &&str| everywhere.is_some_and(|star| star.verbs.contains(verb));
     let mut lease_verbs = vec!["get", "update"];

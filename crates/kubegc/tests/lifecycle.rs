@@ -19,7 +19,7 @@ use support::{Kubegc, Signal, TOKEN};
 
 /// How long anything may take on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a server may take to end when it is told to.
+/// How long a server may take to stop.
 const END: Duration = Duration::from_secs(2);
 
 fn on_disk(subcommand: &str, folder: &Path) -> Kubegc {
@@ -174,7 +174,7 @@ fn one_data_directory_has_one_server() {
     }
     let (status, _) = first.end(Signal::KILL);
     assert!(!status.success());
-    // A lock goes with the process that held it, however that ended.
+    // A lock is released with the process that held it, however that ended.
     drop(on_disk("up", folder.path()));
 }
 
@@ -486,7 +486,7 @@ async fn two_servers_share_one_etcd() {
     first.patch("shared", &PatchParams::default(), &none).await.unwrap();
     assert_eq!(second.get_opt("shared").await.unwrap(), None);
 
-    // Without etcd nothing is acknowledged; with it again, everything goes on without a restart.
+    // Without etcd nothing is acknowledged; with it again, everything continues without a restart.
     etcd.kill();
     let lost = config_map("lost", None);
     let refused = tokio::time::timeout(PATIENCE, first.create(&post, &lost)).await.unwrap();

@@ -148,7 +148,7 @@ fn what_is_wrong_is_said_in_one_line() {
     assert_eq!((exit, text.contains("it was renamed to")), (Some(0), true), "{text}");
 }
 
-/// Nobody but root and its group may use the socket of a runtime.
+/// Only root and its group may use the socket of a runtime.
 #[test]
 fn a_socket_without_permission_is_said_to_be_one() {
     let fake = Fake::start();
@@ -215,7 +215,7 @@ fn a_full_disk_does_not_keep_it_from_freeing() {
     assert!(!left.iter().any(|name| name == "images.json.new"), "no half file stays: {left:?}");
 }
 
-/// An agent that is killed in the middle of a pass has forgotten no age, and the next one goes on where it was.
+/// An agent that is killed in the middle of a pass loses no age, and the next one continues where it was.
 #[test]
 fn an_agent_that_is_killed_has_noted_what_it_saw() {
     let fake = Fake::start();
@@ -408,7 +408,7 @@ fn questions_take_the_options_of_the_agent() {
     assert_eq!(removals, 0);
 }
 
-/// What no registry could give back is named before it goes, and so is every removal's reason.
+/// An image that cannot be pulled again is named before its removal, and so is every removal's reason.
 #[test]
 fn every_removal_leaves_a_trace() {
     let fake = Fake::start();

@@ -97,7 +97,7 @@ fn a_standby_with_a_warm_graph_takes_over_from_a_killed_leader() {
     first.signal(Signal::KILL);
     first.wait();
     admin.delete("root", "Background");
-    assert!(admin.exists("leaf"), "nobody leads");
+    assert!(admin.exists("leaf"), "no replica leads");
     let killed = Instant::now();
     until("the standby collects", || !admin.exists("leaf"));
     assert!(killed.elapsed() < Duration::from_secs(15), "{:?}", killed.elapsed());

@@ -317,7 +317,7 @@ async fn start_watch(
 }
 
 /// Takes in the events up to the bookmark that ends the initial ones, and only then puts them in force, so
-/// that nobody is refused while rules are read anew.
+/// that no request is refused while rules are read again.
 async fn initial_rules(
     state: &State,
     resource: &str,

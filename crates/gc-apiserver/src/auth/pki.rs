@@ -320,7 +320,7 @@ fn make(what: &'static str, error: &rcgen::Error) -> PkiError {
     PkiError::Make { what, detail: error.to_string() }
 }
 
-/// The administrator's certificate and key of an earlier start, if our authority vouches for them and goes on to do so for
+/// The administrator's certificate and key of an earlier start, if our authority has signed them and they remain valid for
 /// [`RENEW_BEFORE`].
 fn kept_administrator(
     keep: &Keep<'_>,

@@ -251,7 +251,7 @@ mod tests {
     const SHORT: IdlePatience =
         IdlePatience { first: Duration::from_millis(20), later: Duration::from_millis(20) };
 
-    /// Serves what a client sends that goes silent then; answers what it got to read until the connection ended.
+    /// Serves a client that sends this and then falls silent; returns what it received until the connection ended.
     async fn silent_after(sent: &[u8]) -> Vec<u8> {
         let (near, mut far) = tokio::io::duplex(4096);
         let answer = |_| async { Ok(Response::new(Full::new(Bytes::from_static(b"ok")))) };

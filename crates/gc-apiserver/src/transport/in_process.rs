@@ -11,7 +11,7 @@ use crate::auth::authentication::CertificateIdentity;
 use crate::serve::service;
 use crate::state::State;
 
-/// Calls the server's HTTP service under one identity. Cheap to clone; what it was asked for goes through the same
+/// Calls the server's HTTP service under one identity. Cheap to clone; its requests pass the same
 /// stations as any other request.
 #[derive(Clone)]
 pub struct InProcess {

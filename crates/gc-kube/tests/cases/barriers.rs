@@ -33,7 +33,7 @@ impl Engine for Ownership {
     }
 }
 
-/// What observers are told, which is what the journal and the metrics say.
+/// What observers get, which is what the journal and the metrics show.
 #[derive(Default)]
 struct Counted {
     requests: Mutex<BTreeMap<&'static str, usize>>,

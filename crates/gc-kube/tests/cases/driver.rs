@@ -13,8 +13,7 @@ use tokio::sync::watch;
 
 use super::*;
 
-/// An engine that stops at its first object until so many batches have been handed out by the server, and writes
-/// down what it is told.
+/// An engine that stops at its first object until the server has handed out a number of batches, and records its events.
 struct Slow {
     told: mpsc::UnboundedSender<String>,
     handed_out: Arc<AtomicUsize>,
@@ -51,7 +50,7 @@ impl Engine for Slow {
     }
 }
 
-/// Events were dropped when more than seventeen batches waited: one was taken out of the queue and not told.
+/// Events were dropped when more than seventeen batches waited: one was taken out of the queue and not delivered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_of_batches_is_told_whole() {
     let handed_out = Arc::new(AtomicUsize::new(0));
@@ -86,7 +85,7 @@ async fn a_burst_of_batches_is_told_whole() {
     }
 }
 
-/// Wants so many objects of each resource deleted once everything is listed; what is held is wanted again when it
+/// Wants a number of objects of each resource deleted once everything is listed; what is held is wanted again when it
 /// is released, as the real engine does.
 struct Deleter {
     wanted: BTreeMap<String, usize>,
@@ -235,7 +234,7 @@ async fn a_tripped_breaker_holds_its_resource_alone_until_it_is_resumed() {
     );
     assert_eq!(sent.lock().unwrap().len(), 5);
     let told: Vec<_> = trips.0.lock().unwrap().iter().map(|trip| trip.resource.to_string()).collect();
-    assert_eq!(told, ["configmaps"], "told once");
+    assert_eq!(told, ["configmaps"], "reported once");
     assert!(breaker.change(|breaker| breaker.resume("configmaps")));
     assert_eq!(hear(&mut heard, 2).await, ["configmaps-3 applied", "configmaps-4 applied"]);
 }

@@ -17,7 +17,7 @@ use super::*;
 /// What a judge of a test wants done about each node, once.
 type Wish = fn(&ObjectKey, u64) -> Request;
 
-/// A judge that writes down what it is told.
+/// A judge that records what it observes.
 struct Told {
     lines: mpsc::UnboundedSender<String>,
     wish: Option<Wish>,
@@ -223,7 +223,7 @@ async fn what_fails_is_tried_again_and_nothing_is_skipped() {
         false,
     );
     run.expect(&["list", "list", "list", "synced"]).await;
-    // The first one may be told again: its line was read together with the broken one.
+    // The first one may be delivered again: its line was read together with the broken one.
     let mut told = run.told.recv().await.unwrap();
     if told == "n1 11 true" {
         told = run.told.recv().await.unwrap();

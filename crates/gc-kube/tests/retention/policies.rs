@@ -67,7 +67,7 @@ async fn a_policy_needs_its_own_kind_and_goes_by_the_clock() {
     }
 }
 
-/// A policy that is enforced, in a dry run: what would go is told once, and not again at each of its runs.
+/// An enforced policy, in a dry run: what would be deleted is reported once, and not again at each run.
 #[tokio::test]
 async fn a_dry_run_of_a_policy_tells_each_object_once() {
     let world = World::start().await;

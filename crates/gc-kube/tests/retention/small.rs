@@ -76,8 +76,8 @@ async fn lease_candidates() {
     running.end(&[], &[]).await;
 }
 
-/// SAT-T03, SAT-T09, SAT-T12, SAT-T13: a token is refused after a period, and goes after another; one that a pod mounts and what is no token are left alone, and of
-/// no Secret more than metadata is seen.
+/// SAT-T03, SAT-T09, SAT-T12, SAT-T13: a token is refused after a period, and deleted after another; one that
+/// a pod mounts and what is no token are left alone, and of no Secret more than metadata is seen.
 #[tokio::test]
 async fn legacy_tokens() {
     let world = World::start().await;
@@ -147,7 +147,7 @@ async fn storage_versions() {
     let (_, object) = world.get(&version).await;
     assert_eq!(object["status"]["commonEncodingVersion"], "v1");
     assert_eq!(object["status"]["conditions"][0]["reason"], "CommonEncodingVersionSet");
-    // X-T06: the last server goes, and with it what it wrote.
+    // X-T06: the last server is removed, and with it what it wrote.
     world.delete(&format!("{LEASES}/apiserver-a")).await;
     world.until_gone(&version).await;
     running.end(&["get storageversions.internal.apiserver.k8s.io"], &[]).await;

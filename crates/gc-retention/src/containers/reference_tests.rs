@@ -86,7 +86,7 @@ impl<'a> Reference<'a> {
         for ((pod, _), members) in units.iter_mut() {
             let keep = limit.max(self.protected(pod, members.len()));
             while members.len() > keep {
-                // The oldest of the surplus first; what is newer than it goes after.
+                // The oldest of the surplus first; what is newer than it is removed after it.
                 let oldest = members.pop().expect("one more than is kept");
                 self.remove(oldest, reason);
             }

@@ -1,4 +1,4 @@
-//! Passes over a server that is told what to answer.
+//! Passes over a server with scripted answers.
 
 use proptest::prelude::*;
 
@@ -359,8 +359,8 @@ fn any_reply() -> impl Strategy<Value = Option<Reply>> {
 }
 
 proptest! {
-    /// Whatever is answered, a pass ends, within so many requests; and the token goes only when each resource was looked
-    /// at last with nothing found, or could not be looked at.
+    /// Whatever is answered, a pass ends, within a number of requests; and the token is removed only when the
+    /// last check of each resource found nothing, or was impossible.
     #[test]
     fn every_pass_ends_and_none_finalizes_what_is_not_empty(
         replies in prop::collection::vec(any_reply(), 0..60),

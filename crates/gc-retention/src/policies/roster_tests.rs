@@ -109,7 +109,7 @@ fn say_all(roster: &mut Roster, policies: &[Value], from: i64) -> usize {
 }
 
 /// Found by the simulator (seed 45871): while the watch that it shares began anew for another policy, a policy went on
-/// deleting by what the former watch had told.
+/// deleting by what the former watch had delivered.
 #[test]
 fn nothing_is_deleted_while_a_shared_watch_begins_anew() {
     let first = shown(policy("first", "Job", 1));
@@ -214,7 +214,7 @@ fn a_status_is_written_once_and_then_when_something_changes() {
     assert_eq!(roster.next_wakeup(|_| true).1, Some(at(60_000 + STATUS_RETRY_MILLISECONDS)));
     // The first that is written shows what would go, the second says that it was shown.
     assert_eq!(say_all(&mut roster, &policies, 66_000), 2);
-    assert_eq!(roster.next_wakeup(|_| true), (None, None), "nobody looks at it while nothing changes");
+    assert_eq!(roster.next_wakeup(|_| true), (None, None), "it is not checked while nothing changes");
     assert_eq!(say_all(&mut roster, &policies, 100_000), 0);
     tell(&mut roster, watch, "a");
     assert_eq!(roster.statuses().len(), 1);
@@ -269,7 +269,7 @@ fn what_a_former_engine_wanted_is_nobodys() {
     assert_eq!(roster.engines().map(deleted).collect::<Vec<_>>(), [json!(0)]);
 }
 
-/// A policy about a resource that is stopped waits, and holds up nobody.
+/// A policy about a stopped resource waits, and delays no other policy.
 #[test]
 fn each_has_its_turn_and_what_is_stopped_waits() {
     let mut roster = roster(&[shown(policy("a", "Job", 1)), shown(policy("b", "ConfigMap", 1))]);
@@ -317,7 +317,7 @@ fn trouble_is_told_once() {
 
 proptest! {
     /// However policies come, change, go and are listed: each that is understood shares one watch, of its kind, and
-    /// nobody acts who has not heard its present watch out.
+    /// no policy acts before the list of its present watch is complete.
     #[test]
     fn each_policy_has_one_watch_and_hears_it_out_before_it_acts(
         steps in prop::collection::vec((0_u8..6, 0_usize..4, 0_usize..2, 1_i64..4), 0..60),

@@ -156,7 +156,7 @@ fn only_what_needs_contents_reads_them() {
     }
 }
 
-/// A Job, so many hours old.
+/// A Job of this age, hours.
 fn job(name: &str, hours: i64, more: Value) -> Value {
     let mut job = json!({
         "apiVersion": "batch/v1", "kind": "Job",
@@ -262,7 +262,7 @@ fn deleted(effect: &Effect) -> String {
     key.name.to_string()
 }
 
-/// What goes now, each deletion answered as done and shown by the watch.
+/// What is deleted now, each deletion answered as done and shown by the watch.
 fn goes(engine: &mut PolicyEngine) -> Vec<String> {
     let mut names = Vec::new();
     while let Some(effect) = engine.poll_effect() {
@@ -377,7 +377,7 @@ fn a_deletion_is_guarded_and_says_why() {
     );
 }
 
-/// Dry run, first look, not synced, not understood: nothing goes, and the status says why.
+/// Dry run, first look, not synced, invalid: nothing is deleted, and the status says why.
 #[test]
 fn nothing_is_deleted_before_it_was_shown() {
     let old = || [job("a", 30, json!({}))];
@@ -469,7 +469,7 @@ fn a_run_is_bounded_and_the_next_one_waits() {
     scheduled.tick(at(1801));
     assert_eq!(scheduled.next_wakeup(), Some(at(5400)));
 
-    // A schedule that was missed while nobody looked runs at once, and one that was not does not run twice.
+    // A run that was missed while the process was down starts at once, and one that was not does not run twice.
     for (last, runs) in [("2027-01-15T07:29:00Z", true), ("2027-01-15T07:30:00Z", false)] {
         let spec = spec(json!({"schedule": "30 * * * *"}));
         let status = json!({"observedGeneration": 3, "observedSpec": super::engine::digest(&spec), "due": 5,
@@ -513,8 +513,8 @@ fn a_change_in_the_last_moment_counts() {
     }
 }
 
-/// The watch told of an object that was made anew under the name before the answer to the deletion came. The answer took it
-/// for the one that had gone, and nothing ever told of it again.
+/// The watch delivered an object that was recreated under the name before the answer to the deletion came.
+/// The answer was applied to the new object, and nothing ever delivered it again.
 #[test]
 fn what_was_made_anew_before_the_answer_is_not_forgotten() {
     let anew = json!({"/metadata/uid": "another", "/metadata/resourceVersion": "7"});
@@ -578,7 +578,7 @@ fn what_fails_is_left_to_the_next_run() {
     assert_eq!(goes(&mut engine), ["a"]);
 }
 
-/// What may not be deleted, in a dry run, is told once of each version, however often runs come round and lists begin anew.
+/// In a dry run, each version of an object is reported once, however often runs and lists are repeated.
 #[test]
 fn a_dry_run_tells_each_object_once() {
     let held = |engine: &mut PolicyEngine| -> Vec<String> {
@@ -712,7 +712,7 @@ proptest! {
         }
     }
 
-    /// Whatever a spec says, it is understood or it is told what is wrong.
+    /// Whatever a spec says, it is parsed or its errors are reported.
     #[test]
     fn no_spec_panics(age in "\\PC{0,12}", schedule in "\\PC{0,16}", condition in "\\PC{0,24}", path in "\\PC{0,12}") {
         let _ = Policy::compile(&spec(json!({

@@ -28,7 +28,7 @@ fn status(world: &World) -> Value {
     status
 }
 
-/// The name of the Job of so many minutes after 22:13.
+/// The name of the Job of this many minutes after 22:13.
 fn name(minutes: i64) -> String {
     format!("tick-{}", 28_333_333 + minutes)
 }

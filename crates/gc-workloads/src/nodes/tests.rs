@@ -86,7 +86,7 @@ fn a_lease_is_renewed_and_a_stopped_node_loses_its_pods() {
     assert_eq!(world.get(Kind::Pod, "a")["metadata"]["deletionTimestamp"], Value::Null);
     world.pass(300);
     assert_ne!(world.get(Kind::Pod, "a")["metadata"]["deletionTimestamp"], Value::Null);
-    // It comes back: the taints go, and so does the pod that was told to.
+    // It comes back: the taints are removed, and so is the terminating pod.
     world.change(Kind::Node, "kubegc-node-0", |value| {
         value["metadata"]["annotations"]["kubegc.io/stopped"] = "false".into();
     });

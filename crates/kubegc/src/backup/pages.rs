@@ -24,7 +24,7 @@ use crate::up::control::{not_allowed, refused, status};
 pub(crate) const PATH: &str = "/kubegc/v1/backup";
 /// Most objects on a page.
 const PAGE_OBJECTS: usize = 200;
-/// A page ends after so many bytes of values, but never before its first object.
+/// A page ends after this many bytes of values, but never before its first object.
 const PAGE_BYTES: usize = 4 << 20;
 
 /// The pages of a server that serves nothing else under `/kubegc/`.

@@ -714,7 +714,7 @@ mod agent_tests;
 mod tests {
     use super::*;
 
-    /// T135: the second failure in a row is told, a success forgets.
+    /// T135: the second failure in a row is reported, a success resets.
     #[test]
     fn a_first_failure_is_not_told() {
         let mut failures = Failures::default();

@@ -1,4 +1,4 @@
-//! Whole passes of the agent over a fake runtime: what fails a pass, what is told, and what goes all the same.
+//! Whole passes of the agent over a fake runtime: what fails a pass, what is reported, and what is removed nevertheless.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::{Arc, Mutex};
@@ -191,7 +191,7 @@ fn pressed() -> NodeFlags {
     NodeFlags { eviction_hard: Some("imagefs.available<1Ei".into()), ..NodeFlags::default() }
 }
 
-/// T120 to T123, T130 and T137: pressure takes what may go, and nobody asks twice for the same.
+/// T120 to T123, T130 and T137: pressure removes what may be removed, and nothing is requested twice.
 #[tokio::test]
 async fn pressure_takes_what_may_go() {
     let mut world = World::new(5, pressed()).await;
@@ -274,7 +274,7 @@ async fn few_containers_go_at_once() {
             removal.then_some(Answer::Silence)
         });
     }
-    // Whether it was carried out says nothing: nobody has answered.
+    // Whether it was performed is unknown: there was no answer.
     drop(world.agent.container_pass(false, &world.state, &world.stop).await);
     assert_eq!(world.fake.state().called("RemoveContainer").len(), 8);
 }
@@ -316,7 +316,7 @@ async fn a_second_failure_in_a_row_is_an_event() {
     assert!(world.agent.events.has_told(Told::ImageGCFailed));
     world.fail("ListContainers", None);
     world.agent.container_pass(false, &world.state, &world.stop).await.unwrap_err();
-    assert!(world.agent.events.has_told(Told::ContainerGCFailed), "of containers, every failure is told");
+    assert!(world.agent.events.has_told(Told::ContainerGCFailed), "of containers, every failure is reported");
 }
 
 /// T17: a container that came, ran and went between two passes has used its image.

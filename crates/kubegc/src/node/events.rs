@@ -153,7 +153,7 @@ async fn send(
 mod tests {
     use super::*;
 
-    /// T180: told once, then not for a while, and nothing is lost of the count.
+    /// T180: reported once, then not for a while, and nothing of the count is lost.
     #[test]
     fn the_same_reason_is_told_rarely() {
         let mut events = NodeEvents::new(None);

@@ -32,7 +32,7 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use tokio::sync::Notify;
 
-    /// The first ends only when the last has begun: it holds up nobody, never more are under way than allowed, and the
+    /// The first ends only when the last has begun: it delays no other, never more are in progress than allowed, and the
     /// order stays.
     #[tokio::test]
     async fn a_slow_one_holds_up_nobody() {

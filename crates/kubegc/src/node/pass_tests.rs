@@ -35,7 +35,7 @@ struct World {
 }
 
 impl World {
-    /// With so many images, none of them in use, all of them old enough.
+    /// With this many images, none of them in use, all of them old enough.
     async fn new(images: u64) -> Self {
         Self::with_limit(images, Duration::from_secs(20)).await
     }
@@ -168,7 +168,7 @@ async fn what_comes_into_use_while_the_runtime_is_asked_is_in_use() {
     assert_eq!(going, [image_id(1)]);
 }
 
-/// T27 once more: a container that nobody understands may come between plan and removal.
+/// T27 once more: an unreadable container may appear between plan and removal.
 #[tokio::test]
 async fn what_cannot_be_understood_after_the_plan_stops_the_removals() {
     let mut world = World::new(2).await;
@@ -309,7 +309,7 @@ async fn a_refused_image_is_left_alone_for_a_while() {
     assert_eq!(world.left(), [image_id(2)]);
 }
 
-/// T148: the pass ends with the runtime, no image is blamed for it, and the next pass goes on.
+/// T148: the pass ends with the runtime, no image is blamed for it, and the next pass continues.
 #[tokio::test]
 async fn an_outage_ends_the_pass_and_blames_no_image() {
     let mut world = World::new(100).await;

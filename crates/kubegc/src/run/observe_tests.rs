@@ -9,7 +9,7 @@ use super::*;
 
 const WINDOW: i64 = 1_000;
 
-/// A graph that knows what it was told to.
+/// A graph with scripted knowledge.
 #[derive(Default)]
 struct Told {
     deleting: BTreeMap<Uid, bool>,

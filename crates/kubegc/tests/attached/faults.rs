@@ -101,7 +101,7 @@ impl Story {
         Self { doomed, alive, swap, ..story }
     }
 
-    /// What happens while the fault holds. Goes by the server's own door.
+    /// What happens while the fault lasts. Bypasses the proxy.
     fn happen(&mut self, admin: &Admin) {
         admin.delete("doomed", "Background");
         admin.delete("front", "Foreground");
@@ -187,7 +187,7 @@ fn play(arguments: &[&str], hold: Duration, begin: impl FnOnce(&Proxy), mut duri
 }
 
 const HOLD: Duration = Duration::from_secs(3);
-/// A fault holds at most so many times as long as it is meant to.
+/// A fault lasts at most this many times as long as intended.
 const MOST_HOLDS: u32 = 4;
 
 #[test]
@@ -361,7 +361,7 @@ fn discovery_lies(fault: &Fault) {
     until("the lie is heard", || {
         proxy.forwarded().iter().filter(|request| is_discovery(&request.method, &request.path)).count() >= 5
     });
-    // What needs no widget goes on.
+    // What needs no widget is still collected.
     admin.delete("bystander", "Background");
     within(AFTERWARDS, "the bystander's child is gone", || !admin.exists("bystander-child"));
     admin.delete_at(&format!("{WIDGETS}/doomed"), "Background");

@@ -289,7 +289,7 @@ fn few_collectors_need_few_permissions() {
     finished_job(&admin, "done");
     let account = privileged_for(&server, "ttl-after-finished");
     let run = Run::with(&account, &["--controllers=ttl-after-finished", "--breaker-max-deletions=1"]);
-    // Jobs are deleted in the foreground, and nobody is here who takes that finalizer off.
+    // Jobs are deleted in the foreground, and no collector that removes that finalizer runs here.
     let is_deleted =
         |name: &str| admin.get(&format!("{JOBS}/{name}")).1["metadata"]["deletionTimestamp"].is_string();
     until("it is collected", || is_deleted("done"));

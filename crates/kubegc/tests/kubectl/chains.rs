@@ -1,4 +1,4 @@
-//! Chains of several collectors (spec 24), and what goes wrong on the way: each is seen as an Event, a condition or a
+//! Chains of several collectors (spec 24), and their failures: each is seen as an Event, a condition or a
 //! message, and a metric, and nothing is deleted by it.
 
 use std::io::Read as _;
@@ -50,7 +50,7 @@ fn a_pod_of_a_dead_node_goes_and_its_successor_stays() {
     running(&up, "web-0", "dead");
     running(&up, "witness", "dead");
     up.run(&["delete", "pod", "web-0", "--wait=false"]);
-    // Nobody confirms its end, and nothing declares the node dead: it stays, also long after.
+    // Its end is not confirmed, and nothing declares the node dead: it stays, also long after.
     up.pass(Duration::from_mins(10));
     up.until_metric("kubegc_collector_synced{controller=\"pod-garbage-collector-controller\"} 1");
     assert!(!up.field("pod/web-0", ".metadata.deletionTimestamp").is_empty());
@@ -148,7 +148,7 @@ fn a_namespace_goes_in_order_and_takes_its_storage_along() {
     up.until_metric("kubegc_namespace_termination_duration_seconds_count 1");
 }
 
-/// X-T04: what two collectors want gone at the same moment goes, and neither calls it a failure.
+/// X-T04: what two collectors delete at the same moment is deleted, and neither reports a failure.
 #[test]
 fn two_collectors_may_want_the_same_job() {
     const JOBS: usize = 12;

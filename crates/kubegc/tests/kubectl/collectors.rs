@@ -213,7 +213,7 @@ fn volumes_go_with_their_storage_and_stay_when_it_cannot_go() {
     assert!(driver.has_volume("again") && up.exists("pv/again"));
 }
 
-/// A machine goes, its node after it, and then what was on the node (spec 24.1); with Jobs, requests and leases.
+/// A machine is removed, its node after it, and then what was on the node (spec 24.1); with Jobs, requests and leases.
 #[test]
 fn time_takes_nodes_pods_jobs_requests_and_leases() {
     let folder = tempfile::tempdir().unwrap();

@@ -80,7 +80,7 @@ fn a_cluster_says_what_must_stay_and_takes_events() {
     fake.state().images = (1..=4).map(|n| image(n, n)).collect();
     let common = ["--minimum-image-ttl-duration=0s", "--node-name", "node-1", "--protect-namespace", "prod"];
 
-    // Nobody there, and somebody who is not believed: what must stay is not known, so all of it does.
+    // No server, and one that is not believed: what must be kept is unknown, so everything is.
     let nowhere = configuration(&server, "unknown-token");
     let (exit, text) = said(with_cluster(&fake, &nowhere).args(ALL).args(common));
     assert_eq!((exit, fake.state().images.len()), (Some(1), 4), "{text}");
@@ -172,7 +172,7 @@ fn with_cluster(fake: &Fake, kubeconfig: &str) -> Command {
     command
 }
 
-/// What a pod that is gone left behind goes once its pod has been unknown for a minute, also to passes that are a process
+/// The remains of a deleted pod are removed once the pod has been unknown for a minute, also to passes that are a process
 /// each; and what stays until then is said.
 #[test]
 fn single_passes_find_pods_gone_in_the_end() {
@@ -221,7 +221,7 @@ fn single_passes_find_pods_gone_in_the_end() {
     };
 
     pass(&once);
-    assert_eq!((left(), logs.exists()), (all.to_vec(), true), "nobody knows yet for how long");
+    assert_eq!((left(), logs.exists()), (all.to_vec(), true), "the time is not known yet");
     assert_eq!(saved()["unknownSince"].as_object().unwrap().len(), 3);
     let waits = "3 pods with remains on this node have been unknown to the cluster for less than 1m0s";
     let text = pass(&dry);

@@ -99,7 +99,7 @@ fn answers_come_in_every_form() {
     assert_eq!(of("id"), [1, 2, 3].map(|number| Value::from(image_id(number))));
     assert_eq!(of("sizeBytes"), [1_u64, 2, 3].map(|size| Value::from(size << 30)));
     let shared = [Value::from(1_u64 << 29), Value::from(1_u64 << 29), Value::Null];
-    assert_eq!(of("sharedBytes"), shared, "one of two layers, one of four, and nobody knows");
+    assert_eq!(of("sharedBytes"), shared, "one of two layers, one of four, and unknown");
     assert!(of("lastUsedUnixNanoseconds")[0].is_i64() && of("lastUsedUnixNanoseconds")[1].is_null());
     assert_eq!(of("verdict"), ["in use", "younger than the minimum age", "younger than the minimum age"]);
 

@@ -1,4 +1,4 @@
-//! The breaker, pausing, observing, and what is told about it all.
+//! The breaker, pausing, observing, and how they are reported.
 
 use super::*;
 use crate::support_cluster::privileged_for;
@@ -6,7 +6,7 @@ use crate::support_cluster::privileged_for;
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 impl Admin {
-    /// Creates so many ConfigMaps that one owner holds.
+    /// Creates a number of ConfigMaps of one owner.
     fn family(&self, owner: &str, dependents: usize) {
         let uid = self.map(owner, None);
         for number in 0..dependents {
@@ -57,7 +57,7 @@ fn a_tripped_breaker_stops_one_resource_beyond_restarts_until_it_is_resumed() {
         })
     });
 
-    // Another resource goes on.
+    // Another resource is still collected.
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "ownerReferences": [
         {"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6"}]}});
     assert_eq!(admin.send(Method::POST, SECRETS, &secret).0, 201);
@@ -156,7 +156,7 @@ fn an_observer_agrees_with_a_collector_and_misses_one_that_is_not_there() {
             "{kind}"
         );
     }
-    // A user's deletion, whose owner lives, is nobody's business.
+    // A user's deletion of an object whose owner lives is no disagreement.
     admin.family("kept", 1);
     observer.sees("kept-0");
     admin.delete("kept-0", "Background");

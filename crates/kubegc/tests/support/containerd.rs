@@ -97,7 +97,7 @@ pub struct Containerd {
 }
 
 impl Containerd {
-    /// Starts one whose files all lie on a filesystem of so many MiB, with the sandbox image imported.
+    /// Starts one whose files are all on a filesystem of this many MiB, with the sandbox image imported.
     pub fn start(size_mib: u32) -> Self {
         Self::start_on(&format!("size={size_mib}m"))
     }
@@ -493,7 +493,7 @@ pub struct TestImage {
 }
 
 impl TestImage {
-    /// One layer with so many bytes that no other image has.
+    /// One layer with this many bytes that no other image has.
     pub fn unique(name: &str, seed: u64, bytes: usize) -> Self {
         Self { name: name.into(), layers: vec![random_layer(seed, bytes)], command: vec!["/none".into()] }
     }

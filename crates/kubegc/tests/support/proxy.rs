@@ -1,4 +1,4 @@
-//! A proxy between a client and an API server that misbehaves as it is told: over TLS and HTTP/2 on both sides, so
+//! A proxy between a client and an API server that misbehaves on request: over TLS and HTTP/2 on both sides, so
 //! that what is tested is the transport that is shipped.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
 
@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::{TlsAcceptor, rustls};
 
-/// So many connections to the server share all requests, watches included.
+/// Number of connections to the server that share all requests, watches included.
 const UPSTREAM_CONNECTIONS: usize = 8;
 
 /// What happens to a request.
@@ -38,7 +38,7 @@ pub enum Fault {
     Reset,
     /// It is forwarded, and its stream is reset in place of an answer.
     ResetAfter,
-    /// The body of the answer breaks off after so many bytes.
+    /// The body of the answer breaks off after this many bytes.
     Truncate(usize),
     /// It waits for the end of the fault before it is forwarded.
     Stall,
@@ -63,7 +63,7 @@ struct Rule {
     fault: Fault,
     /// Only each n-th request that matches.
     every: usize,
-    /// One of so many on average, in no rhythm, and not each n-th.
+    /// One of this many on average, in no rhythm, and not each n-th.
     uneven: bool,
     matched: usize,
     hits: usize,
@@ -88,7 +88,7 @@ struct Shared {
     cuts: watch::Sender<usize>,
     /// Counts the ends of faults; a change ends every stall.
     heals: watch::Sender<usize>,
-    /// Nothing passes, in either direction, and nobody is told.
+    /// Nothing passes, in either direction, and neither side is notified.
     partitioned: watch::Sender<bool>,
 }
 

@@ -17,7 +17,7 @@ enum Step {
     Fail,
     Work,
     Wait(i64),
-    /// So many effects are performed.
+    /// Performs this many effects.
     Some(u8),
 }
 
@@ -89,7 +89,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     /// Whatever happens in whatever order: what is bound again, attached, retained or shared is never destroyed
-    /// (checked by `may_be_destroyed` at each call), and what is left unclaimed with policy Delete goes in the end.
+    /// (checked by `may_be_destroyed` at each call), and what is left unclaimed with policy Delete is deleted in the end.
     #[test]
     fn a_volume_in_use_is_never_destroyed(steps in proptest::collection::vec((0..3_usize, step()), 1..80)) {
         let mut world = World::new(deleters());

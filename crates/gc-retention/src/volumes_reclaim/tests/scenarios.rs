@@ -56,7 +56,7 @@ fn the_scenarios_of_reclaim() {
             ]),
         ),
         (
-            "CSI-T10, a handle that nobody knows",
+            "CSI-T10, an unknown handle",
             both(
                 &moved,
                 &json!({"metadata": {"finalizers": ["kubernetes.io/pv-protection", EXTERNAL_FINALIZER]},
@@ -248,7 +248,7 @@ fn the_scenarios_of_finalizers() {
         ("PV-T31", of(path, "Retain", &[]), &[]),
         ("PV-T31", of(path, "Recycle", &[]), &[]),
         ("PV-T32", of(path, "Retain", &[IN_TREE_FINALIZER]), &[]),
-        // BEAT-PV-6: nobody could ever take it off.
+        // BEAT-PV-6: nothing could ever remove it.
         ("BEAT-PV-6", of(Some("kubernetes.io/rbd"), "Delete", &[]), &[]),
         // CSI-T02, and BEAT-PV-8
         ("CSI-T02", of(Some(DRIVER), "Delete", &[foreign]), &[foreign, EXTERNAL_FINALIZER]),
@@ -384,7 +384,7 @@ fn claims_that_live_hold_their_volume() {
 
 #[test]
 fn what_ends_is_noticed_at_once() {
-    // PV-T21: the claim goes before our eyes.
+    // PV-T21: the removal of the claim is observed.
     let mut world = World::new(deleters());
     world.put(Kind::Claim, claim("data", "u-data", "v"));
     world.put_volume(volume(
@@ -397,7 +397,7 @@ fn what_ends_is_noticed_at_once() {
     world.run();
     assert_eq!(world.took(), ["read data", "phase v Released"], "PV-T21");
 
-    // PV-T22: a bound volume goes; that its claim is lost is said by whoever binds.
+    // PV-T22: a bound volume is removed; reporting its claim as lost is part of binding.
     let mut world = World::new(deleters());
     world.put(Kind::Claim, claim("data", "u-data", "v"));
     world.put_volume(volume("v", &host("/tmp/a")));
@@ -408,7 +408,7 @@ fn what_ends_is_noticed_at_once() {
     assert_eq!(engine.take_measurement(), None, "PV-T22");
     assert_eq!(world.took(), Vec::<String>::new(), "PV-T22");
 
-    // PV-T06: the volume goes while its storage is about to.
+    // PV-T06: the volume is removed just before its storage.
     let mut world = World::new(deleters());
     world.put_volume(volume("v", &both(&host("/tmp/a"), &json!({"status": {"phase": "Released"}}))));
     let destroy = world.run_up_to_the_call();
@@ -444,7 +444,7 @@ fn a_deletion_of_the_volume_that_fails_is_repeated() {
     assert_ne!(world.get("v")["metadata"]["deletionTimestamp"], Value::Null);
 }
 
-/// PV-T42 once more: the claim is there, and the watch has not told of it.
+/// PV-T42 once more: the claim exists, and the watch has not delivered it.
 #[test]
 fn a_claim_that_only_a_live_read_knows_holds_its_volume() {
     let mut world = World::new(deleters());
