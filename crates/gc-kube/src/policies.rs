@@ -277,7 +277,7 @@ impl Driver {
             *resources.entry((api_version.into(), kind.into())).or_insert(next)
         };
         if let Err(error) = self.roster.observed(object, number) {
-            tracing::warn!(policy = %object["metadata"]["name"], %error, "this policy is left alone");
+            tracing::warn!(policy = %object["metadata"]["name"], %error, "this policy is ignored");
         }
     }
 

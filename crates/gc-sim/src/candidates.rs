@@ -24,14 +24,14 @@ pub const LEASE_NAME: &str = "kubegc";
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// A request is given up after so long.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Why a request that was given up has failed.
 pub const NO_ANSWER: &str = "no answer in time";
 /// How much faster clocks run than the world's, in a thousandth. (By the times above two never lead at once as long as
 /// the fastest runs at most one and a half times as fast as the slowest.)
 const RATES: [i64; 7] = [0, 0, 0, -30, 30, -150, 150];
-/// A request takes so long at most, one way, milliseconds; and one that takes long.
+/// Maximum delay of a request, one way, milliseconds; and of a slow one.
 const DELAY_MILLISECONDS: usize = 150;
 const LONG_DELAY_MILLISECONDS: (usize, usize) = (1_000, 19_000);
 /// In a thousand requests of bad weather: lost, their answer lost, slow, refused.
@@ -72,12 +72,12 @@ struct Mail {
     answer: Option<Answer>,
 }
 
-/// The Lease as somebody saw it: its UID and version, which guard what replaces it.
+/// The Lease as a candidate saw it: its UID and version, which guard what replaces it.
 #[derive(Clone, Debug)]
 struct Seen {
     uid: Value,
     version: Value,
-    /// When the server told it.
+    /// When the server answered with it.
     at: i64,
 }
 
@@ -167,7 +167,7 @@ impl Network {
         self.mail.swap_remove(index).answer
     }
 
-    /// Nobody waits for an answer any more; the request may still arrive.
+    /// The sender no longer waits for an answer; the request may still arrive.
     fn forget(&mut self, number: u64) {
         self.mail.retain(|mail| mail.number != number || mail.arrives.is_some());
     }
@@ -242,12 +242,12 @@ pub struct Candidate {
     defect: Option<Defect>,
 }
 
-/// The times by which a candidate goes, milliseconds.
+/// The clocks of a candidate, milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     /// The world's.
     pub now: i64,
-    /// What its wall clock shows, which only goes into the text of the Lease.
+    /// What its wall clock shows, which is only written to the Lease.
     pub wall: i64,
     /// Nothing of it reaches the server now.
     pub is_cut_off: bool,
@@ -292,7 +292,7 @@ impl Candidate {
         self.election.may_act(self.clock(now))
     }
 
-    /// Goes on with the election. False if it has lost the Lease, and ends.
+    /// Continues the election. False if it has lost the Lease, and exits.
     pub fn go_on(&mut self, times: Times, network: &mut Network) -> bool {
         let clock = self.clock(times.now);
         let wall = jiff::Timestamp::from_millisecond(times.wall).unwrap_or_default();
@@ -443,7 +443,7 @@ impl CutOff {
         self.0.get(&number).is_some_and(|until| now < *until)
     }
 
-    /// Nobody is any more.
+    /// No candidate leads any more.
     pub fn heal(&mut self) {
         self.0.clear();
     }

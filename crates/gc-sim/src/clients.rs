@@ -14,7 +14,7 @@ use crate::truth::{TrueObject, Truth, show};
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 /// How often each of [`KINDS`] is created. Those without contents are cheap, and no worse than the others.
 const OFTEN: [u32; ORDINARY_KINDS] = [4, 3, 2, 1, 1, 2, 3, 4, 4];
-/// Above so many objects, clients stop creating.
+/// Number of objects above which clients stop creating.
 const OBJECTS: usize = 14;
 /// A finalizer that is not the collector's.
 const FINALIZER: &str = "example.com/hold";
@@ -197,7 +197,7 @@ pub fn release(server: &Server, target: &TrueObject, protected: bool) -> String 
     format!("release {}: {}", target.show(), told(result.as_ref()))
 }
 
-/// Writes something that matters to nobody.
+/// Writes something irrelevant.
 pub fn touch(server: &Server, target: &TrueObject, number: u64) -> String {
     let key = &target.object.key;
     let patch = json!({"metadata": {"labels": {"touched": (number % 1_000_000).to_string()}}});

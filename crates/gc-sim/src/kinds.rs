@@ -67,10 +67,10 @@ pub const KINDS: [Kind; 14] = [
     },
 ];
 
-/// So many of [`KINDS`] are there in every world; the others only where retention is.
+/// Number of [`KINDS`] in every world; the others exist only in worlds with retention.
 pub const ORDINARY_KINDS: usize = 9;
 
-/// What the simulated retention collectors look at.
+/// What the simulated retention collectors watch.
 pub const RETAINED: [objects::Kind; 8] = [
     objects::Kind::Pod,
     objects::Kind::Node,

@@ -156,7 +156,7 @@ fn threads(arguments: &Arguments) -> u64 {
     arguments.threads.unwrap_or(cores)
 }
 
-/// How it goes is told after so many seeds.
+/// Number of seeds between two reports of progress.
 const SLICE: u64 = 50_000;
 
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]

@@ -1,5 +1,5 @@
 //! Worlds of terminating namespaces: the real decisions of the namespace controller, whose deletions of collections no
-//! precondition can guard, over the real registry. Namespaces are deleted and made anew under their names, requests arrive
+//! precondition can guard, over the real registry. Namespaces are deleted and recreated under their names, requests arrive
 //! late, groups cannot be discovered, controllers die and are replaced by others.
 
 mod keeper;
@@ -32,19 +32,19 @@ const NAMES: [&str; 2] = ["x", "y"];
 /// Names of objects: few, so that they are used again.
 const OBJECTS: [&str; 4] = ["a", "b", "c", "d"];
 const HOLD: &str = "example.com/hold";
-/// So many objects are created with a namespace.
+/// Number of objects that are created with a namespace.
 const OBJECTS_ANEW: usize = 3;
-/// Above so many objects, clients stop creating.
+/// Number of objects above which clients stop creating.
 const MOST_OBJECTS: usize = 10;
-/// So many requests and answers arrive in one moment, at most: a pass takes some twenty.
+/// Maximum number of requests and answers that arrive in one moment: a pass takes some twenty.
 const MOST_AT_ONCE: usize = 8;
 /// Of a thousand deletions of collections, and ends of namespaces, so many more get lost in bad weather: what matters here.
 const LOST: u32 = 150;
-/// In so many of a thousand cases, what was lost arrives before what was sent last.
+/// Number of cases per thousand in which what was lost arrives before what was sent last.
 const LATE: u32 = 15;
-/// In so many of a thousand moments of bad weather, a controller dies.
+/// Number of moments with faults per thousand in which a controller dies.
 const CRASHES: u32 = 50;
-/// So long takes a moment in which a keeper asks, at most, milliseconds.
+/// Maximum duration of a moment in which a keeper sends requests, milliseconds.
 const MOMENT_MILLISECONDS: usize = 1_000;
 /// Time that passes in steps, milliseconds.
 const STEPS_MILLISECONDS: [i64; 8] = [10, 50, 200, 1_000, 5_000, 8_000, 20_000, 45_000];
@@ -66,7 +66,7 @@ struct World<'a> {
     keepers: Vec<Keeper>,
     born: usize,
     flights: Vec<Flight>,
-    /// Requests that nobody waits for any more; they may arrive all the same.
+    /// Requests whose senders no longer wait; they may still arrive.
     adrift: Vec<Flight>,
     /// Groups that discovery cannot reach.
     dead: Vec<&'static str>,
@@ -166,7 +166,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A moment in which a keeper hears and asks, and in which some requests and answers arrive.
+    /// A moment in which a keeper takes answers and sends requests, and in which some of both arrive.
     fn bustle(&mut self, random: &mut Random, fault: Option<RequestFault>) -> Result<(), Violation> {
         self.pass(i64::try_from(random.below(MOMENT_MILLISECONDS)).unwrap_or(0));
         if random.chance(400) {
@@ -275,7 +275,7 @@ impl World<'_> {
         format!("delete Namespace/{name}: {}", clients::told(result.as_ref()))
     }
 
-    /// A label that matters to nobody, or a finalizer that holds the namespace itself.
+    /// An irrelevant label, or a finalizer that blocks the namespace itself.
     fn write_namespace(&mut self, random: &mut Random, name: &str) -> String {
         let patch = if random.chance(300) {
             json!({"metadata": {"finalizers": if random.chance(500) { vec![HOLD] } else { vec![] }}})
@@ -286,7 +286,7 @@ impl World<'_> {
         format!("patch Namespace/{name} {patch}: {}", clients::told(result.as_ref()))
     }
 
-    /// A keeper hears of a namespace that is terminating.
+    /// A keeper observes a terminating namespace.
     fn hear(&mut self, random: &mut Random) {
         let name: Arc<str> = random.pick(&NAMES).into();
         let is_terminating = self.namespace(&name).is_some_and(|view| view.deleted_at.is_some());
@@ -409,7 +409,7 @@ impl World<'_> {
         self.serve(flight, fault.or(loses.then_some(RequestFault::LostBefore)), random)
     }
 
-    /// A request arrives that nobody waits for any more, unless the server has ended it.
+    /// A request arrives whose sender no longer waits, unless the server has ended it.
     fn arrive_late(&mut self, flight: &Flight) -> Result<(), Violation> {
         if self.now < flight.sent + AT_WORK_MILLISECONDS {
             self.report.note_happened("requests late");
@@ -613,7 +613,7 @@ impl World<'_> {
                 let numbers = said.message.split(" has ").skip(1).filter_map(|rest| rest.split(' ').next());
                 numbers.filter_map(|number| number.parse::<usize>().ok()).sum()
             });
-            // Where pods hold it up, nothing else was looked at.
+            // If pods block it, nothing else was checked.
             let pods = Self::pods_of(&self.truth, name);
             let expected = if pods > 0 { pods } else { left };
             if told != expected || left == 0 {

@@ -40,11 +40,11 @@ pub struct Exemptions {
     pub uid_only: u64,
     /// A client changed the policy of a running deletion, or another collector ended it.
     pub raced: u64,
-    /// A finalizer went although a resource had not caught up within the configured wait, and the reason says so.
+    /// A finalizer was removed although a resource had not caught up within the configured wait, and the reason says so.
     pub gaps: u64,
     /// The kind of the dependent was hidden from the collector by discovery.
     pub hidden: u64,
-    /// A second DELETE by a collector that had been told anew, since the first one was granted, of what was before.
+    /// A second DELETE by a collector to which an earlier state was delivered again after the first one was granted.
     pub retold: u64,
     /// A store was put back to between the mark and the removal of an object, which the next change of it removed.
     pub going: u64,
@@ -90,7 +90,7 @@ pub struct Oracle {
     pub exemptions: Exemptions,
 }
 
-/// What is known when a request is judged.
+/// What is known when a request is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene<'a> {
     /// As it was just before the request.
@@ -102,7 +102,7 @@ pub struct Scene<'a> {
 }
 
 impl Oracle {
-    /// Somebody else changed an object: it may have to be asked for again.
+    /// Something else changed an object: a request may have to be repeated.
     pub fn excuse(&mut self, uid: &Uid) {
         *self.changed.entry(uid.clone()).or_default() += 1;
     }
@@ -233,7 +233,8 @@ impl Oracle {
                 Truth::leads_to(object, owner, target) && since(owner).is_some_and(|since| since <= told)
             });
             if blocks {
-                let message = format!("{} goes before {}, which blocks it", target.show(), dependent.show());
+                let message =
+                    format!("{} is deleted before {}, which blocks it", target.show(), dependent.show());
                 return broken("order", message);
             }
         }
@@ -421,7 +422,7 @@ fn same_object(target: &TrueObject, uid: &Uid) -> Result<(), Violation> {
 }
 
 /// Liveness: when everything has arrived and nothing more is to be done, all garbage is gone or being deleted, and
-/// nobody waits for what is done.
+/// no owner waits for what is done.
 pub fn judge_rest(truth: &Truth, collector: &Collector) -> Result<(), Violation> {
     for target in truth.objects() {
         let object = &target.object;
@@ -456,7 +457,7 @@ pub fn judge_rest(truth: &Truth, collector: &Collector) -> Result<(), Violation>
         return broken("liveness", message);
     }
     if stats.queued > 0 {
-        return broken("bounds", format!("{} items are queued for ever", stats.queued));
+        return broken("bounds", format!("{} items are queued forever", stats.queued));
     }
     if stats.in_flight > 0 {
         return broken("liveness", format!("{} effects are never answered", stats.in_flight));

@@ -15,7 +15,7 @@ use crate::verdicts::{keeps, list, pod_finished, text, time};
 
 type Judged = Result<(), Violation>;
 
-/// Runs of one policy begin at least so long after each other, milliseconds.
+/// Minimum time between the starts of two runs of one policy, milliseconds.
 const BETWEEN_RUNS: i64 = 10_000;
 
 /// What the store's log says of policies.
@@ -23,11 +23,11 @@ const BETWEEN_RUNS: i64 = 10_000;
 pub struct PolicyBook {
     /// What each generation of each policy says.
     specs: BTreeMap<(Uid, i64), Value>,
-    /// What somebody could read in a status: which generation, with which specification. A restored store takes back
+    /// What a status has shown: which generation, with which specification. A restored store takes back
     /// nothing that was seen.
     shown: BTreeSet<(Uid, i64, String)>,
     /// What each engine was granted to delete, and when it decided that last, by its collector's clock. What a restored
-    /// store brought back, and is deleted again, goes once.
+    /// store brought back, and is deleted again, counts once.
     granted: BTreeMap<(usize, u64), BTreeMap<Uid, i64>>,
 }
 
@@ -91,18 +91,18 @@ impl PolicyBook {
             PropagationPolicy::Orphan => "Orphan",
         };
         if spec["propagationPolicy"].as_str().unwrap_or("Background") != propagation {
-            return broken("policy", format!("{} goes with {propagation}", target.show()));
+            return broken("policy", format!("{} is deleted with {propagation}", target.show()));
         }
         let value = target.value();
         if !selects(spec, target, &value) {
-            return broken("policy", format!("{} goes, and no policy is about it", target.show()));
+            return broken("policy", format!("{} is deleted, and no policy is about it", target.show()));
         }
         let at = flight.delivered[target.kind];
         let told = scene.truth.at_revision(target.kind().kind, at);
         if !expired(spec, &value, flight.clock)
             && !surplus(spec, told.into_iter()).contains(&target.object.uid)
         {
-            return broken("threshold", format!("{} goes by a policy and is not due", target.show()));
+            return broken("threshold", format!("{} is deleted by a policy and is not due", target.show()));
         }
         let most = spec["maxDeletionsPerRun"].as_u64().unwrap_or(100);
         let Some(claim) = &flight.policy else { return Ok(()) };
@@ -111,7 +111,7 @@ impl PolicyBook {
         let recent = granted.values().filter(|at| flight.clock - **at < BETWEEN_RUNS && **at <= flight.clock);
         // Within that time one run ends and one begins, at most.
         if recent.count() as u64 > 2 * most {
-            return broken("bounds", format!("{} goes, and {most} deletions are a run", target.show()));
+            return broken("bounds", format!("{} is deleted, and {most} deletions are a run", target.show()));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Whom the machines of the simulated cluster belong to: it knows which are gone, says so late, fails, and lies.
+//! The machine provider of the simulated cluster: it knows which machines are gone, reports it late, fails, and lies.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use gc_types::{ObjectKey, Outcome, OutsideCall, ResourceVersion, Uid};
 use crate::random::Random;
 use crate::requests::Performed;
 
-/// It says so often, to one who asks, that a machine is gone which is not. (The truth in between may get lost on its
+/// How often it reports to one collector that a machine is gone which is not. (The truth in between may get lost on its
 /// way: one lie more, and no collector that believes three answers in a row could tell.)
 pub const LIES: u32 = 2;
 
 /// What has really become of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// It is no more, and never comes back.
+    /// It no longer exists, and never comes back.
     pub gone: bool,
     /// It is shut down.
     pub shut_down: bool,
@@ -83,7 +83,7 @@ impl Provider {
     }
 }
 
-/// On behalf of what somebody asks.
+/// The node that a question is about.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     /// The object.

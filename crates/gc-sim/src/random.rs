@@ -27,7 +27,7 @@ impl Random {
         usize::try_from(self.next() % bound).unwrap_or(0)
     }
 
-    /// True in so many of a thousand cases.
+    /// True in this many of a thousand cases.
     pub fn chance(&mut self, per_mille: u32) -> bool {
         self.below(1000) < per_mille as usize
     }

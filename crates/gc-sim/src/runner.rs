@@ -119,7 +119,7 @@ impl Summary {
     }
 }
 
-/// Runs so many seeds, in as many threads; each world lives in one. Stops a thread at its tenth failure.
+/// Runs a number of seeds in a number of threads; each world lives in one. Stops a thread at its tenth failure.
 #[must_use]
 pub fn run_seeds(from: u64, count: u64, threads: u64, options: Options) -> Summary {
     const FAILURES_PER_THREAD: usize = 10;

@@ -19,7 +19,7 @@ const REST_STEPS: usize = 2_000;
 /// Simulated time until then, milliseconds.
 const REST_MILLISECONDS: i64 = 600_000;
 
-/// So many violations end an exploration.
+/// Number of violations that end an exploration.
 const VIOLATIONS: usize = 10;
 
 /// What was visited.
@@ -345,7 +345,7 @@ pub struct Plan {
     pub depth: usize,
     /// Whether objects that refer to themselves are among them.
     pub loops: bool,
-    /// Of all graphs, one in so many (1: all of them) …
+    /// Of all graphs, one in this many (1: all of them) …
     pub stride: u32,
     /// … beginning with this one.
     pub first: u32,

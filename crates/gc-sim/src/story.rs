@@ -3,14 +3,14 @@
 
 use crate::random::Random;
 
-/// What goes wrong with one request.
+/// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestFault {
     /// It times out and did not happen.
     LostBefore,
     /// It times out and did happen.
     LostAfter,
-    /// Somebody writes the object just before.
+    /// A client writes the object just before.
     Conflict,
     /// 409, and nothing has changed.
     MereConflict,
@@ -24,20 +24,20 @@ pub enum RequestFault {
     PlainNotFound,
 }
 
-/// What goes wrong with the watch of one resource.
+/// A fault of the watch of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StreamFault {
     /// It is cut, and resumed where it was.
     Cut,
-    /// It is cut for so long that the collector calls it stale.
+    /// It is cut until the collector considers it stale.
     Stale,
-    /// 410: the resource is listed anew; removals meanwhile are never told.
+    /// 410: the resource is listed again; removals in between are never delivered.
     Expired,
-    /// The resource is listed anew by a cache that is behind: what was told already is taken back, and told again.
+    /// The resource is listed again from a stale cache: earlier events are taken back, and delivered again.
     StaleList,
 }
 
-/// What goes wrong with one round of discovery.
+/// A fault of one round of discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DiscoveryFault {
     /// Nothing is answered.
@@ -79,7 +79,7 @@ pub enum Step {
     Crash(u64),
     /// The leader stops moving, and another one takes over.
     Pause,
-    /// The paused leader goes on where it was, unaware.
+    /// The paused leader continues where it was, unaware.
     Resume,
     /// It notices that it leads no more. Where there is an election: the leader ends, and gives its Lease back.
     Retire,
@@ -122,7 +122,7 @@ pub const RARE_FAULTS: [(&str, u32); 5] =
 /// What comes on top in worlds with an election.
 pub const ELECTION_FAULTS: [(&str, u32); 2] = [("leader change", 40), ("partition", 20)];
 
-/// In a thousand worlds in which things go badly, so many have a store that is put back.
+/// Number of worlds with a restored store, per thousand worlds with faults.
 pub const WORLDS_WITH_A_RESTORE: u32 = 200;
 
 /// How things go in a world.
@@ -163,11 +163,11 @@ pub struct Story {
     pub steps: Vec<Step>,
 }
 
-/// In a thousand worlds, so many are worlds of namespaces.
+/// Number of worlds of namespaces, per thousand.
 pub const WORLDS_OF_NAMESPACES: u32 = 120;
-/// In a thousand others, so many have retention.
+/// Number of worlds with retention, per thousand others.
 pub const WORLDS_WITH_RETENTION: u32 = 400;
-/// In a thousand of the others, so many have an election.
+/// Number of worlds with an election, per thousand of the remaining ones.
 pub const WORLDS_WITH_AN_ELECTION: u32 = 400;
 
 impl Story {

@@ -1,5 +1,5 @@
 //! What clients do to objects that retention collectors look after: pods and Jobs finish, nodes come and go with their
-//! machines, claims are used and let go, times to live are set, raised and taken away at the last moment.
+//! machines, claims are used and released, TTLs are set, raised and removed at the last moment.
 
 use gc_registry::api::{DeleteOptions, PatchType};
 use gc_retention::leases::{IDENTITY_NAMESPACE, NODE_LEASE_NAMESPACE};
@@ -151,7 +151,7 @@ impl<'a> Tenants<'a> {
     }
 
     fn now(&self, random: &mut Random) -> i64 {
-        // Now and then somebody's clock is wrong.
+        // Now and then a client's clock is wrong.
         let wrong = random.pick(&[0, 0, 0, 0, 0, -30 * SECOND, 40 * SECOND]);
         self.server.now + wrong
     }
@@ -334,7 +334,7 @@ impl<'a> Tenants<'a> {
             let manifest = KINDS[kind("PersistentVolumeClaim")].manifest(json!({"name": name}), false);
             return self.create("PersistentVolumeClaim", (namespace, name), manifest);
         };
-        // Somebody begins to use it just before it is deleted.
+        // A pod begins to use it just before it is deleted.
         let key = &claim.object.key;
         let used = random.chance(600).then(|| {
             let name = random.pick(&NAMES);

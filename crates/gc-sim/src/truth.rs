@@ -1,4 +1,4 @@
-//! What is really so, told by the store's own log of changes and by nothing that a collector believes.
+//! The truth, from the store's own log of changes and from nothing that a collector believes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -200,7 +200,7 @@ impl Truth {
         since
     }
 
-    /// An object that is no more, as it was last.
+    /// A removed object, as it was last.
     #[must_use]
     pub fn past(&self, uid: &Uid) -> Option<&TrueObject> {
         self.past.get(uid)
@@ -359,7 +359,7 @@ impl Truth {
         self.waiting_since.get(uid).copied()
     }
 
-    /// Whether somebody else than this collector ended its waiting, so that the collector could not know.
+    /// Whether something else than this collector ended its waiting, so that the collector could not know.
     #[must_use]
     pub fn unwaited_by_another(&self, uid: &Uid, collector: usize) -> bool {
         self.unwaited

@@ -1,5 +1,5 @@
 //! What retention collectors must never do, and what they must get done: judged from the true objects at the version that
-//! was changed, from the true history, and from what a collector was really told and answered. None of it asks a judge.
+//! was changed, from the true history, and from what a collector really observed and was answered. None of it uses a judge.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +20,11 @@ use crate::truth::{TrueChange, TrueObject, Truth};
 const SECOND: i64 = 1_000;
 const HOUR: i64 = 3_600 * SECOND;
 const DAY: i64 = 24 * HOUR;
-/// A node has not been known for so long before it is looked up (spec `cluster-collectors.md`, 2.4).
+/// How long a node must be missing before it is verified (spec `cluster-collectors.md`, 2.4).
 const QUARANTINE: i64 = 40 * SECOND;
-/// For so long a live look proves.
+/// How long a live read proves.
 const PROOF: i64 = 20 * SECOND;
-/// So many answers in a row, over so long, say that a machine is gone (10).
+/// Number of consecutive answers, and the time they must span, to prove that a machine is gone (10).
 const ABSENCES: u32 = 3;
 const MISSING: i64 = 60 * SECOND;
 
@@ -77,7 +77,7 @@ pub fn judge(scene: &Scene<'_>, change: &TrueChange, provider: &Provider) -> Jud
     }
     if deletes(&flight.effect.request) {
         if keeps(&value) {
-            return broken("keep", format!("{} is to be kept, and goes", before.show()));
+            return broken("keep", format!("{} is to be kept, and is deleted", before.show()));
         }
         if before.object.deletion.deleting && flight.part != Part::Pods {
             return broken("safety", format!("{} is deleted again", before.show()));
@@ -101,7 +101,7 @@ fn due(target: &TrueObject, flight: &Flight, at: Option<i64>) -> Judged {
         Some(at) if at <= flight.clock => Ok(()),
         at => {
             let (what, clock) = (target.show(), flight.clock);
-            broken("threshold", format!("{what} goes at {clock}, and is due at {at:?}"))
+            broken("threshold", format!("{what} is deleted at {clock}, and is due at {at:?}"))
         }
     }
 }
@@ -169,7 +169,7 @@ fn request_ends(value: &Value) -> Option<i64> {
     ends.into_iter().min()
 }
 
-/// When an object goes by its annotations; `None` if never, or if they cannot be understood.
+/// When an object expires by its annotations; `None` if never, or if they cannot be parsed.
 fn expires(target: &TrueObject, value: &Value) -> Option<i64> {
     let begins = match target.kind().kind {
         "Pod" => pod_finished(value),
@@ -228,13 +228,13 @@ fn judge_pod(scene: &Scene<'_>, pod: &TrueObject, after: Option<&TrueObject>, va
     let finished = matches!(text(value, "/status/phase"), "Succeeded" | "Failed");
     if deletes(&flight.effect.request) {
         if !finished {
-            return broken("threshold", format!("{} goes and has not ended", pod.show()));
+            return broken("threshold", format!("{} is deleted and has not ended", pod.show()));
         }
     } else if after.map_or(!ends_by_any_change(value), |after| after.object.deletion != pod.object.deletion) {
         return broken("scope", format!("a change of the status of {} changed its deletion", pod.show()));
     }
     let Verdict::Retention(sweep) = flight.effect.reason.verdict else {
-        return broken("scope", format!("{} goes for no reason", pod.show()));
+        return broken("scope", format!("{} is deleted for no reason", pod.show()));
     };
     let holds = match sweep {
         gc_types::codes::TERMINATED_PODS_EXCEED_THRESHOLD => {
@@ -257,7 +257,7 @@ fn judge_pod(scene: &Scene<'_>, pod: &TrueObject, after: Option<&TrueObject>, va
         }
         _ => false,
     };
-    if holds { Ok(()) } else { broken("threshold", format!("{} goes, and is not {sweep}", pod.show())) }
+    if holds { Ok(()) } else { broken("threshold", format!("{} is deleted, and is not {sweep}", pod.show())) }
 }
 
 fn is_out_of_service(node: &TrueObject) -> bool {
@@ -279,7 +279,10 @@ fn judge_lease(lease: &TrueObject, flight: &Flight, value: &Value) -> Judged {
     if *lease.object.key.namespace == *NODE_LEASE_NAMESPACE {
         let look = flight.looks.get(&lease.object.key.name).filter(|look| look.absent);
         if look.is_none_or(|look| flight.clock - look.answered > PROOF) {
-            return broken("proof", format!("{} goes, and no look found its node gone", lease.show()));
+            return broken(
+                "proof",
+                format!("{} is deleted, and no live read found its node gone", lease.show()),
+            );
         }
     }
     Ok(())
@@ -322,15 +325,15 @@ fn judge_node(
         };
     }
     if is_ready(value) {
-        return broken("threshold", format!("{} goes and is ready", node.show()));
+        return broken("threshold", format!("{} is deleted and is ready", node.show()));
     }
     let (absences, first) = flight.absences;
     if absences < ABSENCES || flight.clock - first < MISSING {
-        let message = format!("{} goes after {absences} answers since {first}", node.show());
+        let message = format!("{} is deleted after {absences} answers since {first}", node.show());
         return broken("proof", message);
     }
     if !provider.machine(text(value, "/spec/providerID")).gone {
-        return broken("safety", format!("{} goes, and its machine is there", node.show()));
+        return broken("safety", format!("{} is deleted, and its machine exists", node.show()));
     }
     due(node, flight, time(&value["metadata"]["creationTimestamp"]).map(|created| created + MISSING))
 }

@@ -40,9 +40,9 @@ pub const REST_MILLISECONDS: i64 = 12_000_000;
 pub const RETENTION_REST_MILLISECONDS: i64 = 100_000_000;
 /// How many rounds of deliveries, requests and answers that may take.
 pub const REST_ROUNDS: usize = 3_000;
-/// Of so many items a trace tells why the collector waits, when a rule was broken.
+/// Maximum number of items for which a trace of a violation says why the collector waits.
 const STUCK_TOLD: usize = 10;
-/// The invariants are verified at every so many steps.
+/// Number of steps between two checks of the invariants.
 const VERIFIED_EVERY: usize = 16;
 
 /// How a run is made.
@@ -59,7 +59,7 @@ pub struct Options {
 pub struct Report {
     /// The first rule that was broken.
     pub violation: Option<Violation>,
-    /// Events that engines were told.
+    /// Events that engines got.
     pub events: u64,
     /// Requests that reached the server from collectors.
     pub requests: u64,
@@ -180,7 +180,7 @@ impl<'a> World<'a> {
         self.born += 1;
         collector.tick(self.now);
         collector.discover(&self.server, None, 0);
-        // Most collectors hear quickly what there is; some are surprised in the middle of it.
+        // Most collectors get all objects quickly; some are interrupted in the middle of it.
         if !self.born.is_multiple_of(4) {
             hear_all(&mut collector, &self.server);
         }
@@ -303,7 +303,7 @@ impl<'a> World<'a> {
             Step::Resume => {
                 if self.collectors.len() > 1 && std::mem::take(&mut self.collectors[0].paused) {
                     self.report.note_happened("old leaders woken");
-                    self.note(|| "  the old leader goes on, unaware".to_owned());
+                    self.note(|| "  the old leader continues, unaware".to_owned());
                 }
             }
             Step::Retire => self.retire(),
@@ -354,7 +354,7 @@ impl<'a> World<'a> {
             }
             if self.story.retention && random.chance(300) {
                 if collector.deliver_to_policies(position, most, &self.server) {
-                    self.note(|| "  told policies".to_owned());
+                    self.note(|| "  delivered policies".to_owned());
                     return;
                 }
                 continue;
@@ -364,7 +364,7 @@ impl<'a> World<'a> {
                 continue;
             }
             if collector.deliver(id, most, &self.server) {
-                self.note(|| format!("  told of {}", KINDS[kind].resource));
+                self.note(|| format!("  delivered {}", KINDS[kind].resource));
                 return;
             }
         }
@@ -508,7 +508,7 @@ impl<'a> World<'a> {
         self.report.note_happened("stores restored");
     }
 
-    /// What a collector that is no more had sent may still arrive.
+    /// Requests of a dead collector may still arrive.
     fn set_adrift(&mut self, collector: Collector, random: &mut Random) {
         self.report.events += collector.events;
         for flight in collector.requests {
@@ -538,7 +538,7 @@ impl<'a> World<'a> {
 
     // ---- requests ----
 
-    /// What has changed in the store. The Lease is nobody's object.
+    /// What has changed in the store. The Lease has no owner.
     fn changes(&mut self) -> Vec<TrueChange> {
         let mut objects = Vec::new();
         for change in self.server.changes() {
@@ -780,7 +780,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// Every watch lists and tells what there is.
+/// Every watch lists and delivers all objects.
 fn hear_all(collector: &mut Collector, server: &Server) {
     for position in 0..collector.watched() {
         for _ in 0..3 {

@@ -3,7 +3,7 @@
 use gc_sim::defects::{DEFECTS, Defect};
 use gc_sim::runner::hunt;
 
-/// Each defect must be found within so many seeds; `kubegc-sim --mutations` prints how many it takes.
+/// Number of seeds within which each defect must be found; `kubegc-sim --mutations` prints how many it takes.
 const SEEDS: u64 = 6_000;
 
 fn all_found(part: usize, parts: usize) {

@@ -374,7 +374,7 @@ fn what_comes_into_use_or_dies_during_a_pass_does_no_harm() {
     let text = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(1), "less than everything is not enough for this threshold: {text}");
     assert!(text.contains("Failed to free sufficient space"), "{text}");
-    assert!(text.contains("Largest images that stay"), "{text}");
+    assert!(text.contains("Largest remaining images"), "{text}");
     let left: BTreeSet<String> = containerd.images().into_keys().collect();
     let expected: BTreeSet<String> =
         [runtime::PAUSE, "localhost/image:5", &last].into_iter().map(String::from).collect();

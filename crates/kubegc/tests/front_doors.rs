@@ -96,7 +96,7 @@ fn a_foreign_file_is_no_place_for_a_kubeconfig() {
             &[subcommand, "--ephemeral", "--listen", "127.0.0.1:0", "--write-kubeconfig", path],
         );
         assert_eq!(code, 2, "{error}");
-        assert!(error.contains("is left alone"), "{error}");
+        assert!(error.contains("is not changed"), "{error}");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "Dear diary");
     }
 }

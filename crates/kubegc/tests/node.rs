@@ -141,7 +141,7 @@ fn what_is_wrong_is_said_in_one_line() {
     let (exit, text) = said(&mut agent(&fake, &["--once", "--state-dir", &at("dir-state")]));
     assert_eq!((exit, error(&text).contains("images.json")), (Some(1), true), "{text}");
     let (exit, text) = said(&mut agent(&fake, &["--once", "--state-dir", &at("types.yaml/state")]));
-    assert_eq!((exit, error(&text).contains("cannot make the state directory")), (Some(1), true), "{text}");
+    assert_eq!((exit, error(&text).contains("cannot create the state directory")), (Some(1), true), "{text}");
     std::fs::write(at("state/images.json"), "{half").unwrap();
     let (exit, text) =
         said(&mut agent(&fake, &["--once", "--collect", "images", "--image-gc-high-threshold", "100"]));
@@ -268,7 +268,7 @@ fn a_dry_run_and_a_first_look_remove_nothing() {
         text.contains("Failed to free sufficient space by deleting unused images (freed 0 bytes)"),
         "{text}"
     );
-    let stay = "Largest images that stay: registry.example/image-3:v1 (3.0 GiB, younger than the minimum age), \
+    let stay = "Largest remaining images: registry.example/image-3:v1 (3.0 GiB, younger than the minimum age), \
                 registry.example/image-2:v1 (2.0 GiB, younger than the minimum age), \
                 registry.example/image-1:v1 (1.0 GiB, in use).";
     assert!(text.contains(stay), "T180: {text}");
@@ -419,10 +419,10 @@ fn every_removal_leaves_a_trace() {
         let found = text.lines().position(|line| words.iter().all(|word| line.contains(word)));
         found.unwrap_or_else(|| panic!("no line with {words:?}: {text}"))
     };
-    let warned = line(&["INFO", "no registry could give back", "registry.example/image-1:v1"]);
+    let warned = line(&["INFO", "cannot be pulled again", "registry.example/image-1:v1"]);
     assert!(warned < line(&["INFO", "removed", "registry.example/image-1:v1", "reason=Space"]));
     line(&["INFO", "removed", "registry.example/image-2:v1", &image_id(2), "reason=Space"]);
-    assert!(!text.lines().any(|line| line.contains("no registry") && line.contains("image-2")), "{text}");
+    assert!(!text.lines().any(|line| line.contains("pulled again") && line.contains("image-2")), "{text}");
 }
 
 /// T73 to T76, T86, T108 to T110 and T151.

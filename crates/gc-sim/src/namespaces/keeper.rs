@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use crate::defects::Defect;
 
-/// What is heard of settles for so long, milliseconds.
+/// How long observations settle, milliseconds.
 const SETTLE_MILLISECONDS: i64 = 1_000;
-/// The defect that loses answers loses one of so many.
+/// The defect that loses answers loses one of this many.
 const LOST_ANSWERS: u64 = 5;
 
 /// A request on its way.
@@ -63,7 +63,7 @@ pub(super) struct Keeper {
     running: BTreeMap<Arc<str>, Running>,
     begun: u64,
     heard: u64,
-    /// It does not move, and hears and sends nothing.
+    /// It is suspended, and receives and sends nothing.
     pub(super) paused: bool,
     /// It was paused, and another one leads since: nothing that changes anything leaves it.
     pub(super) deposed: bool,

@@ -16,11 +16,11 @@ pub(super) const STEPS_MILLISECONDS: [i64; 8] = [100, 300, 1_000, 2_500, 4_000, 
 const SLICE_MILLISECONDS: (i64, i64) = (100, 1_000);
 /// Beyond this, much passes, milliseconds.
 const MUCH_TIME_MILLISECONDS: i64 = 20_000;
-/// So often is it looked at rest whether somebody leads, milliseconds.
+/// How often it is checked at rest whether a candidate leads, milliseconds.
 const LOOKED_EVERY_MILLISECONDS: i64 = 1_000;
-/// For so long nothing passes between a collector and the server, milliseconds.
+/// How long nothing passes between a collector and the server, milliseconds.
 const PARTITION_MILLISECONDS: [i64; 4] = [3_000, 8_000, 12_000, 20_000];
-/// In most worlds somebody leads when the story begins, after so long.
+/// After this time a candidate leads in most worlds, and the story begins.
 const BEGINNING_MILLISECONDS: i64 = 1_000;
 
 /// How many collectors stand for election in the world of a seed.
@@ -38,21 +38,21 @@ impl World<'_> {
         self.pass(if self.story.seed.is_multiple_of(5) { 0 } else { BEGINNING_MILLISECONDS })
     }
 
-    /// Faults have stopped: somebody leads before long.
+    /// Faults have stopped: a candidate leads before long.
     pub(super) fn end_elections(&mut self) -> Result<(), Violation> {
         self.network.calm();
         self.cut_off.heal();
         let end = self.now + LEADER_MILLISECONDS;
         while self.leader().is_none() {
             if self.now >= end {
-                return broken("lease", format!("nobody leads after {LEADER_MILLISECONDS} ms"));
+                return broken("lease", format!("no candidate leads after {LEADER_MILLISECONDS} ms"));
             }
             self.pass(LOOKED_EVERY_MILLISECONDS)?;
         }
         Ok(())
     }
 
-    /// Time passes, and the election goes on in it.
+    /// Time passes, and the election continues.
     pub(super) fn pass_electing(&mut self, milliseconds: i64) -> Result<(), Violation> {
         let (fine, rough) = SLICE_MILLISECONDS;
         let slice = if milliseconds > MUCH_TIME_MILLISECONDS { rough } else { fine };
@@ -66,7 +66,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What was sent about the Lease arrives, and every candidate that moves goes on with the election.
+    /// What was sent about the Lease arrives, and every candidate that is not suspended continues the election.
     fn elect(&mut self) -> Result<(), Violation> {
         let unguarded = self.options.defect == Some(Defect::LeaseUnguarded);
         if let Some(since) = self.network.arrive(&self.server, self.now, unguarded) {
@@ -132,7 +132,7 @@ impl World<'_> {
             if std::mem::take(&mut self.collectors[index].paused) {
                 let number = self.collectors[index].number;
                 self.report.note_happened("old leaders woken");
-                self.note(|| format!("  collector {number} goes on, unaware"));
+                self.note(|| format!("  collector {number} continues, unaware"));
             }
         }
     }
@@ -158,8 +158,8 @@ impl World<'_> {
         self.note(|| format!("  collector {number} is cut off for {passed} ms"));
     }
 
-    /// A request leaves its collector, if the gate lets it; otherwise the collector is told so at once. Returns whether
-    /// it has left.
+    /// A request leaves its collector, if the gate lets it; otherwise the collector gets the refusal at once.
+    /// Returns whether it has left.
     pub(super) fn hand_over(&mut self, index: usize, position: usize) -> Result<bool, Violation> {
         let collector = &self.collectors[index];
         let flight = &collector.requests[position];

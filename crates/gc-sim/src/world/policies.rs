@@ -77,7 +77,7 @@ impl World<'_> {
         policies.map(|policy| (policy.object.uid.clone(), generation(policy).unwrap_or_default())).collect()
     }
 
-    /// Policies change just before the store is put back, and collectors hear of it or not.
+    /// Policies change just before the store is restored, and collectors observe it or not.
     pub(super) fn say_in_vain(&mut self, random: &mut Random) {
         let (server, truth, provider) = (&self.server, &self.truth, &mut self.provider);
         let tenants = Tenants { server, truth, provider };
@@ -95,8 +95,8 @@ impl World<'_> {
         }
     }
 
-    /// The store was put back. Somebody notices that what a policy said is lost, and says something anew, before any
-    /// collector hears of anything: the same generation means something else then.
+    /// The store was restored. A client notices that a change of a policy is lost, and changes it again,
+    /// before any collector observes anything: then the same generation means something else.
     pub(super) fn say_anew(&mut self, before: &BTreeMap<Uid, i64>, random: &mut Random) {
         let now = self.generations();
         let (server, truth, provider) = (&self.server, &self.truth, &mut self.provider);
@@ -108,7 +108,7 @@ impl World<'_> {
         let said: Vec<String> =
             truth.objects().filter(lost).map(|policy| tenants.say_otherwise(policy, random)).collect();
         for text in said {
-            self.report.note_happened("policies said anew after a restore");
+            self.report.note_happened("policies changed again after a restore");
             self.note(|| text);
         }
         self.absorb_others();

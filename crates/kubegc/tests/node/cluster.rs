@@ -106,7 +106,7 @@ fn a_cluster_says_what_must_stay_and_takes_events() {
     );
     let message = event["message"].as_str().unwrap();
     assert!(
-        message.contains("Largest images that stay: registry.example/image-4:v1 (4 B, in use)"),
+        message.contains("Largest remaining images: registry.example/image-4:v1 (4 B, in use)"),
         "{message}"
     );
 

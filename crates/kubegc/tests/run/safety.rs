@@ -397,7 +397,7 @@ fn the_doctor_finds_what_is_wrong() {
     let fine = examine(&["--subject=self", "--collector", run.address()]);
     assert_eq!(fine["healthy"], true, "{fine:#}");
     says(&fine, "leader", "ok", "holds lease kube-system/kubegc-garbage-collector");
-    says(&fine, "permissions", "ok", "this user may do everything");
+    says(&fine, "permissions", "ok", "this user has all permissions");
     says(&fine, "collector", "ok", "leads, mode act");
     says(&fine, "stuck", "ok", "nothing is stuck");
 
