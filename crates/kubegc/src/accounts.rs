@@ -18,7 +18,7 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const NAMESPACE: &str = "kube-system";
 /// What the names of our accounts begin with: the server binds upstream's rules to the accounts of upstream's names.
-const PREFIX: &str = "kubegc-";
+pub(crate) const PREFIX: &str = "kubegc-";
 /// The server learns of rules by a watch of its own: how long that may take, and how often it is checked.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);

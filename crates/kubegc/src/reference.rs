@@ -118,7 +118,8 @@ fn permissions() -> String {
     );
     for controller in Controller::ALL {
         let on = if controller.on_by_default() { "yes" } else { "no" };
-        let _ = writeln!(page, "| `{}` | `{}` | {on} |", controller.name(), controller.identity());
+        let account = format!("{}{}", crate::accounts::PREFIX, controller.identity());
+        let _ = writeln!(page, "| `{}` | `{account}` | {on} |", controller.name());
     }
     for controller in Controller::ALL {
         let _ = write!(
