@@ -101,9 +101,9 @@ async fn legacy_tokens() {
             json!({"metadata": {"name": "p"}, "spec": {"containers": containers, "volumes": volumes}}),
         )
         .await;
-    let tracking = json!({"metadata": {"name": "kube-apiserver-legacy-service-account-token-tracking"},
-        "data": {"since": "2020-01-01"}});
-    world.create("/api/v1/namespaces/kube-system/configmaps", tracking).await;
+    let tracking =
+        "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking";
+    world.patch(tracking, json!({"data": {"since": "2020-01-01"}})).await;
     let judge = TokenCollector::new(CLEAN_UP_PERIOD_MILLISECONDS);
     let running = world.collect(Controller::LegacyTokenCleaner, judge, NothingOutside).await;
     world.pass(364 * DAY);
