@@ -123,6 +123,14 @@ impl Call<'_> {
     pub(crate) fn warn_of(&mut self, new: &Value, old: Option<&Value>) {
         self.warnings.extend(meta_validation::finalizer_warnings(self.resource(), new));
         self.warnings.extend(self.rules().warnings(new, old));
+        let resource = self.resource();
+        let is_it = |(group, kind): &&(&str, &str)| *group == &*resource.group && *kind == &*resource.kind;
+        if old.is_none()
+            && self.target.subresource.is_empty()
+            && let Some((_, kind)) = self.registry.config.unattended.iter().find(is_it)
+        {
+            self.warnings.push(format!("no controller acts on {kind} here"));
+        }
     }
 
     /// What the server sets whatever the client sent (spec 6.1, last sentence).

@@ -35,6 +35,8 @@ pub struct Config {
     pub counts_quotas: bool,
     /// How long events are kept (`--event-ttl`), in seconds.
     pub event_ttl_seconds: u32,
+    /// Group and kind of the objects that no controller of this server acts on; whoever creates one is warned.
+    pub unattended: &'static [(&'static str, &'static str)],
 }
 
 impl Default for Config {
@@ -45,6 +47,7 @@ impl Default for Config {
             allow_privileged: true,
             counts_quotas: false,
             event_ttl_seconds: 3600,
+            unattended: &[],
         }
     }
 }

@@ -8,6 +8,7 @@ mod claims;
 pub mod cronjobs;
 pub mod daemonsets;
 pub mod deployments;
+mod disruption;
 pub mod events;
 pub mod hash;
 pub mod jobs;
@@ -22,7 +23,9 @@ pub mod resources;
 mod revisions;
 pub mod runtime;
 pub mod selector;
+pub mod services;
 pub mod statefulsets;
+pub mod storage;
 pub mod store;
 #[cfg(test)]
 mod testing;

@@ -27,9 +27,13 @@ pub struct Object {
 }
 
 impl Object {
-    /// Reads an object; `None` where it has no name or no UID.
+    /// Reads an object; `None` where it has no name or no UID. Its `managedFields` are dropped: no controller reads them, and
+    /// an update without them leaves them as they are.
     #[must_use]
-    pub fn new(kind: Kind, value: Value) -> Option<Self> {
+    pub fn new(kind: Kind, mut value: Value) -> Option<Self> {
+        if let Some(metadata) = value["metadata"].as_object_mut() {
+            metadata.remove("managedFields");
+        }
         let metadata = &value["metadata"];
         let text = |name: &str| metadata[name].as_str().unwrap_or_default();
         let (name, uid) = (text("name"), text("uid"));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::hash::{fnv32, pod_template_hash, safe_encode};
 use crate::kinds::Kind;
 use crate::object::{Object, int, map};
-use crate::plan::{Plan, Request};
+use crate::plan::{FailedAction, FailureReason, Plan, Request, View};
 use crate::store::Store;
 
 /// The label that names a revision: its hash on a DaemonSet's pods, its name on a StatefulSet's.
@@ -92,6 +92,23 @@ pub(crate) fn current(owner: &Object, known: &[Arc<Object>]) -> Result<Arc<Objec
     });
     plan.then(Request::create(Kind::ControllerRevision, owner.namespace(), revision, "new-template"));
     Err(plan)
+}
+
+/// What follows where the new revision's name is taken by another object: the next hash takes the collision into account.
+pub(crate) fn unless_taken(view: &View<'_>, owner: &Object, plan: Plan) -> Plan {
+    let taken = view.failure.is_some_and(|failure| {
+        failure.action == FailedAction::Create(Kind::ControllerRevision)
+            && failure.reason == FailureReason::AlreadyExists
+    });
+    if !taken {
+        return plan;
+    }
+    let mut status = map(owner.status());
+    let count = int(&owner.status()["collisionCount"], 0) + 1;
+    status.insert("collisionCount".into(), count.into());
+    let mut plan = Plan::default();
+    plan.then(Request::update_status(&owner.key, owner.with_status(status.into()), "collision"));
+    plan
 }
 
 /// Deletes the oldest revisions beyond the limit that are in no use.

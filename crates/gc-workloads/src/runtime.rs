@@ -24,6 +24,8 @@ pub const MAX_IN_FLIGHT: usize = 64;
 pub const MAX_PLANS: usize = 256;
 /// Maximum number of queued Events; further ones are dropped and counted.
 pub const MAX_WAITING_EVENTS: usize = 10_000;
+/// While pods are to be looked at, one of so many looks is at what is made of pods.
+pub const POD_SHARE: u32 = 8;
 /// After a failure an object waits this long, doubled with each further failure.
 pub const FIRST_RETRY: Milliseconds = 5;
 /// An object that keeps failing is tried this often.
@@ -73,6 +75,38 @@ pub enum Observation {
 
 type Work = (Workload, Key);
 
+/// What is to be looked at. Pods come before what counts them, so that a burst of changes of pods becomes one change of their
+/// owner's status; the owners get their share of looks however many pods there are.
+#[derive(Debug, Default)]
+struct Ready {
+    pods: VecDeque<Work>,
+    others: VecDeque<Work>,
+    /// Looks at pods since the last one at anything else.
+    streak: u32,
+}
+
+impl Ready {
+    fn push(&mut self, work: Work) {
+        let of_a_pod = work.1.kind == Kind::Pod;
+        if of_a_pod { self.pods.push_back(work) } else { self.others.push_back(work) }
+    }
+
+    fn pop(&mut self) -> Option<Work> {
+        if self.streak < POD_SHARE - 1
+            && let Some(work) = self.pods.pop_front()
+        {
+            self.streak += 1;
+            return Some(work);
+        }
+        self.streak = 0;
+        self.others.pop_front().or_else(|| self.pods.pop_front())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pods.is_empty() && self.others.is_empty()
+    }
+}
+
 /// A plan at work.
 #[derive(Debug)]
 struct Running {
@@ -109,6 +143,8 @@ pub struct Counts {
     pub failures: u64,
     /// Events dropped because too many waited.
     pub dropped_events: u64,
+    /// Plans made.
+    pub reconciles: u64,
 }
 
 /// The state of all controllers together.
@@ -118,7 +154,7 @@ pub struct Runtime {
     settings: Settings,
     workloads: Vec<Workload>,
     unlisted: BTreeSet<Kind>,
-    ready: VecDeque<Work>,
+    ready: Ready,
     queued: BTreeSet<Work>,
     running: BTreeMap<Work, Running>,
     /// Changed while their plan was at work.
@@ -147,7 +183,7 @@ impl Runtime {
             settings,
             workloads,
             unlisted,
-            ready: VecDeque::new(),
+            ready: Ready::default(),
             queued: BTreeSet::new(),
             running: BTreeMap::new(),
             dirty: BTreeSet::new(),
@@ -270,7 +306,7 @@ impl Runtime {
         if self.running.contains_key(&work) {
             self.dirty.insert(work);
         } else if self.queued.insert(work.clone()) {
-            self.ready.push_back(work);
+            self.ready.push(work);
         }
     }
 
@@ -285,7 +321,7 @@ impl Runtime {
                 return Some(sent);
             }
             if self.running.len() < MAX_PLANS
-                && let Some(work) = self.ready.pop_front()
+                && let Some(work) = self.ready.pop()
             {
                 self.queued.remove(&work);
                 self.reconcile(work, now);
@@ -356,6 +392,7 @@ impl Runtime {
     }
 
     fn reconcile(&mut self, work: Work, now: Milliseconds) {
+        self.counts.reconciles += 1;
         let failure = self.troubles.get_mut(&work).and_then(|trouble| trouble.unseen.take());
         let view = View { store: &self.store, now, settings: &self.settings, failure: failure.as_ref() };
         let Plan { steps, notes, again_at, still_failing } = work.0.reconcile(&view, &work.1);

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::kinds::{Key, Kind};
 use crate::object::{Object, text};
 use crate::resources::Amounts;
+use crate::services::SERVICE_NAME;
 
 /// A change of one object.
 #[derive(Clone, Debug)]
@@ -36,6 +37,9 @@ impl Change {
     }
 }
 
+/// A kind, a namespace, and a label with its value.
+type Labelled = (Kind, Arc<str>, Box<str>, Box<str>);
+
 /// Everything that was observed.
 #[derive(Debug, Default)]
 pub struct Store {
@@ -54,6 +58,8 @@ pub struct Store {
     repelling: BTreeSet<Key>,
     /// Objects that nothing manages.
     orphans: BTreeSet<Key>,
+    /// Pods by their labels, EndpointSlices by that of their Service, volumes by their claim.
+    labelled: BTreeMap<Labelled, BTreeSet<Key>>,
     /// UIDs that this process removed, until the watch says so too: older news of them is ignored.
     removed: BTreeMap<Arc<str>, Kind>,
 }
@@ -107,6 +113,51 @@ impl Store {
         let kind = Kind::of_reference(text(&reference["apiVersion"]), text(&reference["kind"]))?;
         let owner = self.find(kind, object.namespace(), text(&reference["name"]))?;
         (Some(&*owner.uid) == object.controller.as_deref()).then_some(owner)
+    }
+
+    /// The pods of a namespace that have all of these labels, by name.
+    #[must_use]
+    pub fn pods_with<'a>(
+        &'a self,
+        namespace: &'a Arc<str>,
+        labels: &Map<String, Value>,
+    ) -> Box<dyn Iterator<Item = &'a Arc<Object>> + 'a> {
+        let sets = labels.iter().map(|(name, value)| {
+            self.labelled.get(&(Kind::Pod, Arc::clone(namespace), name.as_str().into(), text(value).into()))
+        });
+        let Some(fewest) = sets.min_by_key(|set| set.map_or(0, BTreeSet::len)) else {
+            return Box::new(self.in_namespace(Kind::Pod, namespace));
+        };
+        let wanted = labels.clone();
+        let pods = fewest.into_iter().flatten().filter_map(|key| self.objects.get(key));
+        Box::new(
+            pods.filter(move |pod| wanted.iter().all(|(name, value)| pod.labels().get(name) == Some(value))),
+        )
+    }
+
+    /// The EndpointSlices that are labelled with a Service's name.
+    pub fn slices_of(&self, namespace: &Arc<str>, service: &str) -> impl Iterator<Item = &Arc<Object>> {
+        let labelled = (Kind::EndpointSlice, Arc::clone(namespace), SERVICE_NAME.into(), service.into());
+        self.labelled.get(&labelled).into_iter().flatten().filter_map(|key| self.objects.get(key))
+    }
+
+    /// The volumes that name a claim.
+    pub fn volumes_of(
+        &self,
+        namespace: &Arc<str>,
+        claim: &str,
+    ) -> impl Iterator<Item = &Arc<Object>> + use<'_> {
+        self.claimed(Arc::clone(namespace), claim)
+    }
+
+    /// The volumes that name no claim.
+    pub fn free_volumes(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.claimed("".into(), "")
+    }
+
+    fn claimed(&self, namespace: Arc<str>, claim: &str) -> impl Iterator<Item = &Arc<Object>> + use<'_> {
+        let claimed = (Kind::PersistentVolume, namespace, CLAIMED.into(), claim.into());
+        self.labelled.get(&claimed).into_iter().flatten().filter_map(|key| self.objects.get(key))
     }
 
     /// The pods of a node.
@@ -229,6 +280,9 @@ impl Store {
     }
 
     fn remember(&mut self, object: &Arc<Object>) {
+        for labelled in labels_of(object) {
+            self.labelled.entry(labelled).or_default().insert(object.key.clone());
+        }
         if let Some(owner) = &object.controller {
             self.controlled.entry(Arc::clone(owner)).or_default().insert(object.key.clone());
         } else {
@@ -255,6 +309,14 @@ impl Store {
     }
 
     fn forget(&mut self, object: &Arc<Object>) {
+        for labelled in labels_of(object) {
+            if let Some(keys) = self.labelled.get_mut(&labelled) {
+                keys.remove(&object.key);
+                if keys.is_empty() {
+                    self.labelled.remove(&labelled);
+                }
+            }
+        }
         self.orphans.remove(&object.key);
         if let Some(owner) = &object.controller
             && let Some(keys) = self.controlled.get_mut(owner)
@@ -287,6 +349,27 @@ impl Store {
         {
             self.by_address.remove(address);
         }
+    }
+}
+
+/// Stands for the label's name where a volume is found by its claim.
+const CLAIMED: &str = "claim";
+
+/// The labels by which an object is found.
+fn labels_of(object: &Object) -> Vec<Labelled> {
+    let Key { kind, namespace, .. } = &object.key;
+    let labels = object.labels().as_object().into_iter().flatten();
+    let labelled = |(name, value): (&String, &Value)| {
+        (*kind, Arc::clone(namespace), name.as_str().into(), text(value).into())
+    };
+    match kind {
+        Kind::Pod => labels.map(labelled).collect(),
+        Kind::EndpointSlice => labels.filter(|(name, _)| *name == SERVICE_NAME).map(labelled).collect(),
+        Kind::PersistentVolume => {
+            let claim = &object.spec()["claimRef"];
+            vec![(*kind, text(&claim["namespace"]).into(), CLAIMED.into(), text(&claim["name"]).into())]
+        }
+        _ => Vec::new(),
     }
 }
 

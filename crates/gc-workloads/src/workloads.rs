@@ -3,7 +3,10 @@
 use crate::kinds::{Key, Kind};
 use crate::plan::{Plan, Settings, View};
 use crate::store::Change;
-use crate::{cronjobs, daemonsets, deployments, jobs, namespaces, nodes, replicasets, statefulsets};
+use crate::{
+    cronjobs, daemonsets, deployments, disruption, jobs, namespaces, nodes, replicasets, services,
+    statefulsets, storage,
+};
 
 /// A controller of workloads, the scheduler, or the simulated nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +37,20 @@ pub enum Workload {
     NodeLifecycle,
     /// Pods that do not tolerate their node's taints.
     TaintEviction,
+    /// [`crate::services::slices`]
+    EndpointSlice,
+    /// [`crate::services::mirroring`]
+    EndpointSliceMirroring,
+    /// [`crate::services::endpoints`]
+    Endpoints,
+    /// [`crate::services::balancers`]
+    LoadBalancer,
+    /// [`crate::storage::binding`]
+    VolumeBinding,
+    /// [`crate::storage::provisioning`]
+    Provisioning,
+    /// [`crate::disruption`]
+    Disruption,
 }
 
 /// Verbs on a resource; a rule of a ClusterRole.
@@ -73,6 +90,13 @@ impl Workload {
         Self::Kubelet,
         Self::NodeLifecycle,
         Self::TaintEviction,
+        Self::EndpointSlice,
+        Self::EndpointSliceMirroring,
+        Self::Endpoints,
+        Self::LoadBalancer,
+        Self::VolumeBinding,
+        Self::Provisioning,
+        Self::Disruption,
     ];
 
     /// The name in `--controllers`: upstream's.
@@ -92,6 +116,13 @@ impl Workload {
             Self::Kubelet => "simulated-nodes",
             Self::NodeLifecycle => "node-lifecycle-controller",
             Self::TaintEviction => "taint-eviction-controller",
+            Self::EndpointSlice => "endpointslice-controller",
+            Self::EndpointSliceMirroring => "endpointslice-mirroring-controller",
+            Self::Endpoints => "endpoints-controller",
+            Self::LoadBalancer => "service-lb-controller",
+            Self::VolumeBinding => "volume-binding-controller",
+            Self::Provisioning => "simulated-provisioner",
+            Self::Disruption => "disruption-controller",
         }
     }
 
@@ -104,6 +135,10 @@ impl Workload {
             Self::ReplicationController => "replication-controller",
             Self::DaemonSet => "daemon-set-controller",
             Self::NodeLifecycle => "node-controller",
+            Self::EndpointSliceMirroring => "endpointslicemirroring-controller",
+            Self::Endpoints => "endpoint-controller",
+            Self::LoadBalancer => "service-controller",
+            Self::VolumeBinding => "persistent-volume-binder",
             other => other.name(),
         }
     }
@@ -114,6 +149,8 @@ impl Workload {
         match self {
             Self::Scheduler => "kube-scheduler",
             Self::Kubelet => "kubelet",
+            Self::LoadBalancer => "cloud-controller-manager",
+            Self::Provisioning => "csi-provisioner",
             _ => "kube-controller-manager",
         }
     }
@@ -126,6 +163,13 @@ impl Workload {
             Self::Scheduler => "default-scheduler",
             Self::Kubelet => "kubelet",
             Self::NodeLifecycle => "node-controller",
+            Self::EndpointSlice => "endpoint-slice-controller",
+            Self::EndpointSliceMirroring => "endpoint-slice-mirroring-controller",
+            Self::Endpoints => "endpoint-controller",
+            Self::LoadBalancer => "service-controller",
+            Self::VolumeBinding => "persistentvolume-controller",
+            Self::Provisioning => storage::PROVISIONER,
+            Self::Disruption => "controllermanager",
             other => other.name(),
         }
     }
@@ -145,9 +189,31 @@ impl Workload {
             Self::DaemonSet => &[Kind::DaemonSet, Kind::Pod, Kind::ControllerRevision, Kind::Node],
             Self::Job => &[Kind::Job, Kind::Pod],
             Self::CronJob => &[Kind::CronJob, Kind::Job],
-            Self::Scheduler | Self::TaintEviction => &[Kind::Pod, Kind::Node],
+            Self::Scheduler => &[
+                Kind::Pod,
+                Kind::Node,
+                Kind::PersistentVolumeClaim,
+                Kind::PersistentVolume,
+                Kind::StorageClass,
+            ],
+            Self::TaintEviction => &[Kind::Pod, Kind::Node],
             Self::Kubelet => &[Kind::Pod, Kind::Node, Kind::Lease],
             Self::NodeLifecycle => &[Kind::Node, Kind::Lease],
+            Self::EndpointSlice => &[Kind::Service, Kind::Pod, Kind::EndpointSlice, Kind::Node],
+            Self::EndpointSliceMirroring => &[Kind::Service, Kind::Endpoints, Kind::EndpointSlice],
+            Self::Endpoints => &[Kind::Service, Kind::Pod, Kind::Endpoints],
+            Self::LoadBalancer => &[Kind::Service],
+            Self::VolumeBinding | Self::Provisioning => {
+                &[Kind::PersistentVolumeClaim, Kind::PersistentVolume, Kind::StorageClass]
+            }
+            Self::Disruption => &[
+                Kind::PodDisruptionBudget,
+                Kind::Pod,
+                Kind::ReplicaSet,
+                Kind::ReplicationController,
+                Kind::Deployment,
+                Kind::StatefulSet,
+            ],
         }
     }
 
@@ -242,6 +308,7 @@ impl Workload {
             Self::Scheduler => {
                 const {
                     &[
+                        rule("", "persistentvolumeclaims", &["patch"]),
                         rule("", "pods/binding", &["create"]),
                         rule("", "pods/status", &["patch"]),
                         WRITE_EVENTS,
@@ -266,13 +333,69 @@ impl Workload {
             Self::TaintEviction => {
                 const { &[rule("", "pods", &["delete"]), rule("", "pods/status", UPDATE), WRITE_EVENTS] }
             }
+            Self::EndpointSlice => {
+                const {
+                    &[
+                        rule("discovery.k8s.io", "endpointslices", &["create", "update", "delete"]),
+                        rule("", "services/finalizers", UPDATE),
+                        WRITE_EVENTS,
+                    ]
+                }
+            }
+            Self::EndpointSliceMirroring => {
+                const {
+                    &[
+                        rule("discovery.k8s.io", "endpointslices", &["create", "update", "delete"]),
+                        rule("", "endpoints/finalizers", UPDATE),
+                        WRITE_EVENTS,
+                    ]
+                }
+            }
+            Self::Endpoints => {
+                const { &[rule("", "endpoints", &["create", "update", "delete"]), WRITE_EVENTS] }
+            }
+            Self::LoadBalancer => {
+                const { &[rule("", "services", &["patch"]), rule("", "services/status", &["patch"]), WRITE_EVENTS] }
+            }
+            Self::VolumeBinding => {
+                const {
+                    &[
+                        rule("", "persistentvolumes", UPDATE),
+                        rule("", "persistentvolumes/status", UPDATE),
+                        rule("", "persistentvolumeclaims", UPDATE),
+                        rule("", "persistentvolumeclaims/status", UPDATE),
+                        WRITE_EVENTS,
+                    ]
+                }
+            }
+            Self::Provisioning => {
+                const {
+                    &[
+                        rule("", "persistentvolumes", &["create", "update", "patch", "delete"]),
+                        rule("", "persistentvolumeclaims/status", UPDATE),
+                        rule("storage.k8s.io", "storageclasses", &["create"]),
+                        WRITE_EVENTS,
+                    ]
+                }
+            }
+            Self::Disruption => {
+                const { &[rule("policy", "poddisruptionbudgets/status", UPDATE), WRITE_EVENTS] }
+            }
         }
     }
 
     /// Whether its reconciliation is shown what failed.
     #[must_use]
     pub const fn handles_failures(self) -> bool {
-        matches!(self, Self::Deployment | Self::ReplicaSet | Self::ReplicationController | Self::CronJob)
+        matches!(
+            self,
+            Self::Deployment
+                | Self::ReplicaSet
+                | Self::ReplicationController
+                | Self::StatefulSet
+                | Self::DaemonSet
+                | Self::CronJob
+        )
     }
 
     /// What to reconcile even if it does not exist yet.
@@ -280,6 +403,7 @@ impl Workload {
     pub fn first_keys(self, settings: &Settings) -> Vec<Key> {
         match self {
             Self::Kubelet => nodes::kubelet::first_keys(settings),
+            Self::Provisioning => storage::provisioning::first_keys(),
             _ => Vec::new(),
         }
     }
@@ -301,6 +425,13 @@ impl Workload {
             Self::Kubelet => nodes::kubelet::wakes(view, change, keys),
             Self::NodeLifecycle => nodes::lifecycle::wakes_nodes(change, keys),
             Self::TaintEviction => nodes::lifecycle::wakes_pods(view, change, keys),
+            Self::EndpointSlice => services::slices::wakes(view, change, keys),
+            Self::EndpointSliceMirroring => services::mirroring::wakes(change, keys),
+            Self::Endpoints => services::endpoints::wakes(view, change, keys),
+            Self::LoadBalancer => services::balancers::wakes(change, keys),
+            Self::VolumeBinding => storage::binding::wakes(view, change, keys),
+            Self::Provisioning => storage::provisioning::wakes(view, change, keys),
+            Self::Disruption => disruption::wakes(view, change, keys),
         }
     }
 
@@ -319,6 +450,13 @@ impl Workload {
             Self::Kubelet => nodes::kubelet::reconcile(view, key),
             Self::NodeLifecycle => nodes::lifecycle::reconcile_node(view, key),
             Self::TaintEviction => nodes::lifecycle::evict(view, key),
+            Self::EndpointSlice => services::slices::reconcile(view, key),
+            Self::EndpointSliceMirroring => services::mirroring::reconcile(view, key),
+            Self::Endpoints => services::endpoints::reconcile(view, key),
+            Self::LoadBalancer => services::balancers::reconcile(view, key),
+            Self::VolumeBinding => storage::binding::reconcile(view, key),
+            Self::Provisioning => storage::provisioning::reconcile(view, key),
+            Self::Disruption => disruption::reconcile(view, key),
         }
     }
 }

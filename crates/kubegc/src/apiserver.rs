@@ -85,6 +85,9 @@ pub(crate) struct ServerOptions {
     /// Quotas are counted, as kube-controller-manager does.
     #[arg(skip)]
     pub(crate) counts_quotas: bool,
+    /// Group and kind of what no controller acts on; whoever creates such an object is warned.
+    #[arg(skip)]
+    pub(crate) unattended: &'static [(&'static str, &'static str)],
     /// No container may be privileged.
     #[arg(skip)]
     pub(crate) refuse_privileged: bool,
@@ -113,6 +116,7 @@ impl ServerOptions {
             disable_admission_plugins: Vec::new(),
             write_kubeconfig: None,
             counts_quotas: false,
+            unattended: &[],
             refuse_privileged: false,
             keys: GivenKeys::default(),
         }
@@ -222,6 +226,7 @@ pub(crate) async fn serve(
         plugins: options.plugins()?,
         allow_privileged: !options.refuse_privileged,
         counts_quotas: options.counts_quotas,
+        unattended: options.unattended,
         ..gc_registry::Config::default()
     };
     let kind =

@@ -47,6 +47,8 @@ struct Work<'a> {
     set: &'a Arc<Object>,
     /// The hash of the present template.
     hash: String,
+    /// A pod as it would be on any node.
+    probe: Object,
     by_node: BTreeMap<String, Vec<Arc<Object>>>,
     plan: Plan,
 }
@@ -63,14 +65,16 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     let known = revisions::of(view.store, set);
     let current = match revisions::current(set, &known) {
         Ok(current) => current,
-        Err(plan) => return plan,
+        Err(plan) => return revisions::unless_taken(view, set, plan),
     };
     let hash = current.label(REVISION_HASH).unwrap_or_default().to_owned();
     let mut by_node: BTreeMap<String, Vec<Arc<Object>>> = BTreeMap::new();
     for pod in &claimed.mine {
         by_node.entry(target(pod)).or_default().push(Arc::clone(pod));
     }
-    let mut work = Work { view, set, hash, by_node, plan: Plan::default() };
+    let template = pods::from_template(&set.spec()["template"], set);
+    let Some(probe) = probe(template) else { return Plan::default() };
+    let mut work = Work { view, set, hash, probe, by_node, plan: Plan::default() };
     if view.failure.is_some() {
         work.plan.still_failing = true;
     } else {
@@ -100,11 +104,38 @@ fn target(pod: &Object) -> String {
     names.next().and_then(|field| field["values"][0].as_str()).unwrap_or_default().to_owned()
 }
 
+/// A pod of the template, as far as it matters where it may run.
+fn probe(mut pod: Value) -> Option<Object> {
+    tolerate(&mut pod);
+    pod["metadata"]["name"] = "probe".into();
+    pod["metadata"]["uid"] = "probe".into();
+    Object::new(Kind::Pod, pod)
+}
+
+/// Adds what every daemon tolerates.
+fn tolerate(pod: &mut Value) {
+    let spec = &mut pod["spec"];
+    let mut tolerations: Vec<Value> = items(&spec["tolerations"]).cloned().collect();
+    let network =
+        (spec["hostNetwork"] == true).then_some(("node.kubernetes.io/network-unavailable", "NoSchedule"));
+    for (key, effect) in TOLERATED.into_iter().chain(network) {
+        tolerations.push(json!({"key": key, "operator": "Exists", "effect": effect}));
+    }
+    spec["tolerations"] = tolerations.into();
+}
+
+/// The first of a node's living pods that is up to date, and the first that is not.
+#[derive(Default)]
+struct Pair {
+    new: Option<Arc<Object>>,
+    old: Option<Arc<Object>>,
+}
+
 impl Work<'_> {
     /// Whether a pod belongs on a node, and whether one that runs there may stay.
     fn admits(&self, node: &Object) -> (bool, bool) {
-        let Some(pod) = Object::new(Kind::Pod, self.probe(node)) else { return (false, false) };
-        if !selects_node(&pod, node) {
+        let pod = &self.probe;
+        if !selects_node(pod, node) {
             return (false, false);
         }
         let repelled = |effects: &[&str]| {
@@ -114,14 +145,6 @@ impl Work<'_> {
             })
         };
         (!repelled(&["NoSchedule", "NoExecute"]), !repelled(&["NoExecute"]))
-    }
-
-    /// The pod as it would be on a node.
-    fn probe(&self, node: &Object) -> Value {
-        let mut pod = self.pod(node);
-        pod["metadata"]["name"] = "probe".into();
-        pod["metadata"]["uid"] = "probe".into();
-        pod
     }
 
     fn pod(&self, node: &Object) -> Value {
@@ -150,13 +173,7 @@ impl Work<'_> {
         of_nodes.insert(REQUIRED.into(), json!({"nodeSelectorTerms": terms}));
         affinity.insert("nodeAffinity".into(), of_nodes.into());
         spec["affinity"] = affinity.into();
-        let mut tolerations: Vec<Value> = items(&spec["tolerations"]).cloned().collect();
-        let network =
-            (spec["hostNetwork"] == true).then_some(("node.kubernetes.io/network-unavailable", "NoSchedule"));
-        for (key, effect) in TOLERATED.into_iter().chain(network) {
-            tolerations.push(json!({"key": key, "operator": "Exists", "effect": effect}));
-        }
-        spec["tolerations"] = tolerations.into();
+        tolerate(&mut pod);
         pod
     }
 
@@ -188,16 +205,72 @@ impl Work<'_> {
                 create.push(create_pod(self.set, self.pod(node)));
             }
             delete.extend(ended);
-            // Of several, the oldest one stays.
-            let mut living = living;
-            living.sort_by_key(|pod| (!pods::is_ready(pod), pod.created, Arc::clone(&pod.key.name)));
-            delete.extend(living.into_iter().skip(1));
+            delete.extend(self.excess(living));
         }
         // What is meant for a node that is gone is not waited for.
         delete.extend(
             by_node.into_values().flatten().filter(|pod| !pod.deleting && pods::node_name(pod).is_empty()),
         );
         self.plan.together(delete.iter().map(|pod| delete_pod(self.set, pod)).collect());
+        self.plan.slowly(create);
+    }
+
+    /// Which of a node's pods are too many: of several the oldest one stays, and beside it the one that is to replace it.
+    fn excess(&self, mut living: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
+        living.sort_by_key(|pod| (!pods::is_ready(pod), pod.created, Arc::clone(&pod.key.name)));
+        if self.max_surge() == 0 || living.len() < 2 {
+            return living.into_iter().skip(1).collect();
+        }
+        let mut pair = Pair::default();
+        let mut excess = Vec::new();
+        for pod in living {
+            let place = if self.is_updated(&pod) { &mut pair.new } else { &mut pair.old };
+            match place {
+                None => *place = Some(pod),
+                Some(_) => excess.push(pod),
+            }
+        }
+        if let (Some(new), Some(old)) = (&pair.new, &pair.old)
+            && (!pods::is_ready(old) || self.is_available(new))
+        {
+            excess.push(Arc::clone(old));
+        }
+        excess
+    }
+
+    /// So many nodes may have a new pod beside the old one.
+    fn max_surge(&self) -> i64 {
+        let strategy = &self.set.spec()["updateStrategy"];
+        if strategy["type"] == "OnDelete" {
+            return 0;
+        }
+        scaled(&strategy["rollingUpdate"]["maxSurge"], self.wanted(), true).unwrap_or_default()
+    }
+
+    /// How many nodes are to have a pod.
+    fn wanted(&self) -> i64 {
+        let wanted = self.view.store.all(Kind::Node).filter(|node| self.admits(node).0).count();
+        i64::try_from(wanted).unwrap_or(i64::MAX)
+    }
+
+    /// Creates new pods beside old ones, on as many nodes at a time as may have both. `manage` deletes the old pod once the
+    /// new one is available.
+    fn surge(&mut self, limit: i64) {
+        let (mut surging, mut at_once, mut later) = (0, Vec::new(), Vec::new());
+        for node in self.view.store.all(Kind::Node).filter(|node| self.admits(node).0) {
+            let pods = self.by_node.get(node.name()).into_iter().flatten();
+            let (new, old): (Vec<_>, Vec<_>) =
+                pods.filter(|pod| !pod.deleting).partition(|pod| self.is_updated(pod));
+            match (new.first(), old.first()) {
+                (Some(_), Some(_)) => surging += 1,
+                (None, Some(old)) if self.is_available(old) => later.push(Arc::clone(node)),
+                (None, Some(_)) => at_once.push(Arc::clone(node)),
+                (_, None) => {}
+            }
+        }
+        let room = usize::try_from(limit - surging).unwrap_or_default();
+        let nodes = at_once.into_iter().chain(later.into_iter().take(room));
+        let create: Vec<Request> = nodes.map(|node| create_pod(self.set, self.pod(&node))).collect();
         self.plan.slowly(create);
     }
 
@@ -211,10 +284,12 @@ impl Work<'_> {
 
     /// Replaces old pods, as many at a time as may be unavailable; those that are not available go at once.
     fn roll(&mut self) {
-        let wanted = self.view.store.all(Kind::Node).filter(|node| self.admits(node).0).count();
-        let wanted = i64::try_from(wanted).unwrap_or_default();
+        let surge = self.max_surge();
+        if surge > 0 {
+            return self.surge(surge);
+        }
         let limit = &self.set.spec()["updateStrategy"]["rollingUpdate"]["maxUnavailable"];
-        let limit = scaled(limit, wanted, true).unwrap_or(1).max(1);
+        let limit = scaled(limit, self.wanted(), true).unwrap_or(1).max(1);
         let (mut unavailable, mut old) = (0, Vec::new());
         for pod in self.by_node.values().flatten() {
             let available = !pod.deleting && self.is_available(pod);

@@ -89,3 +89,36 @@ fn a_new_template_replaces_the_pods_one_by_one() {
     assert_eq!(steps, ["surplus", "missing", "surplus", "missing", "surplus", "missing"]);
     assert_eq!(world.names(Kind::ControllerRevision).len(), 2);
 }
+
+#[test]
+fn a_surge_has_the_new_pod_available_before_the_old_one_goes() {
+    let surge = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
+    let mut world = world(&json!({"updateStrategy": surge, "minReadySeconds": 10}));
+    world.pass(20);
+    world.change(Kind::DaemonSet, "agent", |value| {
+        value["spec"]["template"]["spec"]["containers"][0]["image"] = "web:2".into();
+    });
+    world.settle();
+    assert_eq!(nodes(&world), ["a", "a", "b", "kubegc-node-0"], "one node has both");
+    world.pass(10);
+    assert_eq!(nodes(&world), ["a", "b", "b", "kubegc-node-0"]);
+    world.pass(40);
+    assert_eq!(nodes(&world), ["a", "b", "kubegc-node-0"]);
+    let images = world.of_kind(Kind::Pod).into_iter().map(|pod| &pod["spec"]["containers"][0]["image"]);
+    assert_eq!(images.collect::<Vec<_>>(), ["web:2"; 3]);
+}
+
+#[test]
+fn a_revision_whose_name_is_taken_gets_another_hash() {
+    let mut world = World::whole();
+    let set = owner("agent", &json!({"updateStrategy": {"type": "RollingUpdate"}}));
+    let hash = crate::hash::pod_template_hash(&set["spec"]["template"], None);
+    let taken = json!({"metadata": {"name": format!("agent-{hash}"), "ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "other", "uid": "other", "controller": true}]}});
+    world.create(Kind::ControllerRevision, taken);
+    world.create(Kind::DaemonSet, set);
+    world.settle();
+    assert_eq!(world.get(Kind::DaemonSet, "agent")["status"]["collisionCount"], 1);
+    assert_eq!(world.of_kind(Kind::ControllerRevision).len(), 2);
+    assert_eq!(nodes(&world), ["kubegc-node-0"]);
+}

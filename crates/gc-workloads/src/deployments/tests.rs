@@ -227,3 +227,27 @@ fn a_foreign_set_of_the_same_name_counts_as_a_collision() {
     let other = format!("web-{}", crate::hash::pod_template_hash(&deployment["spec"]["template"], Some(1)));
     assert_eq!(world.get(Kind::ReplicaSet, &other)["status"]["readyReplicas"], 1);
 }
+
+/// The claim about speed that does not depend on the machine: what a Deployment of three pods costs.
+#[test]
+fn what_a_deployment_costs_does_not_grow_with_how_many_there_are() {
+    let cost = |count: usize| {
+        let mut world = World::whole();
+        let before = world.runtime.counts();
+        for number in 0..count {
+            let mut value = owner(&format!("web-{number}"), &json!({"replicas": 3}));
+            let labels = json!({"app": format!("web-{number}")});
+            value["spec"]["selector"]["matchLabels"] = labels.clone();
+            value["spec"]["template"]["metadata"]["labels"] = labels;
+            world.create(Kind::Deployment, value);
+        }
+        world.settle();
+        let after = world.runtime.counts();
+        assert_eq!(world.of_kind(Kind::Pod).len(), 3 * count);
+        assert_eq!(after.failures, before.failures);
+        (after.requests - before.requests, after.reconciles - before.reconciles)
+    };
+    // 1 ReplicaSet, 3 pods with 3 bindings and 3 statuses, 7 Events, and the statuses of the set and the Deployment.
+    let (one, twenty) = (cost(1), cost(20));
+    assert_eq!((one, twenty), ((23, 19), (20 * 23, 20 * 19)), "requests and reconciliations");
+}

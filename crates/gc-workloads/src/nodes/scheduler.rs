@@ -12,6 +12,7 @@ use crate::plan::{Action, Note, Plan, Request, View};
 use crate::pods;
 use crate::resources::Amounts;
 use crate::selector::{self, matches_requirement};
+use crate::storage::{self, Claims};
 use crate::store::Change;
 use crate::time;
 
@@ -32,6 +33,16 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
             if freed {
                 keys.extend(view.store.unscheduled().map(|pod| pod.key.clone()));
             }
+        }
+        Kind::PersistentVolumeClaim => {
+            let waiting = view.store.unscheduled().filter(|pod| pod.namespace() == object.namespace());
+            let using = waiting.filter(|pod| storage::claim_names(pod).any(|name| name == object.name()));
+            keys.extend(using.map(|pod| pod.key.clone()));
+        }
+        Kind::PersistentVolume | Kind::StorageClass if change.after.is_some() => {
+            let waiting = view.store.unscheduled();
+            let using = waiting.filter(|pod| storage::claim_names(pod).next().is_some());
+            keys.extend(using.map(|pod| pod.key.clone()));
         }
         Kind::Node if change.after.is_some() => {
             let differs = change.differs(Object::spec)
@@ -60,15 +71,25 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     let wanted = Amounts::requested(&pod.value);
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     let mut best: Option<(i128, &Arc<Object>)> = None;
+    let (volumes, waiting) = match storage::claims_of(view, pod) {
+        Claims::Ready { volumes, waiting } => (volumes, waiting),
+        Claims::Refused(reason) => {
+            refuse_everywhere(view, pod, &reason, &mut plan);
+            return plan;
+        }
+    };
+    let chosen = chosen_for(view, &waiting);
     let mut count = 0;
     for node in view.store.all(Kind::Node) {
         count += 1;
         let free = free_on(view, node);
-        match reason_against(view, pod, node, &free, &wanted) {
+        let reason = reason_against(view, pod, node, &free, &wanted)
+            .or_else(|| storage::claims_against(view, &volumes, &waiting, node));
+        match reason {
             Some(reason) => *reasons.entry(reason).or_default() += 1,
             // The one with the fewest pods, the first by name among equals.
             None => {
-                let room = free.get("pods");
+                let room = if chosen == Some(node.name()) { i128::MAX } else { free.get("pods") };
                 if best.is_none_or(|(most, _)| room > most) {
                     best = Some((room, node));
                 }
@@ -76,6 +97,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
         }
     }
     match best {
+        Some((_, node)) if !waiting.is_empty() => select(&waiting, node, &mut plan),
         Some((_, node)) => {
             let action = Action::Bind {
                 key: key.clone(),
@@ -91,6 +113,31 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     plan
 }
 
+/// The node that was selected before for claims that are not bound yet.
+fn chosen_for<'a>(view: &View<'a>, waiting: &[&'a Arc<Object>]) -> Option<&'a str> {
+    let name = waiting.first()?.annotation(storage::SELECTED_NODE)?;
+    view.store.find(Kind::Node, "", name).map(|node| node.name())
+}
+
+/// Says on the claims where their volumes have to be reachable from. The pod gets its node once they are bound.
+fn select(waiting: &[&Arc<Object>], node: &Object, plan: &mut Plan) {
+    let undecided =
+        waiting.iter().filter(|claim| claim.annotation(storage::SELECTED_NODE) != Some(node.name()));
+    let requests = undecided.map(|claim| {
+        let annotations = json!({storage::SELECTED_NODE: node.name()});
+        let patch = json!({"metadata": {"annotations": annotations, "uid": &*claim.uid}});
+        Request::patch(&claim.key, patch, "selected-node")
+    });
+    plan.together(requests.collect());
+}
+
+/// Writes why no node at all will do.
+fn refuse_everywhere(view: &View<'_>, pod: &Object, reason: &str, plan: &mut Plan) {
+    let count = view.store.all(Kind::Node).count();
+    let message = format!("0/{count} nodes are available: {reason}.");
+    show_refusal(view, pod, message, plan);
+}
+
 /// Writes why no node will do.
 fn refuse(view: &View<'_>, pod: &Object, count: usize, reasons: &BTreeMap<String, usize>, plan: &mut Plan) {
     let message = if count == 0 {
@@ -100,6 +147,10 @@ fn refuse(view: &View<'_>, pod: &Object, count: usize, reasons: &BTreeMap<String
             reasons.iter().map(|(reason, nodes)| format!("{nodes} {reason}")).collect();
         format!("0/{count} nodes are available: {}.", reasons.join(", "))
     };
+    show_refusal(view, pod, message, plan);
+}
+
+fn show_refusal(view: &View<'_>, pod: &Object, message: String, plan: &mut Plan) {
     let known = crate::object::condition(pod.status(), "PodScheduled");
     if known.is_some_and(|known| known["status"] == "False" && known["message"] == *message) {
         return;
@@ -184,9 +235,13 @@ pub(crate) fn tolerates(toleration: &Value, taint: &Value) -> bool {
 /// `nodeSelector` and the required node affinity.
 pub(crate) fn selects_node(pod: &Object, node: &Object) -> bool {
     let spec = pod.spec();
-    let required = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    selector::matches_map(&spec["nodeSelector"], node.labels())
-        && (required.is_null() || items(&required["nodeSelectorTerms"]).any(|term| matches_term(term, node)))
+    let required = &spec["affinity"]["nodeAffinity"][REQUIRED];
+    selector::matches_map(&spec["nodeSelector"], node.labels()) && selects_terms(required, node)
+}
+
+/// Whether a `NodeSelector`, if there is one, selects a node.
+pub(crate) fn selects_terms(required: &Value, node: &Object) -> bool {
+    required.is_null() || items(&required["nodeSelectorTerms"]).any(|term| matches_term(term, node))
 }
 
 fn matches_term(term: &Value, node: &Object) -> bool {

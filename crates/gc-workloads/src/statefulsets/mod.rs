@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::claims::Claimed;
+use crate::deployments::scaled;
 use crate::kinds::{Key, Kind};
 use crate::object::{Object, int, text, without_zeros};
 use crate::plan::{Note, Plan, Request, View};
@@ -57,7 +58,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     let update = match revisions::current(set, &known) {
         Ok(update) => update,
         Err(_) if set.deleting => return Plan::default(),
-        Err(plan) => return plan,
+        Err(plan) => return revisions::unless_taken(view, set, plan),
     };
     let name = text(&set.status()["currentRevision"]);
     let current = known.iter().find(|revision| revision.name() == name).unwrap_or(&update).clone();
@@ -222,8 +223,30 @@ impl Work<'_> {
         false
     }
 
-    /// Replaces the last pod of another revision, once those behind it are healthy.
+    /// So many pods may be unavailable while they are replaced.
+    fn max_unavailable(&self) -> i64 {
+        let limit = &self.spec()["updateStrategy"]["rollingUpdate"]["maxUnavailable"];
+        scaled(limit, self.wanted(), false).unwrap_or(1).max(1)
+    }
+
+    /// Replaces pods of another revision, the last ones first: one once those behind it are healthy, or as many as may be
+    /// unavailable.
     fn roll(&mut self, first: i64, wanted: i64) {
+        let limit = self.max_unavailable();
+        if limit > 1 {
+            let pods: Vec<Option<Arc<Object>>> =
+                (first..first + wanted).rev().map(|ordinal| self.pods.get(&ordinal).cloned()).collect();
+            let is_down = |pod: &&Option<Arc<Object>>| pod.as_ref().is_none_or(|pod| !self.is_available(pod));
+            let down = i64::try_from(pods.iter().filter(is_down).count()).unwrap_or(i64::MAX);
+            let count = usize::try_from(limit - down).unwrap_or_default();
+            let (partition, update) = (self.partition(), self.update.name().to_owned());
+            let old = pods.into_iter().flatten().filter(|pod| {
+                let in_range = ordinal(self.set, pod).is_some_and(|ordinal| ordinal >= partition);
+                in_range && !pod.deleting && pod.label(REVISION_HASH) != Some(&update)
+            });
+            let old: Vec<Arc<Object>> = old.take(count).collect();
+            return old.iter().for_each(|pod| self.delete(pod));
+        }
         for ordinal in (first.max(self.partition())..first + wanted).rev() {
             let Some(pod) = self.pods.get(&ordinal).cloned() else { return };
             if pod.label(REVISION_HASH) != Some(self.update.name()) && !pod.deleting {

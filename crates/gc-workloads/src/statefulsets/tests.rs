@@ -121,3 +121,15 @@ fn claims_follow_the_retention_policy() {
     // The collector of owner references takes it along with the pod.
     assert_eq!(owners(&deleted, "data-web-1"), ["Pod"]);
 }
+
+#[test]
+fn several_pods_are_replaced_at_a_time_if_several_may_be_unavailable() {
+    let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2}});
+    let mut world =
+        world(&json!({"replicas": 5, "updateStrategy": strategy, "podManagementPolicy": "Parallel"}));
+    change(&mut world, |value| value["spec"]["template"]["spec"]["containers"][0]["image"] = "web:2".into());
+    world.settle();
+    assert_eq!(images(&world), ["web:2"; 5]);
+    let deleted: Vec<String> = world.log.iter().filter(|line| line.contains(" order ")).cloned().collect();
+    assert_eq!(deleted.len(), 5);
+}

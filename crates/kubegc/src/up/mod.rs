@@ -36,6 +36,9 @@ use control::Control;
 /// The embedded server knows at once that a namespace terminates, so nothing has to settle first.
 const NAMESPACE_SETTLE: Duration = Duration::ZERO;
 
+/// What would have an effect in a cluster with metrics, and has none here.
+const UNATTENDED: [(&str, &str); 1] = [("autoscaling", "HorizontalPodAutoscaler")];
+
 /// Under this name requests of workload controllers are counted.
 const WORKLOADS: &str = "workload-controllers";
 
@@ -101,7 +104,8 @@ impl Up {
         settings.controllers.retain(|word| !workloads::is_named(word));
         let enabled = settings.enabled()?;
         let control = Control::new(clock.clone(), surroundings.activity.clone());
-        let options = ServerOptions { counts_quotas: true, ..options.clone() };
+        let unattended: &[_] = if living.is_empty() { &[] } else { &UNATTENDED };
+        let options = ServerOptions { counts_quotas: true, unattended, ..options.clone() };
         let server = apiserver::serve(&options, Some(Arc::new(control.clone()))).await?;
         control.serve(server.registry());
         let client_of = |account: &Account, movement: Arc<Movement>| {

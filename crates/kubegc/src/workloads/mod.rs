@@ -7,8 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
 use gc_kube::{ApiClient, Clock, ObjectNews, until, watch_objects};
 use gc_types::{Gvr, ResourceId, ResourceInfo, Scope, Timestamp};
 use gc_workloads::kinds::{Kind, Served};
@@ -17,6 +15,7 @@ use gc_workloads::runtime::{Observation, Runtime};
 use gc_workloads::workloads::Workload;
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::outside::positive;
 
@@ -111,27 +110,32 @@ pub(crate) async fn run(
     stopped: impl Future<Output = ()>,
 ) {
     let (sink, mut news) = mpsc::channel::<Batch>(QUEUED_BATCHES);
-    let mut watches = tokio::task::JoinSet::new();
+    let mut watches = JoinSet::new();
     for kind in runtime.kinds() {
         let (client, sink) = (clients.informers.clone(), sink.clone());
         watches.spawn(follow(client, kind, sink));
     }
     drop(sink);
     let mut lists: BTreeMap<Kind, Vec<Value>> = BTreeMap::new();
-    let mut answers = FuturesUnordered::new();
+    let mut answers = JoinSet::new();
     let clients = Arc::new(clients.of_workloads);
     tokio::pin!(stopped);
     loop {
         let now = clock();
         while let Some(sent) = runtime.next_request(now.0) {
             let clients = Arc::clone(&clients);
-            answers.push(async move { (sent.id, requests::perform(&clients, sent).await) });
+            // On a task of its own, so that requests are worked on by all threads.
+            answers.spawn(async move { (sent.id, requests::perform(&clients, sent).await) });
         }
         let sleep =
             runtime.next_timer().map_or(LONGEST_SLEEP, |at| until(Timestamp(at), now).min(LONGEST_SLEEP));
         tokio::select! {
             () = &mut stopped => break,
-            Some((id, answer)) = answers.next() => runtime.answered(id, answer, clock().0),
+            Some(answered) = answers.join_next() => match answered {
+                Ok((id, answer)) => runtime.answered(id, answer, clock().0),
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Err(_) => {}
+            },
             batch = news.recv() => match batch {
                 Some(batch) => observe(&mut runtime, &mut lists, batch, clock().0),
                 None => break,

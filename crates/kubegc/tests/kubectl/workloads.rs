@@ -1,6 +1,8 @@
 //! Workloads live on `kubegc up`: the official tutorial "Use Cascading Deletion in a Cluster", the README's example, and what
 //! kubectl does with rollouts and Jobs.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use super::{Kubegc, is_gone, kubectl, kubectl_is_there, run};
@@ -124,4 +126,67 @@ fn jobs_complete_and_nodes_drain() {
     assert_eq!(kubectl(&server, &running, ""), "");
     kubectl(&server, &["uncordon", "kubegc-node-0"], "");
     kubectl(&server, &["rollout", "status", "deployment/web", "--timeout=30s"], "");
+}
+
+#[test]
+fn a_paused_rollout_waits_until_it_is_resumed() {
+    let Some(server) = up() else { return };
+    let follow = || kubectl(&server, &["rollout", "status", "deployment/web", "--timeout=30s"], "");
+    kubectl(&server, &["create", "deployment", "web", "--image=nginx:1"], "");
+    follow();
+    kubectl(&server, &["rollout", "pause", "deployment/web"], "");
+    let paused = "--for=jsonpath={.status.conditions[?(@.type==\"Progressing\")].reason}=DeploymentPaused";
+    kubectl(&server, &["wait", "deployment/web", paused, "--timeout=30s"], "");
+    kubectl(&server, &["set", "image", "deployment/web", "nginx=nginx:2"], "");
+    let observed = "--for=jsonpath={.status.observedGeneration}=3";
+    kubectl(&server, &["wait", "deployment/web", observed, "--timeout=30s"], "");
+    assert_eq!(get(&server, &["replicasets"])["items"].as_array().unwrap().len(), 1);
+    kubectl(&server, &["rollout", "resume", "deployment/web"], "");
+    follow();
+    assert_eq!(get(&server, &["replicasets"])["items"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn services_claims_and_budgets_follow_their_pods() {
+    let Some(server) = up() else { return };
+    let reaches = |what: &[&str], path: &str, expected: &str| {
+        let path = format!("jsonpath={path}");
+        let all: Vec<&str> = ["get", "-o", &path].into_iter().chain(what.iter().copied()).collect();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let outcome = run(&server, &all, "");
+            if outcome.out == expected {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{what:?} shows {:?} {}", outcome.out, outcome.err);
+        }
+    };
+    kubectl(&server, &["create", "deployment", "web", "--image=nginx", "--replicas=2"], "");
+    kubectl(&server, &["rollout", "status", "deployment/web", "--timeout=30s"], "");
+    kubectl(&server, &["expose", "deployment", "web", "--port=80", "--type=LoadBalancer"], "");
+    let slices = ["endpointslice", "-l", "kubernetes.io/service-name=web"];
+    reaches(&slices, "{.items[*].endpoints[*].conditions.ready}", "true true");
+    reaches(&["endpoints/web"], "{.subsets[*].ports[*].port}", "80");
+    reaches(&["service/web"], "{.status.loadBalancer.ingress[*].ipMode}", "VIP");
+    kubectl(
+        &server,
+        &["create", "poddisruptionbudget", "web", "--selector=app=web", "--min-available=1"],
+        "",
+    );
+    reaches(&["poddisruptionbudget/web"], "{.status.disruptionsAllowed}", "1");
+    let claim = "
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec:
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 1Gi}}
+";
+    kubectl(&server, &["apply", "-f", "-"], claim);
+    reaches(&["pvc/data"], "{.status.phase}", "Bound");
+    kubectl(&server, &["delete", "pvc", "data", "--timeout=30s"], "");
+    reaches(&["pv"], "{.items[*].metadata.name}", "");
+    kubectl(&server, &["delete", "service", "web", "--timeout=30s"], "");
+    let warned = run(&server, &["autoscale", "deployment", "web", "--max=3"], "").err;
+    assert!(warned.contains("Warning: no controller acts on HorizontalPodAutoscaler here"), "{warned}");
 }

@@ -1,0 +1,180 @@
+//! Services: which pods are behind them, as EndpointSlices and as Endpoints, and the addresses of load balancers.
+
+pub mod balancers;
+pub mod endpoints;
+pub mod mirroring;
+pub mod slices;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::kinds::{Key, Kind};
+use crate::object::{Object, condition, items, text};
+use crate::plan::View;
+use crate::pods;
+use crate::selector;
+use crate::store::Change;
+
+/// The label that names the Service of an EndpointSlice.
+pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// The label that says of a headless Service that it has no address of its own.
+const HEADLESS: &str = "service.kubernetes.io/headless";
+/// The annotation with the time of the change that led to an update.
+const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+/// The annotation by which old clients elect a leader on Endpoints, which no controller touches.
+const ELECTION_RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
+/// A generated name is at most so long before its random end.
+const LONGEST_PREFIX: usize = 252;
+
+/// Looks at the Services that select a pod, or did before it changed.
+fn wake_for_pod(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
+    let (before, after) = (change.before.as_deref(), change.after.as_deref());
+    if let (Some(before), Some(after)) = (before, after)
+        && shown_of(before) == shown_of(after)
+    {
+        return;
+    }
+    let Some(pod) = change.object() else { return };
+    for service in view.store.in_namespace(Kind::Service, pod.namespace()) {
+        if [before, after].into_iter().flatten().any(|pod| selects(service, pod)) {
+            keys.push(service.key.clone());
+        }
+    }
+}
+
+/// What of a pod is visible behind a Service.
+fn shown_of(pod: &Object) -> impl PartialEq {
+    let (spec, status) = (pod.spec(), pod.status());
+    (
+        (pod.labels(), &spec["hostname"], &spec["subdomain"], &spec["nodeName"]),
+        (&status["podIPs"], &status["podIP"], pods::is_ready(pod), pods::is_finished(pod)),
+        (&pod.uid, pod.deleting),
+    )
+}
+
+/// Whether a Service selects a pod; one without a selector selects none.
+fn selects(service: &Object, pod: &Object) -> bool {
+    let wanted = &service.spec()["selector"];
+    wanted.is_object() && selector::matches_map(wanted, pod.labels())
+}
+
+/// The pods that a Service selects, if it has a selector that counts.
+fn pods_behind<'a>(view: &View<'a>, service: &'a Object) -> Option<Vec<&'a Arc<Object>>> {
+    let spec = service.spec();
+    let wanted = spec["selector"].as_object().filter(|_| spec["type"] != "ExternalName")?;
+    Some(view.store.pods_with(&service.key.namespace, wanted).collect())
+}
+
+/// Whether a pod has an address and its containers have not ended for good.
+fn is_reachable(pod: &Object) -> bool {
+    let status = pod.status();
+    let has_address = !text(&status["podIP"]).is_empty() || items(&status["podIPs"]).next().is_some();
+    has_address && !pods::is_finished(pod)
+}
+
+/// A pod's host name, where the Service is the one that gives it a name in DNS.
+fn hostname<'a>(service: &Object, pod: &'a Object) -> Option<&'a str> {
+    let spec = pod.spec();
+    let named = text(&spec["subdomain"]) == service.name() && !text(&spec["hostname"]).is_empty();
+    named.then(|| text(&spec["hostname"]))
+}
+
+/// A pod's addresses of one family.
+fn addresses(pod: &Object, family: Family) -> Vec<String> {
+    let all = items(&pod.status()["podIPs"]).filter_map(|entry| text(&entry["ip"]).parse::<IpAddr>().ok());
+    all.filter(|address| Family::of(*address) == family).map(|address| address.to_string()).collect()
+}
+
+/// Which number a port of a Service has on a pod.
+fn port_number(service_port: &Value, pod: &Object) -> Option<i64> {
+    let target = &service_port["targetPort"];
+    let Some(name) = target.as_str() else { return target.as_i64() };
+    let spec = pod.spec();
+    let sidecars = items(&spec["initContainers"]).filter(|container| container["restartPolicy"] == "Always");
+    let ports = items(&spec["containers"]).chain(sidecars).flat_map(|container| items(&container["ports"]));
+    let mut named = ports.filter(|port| port["name"] == name && protocol(port) == protocol(service_port));
+    named.next()?["containerPort"].as_i64()
+}
+
+fn protocol(port: &Value) -> &str {
+    port["protocol"].as_str().unwrap_or("TCP")
+}
+
+/// The ports of a Service on a pod, as both kinds of objects name them.
+fn ports_on(service: &Object, pod: &Object) -> Vec<Value> {
+    let ports = items(&service.spec()["ports"]).filter_map(|port| {
+        let mut shown = json!({
+            "name": text(&port["name"]), "port": port_number(port, pod)?, "protocol": protocol(port),
+        });
+        if !port["appProtocol"].is_null() {
+            shown["appProtocol"] = port["appProtocol"].clone();
+        }
+        Some(shown)
+    });
+    let mut ports: Vec<Value> = ports.collect();
+    ports.sort_by_key(Value::to_string);
+    ports
+}
+
+/// Whether a Service has an address of its own.
+fn has_address(service: &Object) -> bool {
+    !matches!(text(&service.spec()["clusterIP"]), "" | "None")
+}
+
+/// The reference by which endpoints name their pod.
+fn target(pod: &Object) -> Value {
+    json!({"kind": "Pod", "namespace": pod.namespace(), "name": pod.name(), "uid": &*pod.uid})
+}
+
+/// When a pod last began or ceased to be ready.
+fn readiness_changed(pod: &Object) -> &Value {
+    condition(pod.status(), "Ready").map_or(&Value::Null, |ready| &ready["lastTransitionTime"])
+}
+
+/// What a generated name begins with.
+fn name_prefix(name: &str) -> String {
+    if name.len() < LONGEST_PREFIX { format!("{name}-") } else { name.to_owned() }
+}
+
+/// A family of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    /// `addressType` of an EndpointSlice, and an entry of `ipFamilies`.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
+
+    /// The families of a Service, its first one first.
+    fn of_service(service: &Object) -> Vec<Self> {
+        let spec = service.spec();
+        let named = items(&spec["ipFamilies"]).filter_map(|family| match text(family) {
+            "IPv4" => Some(Self::V4),
+            "IPv6" => Some(Self::V6),
+            _ => None,
+        });
+        let named: Vec<Self> = named.collect();
+        if !named.is_empty() {
+            return named;
+        }
+        match text(&spec["clusterIP"]).parse::<IpAddr>() {
+            Ok(address) => vec![Self::of(address)],
+            Err(_) => vec![Self::V4, Self::V6],
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Storage without disks: claims are bound to volumes, and a simulated provisioner makes volumes for the classes that name it.
+
+pub mod binding;
+pub mod provisioning;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use gc_types::parse_quantity;
+use serde_json::Value;
+
+use crate::kinds::{Key, Kind};
+use crate::nodes::scheduler::selects_terms;
+use crate::object::{Object, items, map, text};
+use crate::plan::View;
+use crate::selector;
+
+/// The provisioner that storage classes name.
+pub const PROVISIONER: &str = "kubegc.io/simulated";
+/// The CSI driver that its volumes name: the name of a driver has no slash.
+const DRIVER: &str = "simulated.kubegc.io";
+/// Marks the class of claims that name none.
+const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
+const CLASS_OF_OLD: &str = "volume.beta.kubernetes.io/storage-class";
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+/// Who is to provision a volume for a claim, and the same as it was called before.
+const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
+const STORAGE_PROVISIONER_OF_OLD: &str = "volume.beta.kubernetes.io/storage-provisioner";
+/// The node that the scheduler chose for the pod that waits for the claim.
+pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// A class of volumes that nobody makes.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+/// The class that a claim or a volume names; empty if it names that there is none.
+fn class_name(object: &Object) -> &str {
+    object.annotation(CLASS_OF_OLD).unwrap_or_else(|| text(&object.spec()["storageClassName"]))
+}
+
+fn class_of<'a>(view: &View<'a>, claim: &Object) -> Option<&'a Arc<Object>> {
+    view.store.find(Kind::StorageClass, "", class_name(claim))
+}
+
+/// The class of claims that name none: of several the newest, then the first by name.
+fn default_class<'a>(view: &View<'a>) -> Option<&'a Arc<Object>> {
+    let classes = view.store.all(Kind::StorageClass);
+    let defaults = classes.filter(|class| class.annotation(IS_DEFAULT) == Some("true"));
+    defaults.min_by_key(|class| (std::cmp::Reverse(class.created), Arc::clone(&class.key.name)))
+}
+
+/// Whether claims of a class are bound once a pod that needs them has a node.
+fn waits_for_consumer(class: Option<&Arc<Object>>) -> bool {
+    class.is_some_and(|class| class.value["volumeBindingMode"] == "WaitForFirstConsumer")
+}
+
+fn is_bound(claim: &Object) -> bool {
+    !text(&claim.spec()["volumeName"]).is_empty() && claim.annotation(BIND_COMPLETED).is_some()
+}
+
+fn storage(amounts: &Value) -> i128 {
+    parse_quantity(text(&amounts["storage"])).unwrap_or_default()
+}
+
+/// Whether a volume names a claim, by its name and, once it is bound, by its UID.
+fn names(volume: &Object, claim: &Object) -> bool {
+    let reference = &volume.spec()["claimRef"];
+    let uid = text(&reference["uid"]);
+    reference["namespace"] == claim.namespace()
+        && reference["name"] == claim.name()
+        && (uid.is_empty() || uid == &*claim.uid)
+}
+
+/// The volume to which a claim without a volume is bound: one that was reserved for it, or else the smallest one that is free and
+/// large enough. `node` is where it has to be reachable from.
+fn matching<'a>(view: &View<'a>, claim: &Object, node: Option<&Object>) -> Option<&'a Arc<Object>> {
+    let fits = |volume: &&Arc<Object>| satisfies(volume, claim) && is_reachable(volume, node);
+    let mut reserved = view.store.volumes_of(&claim.key.namespace, claim.name());
+    if let Some(volume) = reserved.find(|volume| names(volume, claim) && fits(volume)) {
+        return Some(volume);
+    }
+    let wanted = &claim.spec()["selector"];
+    let free = view.store.free_volumes().filter(|volume| {
+        volume.status()["phase"] == "Available"
+            && (wanted.is_null() || selector::matches(wanted, volume.labels()))
+    });
+    free.filter(fits).min_by_key(|volume| (storage(&volume.spec()["capacity"]), Arc::clone(&volume.key.name)))
+}
+
+/// Whether a volume has what a claim asks for.
+fn satisfies(volume: &Object, claim: &Object) -> bool {
+    let (has, asks) = (volume.spec(), claim.spec());
+    let mode = |spec: &Value| spec["volumeMode"].as_str().unwrap_or("Filesystem").to_owned();
+    let modes: Vec<&Value> = items(&has["accessModes"]).collect();
+    !volume.deleting
+        && class_name(volume) == class_name(claim)
+        && mode(has) == mode(asks)
+        && storage(&has["capacity"]) >= storage(&asks["resources"]["requests"])
+        && items(&asks["accessModes"]).all(|wanted| modes.contains(&wanted))
+        && text(&has["volumeAttributesClassName"]) == text(&asks["volumeAttributesClassName"])
+}
+
+/// Whether a volume can be reached from a node.
+fn is_reachable(volume: &Object, node: Option<&Object>) -> bool {
+    let required = &volume.spec()["nodeAffinity"]["required"];
+    node.is_none_or(|node| selects_terms(required, node))
+}
+
+/// What a pod's claims mean for its node.
+pub(crate) enum Claims<'a> {
+    /// No node will do before this changes.
+    Refused(String),
+    /// It may run where `volumes` can be reached from; `waiting` claims are bound once it has a node.
+    Ready { volumes: Vec<&'a Arc<Object>>, waiting: Vec<&'a Arc<Object>> },
+}
+
+/// The names of the claims that a pod uses.
+pub(crate) fn claim_names(pod: &Object) -> impl Iterator<Item = String> + use<'_> {
+    items(&pod.spec()["volumes"]).filter_map(|volume| {
+        match volume["persistentVolumeClaim"]["claimName"].as_str() {
+            Some(name) => Some(name.to_owned()),
+            None => {
+                volume["ephemeral"].is_object().then(|| format!("{}-{}", pod.name(), text(&volume["name"])))
+            }
+        }
+    })
+}
+
+/// The state of the claims that a pod uses.
+pub(crate) fn claims_of<'a>(view: &View<'a>, pod: &Object) -> Claims<'a> {
+    let (mut volumes, mut waiting) = (Vec::new(), Vec::new());
+    for name in claim_names(pod) {
+        let quoted = format!("persistentvolumeclaim \"{name}\"");
+        let Some(claim) = view.store.find(Kind::PersistentVolumeClaim, pod.namespace(), &name) else {
+            return Claims::Refused(format!("{quoted} not found"));
+        };
+        let volume_name = text(&claim.spec()["volumeName"]);
+        if claim.status()["phase"] == "Lost" {
+            return Claims::Refused(format!(
+                "{quoted} bound to non-existent persistentvolume \"{volume_name}\""
+            ));
+        }
+        if claim.deleting {
+            return Claims::Refused(format!("{quoted} is being deleted"));
+        }
+        if is_bound(claim) {
+            match view.store.find(Kind::PersistentVolume, "", volume_name) {
+                Some(volume) => volumes.push(volume),
+                None => {
+                    return Claims::Refused(format!(
+                        "{quoted} bound to non-existent persistentvolume \"{volume_name}\""
+                    ));
+                }
+            }
+        } else if waits_for_consumer(class_of(view, claim)) && volume_name.is_empty() {
+            waiting.push(claim);
+        } else {
+            return Claims::Refused("pod has unbound immediate PersistentVolumeClaims".into());
+        }
+    }
+    Claims::Ready { volumes, waiting }
+}
+
+/// Why a pod with these claims cannot run on a node.
+pub(crate) fn claims_against(
+    view: &View<'_>,
+    volumes: &[&Arc<Object>],
+    waiting: &[&Arc<Object>],
+    node: &Object,
+) -> Option<String> {
+    if !volumes.iter().all(|volume| is_reachable(volume, Some(node))) {
+        return Some("node(s) didn't match PersistentVolume's node affinity".into());
+    }
+    let provisioned = |claim: &Object| {
+        let class = class_of(view, claim);
+        class.is_some_and(|class| class.value["provisioner"] != NO_PROVISIONER && allows(class, node))
+    };
+    let found = |claim: &&Arc<Object>| provisioned(claim) || matching(view, claim, Some(node)).is_some();
+    (!waiting.iter().all(found)).then(|| "node(s) didn't find available persistent volumes to bind".into())
+}
+
+/// Whether a class's `allowedTopologies` have a node.
+fn allows(class: &Object, node: &Object) -> bool {
+    let terms = &class.value["allowedTopologies"];
+    let mut any = items(terms).map(|term| {
+        items(&term["matchLabelExpressions"]).all(|expression| {
+            let label = node.label(text(&expression["key"]));
+            items(&expression["values"]).any(|value| value.as_str() == label)
+        })
+    });
+    items(terms).next().is_none() || any.any(|allowed| allowed)
+}
+
+/// An object with an annotation.
+fn annotate(value: &mut Value, name: &str, text: &str) {
+    let mut annotations = map(&value["metadata"]["annotations"]);
+    annotations.insert(name.into(), text.into());
+    value["metadata"]["annotations"] = annotations.into();
+}
+
+/// The claim that a volume names.
+fn claim_key(volume: &Object) -> Option<Key> {
+    let reference = &volume.spec()["claimRef"];
+    let name = reference["name"].as_str()?;
+    Some(Kind::PersistentVolumeClaim.key(text(&reference["namespace"]), name))
+}
