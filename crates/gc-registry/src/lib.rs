@@ -13,6 +13,7 @@
 //! use gc_registry::api::{
 //!     Attributes, Authorizer, Operation, RequestBody, RequestContext, RequestTarget, UserInfo, WriteOptions,
 //! };
+//! use gc_registry::bootstrap::ServerFacts;
 //! use gc_registry::{Config, Registry};
 //! use gc_store::MemoryStorage;
 //! use serde_json::json;
@@ -35,7 +36,8 @@
 //!     authorizer: &AllowAll,
 //!     user_agent_manager: "example",
 //! };
-//! registry.bootstrap(&context).unwrap(); // namespaces, roles and other objects of every server
+//! // Namespaces, roles and other objects that every server has.
+//! registry.bootstrap(&context, &ServerFacts::default()).unwrap();
 //!
 //! let target = RequestTarget {
 //!     resource: Arc::clone(registry.catalog().find("", "v1", "configmaps").unwrap()),
