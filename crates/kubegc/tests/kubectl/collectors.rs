@@ -464,8 +464,9 @@ fn time_takes_certificates_tokens_leases_and_storage_versions() {
     up.until_event("leader", "Warning", "StaleLease", "stale-lease-controller");
     up.until_metric("kubegc_leases_stale{namespace=\"default\"} 1");
 
-    up.apply(&json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"since": "2020-01-01"},
-        "metadata": {"name": "kube-apiserver-legacy-service-account-token-tracking", "namespace": "kube-system"}}));
+    let tracking = ["cm/kube-apiserver-legacy-service-account-token-tracking", "--namespace=kube-system"];
+    let since = json!({"data": {"since": "2020-01-01"}}).to_string();
+    up.run(&["patch", tracking[0], tracking[1], "--type=merge", "-p", &since]);
     up.apply(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "builder"},
         "secrets": [{"name": "unused"}, {"name": "mounted"}]}));
     let account = up.field("sa/builder", ".metadata.uid");
@@ -598,7 +599,7 @@ fn switches_are_understood() {
         (&["--controllers", "nonsense"][..], "\"nonsense\" is not in the list of known controllers"),
         (&["--controllers", "cloud-node-lifecycle"], "needs a machine provider"),
         (&["--cloud-inventory", "/nonexistent"], "No such file"),
-        (&["--cloud-webhook", "http://example.com/"], "http:// is taken for this machine"),
+        (&["--cloud-webhook", "http://example.com/"], "http:// is only allowed for this machine"),
         (&["--cloud-exec", "relative"], "expected an absolute path"),
         (&["--cloud-inventory", "/a", "--cloud-exec", "/b"], "cannot be used with"),
         // SAT-T17
