@@ -23,9 +23,9 @@ use crate::text;
 /// How far ahead is looked: a year.
 pub const HORIZON_MILLISECONDS: i64 = 365 * 86_400_000;
 /// Steps of one collector's rehearsal at most.
-const MAX_STEPS: usize = 50_000;
+pub(crate) const MAX_STEPS: usize = 50_000;
 /// The number of a policy's resource within its rehearsal.
-const POLICY_RESOURCE: ResourceId = ResourceId(1_000);
+pub(crate) const POLICY_RESOURCE: ResourceId = ResourceId(1_000);
 
 /// A deletion to come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +72,15 @@ pub struct Outlook {
     pub forecast: Option<Forecast>,
     /// What could not be asked.
     pub unknown: Vec<String>,
+}
+
+/// The first deletion of an object to come that does not depend on other objects of its kind: by a collector of
+/// Kubernetes or by annotation.
+pub(crate) fn own_outlook(object: &Object, resource: &Resource, facts: &Facts) -> Option<Forecast> {
+    let mut rehearsals = Rehearsals { object, facts, found: Vec::new(), unknown: Vec::new() };
+    rehearsals.collectors(&resource.name);
+    rehearsals.annotations(&resource.name);
+    rehearsals.found.into_iter().min_by_key(|forecast| forecast.at)
 }
 
 /// What every collector makes of an object that is not being deleted yet.

@@ -11,11 +11,13 @@ pub mod commands;
 pub mod facts;
 pub mod finalizers;
 pub mod forecast;
+pub mod map;
 pub mod object;
 pub mod plan;
 pub mod stuck;
 pub mod survey;
 pub mod text;
+pub mod upcoming;
 pub mod why;
 
 pub use catalog::{Catalog, CatalogError, GroupResource, Resource};

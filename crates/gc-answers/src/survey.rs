@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use gc_ownership::{Config, Engine};
 use gc_types::{
-    Coordinates, DeletionState, EffectId, Event, ObjectKey, ObservedObject, Outcome, OwnerReference, Request,
-    ResourceId, ResourceVersion, Timestamp, Uid,
+    Coordinates, DeletionState, EffectId, Event, Marks, ObjectKey, ObservedObject, Outcome, OwnerReference,
+    Request, ResourceId, ResourceVersion, Timestamp, Uid,
 };
 use serde::Deserialize;
 
@@ -69,6 +69,8 @@ pub struct Metadata {
     pub owners: Vec<OwnerReference>,
     /// What recreates it.
     pub recreator: Option<Recreator>,
+    /// What its annotations say about its retention, if they say anything.
+    pub marks: Option<Box<Marks>>,
 }
 
 #[derive(Deserialize)]
@@ -122,10 +124,15 @@ struct WireAnnotations {
     argo: Option<String>,
     #[serde(rename = "meta.helm.sh/release-name")]
     helm: Option<String>,
+    #[serde(rename = "kubegc.io/ttl")]
+    ttl: Option<String>,
+    #[serde(rename = "kubegc.io/expires-at")]
+    expires_at: Option<String>,
+    #[serde(rename = "kubegc.io/keep")]
+    keep: Option<String>,
 }
 
-fn recreator(labels: Option<WireLabels>, annotations: Option<WireAnnotations>) -> Option<Recreator> {
-    let (labels, annotations) = (labels.unwrap_or_default(), annotations.unwrap_or_default());
+fn recreator(labels: WireLabels, annotations: WireAnnotations) -> Option<Recreator> {
     // A tracking id is `application:group/kind:namespace/name`.
     let tracked = annotations.argo.and_then(|id| id.split_once(':').map(|(name, _)| name.to_owned()));
     tracked
@@ -150,17 +157,27 @@ impl From<WireObject> for Metadata {
             controller: wire.controller,
             block_owner_deletion: wire.block_owner_deletion,
         };
+        let (labels, mut annotations) =
+            (meta.labels.unwrap_or_default(), meta.annotations.unwrap_or_default());
+        let created = time(meta.creation_timestamp);
+        let marks = Marks {
+            created,
+            ttl: annotations.ttl.take().map(Into::into),
+            expires_at: annotations.expires_at.take().map(Into::into),
+            keep: annotations.keep.take().map(Into::into),
+        };
         Self {
             namespace: meta.namespace.into(),
             name: meta.name.into(),
             uid: Uid::new(&meta.uid),
             resource_version: ResourceVersion::parse(&meta.resource_version),
-            created: time(meta.creation_timestamp),
+            created,
             deleted: time(meta.deletion_timestamp),
             grace_seconds: meta.deletion_grace_period_seconds,
             finalizers: meta.finalizers.unwrap_or_default(),
             owners: meta.owner_references.unwrap_or_default().into_iter().map(owner).collect(),
-            recreator: recreator(meta.labels, meta.annotations),
+            recreator: recreator(labels, annotations),
+            marks: (!marks.is_empty()).then(|| Box::new(marks)),
         }
     }
 }
@@ -246,6 +263,7 @@ pub struct Survey {
     terminating: BTreeMap<ObjectKey, Metadata>,
     recreators: BTreeMap<ObjectKey, Recreator>,
     finalizers: BTreeMap<ObjectKey, Vec<String>>,
+    marks: BTreeMap<ObjectKey, Marks>,
     unlisted: BTreeMap<ResourceId, String>,
     reads: BTreeSet<EffectId>,
     asked: usize,
@@ -274,6 +292,7 @@ impl Survey {
             terminating: BTreeMap::new(),
             recreators: BTreeMap::new(),
             finalizers: BTreeMap::new(),
+            marks: BTreeMap::new(),
             unlisted: BTreeMap::new(),
             reads: BTreeSet::new(),
             asked: 0,
@@ -289,6 +308,9 @@ impl Survey {
         }
         if !metadata.finalizers.is_empty() {
             self.finalizers.insert(key.clone(), metadata.finalizers.clone());
+        }
+        if let Some(marks) = &metadata.marks {
+            self.marks.insert(key.clone(), (**marks).clone());
         }
         if metadata.deleted.is_some() {
             self.terminating.insert(key, metadata);
@@ -356,6 +378,12 @@ impl Survey {
     #[must_use]
     pub fn recreator(&self, key: &ObjectKey) -> Option<&Recreator> {
         self.recreators.get(key)
+    }
+
+    /// What annotations say about the retention of objects, by key.
+    #[must_use]
+    pub const fn marks(&self) -> &BTreeMap<ObjectKey, Marks> {
+        &self.marks
     }
 
     /// The finalizers of an object.
