@@ -7,4 +7,5 @@ pub(crate) mod impersonation;
 pub(crate) mod kubeconfig;
 pub(crate) mod pki;
 pub(crate) mod rbac;
+pub(crate) mod sessions;
 pub(crate) mod tokens;

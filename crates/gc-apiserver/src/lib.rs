@@ -18,6 +18,7 @@ mod work;
 
 pub use auth::kubeconfig::ClientCredentials;
 pub use auth::pki::{GivenKeys, PkiError, write_private};
-pub use serve::health::Extension;
+pub use auth::sessions::{LINK_SECONDS, SESSION_COOKIE, SESSION_SECONDS, Sessions};
+pub use serve::extension::{Audience, Extension, ExtensionAnswer, ExtensionBody, ExtensionRequest};
 pub use transport::in_process::InProcess;
 pub use transport::server::{RunningServer, Server, ServerConfig, StartError};

@@ -1,6 +1,7 @@
 //! One request at a time, from its header to its answer: resources, watches, discovery, OpenAPI, health and reviews.
 
 pub(crate) mod discovery;
+pub(crate) mod extension;
 pub(crate) mod health;
 pub(crate) mod openapi;
 pub(crate) mod operation;

@@ -11,7 +11,7 @@ use crate::auth::rbac::Rbac;
 use crate::auth::tokens::TokenSigner;
 use crate::metrics::Metrics;
 use crate::serve::discovery::Discovery;
-use crate::serve::health::Extension;
+use crate::serve::extension::Extension;
 use crate::serve::openapi::OpenApi;
 use crate::serve::watching::FrameCache;
 use crate::transport::server::Stop;

@@ -28,7 +28,7 @@ fn offset(path: &PathBuf) -> Result<i64, UsageError> {
 pub(crate) struct CollectorClock {
     /// Milliseconds.
     ahead: Arc<AtomicI64>,
-    /// Collectors read the time again when this is written to; it always says that nothing is held.
+    /// Whether the collectors are held; they read the time again when this is written to.
     changed: watch::Sender<bool>,
 }
 
@@ -72,7 +72,7 @@ impl CollectorClock {
         })
     }
 
-    /// What stops collectors, which is nothing; they read the time when the offset changes.
+    /// What stops collectors: that they are held. They read the time when the offset changes.
     pub(crate) fn restraints(&self) -> Restraints {
         Restraints { held: self.changed.subscribe(), ..Restraints::default() }
     }
@@ -85,7 +85,12 @@ impl CollectorClock {
     /// Sets the offset, in milliseconds.
     pub(crate) fn set(&self, ahead: i64) {
         self.ahead.store(ahead, Ordering::Relaxed);
-        self.changed.send_replace(false);
+        self.changed.send_modify(|_| ());
+    }
+
+    /// Holds the collectors, or lets them continue.
+    pub(crate) fn hold(&self, held: bool) {
+        self.changed.send_replace(held);
     }
 
     /// Sets it ahead by so much more.

@@ -223,7 +223,7 @@ impl RunningCollectors {
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let (feed, terminating) = NamespaceFeed::new();
         let terminating = namespaces.heard.unwrap_or(terminating);
-        let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::new(LogObserver), Arc::new(feed)];
+        let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::new(feed)];
         observers.extend(observer);
         let mut running =
             Self { stop, ownership: None, namespaces: None, retention: Vec::new(), others: Vec::new() };
@@ -242,7 +242,9 @@ impl RunningCollectors {
             };
             match controller {
                 Controller::GarbageCollector => {
-                    let collector = Collector::new(client, options.clone());
+                    let collector = Collector::new(client, options.clone())
+                        .restrained_by(surroundings.restraints.clone());
+                    observers.extend((surroundings.witnesses)(controller, &collector.table()));
                     let engine = OwnershipEngine(gc_ownership::Engine::new(gc_ownership::Config::default()));
                     let engine = Watched::new(engine, surroundings.activity.of(controller), 0);
                     surroundings.activity.add_board(collector.board());

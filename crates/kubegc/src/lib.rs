@@ -28,6 +28,7 @@ mod namespaces;
 mod node;
 mod operations;
 mod outside;
+mod page;
 mod policy;
 mod questions;
 mod rbac;
@@ -80,6 +81,8 @@ enum Command {
     Plan(questions::plan::PlanCommand),
     /// Delete objects after showing the plan, and follow the deletion to its end
     Delete(questions::plan::DeleteOptions),
+    /// Print a link to the page of a server that `kubegc up` runs
+    Ui(page::command::UiOptions),
     /// Serve test frameworks that start kube-apiserver and etcd
     #[command(subcommand)]
     Envtest(envtest::EnvtestCommand),
@@ -156,6 +159,7 @@ pub fn main() -> ExitCode {
         Command::Stuck(options) => questions::stuck::stuck(&options),
         Command::Plan(command) => questions::plan::plan(&command),
         Command::Delete(options) => questions::plan::delete(&options),
+        Command::Ui(options) => page::command::ui(&options),
         Command::Demo(options) => demo::run(&options),
     };
     exit(done.map(|()| ExitCode::SUCCESS))

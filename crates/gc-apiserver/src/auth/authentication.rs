@@ -224,7 +224,13 @@ pub(crate) fn service_account_groups(namespace: &str) -> Vec<String> {
     vec![SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")]
 }
 
-fn authenticated(mut user: UserInfo) -> UserInfo {
+/// Whether a user has shown credentials.
+pub(crate) fn is_authenticated(user: &UserInfo) -> bool {
+    user.groups.iter().any(|group| group == AUTHENTICATED)
+}
+
+/// A user who has shown credentials.
+pub(crate) fn authenticated(mut user: UserInfo) -> UserInfo {
     if !user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
         user.groups.push(AUTHENTICATED.into());
     }

@@ -282,6 +282,15 @@ impl Rules {
         }
     }
 
+    /// The namespaces in which some binding applies to a user.
+    fn namespaces_of(&self, user: &UserInfo) -> Vec<String> {
+        let bound = self
+            .role_bindings
+            .iter()
+            .filter(|(_, bindings)| bindings.values().any(|binding| binding.applies_to(user).is_some()));
+        bound.map(|(namespace, _)| namespace.clone()).collect()
+    }
+
     fn decide(&self, user: &UserInfo, question: &Question<'_>) -> Decision {
         let namespace = match question {
             Question::Resource(attributes) => attributes.namespace,
@@ -402,6 +411,11 @@ impl Rbac {
             return Decision { allowed: true, reason: String::new() };
         }
         self.rules().decide(user, question)
+    }
+
+    /// The namespaces in which a user may have rights that the user does not have everywhere.
+    pub(crate) fn namespaces_of(&self, user: &UserInfo) -> Vec<String> {
+        self.rules().namespaces_of(user)
     }
 
     /// Everything that a user may do in a namespace, for SelfSubjectRulesReview.

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use gc_registry::error::ApiError;
 use gc_registry::storage::StorageError;
 use http::{Method, StatusCode};
@@ -52,35 +51,11 @@ fn checks(endpoint: &str) -> impl Iterator<Item = &'static str> {
     CHECKS.iter().chain(readiness).chain(&HOOKS).copied()
 }
 
-/// What all paths of an [`Extension`] begin with.
-const EXTENSION_PREFIX: &str = "/kubegc/";
-
-/// Paths under `/kubegc/` that the program around the server answers. Who calls them needs the permission for the path
-/// (`nonResourceURLs`), as for any other.
-pub trait Extension: Send + Sync + 'static {
-    /// The code and the document that answer a request with these parameters; `None` if there is no such path.
-    fn answer(
-        &self,
-        method: Method,
-        path: String,
-        query: Vec<(String, String)>,
-    ) -> BoxFuture<'static, Option<(u16, serde_json::Value)>>;
-}
-
 /// Answers the path of a request.
 pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<Answer, ApiError> {
     let trimmed = request.path.trim_end_matches('/');
     let parts: Vec<&str> = trimmed.split('/').skip(1).collect();
     if let Some(answer) = crate::serve::openapi::answer(state, request, trimmed).await? {
-        return Ok(answer);
-    }
-    if let Some(extension) = state.extension.as_ref().filter(|_| trimmed.starts_with(EXTENSION_PREFIX)) {
-        let (method, query) = (request.method.clone(), request.query.0.clone());
-        let Some((code, document)) = extension.answer(method, trimmed.to_owned(), query).await else {
-            return Ok(page_not_found());
-        };
-        let mut answer = request.document(document.to_string().into(), "application/json");
-        *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         return Ok(answer);
     }
     let reading = matches!(request.method, Method::GET | Method::HEAD);

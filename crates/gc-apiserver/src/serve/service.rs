@@ -10,7 +10,7 @@ use gc_registry::catalog::Catalog;
 use gc_registry::error::ApiError;
 use gc_registry::resource::ResourceDefinition;
 use gc_types::{GoDuration, Scope};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
@@ -22,6 +22,7 @@ use crate::encode::negotiate::{Form, Purpose};
 use crate::encode::table::{IncludeObject, Table};
 use crate::fairness::configuration::{About, Flow};
 use crate::metrics::RequestLabels;
+use crate::serve::extension::{self, Audience, trimmed};
 use crate::serve::operation::Wish;
 use crate::serve::watching::{WatchSetup, WatchStream};
 use crate::serve::{discovery, health, reviews, token_request};
@@ -65,7 +66,7 @@ where
     };
     let answered = answer(&state, certificate.as_ref(), &mut request, &mut labels).await;
     let mut response = answered.unwrap_or_else(|error| error_answer(&error, &request));
-    let long_running = matches!(response.body(), AnswerBody::Watch(_));
+    let long_running = matches!(response.body(), AnswerBody::Watch(_) | AnswerBody::Stream(_));
     if head {
         *response.body_mut() = AnswerBody::Whole(Bytes::new());
     }
@@ -112,9 +113,21 @@ async fn answer(
     labels: &mut RequestLabels,
 ) -> Result<Answer, ApiError> {
     refuse_unreadable(&request.headers)?;
-    request.user = authentication::authenticate(state, certificate, &request.headers).await?;
+    let audience = state.extension.as_ref().and_then(|extension| extension.audience(trimmed(&request.path)));
+    request.user = match audience.and_then(|_| session_user(state, certificate, &request.headers)) {
+        Some(user) => authentication::authenticated(user),
+        None => authentication::authenticate(state, certificate, &request.headers).await?,
+    };
     let route = path::route(&request.path);
-    authorize(state, request, &route)?;
+    authorize(state, request, &route, audience)?;
+    if let (Some(extension), Some(audience)) = (&state.extension, audience) {
+        // What is answered with the user's own rights asks this server again, and takes its places there.
+        let _place = match audience {
+            Audience::Permitted => Some(state.work.place(&state.metrics, &request.flow, 1).await?),
+            Audience::Authenticated | Audience::Anyone => None,
+        };
+        return extension::answer(state, &Arc::clone(extension), request).await;
+    }
     match route {
         Route::Resource(target) => resource_request(state, request, target, labels).await,
         Route::Discovery(document) => {
@@ -128,8 +141,25 @@ async fn answer(
     }
 }
 
+/// The user of a browser's session, which counts for the paths of the extension alone and where nothing else says who asks.
+fn session_user(
+    state: &State,
+    certificate: Option<&CertificateIdentity>,
+    headers: &HeaderMap,
+) -> Option<UserInfo> {
+    if certificate.is_some() || headers.contains_key(AUTHORIZATION) {
+        return None;
+    }
+    state.extension.as_ref()?.sessions()?.user(headers, jiff::Timestamp::now().as_second())
+}
+
 /// Asks whether the request may be made: by who asks, or by the user that is impersonated, if that is allowed.
-fn authorize(state: &State, request: &mut ApiRequest, route: &Route) -> Result<(), ApiError> {
+fn authorize(
+    state: &State,
+    request: &mut ApiRequest,
+    route: &Route,
+    audience: Option<Audience>,
+) -> Result<(), ApiError> {
     let method = known_method(&request.method).to_ascii_lowercase();
     let (verb, name);
     let question = match route {
@@ -152,8 +182,13 @@ fn authorize(state: &State, request: &mut ApiRequest, route: &Route) -> Result<(
         request.user = impersonation::impersonate(&state.rbac, &request.user, &wanted, &question)?;
     }
     request.flow = state.work.classify(&request.user, about(&question));
+    let is_open = match audience {
+        Some(Audience::Anyone) => true,
+        Some(Audience::Authenticated) => authentication::is_authenticated(&request.user),
+        Some(Audience::Permitted) | None => false,
+    };
     let decision = state.rbac.decide(&request.user, &question);
-    if decision.allowed {
+    if is_open || decision.allowed {
         return Ok(());
     }
     Err(authentication::refused(&request.user, &question, &decision.reason))

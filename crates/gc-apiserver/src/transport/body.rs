@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures::stream::BoxStream;
 use http_body::{Frame, SizeHint};
 
 use crate::encode::list::ListStream;
@@ -18,6 +19,8 @@ pub(crate) enum AnswerBody {
     List(Box<ListStream>),
     /// Events until the watch ends.
     Watch(Box<WatchStream>),
+    /// Pieces that an extension makes as they are sent.
+    Stream(BoxStream<'static, Bytes>),
 }
 
 impl http_body::Body for AnswerBody {
@@ -33,6 +36,7 @@ impl http_body::Body for AnswerBody {
             Self::Whole(bytes) => Some(std::mem::take(bytes)),
             Self::List(list) => list.next_piece(),
             Self::Watch(watch) => std::task::ready!(watch.poll_piece(cx)),
+            Self::Stream(stream) => std::task::ready!(stream.as_mut().poll_next(cx)),
         };
         Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
@@ -44,7 +48,7 @@ impl http_body::Body for AnswerBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::List(_) | Self::Watch(_) => SizeHint::default(),
+            Self::List(_) | Self::Watch(_) | Self::Stream(_) => SizeHint::default(),
         }
     }
 }

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use gc_registry::api::{Attributes, Authorizer as _, UserInfo};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 
-use crate::auth::authentication::CertificateIdentity;
+use crate::auth::authentication::{CertificateIdentity, authenticated};
+use crate::auth::rbac::Question;
 use crate::serve::service;
 use crate::state::State;
 
@@ -33,6 +35,36 @@ impl InProcess {
     pub(crate) fn with_groups(state: Arc<State>, user: &str, groups: &[&str]) -> Self {
         let groups = groups.iter().map(ToString::to_string).collect();
         Self { state, identity: Arc::new((user.to_owned(), groups)) }
+    }
+
+    /// The same for another user.
+    #[must_use]
+    pub fn as_user(&self, user: &UserInfo) -> Self {
+        let identity = Arc::new((user.name.clone(), user.groups.clone()));
+        Self { state: Arc::clone(&self.state), identity }
+    }
+
+    fn user(&self) -> UserInfo {
+        let (name, groups) = (&self.identity.0, &self.identity.1);
+        UserInfo { name: name.clone(), groups: groups.clone(), ..UserInfo::default() }
+    }
+
+    /// Whether the user may do something with a resource.
+    #[must_use]
+    pub fn may(&self, attributes: &Attributes<'_>) -> bool {
+        self.state.rbac.allows(&authenticated(self.user()), attributes)
+    }
+
+    /// Whether the user may do something with a path that is no resource; the verb is a method in lower case.
+    #[must_use]
+    pub fn may_path(&self, verb: &str, path: &str) -> bool {
+        self.state.rbac.decide(&authenticated(self.user()), &Question::Path { verb, path }).allowed
+    }
+
+    /// The namespaces in which the user may have rights that the user does not have everywhere.
+    #[must_use]
+    pub fn namespaces(&self) -> Vec<String> {
+        self.state.rbac.namespaces_of(&authenticated(self.user()))
     }
 
     /// Answers a request.

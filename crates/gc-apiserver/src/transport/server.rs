@@ -20,7 +20,7 @@ use crate::auth::authentication::Authenticator;
 use crate::auth::kubeconfig::ClientCredentials;
 use crate::auth::pki::{GivenKeys, Keep, Pki, PkiError, certificate_subject};
 use crate::auth::tokens::TokenSigner;
-use crate::serve::health::Extension;
+use crate::serve::extension::Extension;
 use crate::serve::service;
 use crate::state::{State, StateParts, system_user};
 use crate::transport::connections::{IdlePatience, Limits, Peers, converse};

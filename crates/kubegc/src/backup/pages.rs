@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::future::BoxFuture;
-use gc_apiserver::Extension;
+use gc_apiserver::{Audience, Extension, ExtensionAnswer, ExtensionRequest};
 use gc_registry::Registry;
 use gc_registry::storage::{RangeOptions, Revision, StorageError};
 use http::Method;
@@ -43,18 +43,18 @@ impl Pages {
 }
 
 impl Extension for Pages {
-    fn answer(
-        &self,
-        method: Method,
-        path: String,
-        query: Vec<(String, String)>,
-    ) -> BoxFuture<'static, Option<(u16, Value)>> {
+    fn audience(&self, path: &str) -> Option<Audience> {
+        (path == PATH).then_some(Audience::Permitted)
+    }
+
+    fn answer(&self, request: ExtensionRequest) -> BoxFuture<'static, Option<ExtensionAnswer>> {
         let registry = self.registry.get().cloned();
         Box::pin(async move {
-            if path != PATH {
-                return None;
-            }
-            Some(if method == Method::POST { page(registry, query).await } else { not_allowed() })
+            let (code, document) = match request.method {
+                Method::POST => page(registry, request.query).await,
+                _ => not_allowed(),
+            };
+            Some(ExtensionAnswer::json(code, &document))
         })
     }
 }

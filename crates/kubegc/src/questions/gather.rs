@@ -109,9 +109,26 @@ impl Gatherer {
         for resource in refused {
             survey.not_listed(resource.id, "this user may not list it".into());
         }
+        self.list_all(&mut survey, &[(scope.clone(), resources)], patience).await?;
+        if !scope.namespace.is_empty() {
+            self.observe(&mut survey, &GroupResource::new("", "namespaces"), "", &scope.namespace).await;
+        }
+        self.complete(&mut survey).await;
+        Ok(survey)
+    }
+
+    /// Lists the metadata of these resources, each in its scope.
+    pub(super) async fn list_all(
+        &self,
+        survey: &mut Survey,
+        wanted: &[(Scope, Vec<Resource>)],
+        patience: Duration,
+    ) -> anyhow::Result<()> {
         let listed = async {
-            let lists = resources.iter().map(|resource| self.list_metadata(resource, scope));
-            let mut lists = futures::stream::iter(lists).buffer_unordered(IN_FLIGHT);
+            let wanted = wanted.iter().flat_map(|(scope, resources)| {
+                resources.iter().map(move |resource| self.list_metadata(resource, scope))
+            });
+            let mut lists = futures::stream::iter(wanted).buffer_unordered(IN_FLIGHT);
             while let Some((resource, pages)) = lists.next().await {
                 match pages {
                     Ok((items, version)) => {
@@ -131,11 +148,7 @@ impl Gatherer {
                 patience.as_secs()
             );
         }
-        if !scope.namespace.is_empty() {
-            self.observe(&mut survey, &GroupResource::new("", "namespaces"), "", &scope.namespace).await;
-        }
-        self.complete(&mut survey).await;
-        Ok(survey)
+        Ok(())
     }
 
     /// Looks up owners that are in no list.

@@ -16,6 +16,7 @@ mod situations;
 pub(crate) mod stuck;
 mod target;
 pub(crate) mod tree;
+pub(crate) mod view;
 pub(crate) mod why;
 
 use std::io::Write as _;

@@ -98,7 +98,7 @@ pub(crate) enum Cascade {
 }
 
 impl Cascade {
-    const fn policy(self) -> PropagationPolicy {
+    pub(super) const fn policy(self) -> PropagationPolicy {
         match self {
             Self::Background => PropagationPolicy::Background,
             Self::Foreground => PropagationPolicy::Foreground,
@@ -304,6 +304,7 @@ pub(crate) fn delete(options: &DeleteOptions) -> anyhow::Result<()> {
         }
         for (named, target) in named.iter().zip(&targets) {
             send(&client, named, target, options.cascade).await?;
+            println!("{}/{} is being deleted.", named.resource.name, named.name);
         }
         follow(&gatherer, &planned.radius).await
     });
@@ -311,10 +312,15 @@ pub(crate) fn delete(options: &DeleteOptions) -> anyhow::Result<()> {
     done
 }
 
-/// Asks where much is deleted, or what cannot be created again.
-fn is_agreed(options: &DeleteOptions, radius: &BlastRadius) -> anyhow::Result<bool> {
+/// Whether a plan needs to be confirmed: much is deleted, or what cannot be created again, or something hangs.
+pub(super) fn needs_confirmation(radius: &BlastRadius) -> bool {
     let going = radius.items.len() - radius.count(Fate::Released);
-    if options.yes || (going <= ASKED_ABOVE && radius.lost_volumes.is_empty() && !radius.hangs()) {
+    going > ASKED_ABOVE || !radius.lost_volumes.is_empty() || radius.hangs()
+}
+
+/// Asks where a plan needs to be confirmed.
+fn is_agreed(options: &DeleteOptions, radius: &BlastRadius) -> anyhow::Result<bool> {
+    if options.yes || !needs_confirmation(radius) {
         return Ok(true);
     }
     if !std::io::stdin().is_terminal() {
@@ -327,7 +333,13 @@ fn is_agreed(options: &DeleteOptions, radius: &BlastRadius) -> anyhow::Result<bo
     Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }
 
-async fn send(client: &ApiClient, named: &Named, target: &Target, cascade: Cascade) -> anyhow::Result<()> {
+/// Asks for one deletion.
+pub(super) async fn send(
+    client: &ApiClient,
+    named: &Named,
+    target: &Target,
+    cascade: Cascade,
+) -> anyhow::Result<()> {
     let body = json!({
         "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": cascade.name(),
         "preconditions": {"uid": target.uid.to_string()},
@@ -337,7 +349,6 @@ async fn send(client: &ApiClient, named: &Named, target: &Target, cascade: Casca
     if !answer.head.status.is_success() {
         bail!("{}/{} was not deleted: {}", named.resource.name, named.name, preflight::message(&answer));
     }
-    println!("{}/{} is being deleted.", named.resource.name, named.name);
     Ok(())
 }
 

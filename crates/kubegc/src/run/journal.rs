@@ -288,7 +288,7 @@ pub(crate) fn request_value(request: &Request, table: &ResourceTable) -> Map<Str
     fields
 }
 
-fn entry(
+pub(crate) fn entry(
     effect: &Effect,
     outcome: &Outcome,
     round_trips: u32,

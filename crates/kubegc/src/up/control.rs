@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
-use gc_apiserver::Extension;
+use gc_apiserver::{Audience, Extension, ExtensionAnswer, ExtensionRequest, Sessions};
 use gc_registry::Registry;
 use gc_types::GoDuration;
 use http::Method;
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use crate::activity::Activity;
 use crate::backup::pages;
 use crate::clock::CollectorClock;
+use crate::page::{Page, guard};
 
 const CLOCK: &str = "/kubegc/v1/clock";
 const SETTLE: &str = "/kubegc/v1/settle";
@@ -35,6 +36,7 @@ const REST: Duration = Duration::from_millis(20);
 pub(crate) struct Control(Arc<Shared>);
 
 struct Shared {
+    page: Page,
     clock: CollectorClock,
     activity: Activity,
     /// Known once the server has begun.
@@ -43,7 +45,13 @@ struct Shared {
 
 impl Control {
     pub(crate) fn new(clock: CollectorClock, activity: Activity) -> Self {
-        Self(Arc::new(Shared { clock, activity, registry: OnceLock::new() }))
+        let page = Page::new(clock.clone());
+        Self(Arc::new(Shared { page, clock, activity, registry: OnceLock::new() }))
+    }
+
+    /// The page of the server.
+    pub(crate) fn page(&self) -> &Page {
+        &self.0.page
     }
 
     /// The server has begun.
@@ -59,7 +67,7 @@ impl Control {
         patience: Duration,
         rest: impl Fn() -> R,
     ) -> Result<(), Vec<String>> {
-        let Shared { clock, activity, registry } = &*self.0;
+        let Shared { clock, activity, registry, .. } = &*self.0;
         let Some(registry) = registry.get() else { return Err(vec!["the server has not begun yet".into()]) };
         activity.settle(registry, &clock.clock(), patience, rest).await
     }
@@ -117,22 +125,34 @@ impl Control {
 }
 
 impl Extension for Control {
-    fn answer(
-        &self,
-        method: Method,
-        path: String,
-        query: Vec<(String, String)>,
-    ) -> BoxFuture<'static, Option<(u16, Value)>> {
+    fn audience(&self, path: &str) -> Option<Audience> {
+        match path {
+            CLOCK | SETTLE | pages::PATH => Some(Audience::Permitted),
+            path => Page::audience(path),
+        }
+    }
+
+    fn sessions(&self) -> Option<&Sessions> {
+        Some(self.0.page.sessions())
+    }
+
+    fn answer(&self, request: ExtensionRequest) -> BoxFuture<'static, Option<ExtensionAnswer>> {
         let control = self.clone();
         Box::pin(async move {
-            Some(match (method, path.as_str()) {
+            if let Some(why) = guard::foreign(&request.headers) {
+                return Some(ExtensionAnswer::json(403, &status(403, "Forbidden", why, &json!({}))));
+            }
+            let (code, document) = match (request.method.clone(), request.path.as_str()) {
                 (Method::GET | Method::HEAD, CLOCK) => control.shown_clock(),
-                (Method::POST, CLOCK) => control.set_clock(&query),
-                (Method::POST, SETTLE) => control.answer_settle(query).await,
-                (Method::POST, pages::PATH) => pages::page(control.0.registry.get().cloned(), query).await,
+                (Method::POST, CLOCK) => control.set_clock(&request.query),
+                (Method::POST, SETTLE) => control.answer_settle(request.query).await,
+                (Method::POST, pages::PATH) => {
+                    pages::page(control.0.registry.get().cloned(), request.query).await
+                }
                 (_, CLOCK | SETTLE | pages::PATH) => not_allowed(),
-                _ => return None,
-            })
+                _ => return control.0.page.clone().answer(request).await,
+            };
+            Some(ExtensionAnswer::json(code, &document))
         })
     }
 }

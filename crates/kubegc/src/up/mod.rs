@@ -5,6 +5,7 @@ pub(crate) mod control;
 pub(crate) mod detach;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ use anyhow::Context as _;
 use clap::Args;
 use gc_apiserver::RunningServer;
 use gc_kube::{ApiClient, CollectorOptions, Observer};
+use gc_registry::api::UserInfo;
 use gc_retention::permissions::Controller;
 use gc_workloads::runtime::Runtime;
 use prometheus_client::registry::Registry;
@@ -38,6 +40,9 @@ const NAMESPACE_SETTLE: Duration = Duration::ZERO;
 
 /// What would have an effect in a cluster with metrics, and has none here.
 const UNATTENDED: [(&str, &str); 1] = [("autoscaling", "HorizontalPodAutoscaler")];
+
+/// Who opens the page by the link that is printed.
+const ADMINISTRATOR: &str = "kubegc-admin";
 
 /// Under this name requests of workload controllers are counted.
 const WORKLOADS: &str = "workload-controllers";
@@ -104,10 +109,13 @@ impl Up {
         settings.controllers.retain(|word| !workloads::is_named(word));
         let enabled = settings.enabled()?;
         let control = Control::new(clock.clone(), surroundings.activity.clone());
+        let witnesses = control.page().witnesses(Arc::clone(&surroundings.witnesses));
+        let surroundings = Surroundings { witnesses, ..surroundings };
         let unattended: &[_] = if living.is_empty() { &[] } else { &UNATTENDED };
         let options = ServerOptions { counts_quotas: true, unattended, ..options.clone() };
         let server = apiserver::serve(&options, Some(Arc::new(control.clone()))).await?;
         control.serve(server.registry());
+        control.page().serve(server.in_process(ADMINISTRATOR), &server.credentials().server);
         let client_of = |account: &Account, movement: Arc<Movement>| {
             let way = server.in_process_as(&account.user(), &accounts::GROUPS);
             ApiClient::in_process(move |request| {
@@ -215,6 +223,14 @@ async fn attend(
         return command::run(&options.command, kubeconfig.path(), ended).await;
     }
     let _mark = options.detached.then(|| detach::Mark::set(kubeconfig.path())).transpose()?;
+    let administrator = UserInfo {
+        name: ADMINISTRATOR.to_owned(),
+        groups: vec!["system:masters".to_owned()],
+        ..UserInfo::default()
+    };
+    if let Some(link) = up.control.page().link(administrator) {
+        writeln!(std::io::stdout(), "Page (the link is good once, within ten minutes): {link}")?;
+    }
     apiserver::print_ready(&up.server, kubeconfig.path())?;
     ended.recv().await;
     Ok(ExitCode::SUCCESS)

@@ -1,0 +1,179 @@
+//! Sessions of browsers: a link that is good once opens a session, whose cookie names a user for the paths of the extension.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use gc_registry::api::UserInfo;
+use http::HeaderMap;
+use http::header::COOKIE;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use sha2::{Digest as _, Sha256};
+
+use crate::transport::exchange::header_text;
+
+/// The name of the cookie. The prefix makes browsers insist on `Secure`, on `Path=/` and on no `Domain`.
+pub const SESSION_COOKIE: &str = "__Host-kubegc";
+/// How long a link can be opened.
+pub const LINK_SECONDS: i64 = 10 * 60;
+/// How long a session lasts.
+pub const SESSION_SECONDS: i64 = 60 * 60;
+/// Links and sessions that are kept at once; of more, those that end first are dropped.
+const MAXIMUM_KEPT: usize = 1024;
+/// Links and sessions that are kept for one user, so that one user cannot displace those of others.
+const MAXIMUM_KEPT_OF_USER: usize = 64;
+/// Random bytes of a token.
+const TOKEN_BYTES: usize = 32;
+
+type Digest = [u8; 32];
+
+#[derive(Clone, Debug)]
+struct Grant {
+    user: UserInfo,
+    /// Seconds since the epoch.
+    ends: i64,
+}
+
+/// What tokens open, by digest, so that the time of a look-up says nothing about the tokens.
+#[derive(Debug, Default)]
+struct Grants(HashMap<Digest, Grant>);
+
+impl Grants {
+    fn insert(&mut self, token: &str, grant: Grant, now: i64) {
+        self.0.retain(|_, kept| kept.ends > now);
+        let own = self.0.values().filter(|kept| kept.user.name == grant.user.name).count();
+        let full = [
+            (own >= MAXIMUM_KEPT_OF_USER).then_some(Some(grant.user.name.as_str())),
+            (self.0.len() >= MAXIMUM_KEPT).then_some(None),
+        ];
+        for user in full.into_iter().flatten() {
+            let among = self.0.iter().filter(|(_, kept)| user.is_none_or(|user| kept.user.name == user));
+            if let Some(first) = among.min_by_key(|(_, kept)| kept.ends).map(|(digest, _)| *digest) {
+                self.0.remove(&first);
+            }
+        }
+        self.0.insert(digest(token), grant);
+    }
+
+    fn get(&self, token: &str, now: i64) -> Option<UserInfo> {
+        self.0.get(&digest(token)).filter(|grant| grant.ends > now).map(|grant| grant.user.clone())
+    }
+}
+
+/// Links and sessions, in memory: they end with the server.
+pub struct Sessions {
+    random: SystemRandom,
+    links: Mutex<Grants>,
+    sessions: Mutex<Grants>,
+}
+
+impl std::fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sessions")
+    }
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self { random: SystemRandom::new(), links: Mutex::default(), sessions: Mutex::default() }
+    }
+}
+
+fn digest(token: &str) -> Digest {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+fn lock(grants: &Mutex<Grants>) -> MutexGuard<'_, Grants> {
+    grants.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sessions {
+    fn token(&self) -> String {
+        let mut bytes = [0; TOKEN_BYTES];
+        // A token that can be guessed would be worse than none.
+        self.random.fill(&mut bytes).expect("the operating system gives random bits");
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    /// The token of a link that opens one session of this user.
+    #[must_use]
+    pub fn link(&self, user: UserInfo, now: i64) -> String {
+        let token = self.token();
+        lock(&self.links).insert(&token, Grant { user, ends: now + LINK_SECONDS }, now);
+        token
+    }
+
+    /// Opens the session of a link, which is spent by that; answers the value of the cookie.
+    #[must_use]
+    pub fn open(&self, link: &str, now: i64) -> Option<String> {
+        let grant = lock(&self.links).0.remove(&digest(link)).filter(|grant| grant.ends > now)?;
+        let token = self.token();
+        lock(&self.sessions).insert(&token, Grant { user: grant.user, ends: now + SESSION_SECONDS }, now);
+        Some(token)
+    }
+
+    /// Ends the session of these headers.
+    pub fn close(&self, headers: &HeaderMap) {
+        if let Some(token) = cookie(headers) {
+            lock(&self.sessions).0.remove(&digest(token));
+        }
+    }
+
+    /// The user of the session of these headers.
+    pub(crate) fn user(&self, headers: &HeaderMap, now: i64) -> Option<UserInfo> {
+        lock(&self.sessions).get(cookie(headers)?, now)
+    }
+}
+
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let pairs = headers.get_all(COOKIE).iter().flat_map(|value| header_text(value).split(';'));
+    pairs
+        .filter_map(|pair| pair.trim().split_once('='))
+        .find(|(name, _)| *name == SESSION_COOKIE)
+        .map(|(_, value)| value)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+
+    fn user(name: &str) -> UserInfo {
+        UserInfo { name: name.into(), ..UserInfo::default() }
+    }
+
+    fn headers(token: &str) -> HeaderMap {
+        let value = format!("theme=dark; {SESSION_COOKIE}={token}");
+        HeaderMap::from_iter([(COOKIE, value.parse().unwrap())])
+    }
+
+    #[test]
+    fn a_link_opens_one_session_in_its_time() {
+        let sessions = Sessions::default();
+        let name = |token: &str, now| sessions.user(&headers(token), now).map(|user| user.name);
+        let late = sessions.link(user("ann"), 0);
+        assert_eq!(sessions.open(&late, LINK_SECONDS), None, "too late");
+        let link = sessions.link(user("ann"), 0);
+        assert_eq!(name(&link, 1), None, "a link is no session");
+        let session = sessions.open(&link, LINK_SECONDS - 1).unwrap();
+        assert_eq!(sessions.open(&link, 1), None, "spent");
+        let end = LINK_SECONDS - 1 + SESSION_SECONDS;
+        assert_eq!((name(&session, end - 1), name(&session, end)), (Some("ann".into()), None));
+        assert_eq!(name("", 1), None);
+        sessions.close(&headers(&session));
+        assert_eq!(name(&session, 1), None, "closed");
+    }
+
+    #[test]
+    fn one_user_cannot_displace_the_sessions_of_others() {
+        let sessions = Sessions::default();
+        let bob = sessions.open(&sessions.link(user("bob"), 0), 0).unwrap();
+        for now in 0..3 * MAXIMUM_KEPT {
+            let link = sessions.link(user("ann"), i64::try_from(now).unwrap() / 100);
+            let _ = sessions.open(&link, 1);
+        }
+        assert!(lock(&sessions.sessions).0.len() <= MAXIMUM_KEPT_OF_USER + 1);
+        assert_eq!(sessions.user(&headers(&bob), 1).unwrap().name, "bob");
+    }
+}

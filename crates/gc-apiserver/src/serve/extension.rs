@@ -1,0 +1,139 @@
+//! Paths that the program around the server answers: the page and its API.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use gc_registry::api::UserInfo;
+use gc_registry::error::ApiError;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{HeaderMap, Method, StatusCode};
+
+use crate::auth::sessions::Sessions;
+use crate::state::State;
+use crate::transport::body::AnswerBody;
+use crate::transport::exchange::{Answer, ApiRequest, compressible, page_not_found, text_answer};
+
+/// Who may ask for a path of an [`Extension`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// Users with permission for the path (`nonResourceURLs`).
+    Permitted,
+    /// Any authenticated user: the extension answers with the permissions of that user.
+    Authenticated,
+    /// Everybody.
+    Anyone,
+}
+
+/// A request for a path of an [`Extension`], from a user who may make it.
+#[derive(Debug)]
+pub struct ExtensionRequest {
+    /// Method.
+    pub method: Method,
+    /// Decoded path, without a slash at the end.
+    pub path: String,
+    /// Decoded query.
+    pub query: Vec<(String, String)>,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// The body of a POST; empty for other methods.
+    pub body: Bytes,
+    /// Who asks, after impersonation.
+    pub user: UserInfo,
+}
+
+/// The body of an answer.
+pub enum ExtensionBody {
+    /// All of it.
+    Whole(Bytes),
+    /// Pieces, each made when the client has room for it.
+    Stream(BoxStream<'static, Bytes>),
+}
+
+/// An answer.
+pub struct ExtensionAnswer {
+    /// Status code.
+    pub code: u16,
+    /// Media type.
+    pub content_type: &'static str,
+    /// Further headers.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Body.
+    pub body: ExtensionBody,
+}
+
+impl ExtensionAnswer {
+    /// A JSON document.
+    #[must_use]
+    pub fn json(code: u16, document: &serde_json::Value) -> Self {
+        let body = ExtensionBody::Whole(document.to_string().into());
+        Self { code, content_type: "application/json", headers: Vec::new(), body }
+    }
+}
+
+impl std::fmt::Debug for ExtensionAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExtensionAnswer").field("code", &self.code).finish_non_exhaustive()
+    }
+}
+
+/// What answers further paths.
+pub trait Extension: Send + Sync + 'static {
+    /// Who may ask for a path; `None` if the path is not the extension's.
+    fn audience(&self, path: &str) -> Option<Audience>;
+
+    /// Where the browsers that may ask without other credentials are kept.
+    fn sessions(&self) -> Option<&Sessions> {
+        None
+    }
+
+    /// Answers a request; `None` if there is no such path.
+    fn answer(&self, request: ExtensionRequest) -> BoxFuture<'static, Option<ExtensionAnswer>>;
+}
+
+/// Answers a request for a path of the extension.
+pub(crate) async fn answer(
+    state: &Arc<State>,
+    extension: &Arc<dyn Extension>,
+    request: &mut ApiRequest,
+) -> Result<Answer, ApiError> {
+    let body = match request.method {
+        Method::POST => request.read_body(&state.work.bodies).await?,
+        _ => Bytes::new(),
+    };
+    let answered = extension
+        .answer(ExtensionRequest {
+            method: request.method.clone(),
+            path: trimmed(&request.path).to_owned(),
+            query: request.query.0.clone(),
+            headers: request.headers.clone(),
+            body,
+            user: request.user.clone(),
+        })
+        .await;
+    let Some(ExtensionAnswer { code, content_type, headers, body }) = answered else {
+        return Ok(page_not_found());
+    };
+    let mut answer = match body {
+        ExtensionBody::Whole(bytes) => compressible(bytes, content_type, request.takes_gzip()),
+        ExtensionBody::Stream(stream) => {
+            let stop = state.stop.clone();
+            let stream = futures::StreamExt::take_until(stream, stop);
+            let mut answer = text_answer(StatusCode::OK, content_type, Bytes::new());
+            *answer.body_mut() = AnswerBody::Stream(Box::pin(stream));
+            answer
+        }
+    };
+    *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    for (name, value) in headers {
+        answer.headers_mut().append(name, value);
+    }
+    Ok(answer)
+}
+
+/// A path as extensions know it.
+pub(crate) fn trimmed(path: &str) -> &str {
+    path.trim_end_matches('/')
+}

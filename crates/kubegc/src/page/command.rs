@@ -1,0 +1,45 @@
+//! `kubegc ui`: a link to the page.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use clap::Args;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::questions::access::Access;
+use crate::run::preflight;
+
+/// Options of `kubegc ui`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kubegc ui              a link that opens the page once, within ten minutes
+  kubegc ui --as ann     the page as another user sees it")]
+pub(crate) struct UiOptions {
+    #[command(flatten)]
+    access: Access,
+}
+
+/// `kubegc ui`
+pub(crate) fn ui(options: &UiOptions) -> anyhow::Result<()> {
+    let runtime = crate::up::runtime()?;
+    let link = runtime.block_on(async {
+        let client = options.access.connect().await?;
+        let mut request = preflight::request(Method::POST, "/kubegc/v1/link", Some(&json!({})));
+        let json = http::HeaderValue::from_static("application/json");
+        request.headers_mut().insert(http::header::CONTENT_TYPE, json);
+        let answer = client.call(request).await?;
+        anyhow::ensure!(
+            answer.head.status.is_success(),
+            "{} serves no page: {}; `kubegc up` does",
+            client.address(),
+            preflight::message(&answer)
+        );
+        let document: Value = serde_json::from_slice(&answer.body)?;
+        anyhow::Ok(document["url"].as_str().unwrap_or_default().to_owned())
+    });
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    writeln!(std::io::stdout(), "{}", link?)?;
+    Ok(())
+}

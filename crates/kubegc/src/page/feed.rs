@@ -1,0 +1,331 @@
+//! What the collectors do, as it happens: a ring of the newest changes for all readers, and counts of the last hour.
+//!
+//! A reader costs no memory but its position in the ring. A slow reader gets the newest changes and the number of
+//! changes that were skipped.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use gc_kube::{Observer, ResourceTable};
+use gc_retention::permissions::Controller;
+use gc_types::{Change, Effect, ObjectKey, Outcome, Request};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::run::{entry, verb};
+
+/// Changes that are kept.
+const KEPT_ENTRIES: usize = 4096;
+/// Minutes that are counted.
+pub(crate) const MINUTES: usize = 60;
+/// Kinds of changes that one minute counts apart; what exceeds this is counted without its namespace and resource.
+const COUNTED_APART: usize = 2048;
+
+/// Which objects a change is about, as rights are given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct About {
+    /// API group.
+    pub(crate) group: Arc<str>,
+    /// Plural name; empty where it is not known.
+    pub(crate) resource: Arc<str>,
+    /// Namespace; empty at cluster scope.
+    pub(crate) namespace: Arc<str>,
+}
+
+/// One change.
+pub(crate) struct Entry {
+    /// Its number; they rise by one.
+    pub(crate) number: u64,
+    /// What it is about.
+    pub(crate) about: About,
+    /// The name of the object.
+    pub(crate) name: Arc<str>,
+    effect: Effect,
+    outcome: Outcome,
+    round_trips: u32,
+    took: Duration,
+    time: jiff::Timestamp,
+    controller: &'static str,
+    table: ResourceTable,
+    /// Written when the first reader needs it.
+    json: OnceLock<Arc<str>>,
+}
+
+impl Entry {
+    /// As a line of the journal.
+    pub(crate) fn value(&self) -> Value {
+        let mut value = entry(&self.effect, &self.outcome, self.round_trips, self.took, &self.table);
+        value["time"] = self.time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string().into();
+        value["controller"] = self.controller.into();
+        value["number"] = self.number.into();
+        value
+    }
+
+    /// The same as text, written once for all readers.
+    pub(crate) fn json(&self) -> &Arc<str> {
+        self.json.get_or_init(|| self.value().to_string().into())
+    }
+}
+
+#[derive(Default)]
+struct Minute {
+    /// Minutes since the epoch.
+    number: i64,
+    /// Deletions by collector and what they were about.
+    deletions: BTreeMap<(&'static str, About), u64>,
+}
+
+#[derive(Default)]
+struct Ring {
+    entries: VecDeque<Arc<Entry>>,
+    next: u64,
+    minutes: VecDeque<Minute>,
+    controllers: BTreeSet<&'static str>,
+}
+
+/// What the collectors of this process do.
+#[derive(Clone)]
+pub(crate) struct Feed(Arc<Shared>);
+
+struct Shared {
+    ring: Mutex<Ring>,
+    next: watch::Sender<u64>,
+}
+
+impl Default for Feed {
+    fn default() -> Self {
+        Self(Arc::new(Shared { ring: Mutex::default(), next: watch::Sender::new(0) }))
+    }
+}
+
+/// Changes that a reader has not seen.
+pub(crate) struct Unread {
+    /// The oldest first.
+    pub(crate) entries: Vec<Arc<Entry>>,
+    /// Older ones, which are not kept any more.
+    pub(crate) lost: u64,
+    /// The number to continue from.
+    pub(crate) next: u64,
+}
+
+/// Deletions of one collector in the last hour.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Collected {
+    /// Its name.
+    pub(crate) controller: &'static str,
+    /// In each minute, the last one being now.
+    pub(crate) minutes: Vec<u64>,
+}
+
+impl Feed {
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.0.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes down what one collector does.
+    pub(crate) fn observer(&self, controller: Controller, table: &ResourceTable) -> Arc<dyn Observer> {
+        self.lock().controllers.insert(controller.name());
+        Arc::new(FeedObserver { feed: self.clone(), controller: controller.name(), table: table.clone() })
+    }
+
+    /// The names of the collectors that run.
+    pub(crate) fn controllers(&self) -> BTreeSet<&'static str> {
+        self.lock().controllers.clone()
+    }
+
+    /// Says when there is something new: the number of the next change.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.0.next.subscribe()
+    }
+
+    /// What was written down from this number on.
+    pub(crate) fn since(&self, from: u64) -> Unread {
+        let ring = self.lock();
+        let first = ring.entries.front().map_or(ring.next, |entry| entry.number);
+        let skip = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX);
+        Unread {
+            entries: ring.entries.iter().skip(skip).cloned().collect(),
+            lost: first.saturating_sub(from),
+            next: ring.next,
+        }
+    }
+
+    /// The newest changes of an object, the newest first.
+    pub(crate) fn of_object(&self, resource: &str, namespace: &str, name: &str, most: usize) -> Vec<Value> {
+        let ring = self.lock();
+        let fits = |entry: &&Arc<Entry>| {
+            let about = &entry.about;
+            *entry.name == *name && *about.namespace == *namespace && display_name(about) == resource
+        };
+        let found: Vec<Arc<Entry>> = ring.entries.iter().rev().filter(fits).take(most).cloned().collect();
+        drop(ring);
+        found.iter().map(|entry| entry.value()).collect()
+    }
+
+    /// Deletions in the last hour by collector, of what may be seen.
+    pub(crate) fn collected(
+        &self,
+        now: jiff::Timestamp,
+        may_see: &mut dyn FnMut(&About) -> bool,
+    ) -> Vec<Collected> {
+        let last = now.as_second().div_euclid(60);
+        let ring = self.lock();
+        let mut collected: BTreeMap<&'static str, Vec<u64>> =
+            ring.controllers.iter().map(|controller| (*controller, vec![0; MINUTES])).collect();
+        for minute in &ring.minutes {
+            let Ok(ago) = usize::try_from(last - minute.number) else { continue };
+            let Some(place) = (MINUTES - 1).checked_sub(ago) else { continue };
+            for ((controller, about), count) in &minute.deletions {
+                if may_see(about) {
+                    collected.entry(controller).or_insert_with(|| vec![0; MINUTES])[place] += count;
+                }
+            }
+        }
+        collected.into_iter().map(|(controller, minutes)| Collected { controller, minutes }).collect()
+    }
+
+    fn write(&self, observer: &FeedObserver, key: &ObjectKey, happened: (&Effect, &Outcome, u32, Duration)) {
+        let (effect, outcome, round_trips, took) = happened;
+        let route = observer.table.get(key.resource);
+        let about = About {
+            group: route.as_ref().map(|route| Arc::clone(&route.info.gvr.group)).unwrap_or_default(),
+            resource: route.as_ref().map(|route| Arc::clone(&route.info.gvr.resource)).unwrap_or_default(),
+            namespace: Arc::clone(&key.namespace),
+        };
+        let now = jiff::Timestamp::now();
+        let mut ring = self.lock();
+        if is_deletion(&effect.request) && matches!(outcome, Outcome::Applied(_)) {
+            ring.count(now.as_second().div_euclid(60), observer.controller, &about);
+        }
+        if ring.entries.len() >= KEPT_ENTRIES {
+            ring.entries.pop_front();
+        }
+        let number = ring.next;
+        ring.next += 1;
+        ring.entries.push_back(Arc::new(Entry {
+            number,
+            about,
+            name: Arc::clone(&key.name),
+            effect: effect.clone(),
+            outcome: outcome.clone(),
+            round_trips,
+            took,
+            time: now,
+            controller: observer.controller,
+            table: observer.table.clone(),
+            json: OnceLock::new(),
+        }));
+        let next = ring.next;
+        drop(ring);
+        self.0.next.send_replace(next);
+    }
+}
+
+impl Ring {
+    fn count(&mut self, minute: i64, controller: &'static str, about: &About) {
+        if self.minutes.back().is_none_or(|last| last.number != minute) {
+            if self.minutes.len() >= MINUTES {
+                self.minutes.pop_front();
+            }
+            self.minutes.push_back(Minute { number: minute, ..Minute::default() });
+        }
+        let Some(minute) = self.minutes.back_mut() else { return };
+        let full = minute.deletions.len() >= COUNTED_APART;
+        let key = (controller, about.clone());
+        let key =
+            if full && !minute.deletions.contains_key(&key) { (controller, About::default()) } else { key };
+        *minute.deletions.entry(key).or_default() += 1;
+    }
+}
+
+/// `resource.group`, as people write it.
+fn display_name(about: &About) -> String {
+    if about.group.is_empty() {
+        about.resource.to_string()
+    } else {
+        format!("{}.{}", about.resource, about.group)
+    }
+}
+
+fn is_deletion(request: &Request) -> bool {
+    matches!(request, Request::Delete { .. } | Request::Guarded { change: Change::ForceDelete, .. })
+}
+
+struct FeedObserver {
+    feed: Feed,
+    controller: &'static str,
+    table: ResourceTable,
+}
+
+impl Observer for FeedObserver {
+    fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
+        // Reads, barriers and Events change nothing.
+        let key = match &effect.request {
+            Request::Delete { key, .. }
+            | Request::SetOwners { key, .. }
+            | Request::RemoveFinalizer { key, .. }
+            | Request::Guarded { key, .. } => key,
+            Request::Outside { key, .. } if verb(&effect.request) == "delete-storage" => key,
+            Request::Outside { .. } | Request::Read { .. } | Request::Note(_) | Request::Barrier { .. } => {
+                return;
+            }
+        };
+        self.feed.write(self, key, (effect, outcome, round_trips, took));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+    use gc_types::{EffectId, PropagationPolicy, Reason, ResourceId, Uid, Verdict};
+
+    fn deletion(namespace: &str, name: &str) -> Effect {
+        let key = ObjectKey { resource: ResourceId(7), namespace: namespace.into(), name: name.into() };
+        let policy = PropagationPolicy::Background;
+        Effect {
+            id: EffectId(1),
+            request: Request::Delete { key, uid: Uid::new("u"), resource_version: None, policy },
+            reason: Reason { verdict: Verdict::OwnersAbsent, owners: Vec::new(), evidence: Vec::new() },
+        }
+    }
+
+    fn record(feed: &Feed, objects: &[(&str, &str)]) {
+        let observer = feed.observer(Controller::GarbageCollector, &ResourceTable::default());
+        for (namespace, name) in objects {
+            observer.finished(&deletion(namespace, name), &Outcome::Applied(None), 1, Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn a_slow_reader_loses_the_oldest_and_knows_how_many() {
+        let feed = Feed::default();
+        let names: Vec<String> = (0..KEPT_ENTRIES + 3).map(|number| format!("o{number}")).collect();
+        let objects: Vec<(&str, &str)> = names.iter().map(|name| ("n", name.as_str())).collect();
+        record(&feed, &objects);
+        let all = feed.since(0);
+        let last = u64::try_from(KEPT_ENTRIES).unwrap() + 3;
+        assert_eq!((all.entries.len(), all.lost, all.next), (KEPT_ENTRIES, 3, last));
+        assert_eq!(*all.entries[0].name, *"o3");
+        let newest = feed.since(last - 2);
+        assert_eq!((newest.entries.len(), newest.lost), (2, 0));
+        assert_eq!(feed.since(last).entries.len(), 0);
+        assert_eq!(*feed.changes().borrow(), last);
+    }
+
+    #[test]
+    fn counts_are_of_what_may_be_seen() {
+        let feed = Feed::default();
+        record(&feed, &[("shop", "a"), ("shop", "b"), ("bank", "c")]);
+        let now = jiff::Timestamp::now();
+        let mut in_shop = |about: &About| &*about.namespace == "shop";
+        let collected = feed.collected(now, &mut in_shop);
+        assert_eq!(collected.len(), 1);
+        // The minute may have ended meanwhile.
+        assert_eq!(collected[0].minutes.iter().sum::<u64>(), 2);
+        let later = now + jiff::SignedDuration::from_mins(61);
+        assert_eq!(feed.collected(later, &mut |_| true)[0].minutes, [0; MINUTES]);
+    }
+}

@@ -1,0 +1,126 @@
+//! Security headers for browsers, and the refusal of requests from other sites.
+
+use gc_apiserver::{ExtensionAnswer, ExtensionBody, SESSION_COOKIE, SESSION_SECONDS};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, HeaderValue, LOCATION, ORIGIN,
+    REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use http::{HeaderMap, Method};
+
+/// Scripts and styles of this server alone, no frames around the page, nothing from elsewhere.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Adds the security headers.
+pub(super) fn protect(answer: &mut ExtensionAnswer) {
+    let headers: [(HeaderName, &'static str); 7] = [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_FRAME_OPTIONS, "DENY"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    answer.headers.extend(headers.map(|(name, value)| (name, HeaderValue::from_static(value))));
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// Why a request is refused as one of another site, if it is. A browser says where a request comes from; other clients
+/// say nothing, and are no way around a user's back.
+pub(crate) fn foreign(headers: &HeaderMap) -> Option<&'static str> {
+    let site = text(headers, &HeaderName::from_static("sec-fetch-site"));
+    if !matches!(site, "" | "same-origin" | "none") {
+        return Some("requests from other sites are refused");
+    }
+    let origin = text(headers, &ORIGIN);
+    let host = text(headers, &HOST);
+    if !origin.is_empty() && !host.is_empty() && origin != format!("https://{host}") {
+        return Some("the Origin is not this server");
+    }
+    None
+}
+
+/// Why a request to the page or its API is refused, if it is.
+pub(super) fn cross_site(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
+    if let Some(why) = foreign(headers) {
+        return Some(why);
+    }
+    // Browsers send this type to another site only after having asked, which is not answered.
+    let content_type = text(headers, &CONTENT_TYPE);
+    let is_json = content_type.split(';').next().is_some_and(|kind| kind.trim() == "application/json");
+    (method == Method::POST && !is_json).then_some("the Content-Type of an order is application/json")
+}
+
+/// Opens a session: the cookie is for this server alone, unseen by scripts and never sent from other sites. The page
+/// follows by a refresh, which comes from this site where a redirect would come from that of the link.
+pub(super) fn signed_in(session: &str) -> ExtensionAnswer {
+    let cookie = format!(
+        "{SESSION_COOKIE}={session}; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age={SESSION_SECONDS}"
+    );
+    let page = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>kubegc</title>\
+                <link rel=\"icon\" href=\"/ui/icon.svg\">\
+                <meta http-equiv=\"refresh\" content=\"0;url=/ui\"><p><a href=\"/ui\">kubegc</a></p></html>";
+    with_cookie(page, cookie)
+}
+
+/// Ends the session in the browser.
+pub(super) fn signed_out() -> ExtensionAnswer {
+    let cookie = format!("{SESSION_COOKIE}=; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=0");
+    with_cookie("", cookie)
+}
+
+fn with_cookie(page: &'static str, cookie: String) -> ExtensionAnswer {
+    // Tokens are made of letters, digits, hyphens and underscores.
+    let cookie = HeaderValue::try_from(cookie).unwrap_or_else(|_| HeaderValue::from_static(""));
+    ExtensionAnswer {
+        code: 200,
+        content_type: "text/html; charset=utf-8",
+        headers: vec![(SET_COOKIE, cookie)],
+        body: ExtensionBody::Whole(page.into()),
+    }
+}
+
+/// Leads elsewhere on this server.
+pub(super) fn redirect(to: &'static str) -> ExtensionAnswer {
+    ExtensionAnswer {
+        code: 303,
+        content_type: "text/plain; charset=utf-8",
+        headers: vec![(LOCATION, HeaderValue::from_static(to))],
+        body: ExtensionBody::Whole(bytes::Bytes::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn requests_of_other_sites_are_refused() {
+        let json = ("content-type", "application/json; charset=utf-8");
+        let table: [(&str, &[(&str, &str)], bool); 9] = [
+            ("GET", &[], true),
+            ("GET", &[("sec-fetch-site", "same-origin")], true),
+            ("GET", &[("sec-fetch-site", "none")], true),
+            ("GET", &[("sec-fetch-site", "cross-site")], false),
+            ("GET", &[("sec-fetch-site", "same-site")], false),
+            ("POST", &[json], true),
+            ("POST", &[json, ("host", "127.0.0.1:1"), ("origin", "https://127.0.0.1:1")], true),
+            ("POST", &[json, ("host", "127.0.0.1:1"), ("origin", "https://evil.example")], false),
+            ("POST", &[("content-type", "text/plain")], false),
+        ];
+        for (method, headers, allowed) in table {
+            let map: HeaderMap = headers
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+                .collect();
+            let refused = cross_site(&method.parse().unwrap(), &map);
+            assert_eq!(refused.is_none(), allowed, "{method} {headers:?}: {refused:?}");
+        }
+    }
+}

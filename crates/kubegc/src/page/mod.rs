@@ -1,0 +1,558 @@
+//! The page and its API: `/ui` and `/kubegc/v1/…`. Questions are answered, and orders carried out, with the rights of the
+//! user who asks, by the same code as `stuck`, `why`, `plan` and `delete` on the command line.
+
+mod assets;
+pub(crate) mod command;
+mod feed;
+pub(crate) mod guard;
+mod overview;
+mod places;
+mod stream;
+mod views;
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use gc_apiserver::{
+    Audience, ExtensionAnswer, ExtensionBody, ExtensionRequest, InProcess, LINK_SECONDS, Sessions,
+};
+use gc_registry::api::UserInfo;
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::clock::CollectorClock;
+use crate::collectors::MakeWitnesses;
+use crate::questions::view::{self, Question, Subject};
+use crate::up::control::status;
+use feed::Feed;
+use overview::Mode;
+use places::Places;
+use stream::Sight;
+use views::Views;
+
+/// What all paths of the API begin with.
+const API: &str = "/kubegc/v1/";
+/// Where the page is.
+pub(crate) const PAGE: &str = "/ui";
+/// Questions that are answered at once; more wait.
+const ANSWERED_AT_ONCE: usize = 16;
+/// Of them, questions of one user.
+const ANSWERED_AT_ONCE_OF_USER: usize = 8;
+/// How long a question may wait for its turn.
+const TURN_PATIENCE: Duration = Duration::from_secs(30);
+/// How long an answer about one object may take.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+/// Readers of the feed.
+const MAXIMUM_READERS: usize = 256;
+/// Of them, readers of one user.
+const MAXIMUM_READERS_OF_USER: usize = 128;
+/// Largest order.
+const LARGEST_ORDER: usize = 64 * 1024;
+/// Lines of the journal about one object.
+const JOURNAL_LINES: usize = 50;
+/// Objects of a plan that are named.
+const PLAN_NAMED: usize = 1_000;
+/// Longest reason of a pause.
+const LONGEST_REASON: usize = 500;
+
+/// The page of one server. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Page(Arc<Shared>);
+
+struct Shared {
+    sessions: Sessions,
+    feed: Feed,
+    views: Views,
+    clock: CollectorClock,
+    pause: Mutex<Option<Pause>>,
+    turns: Places,
+    readers: Places,
+    /// Known once the server has begun.
+    server: OnceLock<(InProcess, String)>,
+}
+
+#[derive(Clone)]
+struct Pause {
+    reason: String,
+    by: String,
+    since: jiff::Timestamp,
+}
+
+/// An answer that is an error.
+struct Refusal {
+    code: u16,
+    reason: &'static str,
+    message: String,
+    details: Value,
+}
+
+impl Refusal {
+    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: json!({}) }
+    }
+
+    fn answer(self) -> ExtensionAnswer {
+        let Self { code, reason, message, details } = self;
+        ExtensionAnswer::json(code, &status(code, reason, &message, &details))
+    }
+}
+
+/// A question or an order that cannot be understood is the caller's mistake, anything else one of the server.
+impl From<anyhow::Error> for Refusal {
+    fn from(error: anyhow::Error) -> Self {
+        let message = format!("{error:#}");
+        match () {
+            () if error.is::<crate::UsageError>() => Self::new(400, "BadRequest", message),
+            () if message.contains("not found") => Self::new(404, "NotFound", message),
+            () => Self::new(502, "Unanswered", message),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct DeleteOrder {
+    #[serde(flatten)]
+    subject: Subject,
+    uid: String,
+    policy: String,
+    /// How many objects the plan that was confirmed deletes.
+    objects: usize,
+    /// How many volumes it loses.
+    lost_volumes: usize,
+    /// The name of the object, typed, where the plan asks for it.
+    #[serde(default)]
+    typed: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RemainingQuestion {
+    uids: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct PauseOrder {
+    #[serde(default)]
+    reason: String,
+}
+
+impl Page {
+    pub(crate) fn new(clock: CollectorClock) -> Self {
+        Self(Arc::new(Shared {
+            sessions: Sessions::default(),
+            feed: Feed::default(),
+            views: Views::default(),
+            clock,
+            pause: Mutex::new(None),
+            turns: Places::new(ANSWERED_AT_ONCE, ANSWERED_AT_ONCE_OF_USER),
+            readers: Places::new(MAXIMUM_READERS, MAXIMUM_READERS_OF_USER),
+            server: OnceLock::new(),
+        }))
+    }
+
+    /// The server has begun: the way to ask it as others, and its address.
+    pub(crate) fn serve(&self, server: InProcess, address: &str) {
+        // It begins once.
+        let _ = self.0.server.set((server, address.to_owned()));
+    }
+
+    /// Those who write down what a collector does, and the page's feed among them.
+    pub(crate) fn witnesses(&self, others: Arc<MakeWitnesses>) -> Arc<MakeWitnesses> {
+        let feed = self.0.feed.clone();
+        Arc::new(move |controller, table| {
+            let mut witnesses = others(controller, table);
+            witnesses.push(feed.observer(controller, table));
+            witnesses
+        })
+    }
+
+    /// Where the sessions of browsers are.
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.0.sessions
+    }
+
+    /// A link that opens the page once, as this user. Known once the server has begun.
+    pub(crate) fn link(&self, user: UserInfo) -> Option<String> {
+        let (_, address) = self.0.server.get()?;
+        let token = self.0.sessions.link(user, jiff::Timestamp::now().as_second());
+        Some(format!("{address}{PAGE}/login?token={token}"))
+    }
+
+    /// Who may ask for a path; `None` if it is not the page's.
+    pub(crate) fn audience(path: &str) -> Option<Audience> {
+        if path == PAGE || path.starts_with("/ui/") {
+            return Some(Audience::Anyone);
+        }
+        match path.strip_prefix(API)? {
+            "pause" | "resume" => Some(Audience::Permitted),
+            "overview" | "map" | "object" | "plan" | "feed" | "search" | "delete" | "remaining" | "link"
+            | "logout" | "openapi.json" => Some(Audience::Authenticated),
+            _ => None,
+        }
+    }
+
+    /// Answers a request.
+    pub(crate) async fn answer(self, request: ExtensionRequest) -> Option<ExtensionAnswer> {
+        let mut answer = match guard::cross_site(&request.method, &request.headers) {
+            Some(why) => Refusal::new(403, "Forbidden", why).answer(),
+            None if request.path.starts_with(PAGE) => self.page(&request)?,
+            None => self.api(request).await.unwrap_or_else(Refusal::answer),
+        };
+        guard::protect(&mut answer);
+        Some(answer)
+    }
+
+    fn page(&self, request: &ExtensionRequest) -> Option<ExtensionAnswer> {
+        if !matches!(request.method, Method::GET | Method::HEAD) {
+            return Some(not_allowed().answer());
+        }
+        if request.path == "/ui/login" {
+            let token = parameter(request, "token").unwrap_or_default();
+            let session = self.0.sessions.open(token, jiff::Timestamp::now().as_second());
+            // A link that is opened again leads to the page, where a session is known.
+            return Some(match session {
+                Some(session) => guard::signed_in(&session),
+                None if is_known(&request.user) => guard::redirect(PAGE),
+                None => assets::sign_in(),
+            });
+        }
+        assets::answer(&request.path, is_known(&request.user))
+    }
+
+    async fn api(&self, request: ExtensionRequest) -> Result<ExtensionAnswer, Refusal> {
+        let path = request.path.strip_prefix(API).unwrap_or_default().to_owned();
+        let (server, _) = self
+            .0
+            .server
+            .get()
+            .ok_or_else(|| Refusal::new(503, "Unavailable", "the server has not begun yet"))?;
+        let user = server.as_user(&request.user);
+        let reads = matches!(request.method, Method::GET | Method::HEAD);
+        match (path.as_str(), reads) {
+            ("feed", true) => self.feed(&request, user),
+            ("openapi.json", true) => Ok(ExtensionAnswer {
+                code: 200,
+                content_type: "application/json",
+                headers: Vec::new(),
+                body: ExtensionBody::Whole(include_str!("openapi.json").into()),
+            }),
+            ("link", false) => {
+                let link = self.link(request.user.clone());
+                Ok(ExtensionAnswer::json(201, &json!({"url": link, "seconds": LINK_SECONDS})))
+            }
+            ("logout", false) => {
+                self.0.sessions.close(&request.headers);
+                Ok(guard::signed_out())
+            }
+            ("pause", false) => self.pause(&request),
+            ("resume", false) => Ok(self.resume(&request)),
+            _ => {
+                let turn = tokio::time::timeout(TURN_PATIENCE, self.0.turns.wait(&request.user.name)).await;
+                let Ok(Some(_turn)) = turn else {
+                    let message = "too many questions at once; ask again later";
+                    return Err(Refusal::new(429, "TooManyRequests", message));
+                };
+                let page = self.clone();
+                off_thread(move || async move { page.question(&path, reads, &request, &user).await }).await
+            }
+        }
+    }
+
+    async fn question(
+        &self,
+        path: &str,
+        reads: bool,
+        request: &ExtensionRequest,
+        user: &InProcess,
+    ) -> Result<ExtensionAnswer, Refusal> {
+        match (path, reads) {
+            ("overview", true) => self.overview(request, user).await,
+            ("map", true) => self.map(request, user).await,
+            ("search", true) => self.search(request, user).await,
+            ("object", true) => self.object(request, user).await,
+            ("plan", true) => self.plan(request, user).await,
+            ("delete", false) => self.delete(request, user).await,
+            ("remaining", false) => self.remaining(request, user).await,
+            _ => Err(not_allowed()),
+        }
+    }
+
+    async fn view(
+        &self,
+        request: &ExtensionRequest,
+        user: &InProcess,
+    ) -> Result<(Arc<view::View>, views::Rights), Refusal> {
+        let clock = self.0.clock.clock()();
+        let who = (request.user.name.as_str(), request.user.groups.as_slice());
+        let running = self.0.feed.controllers();
+        let runs = |collector: &str| running.contains(collector);
+        Ok(self.0.views.of(user, who, clock, &runs).await?)
+    }
+
+    async fn overview(
+        &self,
+        request: &ExtensionRequest,
+        user: &InProcess,
+    ) -> Result<ExtensionAnswer, Refusal> {
+        let (view, rights) = self.view(request, user).await?;
+        let namespace = parameter(request, "namespace").unwrap_or_default().to_owned();
+        let mut sight = Sight::new(user.clone());
+        let mut in_sight = |about: &feed::About| {
+            (namespace.is_empty() || *about.namespace == *namespace) && sight.may_see(about)
+        };
+        let collected = self.0.feed.collected(jiff::Timestamp::now(), &mut in_sight);
+        let pause = self.0.pause.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mode = pause.map_or(Mode::Acting, |pause| Mode::Paused {
+            reason: pause.reason,
+            by: pause.by,
+            since: pause.since.to_string(),
+        });
+        let may_pause = user.may_path("post", "/kubegc/v1/pause");
+        let clock_ahead_seconds = self.0.clock.ahead() / 1000;
+        let around = overview::Surroundings {
+            user: &request.user.name,
+            sees_all: rights.all,
+            may_pause,
+            mode,
+            collected,
+            clock_ahead_seconds,
+        };
+        Ok(ExtensionAnswer::json(200, &overview::overview(&view, &namespace, &around)))
+    }
+
+    async fn map(&self, request: &ExtensionRequest, user: &InProcess) -> Result<ExtensionAnswer, Refusal> {
+        let budget = match parameter(request, "budget") {
+            None => gc_answers::map::DEFAULT_BUDGET,
+            Some(text) => text.parse().map_err(|_| {
+                Refusal::new(
+                    400,
+                    "BadRequest",
+                    format!("budget={text}: expected a number of nodes such as 120"),
+                )
+            })?,
+        };
+        let (view, _) = self.view(request, user).await?;
+        let map = match parameter(request, "uid") {
+            Some(uid) => view.map_around(uid, budget),
+            None => view.map_of_namespace(parameter(request, "namespace").unwrap_or_default(), budget),
+        };
+        let map = map.ok_or_else(|| Refusal::new(404, "NotFound", "there is no such object"))?;
+        Ok(ExtensionAnswer::json(200, &map.value()))
+    }
+
+    async fn search(&self, request: &ExtensionRequest, user: &InProcess) -> Result<ExtensionAnswer, Refusal> {
+        let (view, _) = self.view(request, user).await?;
+        let text = parameter(request, "q").unwrap_or_default();
+        Ok(ExtensionAnswer::json(200, &overview::search(&view.survey, text)))
+    }
+
+    async fn object(&self, request: &ExtensionRequest, user: &InProcess) -> Result<ExtensionAnswer, Refusal> {
+        let subject = subject(request)?;
+        let client = views::client(user);
+        let question = Question::about(client, &subject, ANSWER_PATIENCE).await?;
+        let metadata = question.metadata().await?;
+        let why = match metadata {
+            Some(_) => question.why().await?,
+            None => None,
+        };
+        let mut journal = Vec::new();
+        // The journal of a deleted object is shown to users who may list its kind.
+        let (resource, group) = subject.resource.split_once('.').unwrap_or((&subject.resource, ""));
+        if views::may_list(user, group, resource, &subject.namespace) {
+            journal =
+                self.0.feed.of_object(&subject.resource, &subject.namespace, &subject.name, JOURNAL_LINES);
+        }
+        if metadata.is_none() && journal.is_empty() {
+            return Err(Refusal::new(
+                404,
+                "NotFound",
+                format!("{} {:?} not found", subject.resource, subject.name),
+            ));
+        }
+        let yaml = metadata.as_ref().and_then(|metadata| crate::yaml::to_string(metadata).ok());
+        let document = json!({
+            "why": why.map(|why| why.value(question.now())), "metadata": metadata, "yaml": yaml, "journal": journal,
+        });
+        Ok(ExtensionAnswer::json(200, &document))
+    }
+
+    async fn planned(
+        &self,
+        subject: &Subject,
+        policy: &str,
+        user: &InProcess,
+    ) -> Result<(Question, view::PlannedDeletion), Refusal> {
+        let cascade = view::cascade(policy).ok_or_else(|| {
+            let message = format!("policy={policy}: expected background, foreground or orphan");
+            Refusal::new(400, "BadRequest", message)
+        })?;
+        let question = Question::about(views::client(user), subject, ANSWER_PATIENCE).await?;
+        let planned = question.plan(cascade).await?;
+        Ok((question, planned))
+    }
+
+    async fn plan(&self, request: &ExtensionRequest, user: &InProcess) -> Result<ExtensionAnswer, Refusal> {
+        let policy = parameter(request, "policy").unwrap_or("background");
+        let (_, planned) = self.planned(&subject(request)?, policy, user).await?;
+        Ok(ExtensionAnswer::json(200, &plan_value(&planned)))
+    }
+
+    async fn delete(&self, request: &ExtensionRequest, user: &InProcess) -> Result<ExtensionAnswer, Refusal> {
+        let order: DeleteOrder = read_order(request)?;
+        let (question, planned) = self.planned(&order.subject, &order.policy, user).await?;
+        let now = (planned.uid(), planned.objects() <= order.objects);
+        let volumes = planned.radius.lost_volumes.len() <= order.lost_volumes;
+        if now != (order.uid.clone(), true) || !volumes {
+            let mut refusal = Refusal::new(409, "PlanChanged", "the plan has changed since it was shown");
+            refusal.details = plan_value(&planned);
+            return Err(refusal);
+        }
+        if planned.needs_name() && order.typed != order.subject.name {
+            let message = "so much is deleted only when the name of the object is typed";
+            return Err(Refusal::new(422, "NameNotTyped", message));
+        }
+        question.delete(&planned).await?;
+        let Subject { resource, namespace, name } = &order.subject;
+        tracing::info!(
+            user = request.user.name,
+            resource,
+            namespace,
+            name,
+            order.policy,
+            "deleted from the page"
+        );
+        Ok(ExtensionAnswer::json(202, &json!({"uid": planned.uid(), "objects": planned.objects()})))
+    }
+
+    /// How many of these objects are still there, as the user sees it.
+    async fn remaining(
+        &self,
+        request: &ExtensionRequest,
+        user: &InProcess,
+    ) -> Result<ExtensionAnswer, Refusal> {
+        let question: RemainingQuestion = read_order(request)?;
+        let (view, _) = self.view(request, user).await?;
+        let remaining = question.uids.iter().filter(|uid| view.is_there(uid)).count();
+        Ok(ExtensionAnswer::json(200, &json!({"remaining": remaining})))
+    }
+
+    fn pause(&self, request: &ExtensionRequest) -> Result<ExtensionAnswer, Refusal> {
+        let order: PauseOrder = read_order(request)?;
+        let by = request.user.name.clone();
+        let reason: String = order.reason.chars().filter(|c| !c.is_control()).take(LONGEST_REASON).collect();
+        tracing::warn!(by, reason, "the collectors are paused");
+        let pause = Pause { reason, by, since: jiff::Timestamp::now() };
+        *self.0.pause.lock().unwrap_or_else(PoisonError::into_inner) = Some(pause);
+        self.0.clock.hold(true);
+        Ok(ExtensionAnswer::json(200, &json!({"state": "Paused"})))
+    }
+
+    fn resume(&self, request: &ExtensionRequest) -> ExtensionAnswer {
+        tracing::warn!(by = request.user.name, "the collectors are resumed");
+        *self.0.pause.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.0.clock.hold(false);
+        ExtensionAnswer::json(200, &json!({"state": "Acting"}))
+    }
+
+    fn feed(&self, request: &ExtensionRequest, user: InProcess) -> Result<ExtensionAnswer, Refusal> {
+        let Some(place) = self.0.readers.take(&request.user.name) else {
+            return Err(Refusal::new(429, "TooManyRequests", "too many readers of the feed"));
+        };
+        let last = request.headers.get("last-event-id").and_then(|id| id.to_str().ok());
+        let from = last.or_else(|| parameter(request, "from")).and_then(|id| id.parse().ok());
+        let stream = stream::stream(&self.0.feed, user, from, place);
+        Ok(ExtensionAnswer {
+            code: 200,
+            content_type: "text/event-stream",
+            headers: Vec::new(),
+            body: ExtensionBody::Stream(stream),
+        })
+    }
+}
+
+fn not_allowed() -> Refusal {
+    Refusal::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+}
+
+/// Whether somebody has shown credentials.
+fn is_known(user: &UserInfo) -> bool {
+    user.groups.iter().any(|group| group == "system:authenticated")
+}
+
+fn parameter<'a>(request: &'a ExtensionRequest, name: &str) -> Option<&'a str> {
+    request.query.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+}
+
+fn subject(request: &ExtensionRequest) -> Result<Subject, Refusal> {
+    let text = |name: &str| parameter(request, name).unwrap_or_default().to_owned();
+    let subject = Subject { resource: text("resource"), namespace: text("namespace"), name: text("name") };
+    if subject.resource.is_empty() || subject.name.is_empty() {
+        return Err(Refusal::new(400, "BadRequest", "expected resource=deployments.apps and name=NAME"));
+    }
+    Ok(subject)
+}
+
+fn read_order<T: serde::de::DeserializeOwned>(request: &ExtensionRequest) -> Result<T, Refusal> {
+    if request.body.len() > LARGEST_ORDER {
+        return Err(Refusal::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("an order has at most {LARGEST_ORDER} bytes"),
+        ));
+    }
+    serde_json::from_slice(&request.body)
+        .map_err(|error| Refusal::new(400, "BadRequest", format!("the order cannot be read: {error}")))
+}
+
+/// A plan with at most [`PLAN_NAMED`] objects, and what has to be typed to carry it out.
+fn plan_value(planned: &view::PlannedDeletion) -> Value {
+    let mut value = planned.radius.value();
+    let mut omitted = 0;
+    if let Some(items) = value["items"].as_array_mut() {
+        omitted = items.len().saturating_sub(PLAN_NAMED);
+        items.truncate(PLAN_NAMED);
+    }
+    value["omitted"] = omitted.into();
+    value["uid"] = planned.uid().into();
+    value["objects"] = planned.objects().into();
+    value["needsName"] = planned.needs_name().into();
+    value["unseen"] = planned.unseen.clone().into();
+    value
+}
+
+/// Answers on a thread of its own: a large graph takes a while, and would hold up others.
+async fn off_thread<F>(work: impl FnOnce() -> F + Send + 'static) -> Result<ExtensionAnswer, Refusal>
+where
+    F: Future<Output = Result<ExtensionAnswer, Refusal>>,
+{
+    let runtime = tokio::runtime::Handle::current();
+    let done = tokio::task::spawn_blocking(move || runtime.block_on(work())).await;
+    done.unwrap_or_else(|error| {
+        Err(Refusal::new(500, "InternalError", format!("the answer was not made: {error}")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_orders_to_all_collectors_need_a_permission_of_their_own() {
+        let table = [
+            ("/ui", Some(Audience::Anyone)),
+            ("/ui/app.js", Some(Audience::Anyone)),
+            ("/uix", None),
+            ("/kubegc/v1/overview", Some(Audience::Authenticated)),
+            ("/kubegc/v1/delete", Some(Audience::Authenticated)),
+            ("/kubegc/v1/pause", Some(Audience::Permitted)),
+            ("/kubegc/v1/overview/x", None),
+            ("/api/v1/pods", None),
+        ];
+        for (path, audience) in table {
+            assert_eq!(Page::audience(path), audience, "{path}");
+        }
+    }
+}

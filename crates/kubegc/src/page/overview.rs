@@ -1,0 +1,187 @@
+//! The first screen as data.
+
+use gc_answers::Survey;
+use gc_answers::stuck::Place;
+use gc_answers::upcoming::Upcoming;
+use serde_json::{Value, json};
+
+use super::feed::Collected;
+use crate::questions::view::View;
+
+/// Terminating objects that are named.
+const TERMINATING_NAMED: usize = 100;
+/// Rows of root causes that are shown.
+const ROWS_SHOWN: usize = 100;
+/// Objects that one row names.
+const OBJECTS_OF_ROW: usize = 20;
+/// Objects that a search finds.
+const FOUND: usize = 50;
+/// Longest text that is searched for.
+const LONGEST_SEARCH: usize = 256;
+
+/// What the collectors are doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// They collect.
+    Acting,
+    /// Somebody has stopped them.
+    Paused {
+        /// Why, in the words of who did it.
+        reason: String,
+        /// Who.
+        by: String,
+        /// When.
+        since: String,
+    },
+}
+
+impl Mode {
+    fn value(&self) -> Value {
+        match self {
+            Self::Acting => json!({"state": "Acting"}),
+            Self::Paused { reason, by, since } => {
+                json!({"state": "Paused", "reason": reason, "by": by, "since": since})
+            }
+        }
+    }
+}
+
+/// Inputs of the first screen other than the view.
+pub(super) struct Surroundings<'a> {
+    pub(super) user: &'a str,
+    pub(super) sees_all: bool,
+    pub(super) may_pause: bool,
+    pub(super) mode: Mode,
+    pub(super) collected: Vec<Collected>,
+    pub(super) clock_ahead_seconds: i64,
+}
+
+/// The first screen, of one namespace or (with an empty one) of all that the user sees.
+pub(super) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) -> Value {
+    let within = |place: &Place| namespace.is_empty() || place.namespace == namespace;
+    let terminating = terminating(&view.survey, namespace);
+    let rows = view.stuck.iter().filter(|row| namespace.is_empty() || row.concerns(namespace));
+    let stuck: Vec<Value> = rows.clone().take(ROWS_SHOWN).map(|row| row_value(row, view)).collect();
+    let due: Vec<Value> =
+        view.due.items.iter().filter(|item| within(&item.place)).map(|item| due_value(item, view)).collect();
+    let mut unseen = view.unseen.clone();
+    unseen.extend(view.due.unknown.iter().cloned());
+    if view.due.idle > 0 {
+        let objects = gc_answers::text::count(view.due.idle, "object");
+        unseen.push(format!("{objects} would be due if the collector did run: see --controllers"));
+    }
+    json!({
+        "now": view.now.to_string(), "clock": view.clock.to_string(), "clockAheadSeconds": around.clock_ahead_seconds,
+        "tookMilliseconds": u64::try_from(view.took.as_millis()).unwrap_or(u64::MAX),
+        "user": {"name": around.user, "seesAll": around.sees_all, "mayPause": around.may_pause},
+        "mode": around.mode.value(),
+        "namespaces": namespaces(&view.survey),
+        "kinds": kinds(&view.survey, namespace),
+        "collected": around.collected.iter().map(collected).collect::<Vec<_>>(),
+        "terminating": {
+            "total": terminating.len(),
+            "items": terminating.into_iter().take(TERMINATING_NAMED).collect::<Vec<_>>(),
+        },
+        "stuck": {"total": rows.count(), "items": stuck},
+        "due": {"total": if namespace.is_empty() { view.due.total } else { due.len() }, "items": due},
+        "unseen": unseen,
+    })
+}
+
+fn collected(one: &Collected) -> Value {
+    json!({"controller": one.controller, "total": one.minutes.iter().sum::<u64>(), "minutes": one.minutes})
+}
+
+fn row_value(row: &gc_answers::stuck::Row, view: &View) -> Value {
+    let mut value = row.value(view.now);
+    let places = |all: &mut dyn Iterator<Item = &Place>| -> Vec<Value> {
+        all.take(OBJECTS_OF_ROW).map(Place::full_value).collect()
+    };
+    value["objects"] = places(&mut row.objects.iter().map(|(place, _)| place)).into();
+    value["waiting"] = places(&mut row.waiting.iter()).into();
+    value["objectCount"] = row.objects.len().into();
+    value["waitingCount"] = row.waiting.len().into();
+    value
+}
+
+fn due_value(item: &Upcoming, view: &View) -> Value {
+    item.value(view.clock)
+}
+
+/// What is being deleted, the oldest first.
+fn terminating(survey: &Survey, namespace: &str) -> Vec<Value> {
+    let mut all: Vec<_> = survey
+        .terminating()
+        .iter()
+        .filter(|(key, _)| namespace.is_empty() || *key.namespace == *namespace)
+        .collect();
+    all.sort_by_key(|(key, metadata)| (metadata.deleted, (*key).clone()));
+    all.into_iter()
+        .filter_map(|(key, metadata)| {
+            let resource = survey.resource(key)?;
+            Some(json!({
+                "object": {
+                    "apiVersion": resource.api_version(), "kind": &*resource.kind,
+                    "resource": resource.name.to_string(), "namespace": &*key.namespace, "name": &*key.name,
+                    "uid": metadata.uid.to_string(),
+                },
+                "since": metadata.deleted.map(|at| at.to_string()), "finalizers": metadata.finalizers,
+            }))
+        })
+        .collect()
+}
+
+/// The namespaces in which something was seen, with how much.
+fn namespaces(survey: &Survey) -> Vec<Value> {
+    let mut counts: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
+    for ((namespace, _), count) in survey.engine.population() {
+        if !namespace.is_empty() {
+            *counts.entry(namespace).or_default() += count;
+        }
+    }
+    counts.into_iter().map(|(name, objects)| json!({"name": name, "objects": objects})).collect()
+}
+
+/// How many objects there are of each kind, most first.
+fn kinds(survey: &Survey, namespace: &str) -> Vec<Value> {
+    let mut counts: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
+    for ((inside, resource), count) in survey.engine.population() {
+        if (namespace.is_empty() || inside == namespace)
+            && let Some(resource) = survey.catalog.get(resource)
+        {
+            *counts.entry(resource.kind.to_string()).or_default() += count;
+        }
+    }
+    let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
+    counts.sort_by(|left, right| (right.1, &left.0).cmp(&(left.1, &right.0)));
+    counts.into_iter().map(|(kind, objects)| json!({"kind": kind, "objects": objects})).collect()
+}
+
+/// Objects whose kind, name or namespace contain all words, names that begin so first.
+pub(super) fn search(survey: &Survey, text: &str) -> Value {
+    let text: String = text.chars().take(LONGEST_SEARCH).collect::<String>().to_lowercase();
+    let words: Vec<&str> = text.split(['/', ' ']).filter(|word| !word.is_empty()).collect();
+    let fits = |key: &gc_types::ObjectKey| {
+        let Some(resource) = survey.resource(key) else { return false };
+        let title = format!(
+            "{} {} {} {} {}",
+            resource.kind,
+            resource.name,
+            resource.short_names.join(" "),
+            key.namespace,
+            key.name
+        )
+        .to_lowercase();
+        words.iter().all(|word| title.contains(word))
+    };
+    let mut found = if words.is_empty() { Vec::new() } else { survey.engine.select(fits) };
+    let last = words.last().copied().unwrap_or_default();
+    let total = found.len();
+    found.sort_by_key(|view| (!view.name.to_lowercase().starts_with(last), view.name.len()));
+    let items: Vec<Value> = found
+        .iter()
+        .take(FOUND)
+        .map(|view| gc_answers::map::place_of_view(survey, view).full_value())
+        .collect();
+    json!({"items": items, "total": total})
+}

@@ -1,0 +1,236 @@
+//! The questions as the page asks them: with the rights of one user, about everything that the user may list.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::ValueEnum as _;
+use gc_answers::map::{Extent, Map, map};
+use gc_answers::plan::{BlastRadius, Fate};
+use gc_answers::stuck::Row;
+use gc_answers::upcoming::{Horizon, Outlook, upcoming};
+use gc_answers::why::Why;
+use gc_answers::{Catalog, Facts, Known, Resource, Survey};
+use gc_kube::ApiClient;
+use gc_types::{Timestamp, Uid};
+use serde_json::Value;
+
+use super::gather::{self, Gatherer, Scope};
+use super::plan::{self, Cascade};
+use super::target::Named;
+use super::{stuck, why};
+
+/// How far ahead deletions are foretold.
+const DUE_WITHIN_MILLISECONDS: i64 = 24 * 3_600_000;
+/// Deletions to come that are named.
+const DUE_NAMED: usize = 200;
+/// Holds the contents of an object, and is no metadata.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// One list: a resource, and the namespace that it is listed in (empty: everywhere).
+pub(crate) type Lists = Vec<(String, Vec<Resource>)>;
+
+/// Everything that a user may see, as it was at one time.
+pub(crate) struct View {
+    /// The metadata.
+    pub(crate) survey: Survey,
+    /// When it was taken.
+    pub(crate) now: Timestamp,
+    /// What is stuck, by root cause.
+    pub(crate) stuck: Vec<Row>,
+    /// What could not be seen.
+    pub(crate) unseen: Vec<String>,
+    /// What will be deleted within a day, by the clock of the collectors.
+    pub(crate) due: Outlook,
+    /// The clock of the collectors.
+    pub(crate) clock: Timestamp,
+    /// How long it took.
+    pub(crate) took: Duration,
+}
+
+/// The resources that discovery lists for the client's user.
+pub(crate) async fn catalog(client: &ApiClient) -> anyhow::Result<Catalog> {
+    Ok(Gatherer::new(client.clone(), gather::now()).await?.catalog)
+}
+
+impl View {
+    /// Lists these resources and diagnoses what was found. Only collectors that run will delete something.
+    pub(crate) async fn take(
+        client: ApiClient,
+        lists: Lists,
+        clock: Timestamp,
+        patience: Duration,
+        runs: &dyn Fn(&str) -> bool,
+    ) -> anyhow::Result<Self> {
+        let begun = Instant::now();
+        let gatherer = Gatherer::new(client, gather::now()).await?;
+        let mut survey = gatherer.empty_survey();
+        let namespaces: Vec<String> = lists.iter().map(|(namespace, _)| namespace.clone()).collect();
+        let lists: Vec<(Scope, Vec<Resource>)> = lists
+            .into_iter()
+            .map(|(namespace, resources)| (Scope { namespace, ..Scope::default() }, resources))
+            .collect();
+        gatherer.list_all(&mut survey, &lists, patience).await?;
+        gatherer.complete(&mut survey).await;
+        let stuck = stuck::diagnosed(&gatherer, &survey, &Scope::default()).await;
+        let mut facts = Facts::at(clock);
+        let until = clock.after(DUE_WITHIN_MILLISECONDS);
+        let horizon = Horizon { namespaces: &namespaces, until, limit: DUE_NAMED, runs };
+        let due = gatherer.answer(&mut facts, |facts| upcoming(&survey, facts, &horizon)).await;
+        Ok(Self {
+            survey,
+            now: gatherer.now,
+            stuck: stuck.rows,
+            unseen: stuck.unseen,
+            due,
+            clock,
+            took: begun.elapsed(),
+        })
+    }
+
+    /// Whether the object of a UID was there.
+    pub(crate) fn is_there(&self, uid: &str) -> bool {
+        let found = self.survey.engine.view_of(&Uid::new(uid));
+        found.is_some_and(|view| view.presence == gc_ownership::Presence::Observed)
+    }
+
+    /// The map of a namespace.
+    pub(crate) fn map_of_namespace(&self, namespace: &str, budget: usize) -> Option<Map> {
+        map(&self.survey, &Extent::Namespace(namespace.to_owned()), budget)
+    }
+
+    /// The map around an object.
+    pub(crate) fn map_around(&self, uid: &str, budget: usize) -> Option<Map> {
+        map(&self.survey, &Extent::Around(Uid::new(uid)), budget)
+    }
+}
+
+/// An object as a question names it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Subject {
+    /// `deployments.apps`, or any other word for it that kubectl knows.
+    pub(crate) resource: String,
+    /// Empty at cluster scope.
+    #[serde(default)]
+    pub(crate) namespace: String,
+    /// Its name.
+    pub(crate) name: String,
+}
+
+/// What a question about an object is answered from.
+pub(crate) struct Question {
+    gatherer: Gatherer,
+    client: ApiClient,
+    named: Named,
+    patience: Duration,
+}
+
+/// A deletion that was planned and can be asked for.
+pub(crate) struct PlannedDeletion {
+    /// What it leads to.
+    pub(crate) radius: BlastRadius,
+    /// What could not be seen.
+    pub(crate) unseen: Vec<String>,
+    target: gc_answers::plan::Target,
+    cascade: Cascade,
+}
+
+/// The propagation policy of this name.
+pub(crate) fn cascade(name: &str) -> Option<Cascade> {
+    Cascade::from_str(name, true).ok()
+}
+
+impl Question {
+    /// Asks about one object.
+    pub(crate) async fn about(
+        client: ApiClient,
+        subject: &Subject,
+        patience: Duration,
+    ) -> anyhow::Result<Self> {
+        let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+        let found = gatherer.catalog.find(&subject.resource).map_err(crate::UsageError::new)?;
+        let resource = (*found.first().context("the resource is not served")?).clone();
+        let namespace = if resource.is_namespaced() { subject.namespace.clone() } else { String::new() };
+        let named = Named { resource, namespace, name: subject.name.clone() };
+        Ok(Self { gatherer, client, named, patience })
+    }
+
+    /// The time of the answers.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.gatherer.now
+    }
+
+    /// Why it is, or is not, deleted; `None` if there is no such object.
+    pub(crate) async fn why(&self) -> anyhow::Result<Option<Why>> {
+        why::ask(&self.gatherer, &self.named, self.patience).await
+    }
+
+    /// The metadata of the object without anything of its contents; `None` if there is no such object.
+    pub(crate) async fn metadata(&self) -> anyhow::Result<Option<Value>> {
+        let Named { resource, namespace, name } = &self.named;
+        match self.gatherer.object(&resource.name, namespace, name).await {
+            Known::Present(object) => Ok(Some(metadata_only(&object))),
+            Known::Absent => Ok(None),
+            Known::Unreadable(why) => anyhow::bail!("{}/{name} cannot be read: {why}", resource.name),
+        }
+    }
+
+    /// What its deletion would lead to.
+    pub(crate) async fn plan(&self, cascade: Cascade) -> anyhow::Result<PlannedDeletion> {
+        let named = std::slice::from_ref(&self.named);
+        let (radius, unseen, targets) =
+            plan::ask(&self.gatherer, named, cascade.policy(), self.patience).await?;
+        let target = targets.into_iter().next().context("the object is not there")?;
+        Ok(PlannedDeletion { radius, unseen, target, cascade })
+    }
+
+    /// Deletes it.
+    pub(crate) async fn delete(&self, planned: &PlannedDeletion) -> anyhow::Result<()> {
+        plan::send(&self.client, &self.named, &planned.target, planned.cascade).await
+    }
+}
+
+impl PlannedDeletion {
+    /// The UID of the object.
+    pub(crate) fn uid(&self) -> String {
+        self.target.uid.to_string()
+    }
+
+    /// How many objects go.
+    pub(crate) fn objects(&self) -> usize {
+        self.radius.items.len() - self.radius.count(Fate::Released)
+    }
+
+    /// Whether so much is deleted that the name has to be typed.
+    pub(crate) fn needs_name(&self) -> bool {
+        plan::needs_confirmation(&self.radius)
+    }
+}
+
+/// An object without its contents: `apiVersion`, `kind` and the metadata, without what repeats the contents.
+fn metadata_only(object: &Value) -> Value {
+    let mut metadata = object["metadata"].clone();
+    if let Some(fields) = metadata.as_object_mut() {
+        fields.remove("managedFields");
+        if let Some(annotations) = fields.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove(LAST_APPLIED);
+        }
+    }
+    serde_json::json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": metadata})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn nothing_of_the_contents_is_shown() {
+        let object = json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": "Yg=="}, "metadata": {
+            "name": "s", "managedFields": [{}], "annotations": {LAST_APPLIED: "{\"data\":{}}", "team": "a"}}});
+        assert_eq!(
+            metadata_only(&object),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "annotations": {"team": "a"}}})
+        );
+    }
+}

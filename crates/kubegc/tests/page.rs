@@ -1,0 +1,203 @@
+//! The API behind the page: who may ask, what is shown to whom, and how a deletion is confirmed. The page itself is tested in a
+//! browser (`scripts/page`).
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use http::Method;
+use kube::client::Body;
+use serde_json::{Value, json};
+use support::Kubegc;
+
+/// An answer: code, `Set-Cookie`, document.
+type Answer = (u16, String, Value);
+
+async fn ask(
+    client: &kube::Client,
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &Value,
+) -> Answer {
+    let mut request = http::Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    if !body.is_null() {
+        request = request.header("content-type", "application/json");
+    }
+    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    let answer = client.send(request.body(Body::from(body)).unwrap()).await.unwrap();
+    let code = answer.status().as_u16();
+    let cookie = answer.headers().get("set-cookie").map(|value| value.to_str().unwrap().to_owned());
+    let bytes = answer.into_body().collect_bytes().await.unwrap();
+    (code, cookie.unwrap_or_default(), serde_json::from_slice(&bytes).unwrap_or_default())
+}
+
+async fn get(client: &kube::Client, path: &str, headers: &[(&str, &str)]) -> Answer {
+    ask(client, Method::GET, path, headers, &Value::Null).await
+}
+
+async fn create(client: &kube::Client, path: &str, object: Value) -> Value {
+    let (code, _, created) = ask(client, Method::POST, path, &[], &object).await;
+    assert_eq!(code, 201, "{path}: {created}");
+    created
+}
+
+fn anonymous(server: &Kubegc) -> kube::Client {
+    let mut config = kube::Config::new(server.url.parse().unwrap());
+    config.accept_invalid_certs = true;
+    kube::Client::try_from(config).unwrap()
+}
+
+#[tokio::test]
+async fn a_link_opens_one_session_for_the_page_alone() {
+    let server = Kubegc::start("up");
+    let (client, anyone) = (server.client().await, anonymous(&server));
+    let (code, _, link) = ask(&client, Method::POST, "/kubegc/v1/link", &[], &json!({})).await;
+    assert_eq!(code, 201, "{link}");
+    let url = link["url"].as_str().unwrap();
+    let login = url.strip_prefix(&server.url).unwrap();
+    let (code, cookie, _) = get(&anyone, login, &[]).await;
+    assert_eq!(code, 200);
+    let (cookie, attributes) = cookie.split_once(';').unwrap();
+    assert!(cookie.starts_with("__Host-kubegc="), "{cookie}");
+    assert_eq!(attributes, " Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=3600");
+    assert_eq!(get(&anyone, login, &[]).await.0, 401, "the link is spent");
+    let session = [("cookie", cookie)];
+    let foreign = [("cookie", cookie), ("sec-fetch-site", "cross-site")];
+    for (path, headers, code) in [
+        ("/ui", &[][..], 401),
+        ("/ui/app.js", &[], 401),
+        ("/ui", &session, 200),
+        ("/ui/app.js", &session, 200),
+        ("/kubegc/v1/overview", &[], 403),
+        ("/kubegc/v1/overview", &session, 200),
+        ("/kubegc/v1/overview", &foreign, 403),
+        ("/kubegc/v1/overview", &[("cookie", "__Host-kubegc=guessed")], 403),
+        // The Kubernetes API knows no cookies.
+        ("/api/v1/secrets", &session, 403),
+    ] {
+        let (answered, _, document) = get(&anyone, path, headers).await;
+        assert_eq!(answered, code, "{path} {headers:?}: {document}");
+    }
+    let (_, _, overview) = get(&anyone, "/kubegc/v1/overview", &session).await;
+    assert_eq!(overview["user"], json!({"name": "kubegc-admin", "seesAll": true, "mayPause": true}));
+    let foreign = [("cookie", cookie), ("origin", "https://evil.example")];
+    let pause = ask(&anyone, Method::POST, "/kubegc/v1/pause", &foreign, &json!({})).await;
+    assert_eq!(pause.0, 403);
+    let out = ask(&anyone, Method::POST, "/kubegc/v1/logout", &session, &json!({})).await;
+    assert_eq!(out.0, 200);
+    assert_eq!(get(&anyone, "/kubegc/v1/overview", &session).await.0, 403, "the session has ended");
+}
+
+#[tokio::test]
+async fn answers_have_the_rights_of_the_user() {
+    let server = Kubegc::start("up");
+    let client = server.client().await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/bank";
+    for namespace in ["shop", "bank"] {
+        create(&client, "/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await;
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let owner = create(&client, &path, json!({"metadata": {"name": "owner"}})).await;
+        let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}]);
+        let name = format!("leaf-of-{namespace}");
+        create(&client, &path, json!({"metadata": {"name": name, "ownerReferences": owners}})).await;
+        let held =
+            json!({"metadata": {"name": format!("held-in-{namespace}"), "finalizers": ["acme.dev/hold"]}});
+        create(&client, &path, held).await;
+        for name in ["owner".to_owned(), format!("held-in-{namespace}")] {
+            let deleted = ask(&client, Method::DELETE, &format!("{path}/{name}"), &[], &json!({})).await;
+            assert!(deleted.0 < 300, "{deleted:?}");
+        }
+        create(
+            &client,
+            &format!("/api/v1/namespaces/{namespace}/secrets"),
+            json!({"metadata": {"name": "key"}}),
+        )
+        .await;
+    }
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]);
+    create(&client, &format!("{rbac}/roles"), json!({"metadata": {"name": "reader"}, "rules": rules})).await;
+    let binding = json!({"metadata": {"name": "ann"}, "subjects": [{"kind": "User", "name": "ann"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}});
+    create(&client, &format!("{rbac}/rolebindings"), binding).await;
+    let settled = ask(&client, Method::POST, "/kubegc/v1/settle?timeout=30s", &[], &Value::Null).await;
+    assert_eq!(settled.0, 200, "{}", settled.2);
+    let ann = [("impersonate-user", "ann"), ("impersonate-group", "system:authenticated")];
+    let (code, _, overview) = get(&client, "/kubegc/v1/overview", &ann).await;
+    assert_eq!(code, 200, "{overview}");
+    assert_eq!(overview["user"], json!({"name": "ann", "seesAll": false, "mayPause": false}));
+    let names: Vec<&str> =
+        overview["namespaces"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["bank"]);
+    let total = |overview: &Value| -> u64 {
+        overview["collected"].as_array().unwrap().iter().map(|one| one["total"].as_u64().unwrap()).sum()
+    };
+    assert_eq!(total(&overview), 1, "leaf-of-bank: {overview}");
+    assert_eq!(overview["terminating"]["total"], 1);
+    assert_eq!(overview["stuck"]["total"], 1);
+    let (_, _, whole) = get(&client, "/kubegc/v1/overview", &[]).await;
+    assert!(total(&whole) >= 2 && whole["stuck"]["total"] == 1, "{whole}");
+    assert_eq!(whole["stuck"]["items"][0]["objectCount"], 2, "one root cause in two namespaces");
+    for path in
+        ["overview", "overview?namespace=shop", "map?namespace=shop", "map?namespace=bank", "search?q=e"]
+    {
+        let (_, _, document) = get(&client, &format!("/kubegc/v1/{path}"), &ann).await;
+        let text = document.to_string();
+        assert!(!text.contains("-shop") && !text.contains("\"key\""), "{path}: {text}");
+    }
+    let shop = "/kubegc/v1/object?resource=configmaps&namespace=shop&name=leaf-of-shop";
+    assert_ne!(get(&client, shop, &ann).await.0, 200);
+    let bank = "/kubegc/v1/object?resource=configmaps&namespace=bank&name=leaf-of-bank";
+    let (code, _, gone) = get(&client, bank, &ann).await;
+    assert_eq!((code, &gone["journal"][0]["verdict"]), (200, &json!("OwnersAbsent")), "{gone}");
+    for path in ["pause", "resume", "clock?advance=1h"] {
+        let refused = ask(&client, Method::POST, &format!("/kubegc/v1/{path}"), &ann, &json!({})).await;
+        assert_eq!(refused.0, 403, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_is_the_one_that_was_planned() {
+    let server = Kubegc::start("up");
+    let client = server.client().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let root = create(&client, path, json!({"metadata": {"name": "root"}})).await;
+    let uid = root["metadata"]["uid"].as_str().unwrap().to_owned();
+    let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "root", "uid": uid}]);
+    let add = async |number: usize| {
+        let leaf = json!({"metadata": {"name": format!("leaf-{number}"), "ownerReferences": owners}});
+        create(&client, path, leaf).await;
+    };
+    for number in 0..10 {
+        add(number).await;
+    }
+    let subject = "resource=configmaps&namespace=default&name=root";
+    let (code, _, plan) = get(&client, &format!("/kubegc/v1/plan?{subject}&policy=foreground"), &[]).await;
+    assert_eq!((code, &plan["objects"], &plan["needsName"]), (200, &json!(11), &json!(true)), "{plan}");
+    let order = |objects: usize, typed: &str, policy: &str| {
+        json!({"resource": "configmaps", "namespace": "default", "name": "root", "uid": uid, "policy": policy,
+               "objects": objects, "lostVolumes": 0, "typed": typed})
+    };
+    let send = async |order: Value| ask(&client, Method::POST, "/kubegc/v1/delete", &[], &order).await;
+    for (order, code, reason) in [
+        (order(11, "", "foreground"), 422, "NameNotTyped"),
+        (order(11, "rot", "foreground"), 422, "NameNotTyped"),
+        (order(10, "root", "foreground"), 409, "PlanChanged"),
+        (order(11, "root", "sideways"), 400, "BadRequest"),
+        (json!({"resource": "configmaps"}), 400, "BadRequest"),
+    ] {
+        let (answered, _, status) = send(order.clone()).await;
+        assert_eq!((answered, &status["reason"]), (code, &json!(reason)), "{order}: {status}");
+    }
+    add(10).await;
+    let (code, _, status) = send(order(11, "root", "foreground")).await;
+    assert_eq!((code, &status["details"]["objects"]), (409, &json!(12)), "it has grown");
+    assert_eq!(get(&client, &format!("{path}/root"), &[]).await.0, 200, "nothing was deleted");
+    let (code, _, done) = send(order(12, "root", "foreground")).await;
+    assert_eq!((code, &done["objects"]), (202, &json!(12)), "{done}");
+    let settled = ask(&client, Method::POST, "/kubegc/v1/settle?timeout=30s", &[], &Value::Null).await;
+    assert_eq!(settled.0, 200, "{}", settled.2);
+    assert_eq!(get(&client, &format!("{path}/root"), &[]).await.0, 404);
+}

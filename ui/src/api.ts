@@ -1,0 +1,207 @@
+// The API of the page, as docs/page.md and /kubegc/v1/openapi.json describe it.
+
+export interface Place {
+  apiVersion: string;
+  kind: string;
+  resource: string;
+  namespace: string;
+  name: string;
+  uid: string;
+}
+
+export interface Collected {
+  controller: string;
+  total: number;
+  minutes: number[];
+}
+
+export interface StuckRow {
+  code: string;
+  message: string;
+  subject: string;
+  since: string | null;
+  ageSeconds: number | null;
+  objects: Place[];
+  objectCount: number;
+  waiting: Place[];
+  waitingCount: number;
+  help: string[];
+  force: { command: string; strands: string } | null;
+}
+
+export interface Due {
+  at: string;
+  inSeconds: number;
+  code: string;
+  collector: string;
+  detail: string;
+  message: string;
+  object: Place;
+}
+
+export interface Overview {
+  now: string;
+  clock: string;
+  clockAheadSeconds: number;
+  tookMilliseconds: number;
+  user: { name: string; seesAll: boolean; mayPause: boolean };
+  mode: { state: "Acting" } | { state: "Paused"; reason: string; by: string; since: string };
+  namespaces: { name: string; objects: number }[];
+  kinds: { kind: string; objects: number }[];
+  collected: Collected[];
+  terminating: { total: number; items: { object: Place; since: string | null; finalizers: string[] }[] };
+  stuck: { total: number; items: StuckRow[] };
+  due: { total: number; items: Due[] };
+  unseen: string[];
+}
+
+export type NodeState = "Living" | "Terminating" | "Orphan" | "InvalidReference" | "Absent";
+
+export interface MapNode {
+  object: Place;
+  state: NodeState;
+  count: number;
+  members: Place[];
+  finalizers: string[];
+  omitted: number;
+}
+
+export interface MapEdge {
+  owner: number;
+  dependent: number;
+  blocking: boolean;
+  controller: boolean;
+  invalid: boolean;
+}
+
+export interface OwnershipMap {
+  nodes: MapNode[];
+  edges: MapEdge[];
+  objects: number;
+  omitted: number;
+}
+
+export interface Change {
+  number: number;
+  time: string;
+  controller: string;
+  verb: string;
+  resource?: string;
+  kind?: string;
+  namespace?: string;
+  name?: string;
+  uid?: string;
+  verdict: string;
+  message: string;
+  outcome: string;
+  owners: { kind: string; name: string; uid: string }[];
+  evidence: string[];
+  failure?: string;
+  durationSeconds: number;
+}
+
+export interface Why {
+  object: Place;
+  conclusion: string;
+  message: string;
+  forecast: { message: string } | null;
+  protections: string[];
+  holds: StuckRow[];
+  owners: { kind: string; name: string; uid: string; state: string; evidence: string | null }[];
+  requestedBy: string[];
+  unseen: string[];
+}
+
+export interface ObjectAnswer {
+  why: Why | null;
+  metadata: { metadata: { uid: string } } | null;
+  yaml: string | null;
+  journal: Change[];
+}
+
+export type Fate = "Deleted" | "DeletedLater" | "Hangs" | "Released";
+export type Policy = "background" | "foreground" | "orphan";
+
+export interface Plan {
+  summary: string;
+  items: (Place & { fate: Fate; remarks: string[]; terminating: boolean })[];
+  lostVolumes: { name: string; claim: string; bytes: number | null }[];
+  retainedVolumes: string[];
+  hangs: string[];
+  recreated: string[];
+  omitted: number;
+  uid: string;
+  objects: number;
+  needsName: boolean;
+  unseen: string[];
+}
+
+/** What the server refused, with its code. */
+export class Refused extends Error {
+  constructor(
+    readonly code: number,
+    readonly reason: string,
+    message: string,
+    readonly details: unknown,
+  ) {
+    super(message);
+  }
+
+  /** Whether the session has ended. */
+  get signedOut(): boolean {
+    return this.code === 401 || (this.code === 403 && this.message.includes("system:anonymous"));
+  }
+}
+
+async function ask<T>(path: string, init: RequestInit = {}): Promise<T> {
+  const answer = await fetch(path, { credentials: "same-origin", ...init });
+  const document = await answer.json().catch(() => ({}));
+  if (!answer.ok) {
+    throw new Refused(answer.status, document.reason ?? "", document.message ?? answer.statusText, document.details);
+  }
+  return document as T;
+}
+
+function query(path: string, parameters: Record<string, string | undefined>): string {
+  const given = Object.entries(parameters).filter((pair): pair is [string, string] => !!pair[1]);
+  const text = new URLSearchParams(given).toString();
+  return `/kubegc/v1/${path}${text ? `?${text}` : ""}`;
+}
+
+function order<T>(path: string, body: unknown): Promise<T> {
+  return ask<T>(`/kubegc/v1/${path}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  });
+}
+
+export interface Subject {
+  resource: string;
+  namespace: string;
+  name: string;
+}
+
+const named = ({ resource, namespace, name }: Subject) => ({ resource, namespace, name });
+
+export const api = {
+  overview: (namespace: string, signal?: AbortSignal) => ask<Overview>(query("overview", { namespace }), { signal }),
+  map: (target: { namespace?: string; uid?: string }, signal?: AbortSignal) =>
+    ask<OwnershipMap>(query("map", target), { signal }),
+  search: (q: string, signal?: AbortSignal) => ask<{ items: Place[]; total: number }>(query("search", { q }), { signal }),
+  object: (subject: Subject, signal?: AbortSignal) => ask<ObjectAnswer>(query("object", named(subject)), { signal }),
+  plan: (subject: Subject, policy: Policy, signal?: AbortSignal) =>
+    ask<Plan>(query("plan", { ...named(subject), policy }), { signal }),
+  delete: (subject: Subject, plan: Plan, policy: Policy, typed: string) =>
+    order<{ uid: string; objects: number }>("delete", {
+      ...named(subject),
+      uid: plan.uid,
+      policy,
+      objects: plan.objects,
+      lostVolumes: plan.lostVolumes.length,
+      typed,
+    }),
+  remaining: (uids: string[]) => order<{ remaining: number }>("remaining", { uids }),
+  pause: (reason: string) => order("pause", { reason }),
+  resume: () => order("resume", {}),
+};

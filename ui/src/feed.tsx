@@ -1,0 +1,143 @@
+// What the collectors do, as it happens.
+import type { VNode } from "preact";
+import { useMemo, useState } from "preact/hooks";
+import type { Change } from "./api";
+import { clock, collector, count, words } from "./format";
+import { Empty, Icon, ObjectLink } from "./parts";
+import { type Line, useFeed } from "./state";
+
+const VERBS: Record<string, string> = {
+  delete: "deleted",
+  "force-delete": "force-deleted",
+  "set-owners": "released",
+  "remove-finalizer": "finalizer removed",
+  "set-finalizers": "finalizers set",
+  "set-status": "status set",
+  patch: "patched",
+  "delete-storage": "storage deleted",
+};
+
+function text(line: Line): string {
+  if ("skipped" in line) return "";
+  return [line.kind, line.name, line.namespace, line.verb, line.verdict, line.message, line.controller, line.outcome].join(" ").toLowerCase();
+}
+
+export function FeedPanel({ namespace }: { namespace: string }) {
+  const { lines, connected } = useFeed();
+  const [filter, setFilter] = useState("");
+  const [held, setHeld] = useState<Line[] | null>(null);
+  const shown = held ?? lines;
+  const wanted = useMemo(() => {
+    const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
+    return shown.filter((line) => {
+      if ("skipped" in line) return words.length === 0;
+      if (namespace && line.namespace !== namespace) return false;
+      const whole = text(line);
+      return words.every((word) => whole.includes(word));
+    });
+  }, [shown, filter, namespace]);
+  return (
+    <section class="card feed" aria-labelledby="feed-title">
+      <header class="card-head">
+        <h2 id="feed-title">Live feed</h2>
+        <span class={`live ${connected ? "" : "off"}`} role="status">
+          {connected ? (held ? "Held" : "Live") : "Reconnecting"}
+        </span>
+        <button
+          type="button"
+          class="icon-button"
+          aria-pressed={held !== null}
+          aria-label={held ? "Follow the feed" : "Hold the feed"}
+          title={held ? "Follow the feed" : "Hold the feed"}
+          onClick={() => setHeld(held ? null : lines)}
+        >
+          <Icon name={held ? "play" : "pause"} />
+        </button>
+      </header>
+      <div class="feed-filter">
+        <input type="search" placeholder="Filter: kind, name, reason, collector" aria-label="Filter the feed" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
+      </div>
+      {wanted.length === 0 ? (
+        <Empty title={lines.length === 0 ? "Nothing has happened yet" : "Nothing fits"}>
+          {lines.length === 0 ? "Deletions appear here with their reason and evidence." : "No change in the feed fits the filter."}
+        </Empty>
+      ) : (
+        <ol class="feed-lines" aria-label="Changes, newest first" tabIndex={0}>
+          {wanted.map(drawn)}
+        </ol>
+      )}
+    </section>
+  );
+}
+
+/** Lines never change: one that was drawn is not drawn again. */
+const known = new WeakMap<Line, VNode>();
+
+function drawn(line: Line): VNode {
+  const before = known.get(line);
+  if (before) return before;
+  const fresh = "skipped" in line ? <SkippedLine key={line.key} line={line} /> : <ChangeLine key={line.key} change={line} />;
+  known.set(line, fresh);
+  return fresh;
+}
+
+function SkippedLine({ line }: { line: { skipped: number; resources: Record<string, number> } }) {
+  const kinds = Object.entries(line.resources)
+    .sort((left, right) => right[1] - left[1])
+    .slice(0, 3)
+    .map(([name, number]) => `${count(number)} ${name}`);
+  return (
+    <li class="feed-skipped">
+      {count(line.skipped)} more changes{kinds.length > 0 && `: ${kinds.join(", ")}`}
+    </li>
+  );
+}
+
+export function ChangeLine({ change }: { change: Change }) {
+  const [open, setOpen] = useState(false);
+  const failed = change.outcome === "refused" || change.outcome === "failed";
+  const place = {
+    apiVersion: "",
+    kind: change.kind || change.resource || "",
+    resource: change.resource ?? "",
+    namespace: change.namespace ?? "",
+    name: change.name ?? "",
+    uid: change.uid ?? "",
+  };
+  return (
+    <li class="feed-line">
+      <div class="feed-top">
+        <time class="when" dateTime={change.time}>
+          {clock(change.time)}
+        </time>
+        <span class={`verb ${failed ? "bad" : change.verb.includes("delete") ? "gone" : ""}`}>
+          {change.outcome === "applied" ? (VERBS[change.verb] ?? change.verb) : `${VERBS[change.verb] ?? change.verb}: ${change.outcome}`}
+        </span>
+        <button type="button" class="icon-button tiny" aria-expanded={open} aria-label={`Evidence for ${place.kind} ${place.name}`} onClick={() => setOpen(!open)}>
+          <span class={`chevron ${open ? "open" : ""}`}>
+            <Icon name="open" size={12} />
+          </span>
+        </button>
+      </div>
+      <ObjectLink place={place} />
+      <p class="feed-why">
+        <span class="code">{words(change.verdict)}</span>
+        {change.owners[0] && <span class="quiet"> · {change.owners.map((owner) => `${owner.kind}/${owner.name}`).join(", ")}</span>}
+      </p>
+      {open && (
+        <div class="evidence">
+          <p>{change.message}</p>
+          {change.evidence.map((fact) => (
+            <p key={fact} class="quiet">
+              {fact}
+            </p>
+          ))}
+          {change.failure && <p class="warning-text">{change.failure}</p>}
+          <p class="quiet">
+            by {collector(change.controller)}, {Math.round(change.durationSeconds * 1000)} ms
+          </p>
+        </div>
+      )}
+    </li>
+  );
+}

@@ -1,0 +1,52 @@
+// Numbers, times and names as people read them.
+
+const numbers = new Intl.NumberFormat("en-US");
+
+export const count = (value: number): string => numbers.format(value);
+
+export const plural = (value: number, noun: string): string => {
+  if (value === 1) return `1 ${noun}`;
+  const many = /(s|x|ch)$/.test(noun) ? `${noun}es` : /[^aeiou]y$/.test(noun) ? `${noun.slice(0, -1)}ies` : `${noun}s`;
+  return `${count(value)} ${many}`;
+};
+
+/** An age as kubectl prints it, in its largest unit. */
+export function duration(seconds: number): string {
+  const value = Math.max(0, Math.round(seconds));
+  if (value < 120) return `${value}s`;
+  if (value < 7200) return `${Math.round(value / 60)}m`;
+  if (value < 172_800) return `${Math.round(value / 3600)}h`;
+  return `${Math.round(value / 86_400)}d`;
+}
+
+export const since = (time: string | null, now: string): string =>
+  time ? duration((Date.parse(now) - Date.parse(time)) / 1000) : "–";
+
+export const clock = (time: string): string =>
+  new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+
+export const hour = (time: number): string =>
+  new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
+
+/** The name of a collector without what all of them share. */
+export const collector = (name: string): string => name.replace(/-controller$/, "").replaceAll("-", " ");
+
+/** `OwnersAbsent` as words. */
+export const words = (code: string): string =>
+  code
+    .replace(/([a-z])([A-Z])/g, "$1 $2")
+    .replace(/([A-Z])([A-Z][a-z])/g, "$1 $2")
+    .split(" ")
+    .map((word, place) => (/^[A-Z]{2,}$/.test(word) ? word : place === 0 ? word[0]!.toUpperCase() + word.slice(1) : word.toLowerCase()))
+    .join(" ");
+
+export function bytes(value: number | null): string {
+  if (value === null) return "unknown size";
+  const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${Math.round(value * 10) / 10} ${units[unit]}`;
+}

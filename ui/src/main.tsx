@@ -1,0 +1,272 @@
+// The page: bar, views, drawer, search.
+import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { api, type Overview, type Place } from "./api";
+import { FeedPanel } from "./feed";
+import { count, since } from "./format";
+import { MapView, type Fates } from "./map";
+import { Drawer } from "./object";
+import { OverviewView } from "./overview";
+import { Command, Dialog, Empty, Failure, Icon } from "./parts";
+import { feed, go, isSignedOut, useOverview, useRoute, type Route } from "./state";
+
+type Theme = "light" | "dark";
+
+function useTheme(): [Theme, () => void] {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const [chosen, setChosen] = useState<Theme | null>(() => localStorage.getItem("theme") as Theme | null);
+  const theme = chosen ?? (dark.matches ? "dark" : "light");
+  useEffect(() => {
+    if (chosen) document.documentElement.dataset.theme = chosen;
+  }, [chosen]);
+  const toggle = () => {
+    const next = theme === "dark" ? "light" : "dark";
+    localStorage.setItem("theme", next);
+    setChosen(next);
+  };
+  return [theme, toggle];
+}
+
+function App() {
+  const route = useRoute();
+  const overview = useOverview(route.namespace);
+  const [dialog, setDialog] = useState<"search" | "pause" | null>(null);
+  const [fates, setFates] = useState<Fates | null>(null);
+  useEffect(() => {
+    const keys = (event: KeyboardEvent) => {
+      const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
+      if ((event.key === "k" && (event.metaKey || event.ctrlKey)) || (event.key === "/" && !typing)) {
+        event.preventDefault();
+        setDialog("search");
+      } else if (!typing && !event.metaKey && !event.ctrlKey && !event.altKey) {
+        const view = ({ 1: "overview", 2: "map", 3: "feed" } as const)[event.key as "1" | "2" | "3"];
+        if (view) go({ view, uid: "" });
+      }
+    };
+    addEventListener("keydown", keys);
+    return () => removeEventListener("keydown", keys);
+  }, []);
+  const signedOut = isSignedOut(overview.error);
+  useEffect(() => {
+    if (signedOut) feed.close();
+  }, [signedOut]);
+  if (signedOut) return <SignedOut />;
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
+        Skip to content
+      </a>
+      <Bar route={route} overview={overview.data} onSearch={() => setDialog("search")} onPause={() => setDialog("pause")} />
+      {overview.data?.mode.state === "Paused" && <PausedBanner overview={overview.data} onResumed={overview.refresh} />}
+      <main id="main" tabIndex={-1} class={`layout view-${route.view} ${route.object ? "with-drawer" : ""}`}>
+        <h1 class="hidden">{VIEWS.find(([view]) => view === route.view)![1]}</h1>
+        {route.view === "overview" && <OverviewView overview={overview} namespace={route.namespace} />}
+        {route.view === "map" && <MapView route={route} overview={overview.data} fates={fates} />}
+        {route.view !== "map" && <FeedPanel namespace={route.namespace} />}
+        {route.object && <Drawer subject={route.object} onFates={setFates} />}
+      </main>
+      {dialog === "search" && <Search onClose={() => setDialog(null)} />}
+      {dialog === "pause" && <Pause onClose={() => setDialog(null)} onPaused={overview.refresh} />}
+    </>
+  );
+}
+
+const VIEWS: [Route["view"], string][] = [
+  ["overview", "Overview"],
+  ["map", "Map"],
+  ["feed", "Feed"],
+];
+
+function Bar(props: { route: Route; overview: Overview | null; onSearch: () => void; onPause: () => void }) {
+  const { route, overview } = props;
+  const [theme, toggle] = useTheme();
+  return (
+    <header class="bar">
+      <a class="brand" href="#/" aria-label="kubegc: overview">
+        <img src="/ui/icon.svg" width="24" height="24" alt="" />
+        <span>kubegc</span>
+      </a>
+      <Mode overview={overview} />
+      <nav aria-label="Views">
+        {VIEWS.map(([view, name]) => (
+          <button type="button" key={view} class="view" aria-current={route.view === view ? "page" : undefined} onClick={() => go({ view, uid: "" })}>
+            {name}
+          </button>
+        ))}
+      </nav>
+      <span class="grow" />
+      <select class="namespace" aria-label="Namespace" value={route.namespace} onChange={(event) => go({ namespace: event.currentTarget.value, uid: "" })}>
+        <option value="">{overview && !overview.user.seesAll ? "All that you may see" : "All namespaces"}</option>
+        {route.namespace && !overview?.namespaces.some(({ name }) => name === route.namespace) && <option value={route.namespace}>{route.namespace}</option>}
+        {overview?.namespaces.map(({ name, objects }) => (
+          <option key={name} value={name}>
+            {name} ({count(objects)})
+          </option>
+        ))}
+      </select>
+      <button type="button" class="search-button" onClick={props.onSearch} aria-keyshortcuts="Meta+K Control+K">
+        <Icon name="search" />
+        <span class="wide-word">Search</span>
+        <kbd class="wide-only">⌘K</kbd>
+      </button>
+      {overview?.user.mayPause && overview.mode.state === "Acting" && (
+        <button type="button" class="icon-button" aria-label="Pause the collectors" title="Pause the collectors" onClick={props.onPause}>
+          <Icon name="pause" />
+        </button>
+      )}
+      <button type="button" class="icon-button" aria-label={`Use the ${theme === "dark" ? "light" : "dark"} theme`} title="Theme" onClick={toggle}>
+        <Icon name="theme" />
+      </button>
+      {overview && (
+        <span class="user wide-only" title={`Signed in as ${overview.user.name}`}>
+          {overview.user.name}
+        </span>
+      )}
+    </header>
+  );
+}
+
+function Mode({ overview }: { overview: Overview | null }) {
+  const paused = overview?.mode.state === "Paused";
+  return (
+    <span class={`mode ${overview ? (paused ? "paused" : "acting") : ""}`} role="status">
+      <span class="dot" aria-hidden="true" />
+      {overview ? (paused ? "Paused" : "Acting") : "…"}
+    </span>
+  );
+}
+
+function PausedBanner({ overview, onResumed }: { overview: Overview; onResumed: () => void }) {
+  const [error, setError] = useState<Error | null>(null);
+  if (overview.mode.state !== "Paused") return null;
+  const { reason, by, since: time } = overview.mode;
+  const resume = () => api.resume().then(onResumed, setError);
+  return (
+    <div class="banner" role="status">
+      <p>
+        <strong>The collectors are paused</strong> for {since(time, overview.now)}, by {by}
+        {reason && `: ${reason}`}. Nothing is deleted; what happens is still observed.
+      </p>
+      {error && <span class="warning-text">{error.message}</span>}
+      {overview.user.mayPause && (
+        <button type="button" class="button" onClick={resume}>
+          Resume
+        </button>
+      )}
+    </div>
+  );
+}
+
+function Pause({ onClose, onPaused }: { onClose: () => void; onPaused: () => void }) {
+  const [reason, setReason] = useState("");
+  const [error, setError] = useState<Error | null>(null);
+  const send = (event: Event) => {
+    event.preventDefault();
+    api.pause(reason).then(() => (onPaused(), onClose()), setError);
+  };
+  return (
+    <Dialog label="Pause the collectors" onClose={onClose}>
+      <form onSubmit={send} class="confirm">
+        <h2>Pause the collectors</h2>
+        <p>Every collector stops deleting until somebody resumes it. Watches and answers stay up to date.</p>
+        <label>
+          Reason, for those who wonder
+          <input type="text" value={reason} maxLength={500} onInput={(event) => setReason(event.currentTarget.value)} />
+        </label>
+        {error && <Failure error={error} />}
+        <div class="buttons">
+          <button type="submit" class="button primary">
+            Pause
+          </button>
+          <button type="button" class="button" onClick={onClose}>
+            Cancel
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+function Search({ onClose }: { onClose: () => void }) {
+  const [text, setText] = useState("");
+  const [found, setFound] = useState<{ items: Place[]; total: number } | null>(null);
+  const [error, setError] = useState<Error | null>(null);
+  const [chosen, setChosen] = useState(0);
+  useEffect(() => {
+    setChosen(0);
+    if (!text.trim()) return setFound(null);
+    const abort = new AbortController();
+    const timer = setTimeout(() => {
+      api.search(text, abort.signal).then(setFound, (failure) => !abort.signal.aborted && setError(failure));
+    }, 120);
+    return () => {
+      clearTimeout(timer);
+      abort.abort();
+    };
+  }, [text]);
+  const open = (place: Place) => {
+    onClose();
+    go({ object: { resource: place.resource, namespace: place.namespace, name: place.name } });
+  };
+  const items = found?.items ?? [];
+  const keys = (event: KeyboardEvent) => {
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      const step = event.key === "ArrowDown" ? 1 : -1;
+      if (items.length > 0) setChosen((chosen + step + items.length) % items.length);
+    } else if (event.key === "Enter" && items[chosen]) {
+      event.preventDefault();
+      open(items[chosen]);
+    }
+  };
+  useEffect(() => document.getElementById(`found-${chosen}`)?.scrollIntoView({ block: "nearest" }), [chosen]);
+  return (
+    <Dialog label="Search objects" onClose={onClose} class="search">
+      <input
+        type="text"
+        role="combobox"
+        aria-expanded={items.length > 0}
+        aria-controls="found"
+        aria-activedescendant={items.length > 0 ? `found-${chosen}` : undefined}
+        aria-label="Kind, name or namespace"
+        placeholder="Kind, name or namespace"
+        autocomplete="off"
+        spellcheck={false}
+        value={text}
+        onInput={(event) => setText(event.currentTarget.value)}
+        onKeyDown={keys}
+      />
+      {error && <Failure error={error} />}
+      <ul id="found" role="listbox" aria-label="Objects" class="found" hidden={items.length === 0}>
+        {items.map((place, number) => (
+          <li key={place.uid} id={`found-${number}`} role="option" aria-selected={number === chosen} class="found-item" onClick={() => open(place)} onPointerMove={() => setChosen(number)}>
+            <span class="object">
+              <span class="kind">{place.kind}</span> <span class="name">{place.name}</span>
+            </span>{" "}
+            <span class="quiet">{place.namespace}</span>
+          </li>
+        ))}
+      </ul>
+      {found && items.length === 0 && <Empty title="Nothing found">No object that you may see has these words in its kind, name or namespace.</Empty>}
+      {found && found.total > items.length && (
+        <p class="quiet">
+          {count(items.length)} of {count(found.total)}
+        </p>
+      )}
+    </Dialog>
+  );
+}
+
+function SignedOut() {
+  return (
+    <main class="gate">
+      <img src="/ui/icon.svg" alt="" width="40" height="40" />
+      <h1>The session has ended</h1>
+      <p>Sessions last an hour, and end with the server. This prints a new link:</p>
+      <Command text="kubegc ui" />
+    </main>
+  );
+}
+
+feed.open();
+render(<App />, document.getElementById("app")!);

@@ -1,0 +1,293 @@
+// The first screen: what is collected, terminating, stuck and due.
+import { useState } from "preact/hooks";
+import type { Collected, Due, Overview, StuckRow } from "./api";
+import { collector, count, duration, hour, plural, since, words } from "./format";
+import { Card, Command, Empty, Failure, Icon, Loading, ObjectLink, Sparkline } from "./parts";
+import type { Loaded } from "./state";
+
+export function OverviewView({ overview, namespace }: { overview: Loaded<Overview>; namespace: string }) {
+  const { data, error, refresh } = overview;
+  if (!data) {
+    return (
+      <div class="overview">
+        <div class="tiles">
+          {["Collected, last hour", "Terminating", "Stuck", "Due in 24 hours"].map((title) => (
+            <div class="tile" key={title}>
+              <span class="tile-title">{title}</span>
+              <span class="tile-number quiet">–</span>
+            </div>
+          ))}
+        </div>
+        {error ? <Failure error={error} retry={refresh} /> : <Loading lines={6} />}
+      </div>
+    );
+  }
+  return (
+    <div class="overview">
+      {error && <Failure error={error} retry={refresh} />}
+      <Tiles data={data} />
+      <Stuck data={data} namespace={namespace} />
+      <DueLine data={data} />
+      <div class="columns">
+        <Collectors collected={data.collected} />
+        <Terminating data={data} />
+      </div>
+      {data.unseen.length > 0 && (
+        <Card title="Not seen" id="unseen" class="quiet-card">
+          <ul class="plain">
+            {data.unseen.map((line) => (
+              <li key={line}>{line}</li>
+            ))}
+          </ul>
+        </Card>
+      )}
+    </div>
+  );
+}
+
+function Tiles({ data }: { data: Overview }) {
+  const minutes = data.collected.reduce<number[]>(
+    (sums, one) => one.minutes.map((value, place) => value + (sums[place] ?? 0)),
+    [],
+  );
+  const total = data.collected.reduce((sum, one) => sum + one.total, 0);
+  const next = data.due.items[0];
+  const oldest = data.terminating.items[0];
+  const held = data.stuck.items.reduce((sum, row) => sum + row.objectCount + row.waitingCount, 0);
+  return (
+    <div class="tiles">
+      <div class="tile">
+        <span class="tile-title">Collected, last hour</span>
+        <span class="tile-number">{count(total)}</span>
+        {total > 0 ? (
+          <Sparkline values={minutes} label={`${plural(total, "deletion")} in the last hour, by minute`} width={160} />
+        ) : (
+          <span class="tile-note">Nothing yet</span>
+        )}
+      </div>
+      <div class="tile">
+        <span class="tile-title">Terminating</span>
+        <span class="tile-number">{count(data.terminating.total)}</span>
+        <span class="tile-note">{oldest ? `the oldest for ${since(oldest.since, data.now)}` : "No deletion is under way"}</span>
+      </div>
+      <div class={`tile ${data.stuck.total > 0 ? "bad" : "good"}`}>
+        <span class="tile-title">Stuck</span>
+        <span class="tile-number">{count(data.stuck.total)}</span>
+        <span class="tile-note">
+          {data.stuck.total > 0 ? `${data.stuck.total === 1 ? "root cause holds" : "root causes hold"} ${plural(held, "object")}` : "Nothing is stuck"}
+        </span>
+      </div>
+      <div class="tile">
+        <span class="tile-title">Due in 24 hours</span>
+        <span class="tile-number">{count(data.due.total)}</span>
+        <span class="tile-note">{next ? (next.inSeconds === 0 ? "the first is due now" : `the first in ${duration(next.inSeconds)}`) : "Nothing is due"}</span>
+      </div>
+    </div>
+  );
+}
+
+function Stuck({ data, namespace }: { data: Overview; namespace: string }) {
+  return (
+    <Card title="Stuck" id="stuck" aside={<span class="quiet">by root cause, oldest first</span>}>
+      {data.stuck.items.length === 0 ? (
+        <Empty title="Nothing is stuck">
+          {namespace ? `Every deletion in ${namespace} proceeds.` : "Every deletion that is under way proceeds."}
+        </Empty>
+      ) : (
+        <ul class="rows">
+          {data.stuck.items.map((row, place) => (
+            <StuckItem key={`${row.code} ${row.subject}`} row={row} open={place === 0} />
+          ))}
+        </ul>
+      )}
+    </Card>
+  );
+}
+
+export function StuckItem({ row, open: initially }: { row: StuckRow; open: boolean }) {
+  const [open, setOpen] = useState(initially);
+  const first = row.objects[0];
+  const objects = row.objectCount ?? row.objects.length;
+  const waiting = row.waitingCount ?? row.waiting.length;
+  return (
+    <li class="row stuck-row">
+      <button type="button" class="row-head" aria-expanded={open} onClick={() => setOpen(!open)}>
+        <span class={`chevron ${open ? "open" : ""}`}>
+          <Icon name="open" size={14} />
+        </span>
+        <span class="badge bad">{words(row.code)}</span>
+        <span class="row-title">
+          {first ? `${first.kind}/${first.name}` : row.subject}
+          {objects > 1 && <span class="quiet"> and {plural(objects - 1, "more object")}</span>}
+        </span>
+        <span class="row-aside">{row.ageSeconds === null ? "" : duration(row.ageSeconds)}</span>
+      </button>
+      {open && (
+        <div class="row-body">
+          <p>{row.message}</p>
+          <div class="objects">
+            {row.objects.map((place) => (
+              <ObjectLink key={place.uid || place.name} place={place} />
+            ))}
+            {objects > row.objects.length && <span class="quiet">and {count(objects - row.objects.length)} more</span>}
+          </div>
+          {waiting > 0 && (
+            <>
+              <h3>Holds up {plural(waiting, "object")}</h3>
+              <div class="objects">
+                {row.waiting.map((place) => (
+                  <ObjectLink key={place.uid || place.name} place={place} />
+                ))}
+                {waiting > row.waiting.length && <span class="quiet">and {count(waiting - row.waiting.length)} more</span>}
+              </div>
+            </>
+          )}
+          {row.help.length > 0 && (
+            <>
+              <h3>What helps</h3>
+              {row.help.map((command) => (
+                <Command key={command} text={command} />
+              ))}
+            </>
+          )}
+          {row.force && (
+            <details class="force">
+              <summary>Remove by force</summary>
+              <Command text={row.force.command} danger />
+              <p class="warning-text">Leaves behind: {row.force.strands}</p>
+            </details>
+          )}
+        </div>
+      )}
+    </li>
+  );
+}
+
+const DAY = 24 * 3600;
+const SLOTS = 48;
+
+function DueLine({ data }: { data: Overview }) {
+  const { items, total } = data.due;
+  const slots = new Array<number>(SLOTS).fill(0);
+  for (const item of items) {
+    const slot = Math.min(SLOTS - 1, Math.max(0, Math.floor((item.inSeconds / DAY) * SLOTS)));
+    slots[slot] = (slots[slot] ?? 0) + 1;
+  }
+  const most = Math.max(1, ...slots);
+  const start = Date.parse(data.clock);
+  return (
+    <Card
+      title="Due in the next 24 hours"
+      id="due"
+      aside={data.clockAheadSeconds > 0 && <span class="badge">clock {duration(data.clockAheadSeconds)} ahead</span>}
+    >
+      {items.length === 0 ? (
+        <Empty title="Nothing is due">Finished Jobs with a TTL, signing requests, retention policies and expiry annotations appear here.</Empty>
+      ) : (
+        <>
+          <svg class="timeline" viewBox="0 0 960 64" role="img" aria-label={`${plural(total, "deletion")} due in the next 24 hours`} preserveAspectRatio="none">
+            {slots.map((value, slot) => {
+              const tall = value === 0 ? 0 : Math.max(5, (value / most) * 52);
+              return value > 0 && <rect key={slot} class="slot" x={slot * 20 + 2} y={56 - tall} width="16" height={tall} rx="2" />;
+            })}
+            <line class="axis" x1="0" x2="960" y1="58" y2="58" />
+            {[0, 12, 24, 36].map((slot) => (
+              <line key={slot} class="axis" x1={slot * 20 + 0.5} x2={slot * 20 + 0.5} y1="54" y2="62" />
+            ))}
+          </svg>
+          <div class="timeline-labels" aria-hidden="true">
+            {[0, 6, 12, 18, 24].map((ahead) => (
+              <span key={ahead}>{ahead === 0 ? "now" : hour(start + ahead * 3_600_000)}</span>
+            ))}
+          </div>
+          <DueList items={items} total={total} />
+        </>
+      )}
+    </Card>
+  );
+}
+
+const SHOWN_DUE = 6;
+
+function DueList({ items, total }: { items: Due[]; total: number }) {
+  const [all, setAll] = useState(false);
+  const shown = all ? items : items.slice(0, SHOWN_DUE);
+  return (
+    <>
+      <ul class="rows dense">
+        {shown.map((item) => (
+          <li key={`${item.object.uid} ${item.at}`} class="line">
+            <span class="when">{item.inSeconds === 0 ? "now" : `in ${duration(item.inSeconds)}`}</span>
+            <ObjectLink place={item.object} />
+            <span class="quiet grow">{item.detail}</span>
+            <span class="badge">{words(item.code)}</span>
+          </li>
+        ))}
+      </ul>
+      {items.length > SHOWN_DUE && (
+        <button type="button" class="more" onClick={() => setAll(!all)}>
+          {all ? "Show fewer" : `Show ${count(items.length - SHOWN_DUE)} more${total > items.length ? ` of ${count(total)}` : ""}`}
+        </button>
+      )}
+    </>
+  );
+}
+
+function Collectors({ collected }: { collected: Collected[] }) {
+  const busy = collected.filter((one) => one.total > 0).sort((left, right) => right.total - left.total);
+  const idle = collected.length - busy.length;
+  return (
+    <Card title="Collected by" id="collectors" aside={<span class="quiet">last hour</span>}>
+      {busy.length === 0 ? (
+        <Empty title="Nothing was collected">{plural(collected.length, "collector")} had nothing to delete in the last hour.</Empty>
+      ) : (
+        <ul class="rows dense">
+          {busy.map((one) => (
+            <li key={one.controller} class="line">
+              <span class="grow ellipsis" title={one.controller}>
+                {collector(one.controller)}
+              </span>
+              <Sparkline values={one.minutes} label={`${collector(one.controller)}: ${plural(one.total, "deletion")}, by minute`} />
+              <span class="number">{count(one.total)}</span>
+            </li>
+          ))}
+          {idle > 0 && <li class="line quiet">{plural(idle, "other collector")} had nothing to delete</li>}
+        </ul>
+      )}
+    </Card>
+  );
+}
+
+const SHOWN_TERMINATING = 8;
+
+function Terminating({ data }: { data: Overview }) {
+  const { items, total } = data.terminating;
+  const [all, setAll] = useState(false);
+  const shown = all ? items : items.slice(0, SHOWN_TERMINATING);
+  return (
+    <Card title="Terminating" id="terminating" aside={<span class="quiet">oldest first</span>}>
+      {items.length === 0 ? (
+        <Empty title="No deletion is under way" />
+      ) : (
+        <>
+          <ul class="rows dense">
+            {shown.map(({ object, since: time, finalizers }) => (
+              <li key={object.uid} class="line">
+                <ObjectLink place={object} />
+                <span class="quiet grow ellipsis" title={finalizers.join(", ")}>
+                  {finalizers.join(", ")}
+                </span>
+                <span class="number">{since(time, data.now)}</span>
+              </li>
+            ))}
+          </ul>
+          {total > SHOWN_TERMINATING && (
+            <button type="button" class="more" onClick={() => setAll(!all)}>
+              {all ? "Show fewer" : `Show more of ${count(total)}`}
+            </button>
+          )}
+        </>
+      )}
+    </Card>
+  );
+}

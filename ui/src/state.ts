@@ -1,0 +1,193 @@
+// What the parts of the page share: the route, the overview and the feed.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { api, Refused, type Change, type Overview, type Subject } from "./api";
+
+/** What the address says. */
+export interface Route {
+  view: "overview" | "map" | "feed";
+  namespace: string;
+  /** The object that the map is about. */
+  uid: string;
+  /** The object in the drawer. */
+  object: Subject | null;
+}
+
+function read(): Route {
+  const [view = "", text = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const parameters = new URLSearchParams(text);
+  const object = parameters.get("object")?.split("/") ?? [];
+  return {
+    view: view === "map" || view === "feed" ? view : "overview",
+    namespace: parameters.get("namespace") ?? "",
+    uid: parameters.get("uid") ?? "",
+    object: object.length === 3 ? { resource: object[0]!, namespace: object[1]!, name: object[2]! } : null,
+  };
+}
+
+export function go(change: Partial<Route>): void {
+  const route = { ...read(), ...change };
+  const parameters = new URLSearchParams();
+  if (route.namespace) parameters.set("namespace", route.namespace);
+  if (route.uid) parameters.set("uid", route.uid);
+  if (route.object) parameters.set("object", `${route.object.resource}/${route.object.namespace}/${route.object.name}`);
+  const text = parameters.toString();
+  location.hash = `#/${route.view === "overview" ? "" : route.view}${text ? `?${text}` : ""}`;
+}
+
+export function useRoute(): Route {
+  const [route, setRoute] = useState(read);
+  useEffect(() => {
+    const changed = () => setRoute(read());
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  return route;
+}
+
+/** What is kept of the feed. */
+const KEPT = 200;
+/** Refreshes follow changes after this time, and come without changes after the other one, in milliseconds. */
+const AFTER_CHANGE = 1500;
+const WITHOUT_CHANGE = 10_000;
+
+export interface Skipped {
+  key: string;
+  skipped: number;
+  resources: Record<string, number>;
+}
+
+export type Line = (Change & { key: string }) | Skipped;
+
+export interface Feed {
+  lines: Line[];
+  connected: boolean;
+}
+
+/** The feed of all changes that the user may see, the newest first. */
+export class FeedStore {
+  lines: Line[] = [];
+  connected = false;
+  private listeners = new Set<() => void>();
+  private waiting: Line[] = [];
+  private source: EventSource | null = null;
+  private drawing = 0;
+  private sequence = 0;
+
+  open(): void {
+    const source = new EventSource("/kubegc/v1/feed");
+    this.source = source;
+    source.addEventListener("open", () => this.connect(true));
+    source.addEventListener("error", () => this.connect(false));
+    source.addEventListener("change", (event) => {
+      const change = JSON.parse(event.data) as Change;
+      this.add({ ...change, key: `${change.number}` });
+    });
+    source.addEventListener("skipped", (event) => {
+      const { count, resources } = JSON.parse(event.data) as { count: number; resources: Record<string, number> };
+      this.add({ key: `s${this.sequence++}`, skipped: count, resources });
+    });
+  }
+
+  close(): void {
+    this.source?.close();
+  }
+
+  subscribe(listener: () => void): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  private connect(connected: boolean): void {
+    this.connected = connected;
+    this.draw();
+  }
+
+  private add(line: Line): void {
+    this.waiting.push(line);
+    // However many come, they are drawn once for each frame.
+    if (this.waiting.length > KEPT) this.waiting.splice(0, this.waiting.length - KEPT);
+    this.draw();
+  }
+
+  private draw(): void {
+    this.drawing ||= requestAnimationFrame(() => {
+      this.drawing = 0;
+      if (this.waiting.length > 0) {
+        const known = new Set(this.lines.slice(0, KEPT).map((line) => line.key));
+        const fresh = this.waiting.reverse().filter((line) => !known.has(line.key));
+        this.waiting = [];
+        this.lines = [...fresh, ...this.lines].slice(0, KEPT);
+      }
+      this.listeners.forEach((listener) => listener());
+    });
+  }
+}
+
+export const feed = new FeedStore();
+
+export function useFeed(): Feed {
+  const [, draw] = useState(0);
+  useEffect(() => feed.subscribe(() => draw((number) => number + 1)), []);
+  return { lines: feed.lines, connected: feed.connected };
+}
+
+export interface Loaded<T> {
+  data: T | null;
+  error: Error | null;
+  refresh: () => void;
+}
+
+/** An answer that is asked for again when something changed, and now and then. */
+export function useLive<T>(load: (signal: AbortSignal) => Promise<T>, parts: unknown[]): Loaded<T> {
+  const [state, setState] = useState<{ data: T | null; error: Error | null; key: string }>({
+    data: null,
+    error: null,
+    key: "",
+  });
+  const again = useRef<() => void>(() => undefined);
+  const key = JSON.stringify(parts);
+  useEffect(() => {
+    const abort = new AbortController();
+    let timer = 0;
+    let due = Infinity;
+    let asking = false;
+    const within = (time: number) => {
+      if (asking || Date.now() + time >= due) return;
+      clearTimeout(timer);
+      due = Date.now() + time;
+      timer = window.setTimeout(refresh, time);
+    };
+    const refresh = async () => {
+      if (asking) return;
+      clearTimeout(timer);
+      asking = true;
+      try {
+        const data = await load(abort.signal);
+        if (!abort.signal.aborted) setState({ data, error: null, key });
+      } catch (error) {
+        if (!abort.signal.aborted) setState((known) => ({ data: known.key === key ? known.data : null, error: error as Error, key }));
+      }
+      asking = false;
+      due = Infinity;
+      // A page in the background refreshes rarely.
+      if (!abort.signal.aborted) within(document.hidden ? 6 * WITHOUT_CHANGE : WITHOUT_CHANGE);
+    };
+    again.current = refresh;
+    refresh();
+    const unsubscribe = feed.subscribe(() => !document.hidden && within(AFTER_CHANGE));
+    const shown = () => !document.hidden && within(0);
+    document.addEventListener("visibilitychange", shown);
+    return () => {
+      abort.abort();
+      clearTimeout(timer);
+      unsubscribe();
+      document.removeEventListener("visibilitychange", shown);
+    };
+  }, [key]);
+  return { data: state.key === key ? state.data : null, error: state.key === key ? state.error : null, refresh: () => again.current() };
+}
+
+export const useOverview = (namespace: string): Loaded<Overview> =>
+  useLive((signal) => api.overview(namespace, signal), ["overview", namespace]);
+
+export const isSignedOut = (error: Error | null): boolean => error instanceof Refused && error.signedOut;

@@ -1,0 +1,182 @@
+// A server with something to see, and a browser: for the tests and the screenshots.
+import { spawn } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import https from "node:https";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+/** Starts `kubegc up` and answers how to ask it. */
+export async function start(binary, more = []) {
+  const home = mkdtempSync(join(tmpdir(), "kubegc-page-"));
+  const kubeconfig = join(home, "kubeconfig");
+  const tokens = join(home, "tokens.csv");
+  writeFileSync(tokens, "administrator-token,admin,1,\"system:masters\"\nann-token,ann,2\n", { mode: 0o600 });
+  const child = spawn(
+    binary,
+    ["up", "--ephemeral", "--controllers=*,expiry-controller", "--listen", "127.0.0.1:0", "--write-kubeconfig", kubeconfig, "--token-auth-file", tokens, "--workloads=off", ...more],
+    { env: { ...process.env, HOME: home, XDG_DATA_HOME: home, XDG_RUNTIME_DIR: home, KUBECONFIG: "" }, stdio: ["ignore", "pipe", "pipe"] },
+  );
+  let [out, errors] = ["", ""];
+  child.stderr.on("data", (data) => (errors += data));
+  const url = await new Promise((resolve, reject) => {
+    child.stdout.on("data", (data) => {
+      out += data;
+      const ready = /^kubegc API server is ready on (\S+)/m.exec(out);
+      if (ready) resolve(ready[1]);
+    });
+    child.on("exit", (code) => reject(new Error(`kubegc up ended with ${code}: ${errors}`)));
+  });
+  const agent = new https.Agent({ rejectUnauthorized: false, keepAlive: true, maxSockets: 16 });
+  const ask = (method, path, { body, token = "administrator-token", headers = {} } = {}) =>
+    new Promise((resolve, reject) => {
+      const text = body && JSON.stringify(body);
+      const request = https.request(url + path, {
+        method,
+        agent,
+        headers: { ...(token ? { authorization: `Bearer ${token}` } : {}), ...(text ? { "content-type": "application/json", "content-length": Buffer.byteLength(text) } : {}), ...headers },
+      });
+      request.on("error", reject);
+      request.on("response", (answer) => {
+        let received = "";
+        answer.setEncoding("utf8");
+        answer.on("data", (data) => (received += data));
+        answer.on("end", () => {
+          let document = received;
+          try {
+            document = JSON.parse(received);
+          } catch {
+            // It is no JSON.
+          }
+          resolve({ code: answer.statusCode, headers: answer.headers, body: document });
+        });
+      });
+      request.end(text);
+    });
+  const must = async (method, path, body, token) => {
+    const answer = await ask(method, path, { body, token });
+    if (answer.code >= 300) throw new Error(`${method} ${path}: ${answer.code} ${JSON.stringify(answer.body)}`);
+    return answer.body;
+  };
+  const stop = () =>
+    new Promise((resolve) => {
+      child.removeAllListeners("exit");
+      child.on("exit", () => {
+        rmSync(home, { recursive: true, force: true });
+        agent.destroy();
+        resolve();
+      });
+      child.kill("SIGTERM");
+    });
+  return { url, ask, must, stop, kubeconfig, printed: () => out, pid: child.pid };
+}
+
+const owner = (object, kind, apiVersion, blocks = true) => ({
+  apiVersion,
+  kind,
+  name: object.metadata.name,
+  uid: object.metadata.uid,
+  controller: true,
+  blockOwnerDeletion: blocks,
+});
+
+/** A shop: a Deployment with its ReplicaSets and Pods, things that are stuck, and things that are due. */
+export async function furnish(cluster, { replicas = 6 } = {}) {
+  const { must } = cluster;
+  const namespace = (name) => must("POST", "/api/v1/namespaces", { metadata: { name } });
+  await namespace("shop");
+  await namespace("bank");
+  const labels = { app: "web" };
+  const template = { metadata: { labels }, spec: { containers: [{ name: "web", image: "nginx" }] } };
+  const deployment = await must("POST", "/apis/apps/v1/namespaces/shop/deployments", {
+    metadata: { name: "web" },
+    spec: { replicas, selector: { matchLabels: labels }, template },
+  });
+  for (const [version, pods] of [["5d8f7c9b44", replicas], ["77c4d8f6b9", 0]]) {
+    const set = await must("POST", "/apis/apps/v1/namespaces/shop/replicasets", {
+      metadata: { name: `web-${version}`, ownerReferences: [owner(deployment, "Deployment", "apps/v1")] },
+      spec: { replicas: pods, selector: { matchLabels: labels }, template },
+    });
+    await Promise.all(
+      Array.from({ length: pods }, (_, number) =>
+        must("POST", "/api/v1/namespaces/shop/pods", {
+          metadata: { name: `web-${version}-${(number + 46656).toString(36)}`, labels, ownerReferences: [owner(set, "ReplicaSet", "apps/v1")] },
+          spec: template.spec,
+        }),
+      ),
+    );
+  }
+  const map = (place, name, more = {}) => must("POST", `/api/v1/namespaces/${place}/configmaps`, { metadata: { name, ...more } });
+  // Two owners, one of them blocking.
+  const [settings, theme] = [await map("shop", "settings"), await map("shop", "theme")];
+  await map("shop", "rendered", {
+    ownerReferences: [
+      { ...owner(settings, "ConfigMap", "v1"), controller: false },
+      { ...owner(theme, "ConfigMap", "v1", false), controller: false },
+    ],
+  });
+  await map("bank", "ledger");
+  // Stuck: no controller removes this finalizer.
+  await map("shop", "cart-index", { finalizers: ["search.example.com/release-index"] });
+  await must("DELETE", "/api/v1/namespaces/shop/configmaps/cart-index");
+  // Due: finished Jobs with a TTL, and an annotation.
+  const now = new Date();
+  for (const [name, ttl] of [["import-0412", 1800], ["import-0413", 5400], ["report-weekly", 40_000], ["cleanup", 80_000]]) {
+    const job = await must("POST", "/apis/batch/v1/namespaces/shop/jobs", {
+      metadata: { name },
+      spec: { ttlSecondsAfterFinished: ttl, template: { spec: { restartPolicy: "Never", containers: [{ name: "a", image: "busybox" }] } } },
+    });
+    const time = now.toISOString().replace(/\.\d+/, "");
+    job.status = {
+      startTime: time,
+      completionTime: time,
+      succeeded: 1,
+      uncountedTerminatedPods: {},
+      conditions: ["SuccessCriteriaMet", "Complete"].map((type) => ({ type, status: "True", lastTransitionTime: time, lastProbeTime: time })),
+    };
+    await must("PUT", `/apis/batch/v1/namespaces/shop/jobs/${name}/status`, job);
+  }
+  await map("shop", "preview-412", { annotations: { "kubegc.io/ttl": "12h" } });
+  return { deployment };
+}
+
+/** Creates an owner with this number of ConfigMaps; the answer deletes the owner, and the collector the rest. */
+export async function cascade(cluster, dependents, place = "shop", name = `tree-${dependents}`) {
+  const root = await cluster.must("POST", `/api/v1/namespaces/${place}/configmaps`, { metadata: { name } });
+  const ownerReferences = [{ ...owner(root, "ConfigMap", "v1"), controller: false }];
+  for (let from = 0; from < dependents; from += 200) {
+    await Promise.all(
+      Array.from({ length: Math.min(200, dependents - from) }, (_, number) =>
+        cluster.must("POST", `/api/v1/namespaces/${place}/configmaps`, { metadata: { name: `${name}-${from + number}`, ownerReferences } }),
+      ),
+    );
+  }
+  return () => cluster.must("DELETE", `/api/v1/namespaces/${place}/configmaps/${name}`, { propagationPolicy: "Background" });
+}
+
+/** A browser, and the page opened in it by a link of a user. */
+export async function browse(cluster, chromium, executablePath) {
+  const browser = await chromium.launch({
+    executablePath,
+    args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+  });
+  const link = async (token = "administrator-token") => (await cluster.ask("POST", "/kubegc/v1/link", { body: {}, token })).body.url;
+  const open = async ({ token, width = 1440, height = 900, dark = false, path = "" } = {}) => {
+    const context = await browser.newContext({
+      ignoreHTTPSErrors: true,
+      viewport: { width, height },
+      colorScheme: dark ? "dark" : "light",
+      reducedMotion: "reduce",
+    });
+    const page = await context.newPage();
+    page.elsewhere = [];
+    page.errors = [];
+    page.on("request", (request) => request.url().startsWith(`${cluster.url}/`) || page.elsewhere.push(request.url()));
+    page.on("pageerror", (error) => page.errors.push(String(error)));
+    page.on("console", (message) => message.type() === "error" && page.errors.push(message.text()));
+    await page.goto(await link(token));
+    await page.waitForURL(`${cluster.url}/ui`);
+    if (path) await page.goto(`${cluster.url}/ui${path}`);
+    return page;
+  };
+  return { browser, open, link };
+}

@@ -1,0 +1,211 @@
+// The page in a browser, against `kubegc up`: node test/page.test.mjs [FILTER]. Needs Chromium and the binary.
+import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { chromium } from "playwright-core";
+import { browse, cascade, furnish, start } from "./cluster.mjs";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const binary = process.env.KUBEGC ?? join(here, "../../target/debug/kubegc");
+const executable = process.env.CHROMIUM ?? ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
+const axe = readFileSync(join(here, "../node_modules/axe-core/axe.min.js"), "utf8");
+const PATIENCE = 20_000;
+
+/** Violations of accessibility rules on the page as it is now. */
+async function violations(page) {
+  // The policy of the page allows no foreign script; the browser's own tools are exempt.
+  await page.evaluate(axe);
+  const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  return found.violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.target.join(" ")).join(", ")}`);
+}
+
+test("the page", { timeout: 240_000 }, async (context) => {
+  assert.ok(existsSync(binary), `${binary} is not there: cargo build -p kubegc`);
+  const cluster = await start(binary);
+  context.after(() => cluster.stop());
+  await furnish(cluster);
+  // A user who may see one namespace.
+  await cluster.must("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/bank/roles", {
+    metadata: { name: "reader" },
+    rules: [{ apiGroups: [""], resources: ["configmaps"], verbs: ["get", "list"] }],
+  });
+  await cluster.must("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/bank/rolebindings", {
+    metadata: { name: "ann" },
+    roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "Role", name: "reader" },
+    subjects: [{ kind: "User", name: "ann", apiGroup: "rbac.authorization.k8s.io" }],
+  });
+  const { browser, open, link } = await browse(cluster, chromium, executable);
+  context.after(() => browser.close());
+  const clean = (page) => assert.deepEqual({ errors: page.errors, elsewhere: page.elsewhere }, { errors: [], elsewhere: [] });
+
+  await context.test("first screen: stuck with its root cause, due, and nothing to object to", async () => {
+    for (const dark of [false, true]) {
+      const page = await open({ dark });
+      await page.getByText("search.example.com/release-index").first().waitFor({ timeout: PATIENCE });
+      const stuck = page.getByRole("region", { name: "Stuck" });
+      assert.match(await stuck.innerText(), /ConfigMap\/cart-index/);
+      assert.match(await stuck.locator("code").first().innerText(), /^kubectl /);
+      const due = await page.getByRole("region", { name: "Due in the next 24 hours" }).innerText();
+      assert.match(due, /import-0412/);
+      assert.match(due, /Job ttlSecondsAfterFinished 1800/);
+      assert.equal(await page.locator(".mode").innerText(), "Acting");
+      assert.deepEqual(await violations(page), []);
+      clean(page);
+      await page.context().close();
+    }
+  });
+
+  await context.test("the printed link opens the page once", async () => {
+    const printed = /https:\S+login\?token=\S+/.exec(cluster.printed())[0];
+    const one = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();
+    await one.goto(printed);
+    await one.getByRole("heading", { name: "Stuck" }).waitFor({ timeout: PATIENCE });
+    assert.ok(!one.url().includes("token"), one.url());
+    const other = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();
+    assert.equal((await other.goto(printed)).status(), 401);
+    await other.getByText("A link opens this page").waitFor();
+    await one.context().close();
+    await other.context().close();
+  });
+
+  await context.test("live feed during a cascade, also narrow", async () => {
+    const page = await open({ width: 390, height: 844, path: "#/feed" });
+    await page.getByText("Live", { exact: true }).waitFor({ timeout: PATIENCE });
+    await (await cascade(cluster, 300))();
+    await page.getByText(/more changes/).first().waitFor({ timeout: PATIENCE });
+    await page.locator(".feed-line").first().waitFor({ timeout: PATIENCE });
+    assert.match(await page.locator(".feed-lines").innerText(), /Owners absent · ConfigMap\/tree-300/);
+    assert.ok((await page.locator(".feed-lines > li").count()) <= 200);
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "nothing is cut off");
+    assert.deepEqual(await violations(page), []);
+    await page.getByRole("searchbox").fill("tree-300-1 nothing-like-it");
+    await page.getByText("Nothing fits").waitFor();
+    clean(page);
+    await page.context().close();
+  });
+
+  await context.test("map, and the plan drawn onto it before anything is deleted", async () => {
+    const page = await open({ path: "#/map?namespace=shop" });
+    const web = page.getByRole("button", { name: "Deployment web, living", exact: true });
+    await web.waitFor({ timeout: PATIENCE });
+    await web.focus();
+    await page.keyboard.press("ArrowRight");
+    assert.match(await page.evaluate(() => document.activeElement.getAttribute("aria-label")), /^ReplicaSet web-/);
+    await page.keyboard.press("ArrowLeft");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "web" }).waitFor();
+    await page.getByRole("tab", { name: "Plan a deletion" }).click();
+    await page.getByText("9 objects: 6 Pods, 2 ReplicaSets, 1 Deployment").waitFor({ timeout: PATIENCE });
+    assert.equal(await page.locator(".node.fate-Deleted").count(), 9);
+    await page.getByText("Orphan", { exact: true }).click();
+    await page.getByText("1 object: 1 Deployment; 2 released").waitFor({ timeout: PATIENCE });
+    assert.equal(await page.locator(".node.fate-Released").count(), 2);
+    assert.deepEqual(await violations(page), []);
+    assert.equal((await cluster.ask("GET", "/apis/apps/v1/namespaces/shop/deployments/web")).code, 200, "nothing was deleted");
+    await page.keyboard.press("Escape");
+    await page.getByRole("heading", { name: "web", exact: true }).waitFor({ state: "hidden" });
+    clean(page);
+    await page.context().close();
+  });
+
+  await context.test("a deletion is confirmed by name, and followed", async () => {
+    await cascade(cluster, 15, "shop", "album");
+    const page = await open();
+    await page.getByRole("button", { name: /Search/ }).click();
+    await page.getByRole("combobox", { name: "Kind, name or namespace" }).fill("configmap album");
+    await page.getByRole("option", { name: "ConfigMap album shop", exact: true }).waitFor({ timeout: PATIENCE });
+    await page.keyboard.press("Enter");
+    await page.getByRole("tab", { name: "Plan a deletion" }).click();
+    await page.getByRole("button", { name: "Delete 16 objects…" }).click({ timeout: PATIENCE });
+    const button = page.getByRole("button", { name: "Delete 16 objects", exact: true });
+    assert.ok(await button.isDisabled());
+    await page.keyboard.type("album");
+    await button.click();
+    await page.getByText("Deleted.").waitFor({ timeout: PATIENCE });
+    assert.equal((await cluster.ask("GET", "/api/v1/namespaces/shop/configmaps/album-3")).code, 404);
+    // The drawer asks about an object that is gone by now.
+    page.errors = page.errors.filter((error) => !error.includes("status of 404"));
+    clean(page);
+    await page.context().close();
+  });
+
+  await context.test("pause and resume", async () => {
+    const page = await open();
+    await page.getByRole("button", { name: "Pause the collectors" }).click({ timeout: PATIENCE });
+    await page.getByLabel("Reason, for those who wonder").fill("a release");
+    await page.getByRole("button", { name: "Pause", exact: true }).click();
+    await page.getByText("The collectors are paused").waitFor({ timeout: PATIENCE });
+    await (await cascade(cluster, 2, "bank", "held"))();
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    assert.equal((await cluster.ask("GET", "/api/v1/namespaces/bank/configmaps/held-1")).code, 200, "it is held");
+    await page.getByRole("button", { name: "Resume" }).click();
+    await page.getByText("Acting").waitFor({ timeout: PATIENCE });
+    for (const end = Date.now() + PATIENCE; ; ) {
+      if ((await cluster.ask("GET", "/api/v1/namespaces/bank/configmaps/held-1")).code === 404) break;
+      assert.ok(Date.now() < end, "it continues");
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    clean(page);
+    await page.context().close();
+  });
+
+  await context.test("a user of one namespace sees that namespace alone", async () => {
+    const page = await open({ token: "ann-token" });
+    await page.getByRole("combobox", { name: "Namespace" }).locator("option", { hasText: "bank" }).waitFor({ state: "attached", timeout: PATIENCE });
+    const text = await page.locator("body").innerText();
+    assert.ok(!/shop|cart-index|import-0412/.test(text), text);
+    assert.equal(await page.getByRole("button", { name: "Pause the collectors" }).count(), 0);
+    for (const path of ["overview", "overview?namespace=shop", "map?namespace=shop", "search?q=cart", "search?q=web"]) {
+      const answer = await cluster.ask("GET", `/kubegc/v1/${path}`, { token: "ann-token" });
+      assert.equal(answer.code, 200);
+      assert.ok(!/cart-index|import-0412|web-5d8|tree-300/.test(JSON.stringify(answer.body)), `${path}: ${JSON.stringify(answer.body)}`);
+    }
+    const seen = (await cluster.ask("GET", "/kubegc/v1/overview", { token: "ann-token" })).body;
+    assert.deepEqual(seen.namespaces.map(({ name }) => name), ["bank"]);
+    const deletions = seen.collected.reduce((sum, one) => sum + one.total, 0);
+    assert.equal(deletions, 2, "those that were held in bank");
+    const order = { resource: "configmaps", namespace: "shop", name: "theme", uid: "x", policy: "background", objects: 9, lostVolumes: 0 };
+    assert.ok((await cluster.ask("POST", "/kubegc/v1/delete", { body: order, token: "ann-token" })).code >= 400);
+    assert.equal((await cluster.ask("POST", "/kubegc/v1/pause", { body: {}, token: "ann-token" })).code, 403);
+    await page.context().close();
+  });
+
+  await context.test("without a session there is nothing, and other sites are refused", async () => {
+    for (const [path, code] of [["/ui", 401], ["/ui/app.js", 401], ["/kubegc/v1/overview", 403], ["/kubegc/v1/feed", 403], ["/kubegc/v1/openapi.json", 403]]) {
+      assert.equal((await cluster.ask("GET", path, { token: null })).code, code, path);
+    }
+    const foreign = { headers: { "sec-fetch-site": "cross-site" } };
+    assert.equal((await cluster.ask("GET", "/kubegc/v1/overview", foreign)).code, 403);
+    const origin = { body: {}, headers: { origin: "https://evil.example" } };
+    assert.equal((await cluster.ask("POST", "/kubegc/v1/pause", origin)).code, 403);
+    const { headers } = await cluster.ask("GET", "/ui");
+    assert.match(headers["content-security-policy"], /frame-ancestors 'none'/);
+    assert.equal(headers["x-frame-options"], "DENY");
+    const { headers: opened } = await cluster.ask("GET", new URL(await link()).pathname + new URL(await link()).search, { token: null });
+    assert.match(opened["set-cookie"][0], /^__Host-kubegc=.*; Path=\/; Secure; HttpOnly; SameSite=Strict; Max-Age=3600$/);
+    // The cookie is worth nothing at the Kubernetes API.
+    const cookie = opened["set-cookie"][0].split(";")[0];
+    const with_cookie = { token: null, headers: { cookie } };
+    assert.equal((await cluster.ask("GET", "/kubegc/v1/overview", with_cookie)).code, 200);
+    assert.equal((await cluster.ask("GET", "/api/v1/secrets", with_cookie)).code, 403);
+  });
+
+  await context.test("a session that ends, in the middle", async () => {
+    const page = await open();
+    await page.getByRole("heading", { name: "Stuck" }).waitFor({ timeout: PATIENCE });
+    await page.context().clearCookies();
+    await page.reload();
+    await page.getByText("A link opens this page").waitFor({ timeout: PATIENCE });
+    const again = await open();
+    await again.getByText("search.example.com/release-index").first().waitFor({ timeout: PATIENCE });
+    await again.evaluate(() => fetch("/kubegc/v1/logout", { method: "POST", body: "{}", headers: { "Content-Type": "application/json" } }));
+    // Some change makes the page ask again.
+    await (await cascade(cluster, 1, "bank", "late"))();
+    await again.getByText("The session has ended").waitFor({ timeout: PATIENCE });
+    assert.deepEqual(await violations(again), []);
+    await page.context().close();
+    await again.context().close();
+  });
+});
