@@ -86,7 +86,7 @@ impl<'a> Rules<'a> {
         if let Some(custom) = &self.resource.custom {
             let meta_schema = schema::object_meta();
             if let Some(metadata) = object.get_mut("metadata") {
-                self.check_metadata(meta_schema, metadata)?;
+                Self::check_metadata(meta_schema, metadata)?;
                 problems.extend(
                     schema::unknown_fields(meta_schema, metadata)
                         .into_iter()
@@ -127,7 +127,7 @@ impl<'a> Rules<'a> {
         unknown.into_iter().chain(duplicates).collect()
     }
 
-    fn check_metadata(&self, schema: &Schema, metadata: &Value) -> Result<(), Strictness> {
+    fn check_metadata(schema: &Schema, metadata: &Value) -> Result<(), Strictness> {
         if !metadata.is_object() && !metadata.is_null() {
             return Err(Self::undecodable("json: cannot unmarshal metadata: it is not an object"));
         }

@@ -123,7 +123,7 @@ fn property(code: TypeCode, flags: facts::Flags) -> Property {
             Flag::Pointer => property.pointer = true,
             Flag::OmitEmpty => property.omit_empty = true,
             Flag::OmitZero => omit_zero = true,
-            Flag::Required => {}
+            Flag::Required | Flag::GoName(_) => {}
             Flag::List(kind) => list = kind,
             Flag::Keys(names) => keys = names,
             Flag::Map(kind) => map = kind,
@@ -131,7 +131,6 @@ fn property(code: TypeCode, flags: facts::Flags) -> Property {
             Flag::MergeKey(key) => property.patch.merge_key = Some(key.into()),
             Flag::Default(text) => default = serde_json::from_str(text).ok(),
             Flag::In(embedded) => property.embedded_in = Some(embedded),
-            Flag::GoName(_) => {}
         }
     }
     property.map_type = (!map.is_empty()).then_some(ownership(map == "atomic"));

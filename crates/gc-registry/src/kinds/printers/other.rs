@@ -1,5 +1,7 @@
 //! Rows of the other groups.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 use super::core::{load_balancer, shortened};
@@ -259,25 +261,23 @@ fn go_selector(selector: &Value) -> String {
     let mut labels: Vec<(&String, &Value)> =
         selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten().collect();
     labels.sort_by_key(|(key, _)| key.as_str());
-    let labels: String = labels
-        .into_iter()
-        .map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default()))
-        .collect();
-    let expressions: String = list(selector, &["matchExpressions"])
-        .iter()
-        .map(|expression| {
-            let values: Vec<&str> = list(expression, &["values"]).iter().filter_map(Value::as_str).collect();
-            format!(
-                "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{}],}},",
-                text(expression, &["key"]),
-                text(expression, &["operator"]),
-                values.join(" ")
-            )
-        })
-        .collect();
-    format!(
-        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
-    )
+    let mut out = String::from("&LabelSelector{MatchLabels:map[string]string{");
+    for (key, value) in labels {
+        let _ = write!(out, "{key}: {},", value.as_str().unwrap_or_default());
+    }
+    out.push_str("},MatchExpressions:[]LabelSelectorRequirement{");
+    for expression in list(selector, &["matchExpressions"]) {
+        let values: Vec<&str> = list(expression, &["values"]).iter().filter_map(Value::as_str).collect();
+        let _ = write!(
+            out,
+            "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{}],}},",
+            text(expression, &["key"]),
+            text(expression, &["operator"]),
+            values.join(" ")
+        );
+    }
+    out.push_str("},}");
+    out
 }
 
 fn api_service(row: &Row<'_>) -> Vec<Value> {
