@@ -9,3 +9,4 @@ pub(crate) mod reviews;
 pub(crate) mod service;
 pub(crate) mod token_request;
 pub(crate) mod watching;
+pub(crate) mod webhooks;

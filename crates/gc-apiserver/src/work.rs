@@ -297,7 +297,9 @@ pub(crate) async fn perform<T: Send + 'static>(
         (_, Weight::ReadMany | Weight::WriteLarge | Weight::WriteMany)
         | (Blocking::OnCommit | Blocking::Always, _) => false,
     };
-    if on_the_spot {
+    // Webhooks are waited for on threads that may block.
+    let waits = matches!(weight, Weight::Write) && state.registry.calls_outside();
+    if on_the_spot && !waits {
         return work(state);
     }
     let state = Arc::clone(state);

@@ -22,6 +22,12 @@ impl Budget {
         Self(steps)
     }
 
+    /// What is left.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.0
+    }
+
     pub(crate) fn spend(&mut self, cost: usize) -> Result<(), EvalError> {
         match self.0.checked_sub(cost as u64) {
             Some(rest) => {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::budget::{Budget, EvalError, failed};
 use crate::functions;
-use crate::parse::{Expression, Macro, Operator};
+use crate::tree::{Expression, Macro, Node, Operator};
 use crate::value::{Evaluated, Typing, Val};
 
 /// How deep lists, maps and optional values that an expression makes may be nested.
@@ -35,18 +35,16 @@ impl<'v> Scope<'v> {
     }
 }
 
-pub(crate) fn evaluate<'v>(
-    expression: &Expression,
-    scope: &mut Scope<'v>,
-    budget: &mut Budget,
-) -> Evaluated<'v> {
+pub(crate) fn evaluate<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluated<'v> {
     budget.spend(1)?;
+    let expression = &node.expression;
     let value = value_of(expression, scope, budget)?;
     // A value made by the expression may contain another one many times; each occurrence is charged.
     let makes = matches!(
         expression,
         Expression::List(_)
             | Expression::Map(_)
+            | Expression::Struct { .. }
             | Expression::Macro { .. }
             | Expression::Call { .. }
             | Expression::Binary(..)
@@ -94,23 +92,17 @@ fn value_of<'v>(expression: &Expression, scope: &mut Scope<'v>, budget: &mut Bud
         }
         Expression::Macro { kind, range, names, bodies } => {
             let range = evaluate(range, scope, budget)?;
-            comprehend(*kind, &range, names, bodies, scope, budget)
-        }
-        Expression::List(items) => {
-            let items: Result<Vec<_>, _> = items.iter().map(|item| evaluate(item, scope, budget)).collect();
-            Ok(Val::list(items?))
-        }
-        Expression::Map(entries) => {
-            let mut map = Vec::new();
-            for (key, value) in entries {
-                let key = evaluate(key, scope, budget)?;
-                if !matches!(key, Val::Bool(_) | Val::Int(_) | Val::Uint(_) | Val::Text(_)) {
-                    return failed(format!("unsupported key type: {}", key.type_name()));
+            match kind {
+                Macro::OptMap | Macro::OptFlatMap => {
+                    optional_macro(*kind, &range, names, bodies, scope, budget)
                 }
-                map.push((key, evaluate(value, scope, budget)?));
+                _ => comprehend(*kind, &range, names, bodies, scope, budget),
             }
-            Ok(Val::Map(Rc::new(map)))
         }
+        Expression::List(items) => list(items, scope, budget),
+        Expression::Struct { fields, .. } => object(fields, scope, budget),
+        Expression::Optional(value) => evaluate(value, scope, budget),
+        Expression::Map(entries) => map(entries, scope, budget),
         Expression::Not(operand) => match evaluate(operand, scope, budget)? {
             Val::Bool(value) => Ok(Val::Bool(!value)),
             _ => failed("no such overload"),
@@ -135,6 +127,72 @@ fn value_of<'v>(expression: &Expression, scope: &mut Scope<'v>, budget: &mut Bud
             Val::Bool(false) => evaluate(&parts[2], scope, budget),
             _ => failed("no such overload"),
         },
+    }
+}
+
+// What makes values has functions of its own: expressions are nested deeply, and each level takes the room of this one.
+
+fn list<'v>(items: &[Node], scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluated<'v> {
+    let mut list = Vec::with_capacity(items.len());
+    for item in items {
+        list.extend(element(item, scope, budget)?);
+    }
+    Ok(Val::list(list))
+}
+
+fn object<'v>(fields: &[(String, Node)], scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluated<'v> {
+    let mut map = Vec::with_capacity(fields.len());
+    for (name, value) in fields {
+        map.extend(element(value, scope, budget)?.map(|value| (Val::text(name), value)));
+    }
+    Ok(Val::Map(Rc::new(map)))
+}
+
+fn map<'v>(entries: &[(Node, Node)], scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluated<'v> {
+    let mut map = Vec::with_capacity(entries.len());
+    for (key, value) in entries {
+        let key = evaluate(key, scope, budget)?;
+        if !matches!(key, Val::Bool(_) | Val::Int(_) | Val::Uint(_) | Val::Text(_)) {
+            return failed(format!("unsupported key type: {}", key.type_name()));
+        }
+        map.extend(element(value, scope, budget)?.map(|value| (key, value)));
+    }
+    Ok(Val::Map(Rc::new(map)))
+}
+
+/// A value in a list, a map or an object; `None` where it is optional and has no value.
+fn element<'v>(
+    node: &Node,
+    scope: &mut Scope<'v>,
+    budget: &mut Budget,
+) -> Result<Option<Val<'v>>, EvalError> {
+    let value = evaluate(node, scope, budget)?;
+    match (&node.expression, value) {
+        (Expression::Optional(_), Val::Optional(value)) => Ok(value.map(|value| (*value).clone())),
+        (Expression::Optional(_), _) => failed("no such overload"),
+        (_, value) => Ok(Some(value)),
+    }
+}
+
+fn optional_macro<'v>(
+    kind: Macro,
+    range: &Val<'v>,
+    names: &[Arc<str>],
+    bodies: &[Node],
+    scope: &mut Scope<'v>,
+    budget: &mut Budget,
+) -> Evaluated<'v> {
+    let (Val::Optional(value), [name], [body]) = (range, names, bodies) else {
+        return failed("no such overload");
+    };
+    let Some(value) = value else { return Ok(Val::Optional(None)) };
+    let depth = scope.names.len();
+    scope.set(Arc::clone(name), (**value).clone());
+    let result = evaluate(body, scope, budget);
+    scope.names.truncate(depth);
+    match kind {
+        Macro::OptMap => result.map(|value| Val::Optional(Some(Rc::new(value)))),
+        _ => result,
     }
 }
 
@@ -176,8 +234,8 @@ fn select<'v>(operand: &Val<'v>, key: &Val<'v>, optional: bool) -> Evaluated<'v>
 /// `&&` and `||`: one side can decide whatever the other is, even an error.
 fn logic<'v>(
     or: bool,
-    left: &Expression,
-    right: &Expression,
+    left: &Node,
+    right: &Node,
     scope: &mut Scope<'v>,
     budget: &mut Budget,
 ) -> Evaluated<'v> {
@@ -292,7 +350,7 @@ fn comprehend<'v>(
     kind: Macro,
     range: &Val<'v>,
     names: &[Arc<str>],
-    bodies: &[Expression],
+    bodies: &[Node],
     scope: &mut Scope<'v>,
     budget: &mut Budget,
 ) -> Evaluated<'v> {
@@ -305,6 +363,7 @@ fn comprehend<'v>(
     let is_list = range.is_list();
     let depth = scope.names.len();
     let mut found = Vec::new();
+    let mut entries: Vec<(Val<'v>, Val<'v>)> = Vec::new();
     let mut matches = 0_usize;
     let mut error = None;
     for (key, value) in pairs {
@@ -318,7 +377,9 @@ fn comprehend<'v>(
             [] => {}
         }
         let tested = match (kind, bodies) {
-            (Macro::Map, [_]) => Ok(Val::Bool(true)),
+            (Macro::Map | Macro::TransformMap | Macro::TransformMapEntry | Macro::SortBy, [_]) => {
+                Ok(Val::Bool(true))
+            }
             (_, [test, ..]) => evaluate(test, scope, budget),
             _ => failed("no such overload"),
         };
@@ -340,16 +401,16 @@ fn comprehend<'v>(
                 found.push(if is_list { value } else { key });
                 Ok(None)
             }
-            (Macro::Map, Ok(Val::Bool(true))) => {
-                match bodies.last().map(|body| evaluate(body, scope, budget)) {
-                    Some(Ok(value)) => {
-                        found.push(value);
-                        Ok(None)
-                    }
-                    Some(Err(failure)) => Err(failure),
-                    None => Ok(None),
+            (
+                Macro::Map | Macro::TransformMap | Macro::TransformMapEntry | Macro::SortBy,
+                Ok(Val::Bool(true)),
+            ) => match bodies.last().map(|body| evaluate(body, scope, budget)) {
+                Some(Ok(made)) => {
+                    take(kind, key, value, made, &mut found, &mut entries, budget).map(|()| None)
                 }
-            }
+                Some(Err(failure)) => Err(failure),
+                None => Ok(None),
+            },
             (_, Ok(Val::Bool(_))) => Ok(None),
             _ => failed("no such overload"),
         };
@@ -363,25 +424,57 @@ fn comprehend<'v>(
         (Macro::All, None) => Ok(Val::Bool(true)),
         (Macro::Exists, None) => Ok(Val::Bool(false)),
         (Macro::ExistsOne, None) => Ok(Val::Bool(matches == 1)),
-        (Macro::Map | Macro::Filter, None) => Ok(Val::list(found)),
+        (Macro::TransformMap | Macro::TransformMapEntry, None) => Ok(Val::Map(Rc::new(entries))),
+        (Macro::SortBy, None) => {
+            entries.sort_by(|(a, _), (b, _)| a.compare(b).unwrap_or(std::cmp::Ordering::Equal));
+            Ok(Val::list(entries.into_iter().map(|(_, value)| value).collect()))
+        }
+        (_, None) => Ok(Val::list(found)),
     }
 }
 
+/// Takes what the body of a macro made of an element.
+fn take<'v>(
+    kind: Macro,
+    key: Val<'v>,
+    value: Val<'v>,
+    made: Val<'v>,
+    found: &mut Vec<Val<'v>>,
+    entries: &mut Vec<(Val<'v>, Val<'v>)>,
+    budget: &mut Budget,
+) -> Result<(), EvalError> {
+    let inserted = match kind {
+        Macro::SortBy => {
+            entries.push((made, value));
+            return Ok(());
+        }
+        Macro::TransformMap => vec![(key, made)],
+        Macro::TransformMapEntry => match made.entries() {
+            Some(made) => made,
+            None => return failed("no such overload"),
+        },
+        _ => {
+            found.push(made);
+            return Ok(());
+        }
+    };
+    for (key, value) in inserted {
+        budget.spend(entries.len() / 10)?;
+        if entries.iter().any(|(known, _)| known.compare(&key) == Some(std::cmp::Ordering::Equal)) {
+            return failed(format!("insert failed: key {} already exists", functions::printed(&key)));
+        }
+        entries.push((key, value));
+    }
+    Ok(())
+}
+
 fn call<'v>(
-    target: Option<&Expression>,
+    target: Option<&Node>,
     name: &str,
-    arguments: &[Expression],
+    arguments: &[Node],
     scope: &mut Scope<'v>,
     budget: &mut Budget,
 ) -> Evaluated<'v> {
-    // `optional.of` and its like look like methods of a value.
-    if let Some(Expression::Name(namespace)) = target
-        && matches!(namespace.as_str(), "optional" | "math" | "sets" | "strings")
-        && scope.get(namespace).is_none()
-    {
-        let arguments: Result<Vec<_>, _> = arguments.iter().map(|a| evaluate(a, scope, budget)).collect();
-        return functions::call(&format!("{namespace}.{name}"), &arguments?, budget);
-    }
     let mut values = Vec::new();
     if let Some(target) = target {
         values.push(evaluate(target, scope, budget)?);

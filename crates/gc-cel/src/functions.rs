@@ -2,87 +2,11 @@
 
 use std::rc::Rc;
 
+use crate::authority;
 use crate::budget::{Budget, EvalError, failed};
 use crate::formats::{self, printed_float};
+use crate::libraries;
 use crate::value::{Evaluated, Val, parse_duration, parse_quantity};
-
-/// Every function that is known here; a rule that calls another one is not evaluated.
-pub(crate) const KNOWN: [&str; 74] = [
-    "abs",
-    "add",
-    "asInteger",
-    "asApproximateFloat",
-    "bool",
-    "bytes",
-    "charAt",
-    "compareTo",
-    "contains",
-    "distinct",
-    "double",
-    "duration",
-    "dyn",
-    "endsWith",
-    "find",
-    "findAll",
-    "flatten",
-    "getDate",
-    "getDayOfMonth",
-    "getDayOfWeek",
-    "getDayOfYear",
-    "getFullYear",
-    "getHours",
-    "getMilliseconds",
-    "getMinutes",
-    "getMonth",
-    "getSeconds",
-    "hasValue",
-    "indexOf",
-    "int",
-    "isCIDR",
-    "isGreaterThan",
-    "isIP",
-    "isInteger",
-    "isLessThan",
-    "isQuantity",
-    "isSorted",
-    "isURL",
-    "join",
-    "lastIndexOf",
-    "lowerAscii",
-    "matches",
-    "max",
-    "min",
-    "optional.none",
-    "optional.of",
-    "optional.ofNonZeroValue",
-    "or",
-    "orValue",
-    "quantity",
-    "replace",
-    "reverse",
-    "sets.contains",
-    "sets.equivalent",
-    "sets.intersects",
-    "sign",
-    "size",
-    "slice",
-    "sort",
-    "split",
-    "startsWith",
-    "string",
-    "strings.quote",
-    "sub",
-    "substring",
-    "sum",
-    "timestamp",
-    "trim",
-    "type",
-    "uint",
-    "upperAscii",
-    "value",
-    "math.greatest",
-    "math.least",
-];
 
 /// Bytes that one compiled pattern may take.
 const PATTERN_SIZE_LIMIT: usize = 1 << 20;
@@ -96,6 +20,8 @@ pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -
         .or_else(|| list_function(name, arguments, budget))
         .or_else(|| time_function(name, arguments))
         .or_else(|| quantity_function(name, arguments))
+        .or_else(|| libraries::call(name, arguments, budget))
+        .or_else(|| authority::call(name, arguments, budget))
         .or_else(|| conversion(name, arguments));
     let value = found.unwrap_or_else(|| failed("no such overload"))?;
     if let Val::Text(text) = &value {
@@ -121,7 +47,7 @@ pub fn printed(value: &Val<'_>) -> String {
             format!("{}s", printed_float(seconds))
         }
         Val::Timestamp(timestamp) => timestamp.to_string(),
-        Val::Type(name) => (*name).to_owned(),
+        Val::Type(name) | Val::Format(name) => (*name).to_owned(),
         Val::Json(value, _) => value.to_string(),
         Val::Quantity(billionths) => {
             let (whole, rest) = (billionths / 1_000_000_000, (billionths % 1_000_000_000).abs());
@@ -137,6 +63,12 @@ pub fn printed(value: &Val<'_>) -> String {
                 entries.iter().map(|(key, value)| format!("{}: {}", printed(key), printed(value))).collect();
             format!("{{{}}}", entries.join(", "))
         }
+        Val::Check(check) => check.type_name().to_owned(),
+        Val::Decision(allowed) => allowed.to_string(),
+        Val::Url(url) => url.to_string(),
+        Val::Ip(address) => address.to_string(),
+        Val::Cidr(address, bits) => format!("{address}/{bits}"),
+        Val::Semver(version) => version.to_string(),
         Val::Optional(Some(value)) => format!("optional({})", printed(value)),
         Val::Optional(None) => "optional.none()".into(),
     }
@@ -148,6 +80,11 @@ fn int<'v>(value: usize) -> Evaluated<'v> {
 
 fn position(value: i64) -> Result<usize, EvalError> {
     usize::try_from(value).or_else(|_| failed(format!("index out of range: {value}")))
+}
+
+/// Whether a text is a pattern.
+pub(crate) fn is_regex(pattern: &str) -> bool {
+    regex::RegexBuilder::new(pattern).size_limit(PATTERN_SIZE_LIMIT).build().is_ok()
 }
 
 fn regex(pattern: &str, budget: &mut Budget) -> Result<regex::Regex, EvalError> {
@@ -214,14 +151,37 @@ fn text_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
         ("substring", [Val::Int(from)]) => substring(text, *from, None),
         ("substring", [Val::Int(from), Val::Int(to)]) => substring(text, *from, Some(*to)),
         ("isURL", []) => Ok(Val::Bool(formats::is_uri(text))),
-        ("isIP", []) => Ok(Val::Bool(text.parse::<std::net::IpAddr>().is_ok())),
-        ("isCIDR", []) => Ok(Val::Bool(formats::is_cidr(text))),
+        ("indexOf", [Val::Text(other), Val::Int(from)]) => index_from(text, other, *from),
+        ("lastIndexOf", [Val::Text(other), Val::Int(until)]) => last_index_until(text, other, *until),
+        ("format", [list]) => match list.items() {
+            Some(items) => libraries::formatted(text, &items),
+            None => failed("no such overload"),
+        },
         _ => return None,
     })
 }
 
 fn char_index<'v>(text: &str, found: Option<usize>) -> Evaluated<'v> {
     found.map_or(Ok(Val::Int(-1)), |bytes| int(text[..bytes].chars().count()))
+}
+
+fn index_from<'v>(text: &str, other: &str, from: i64) -> Evaluated<'v> {
+    let from = position(from)?;
+    let Some((bytes, _)) = text.char_indices().chain([(text.len(), ' ')]).nth(from) else {
+        return failed(format!("index out of range: {from}"));
+    };
+    char_index(text, text[bytes..].find(other).map(|found| bytes + found))
+}
+
+fn last_index_until<'v>(text: &str, other: &str, until: i64) -> Evaluated<'v> {
+    let until = position(until)?;
+    let Some((bytes, _)) = text.char_indices().chain([(text.len(), ' ')]).nth(until) else {
+        return failed(format!("index out of range: {until}"));
+    };
+    // What is found may begin at that place at the latest.
+    let end = text.len().min(bytes + other.len());
+    let end = (end..=text.len()).find(|end| text.is_char_boundary(*end)).unwrap_or(text.len());
+    char_index(text, text[..end].rfind(other))
 }
 
 fn substring<'v>(text: &str, from: i64, to: Option<i64>) -> Evaluated<'v> {
@@ -265,6 +225,16 @@ fn list_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
             place.and_then(|place| place.map_or(Ok(Val::Int(-1)), |place| int(items.len() - 1 - place)))
         }
         ("distinct", []) => distinct(items, budget),
+        ("unwrapOpt" | "optional.unwrap", []) => Ok(Val::list(
+            items
+                .into_iter()
+                .filter_map(|item| match item {
+                    Val::Optional(value) => value.map(|value| (*value).clone()),
+                    other => Some(other),
+                })
+                .collect(),
+        )),
+        ("flatten", [Val::Int(levels)]) => Ok(Val::list(flattened(items, *levels))),
         ("flatten", []) => Ok(Val::list(
             items.into_iter().flat_map(|item| item.items().unwrap_or_else(|| vec![item])).collect(),
         )),
@@ -283,6 +253,17 @@ fn list_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
         },
         _ => return None,
     })
+}
+
+fn flattened<'v>(items: Vec<Val<'v>>, levels: i64) -> Vec<Val<'v>> {
+    if levels <= 0 {
+        return items;
+    }
+    let inner = |item: Val<'v>| match item.items() {
+        Some(items) => flattened(items, levels - 1),
+        None => vec![item],
+    };
+    items.into_iter().flat_map(inner).collect()
 }
 
 fn distinct<'v>(items: Vec<Val<'v>>, budget: &mut Budget) -> Evaluated<'v> {

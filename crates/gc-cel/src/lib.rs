@@ -13,28 +13,52 @@
 //! assert_eq!(program.holds(&mut scope, &mut Budget::new(1_000)), Ok(true));
 //! ```
 
+mod authority;
 mod budget;
+mod check;
+mod cost;
+mod declarations;
 mod eval;
 mod formats;
 mod functions;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod issue;
+mod lex;
+mod libraries;
 mod parse;
+mod tree;
+mod types;
 mod value;
 
-use parse::Expression;
+use issue::Issue;
+use tree::{Expression, Node};
 
+pub use authority::{Authority, Check, Question};
 pub use budget::{Budget, EvalError};
+pub use check::Environment;
 pub use eval::Scope;
 pub use formats::{is_cidr, is_uri, printed_float};
 pub use functions::printed;
+pub use types::{Declared, ObjectType, Shape, Type};
 pub use value::{Typing, Val};
 
 /// A parsed expression whose functions are known.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
-    expression: Expression,
+    expression: Node,
     text: String,
+}
+
+/// A program whose types fit, and what is known of it beforehand.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checked {
+    /// The program.
+    pub program: Program,
+    /// The type of its value.
+    pub result: Type,
+    /// What evaluating it costs at most, in Kubernetes' units.
+    pub most_cost: u64,
 }
 
 /// Why a text is no expression.
@@ -45,11 +69,30 @@ pub struct CompileError(String);
 impl Program {
     /// Parses an expression; the error says why it cannot be evaluated.
     pub fn compile(text: &str) -> Result<Self, CompileError> {
-        let expression = parse::parse(text).map_err(CompileError)?;
+        let first = |issues: Vec<Issue>| {
+            CompileError(issues.into_iter().next().map(|issue| issue.message).unwrap_or_default())
+        };
+        let expression = parse::parse(text).map_err(first)?.root;
         if let Some(name) = unknown_function(&expression) {
             return Err(CompileError(format!("undeclared reference to '{name}'")));
         }
         Ok(Self { expression, text: text.to_owned() })
+    }
+
+    /// Parses an expression and checks its types; the error lists what is wrong and where, as Kubernetes prints it.
+    /// `root` is what the variables are declared as, from which the cost is estimated.
+    pub fn check(
+        text: &str,
+        environment: &Environment,
+        root: Option<&Declared>,
+    ) -> Result<Checked, CompileError> {
+        let printed = |issues: Vec<Issue>| CompileError(issue::printed(text, &issues));
+        let parsed = parse::parse(text).map_err(printed)?;
+        let typed = check::check(&parsed.root, parsed.nodes, environment).map_err(printed)?;
+        let most_cost = cost::most(&parsed.root, &typed, root);
+        let result = typed.types.get(parsed.root.id).cloned().unwrap_or(Type::Dyn);
+        let program = Self { expression: parsed.root, text: text.to_owned() };
+        Ok(Checked { program, result, most_cost })
     }
 
     /// Whether it mentions a name.
@@ -83,51 +126,18 @@ impl Program {
 }
 
 /// The first unknown function that an expression calls.
-fn unknown_function(expression: &Expression) -> Option<String> {
-    if let Expression::Call { target, name, .. } = expression {
-        if let Some(Expression::Name(namespace)) = target.as_deref()
-            && functions::KNOWN.contains(&format!("{namespace}.{name}").as_str())
-        {
-            return parts(expression).into_iter().skip(1).find_map(unknown_function);
-        }
-        if !functions::KNOWN.contains(&name.as_str()) {
-            return Some(name.clone());
-        }
+fn unknown_function(node: &Node) -> Option<String> {
+    if let Expression::Call { name, .. } = &node.expression
+        && !declarations::is_known(name)
+    {
+        return Some(name.clone());
     }
-    parts(expression).into_iter().find_map(unknown_function)
+    node.parts().into_iter().find_map(unknown_function)
 }
 
-/// The expressions directly inside one; of a call, the target comes first.
-fn parts(expression: &Expression) -> Vec<&Expression> {
-    match expression {
-        Expression::Call { target, arguments, .. } => {
-            target.as_deref().into_iter().chain(arguments).collect()
-        }
-        Expression::Select { operand, .. }
-        | Expression::Has { operand, .. }
-        | Expression::Not(operand)
-        | Expression::Negate(operand) => vec![operand],
-        Expression::Index { operand, index, .. } => vec![operand, index],
-        Expression::Macro { range, bodies, .. } => std::iter::once(&**range).chain(bodies).collect(),
-        Expression::List(items) => items.iter().collect(),
-        Expression::Map(entries) => entries.iter().flat_map(|(key, value)| [key, value]).collect(),
-        Expression::Binary(_, left, right) => vec![left, right],
-        Expression::Condition(parts) => parts.iter().collect(),
-        _ => Vec::new(),
-    }
-}
-
-fn free_names(expression: &Expression, bound: &mut Vec<String>, into: &mut Vec<String>) {
-    match expression {
+fn free_names(node: &Node, bound: &mut Vec<String>, into: &mut Vec<String>) {
+    match &node.expression {
         Expression::Name(name) if !bound.contains(name) && !eval::is_type(name) => into.push(name.clone()),
-        Expression::Call { target, name, .. }
-            if matches!(target.as_deref(), Some(Expression::Name(namespace))
-                if functions::KNOWN.contains(&format!("{namespace}.{name}").as_str())) =>
-        {
-            for part in parts(expression).into_iter().skip(1) {
-                free_names(part, bound, into);
-            }
-        }
         Expression::Macro { range, names, bodies, .. } => {
             free_names(range, bound, into);
             let before = bound.len();
@@ -138,7 +148,7 @@ fn free_names(expression: &Expression, bound: &mut Vec<String>, into: &mut Vec<S
             bound.truncate(before);
         }
         _ => {
-            for part in parts(expression) {
+            for part in node.parts() {
                 free_names(part, bound, into);
             }
         }
@@ -231,6 +241,102 @@ mod tests {
         ] {
             let found = Program::compile(&text).err().map(|error| error.to_string());
             assert_eq!(found, expected, "{}", &text[..20]);
+        }
+    }
+
+    fn checked(text: &str) -> String {
+        let text_of = |most| std::sync::Arc::new(Declared::scalar(Type::Text, most, 2));
+        let unbounded = text_of(Declared::LONGEST_TEXT);
+        let fields = [
+            ("s", text_of(200)),
+            ("n", std::sync::Arc::new(Declared::scalar(Type::Int, 0, 1))),
+            ("free", unbounded.clone()),
+            ("list", std::sync::Arc::new(Declared::list(text_of(40), Some(10)))),
+            ("wide", std::sync::Arc::new(Declared::list(unbounded, None))),
+        ];
+        let fields = fields.into_iter().map(|(name, of)| (name.to_owned(), of)).collect();
+        let root = Declared { shape: Shape::Object(fields), most_elements: 0, least_bytes: 2 };
+        let environment = Environment::default().with("self", root.to_type("selfType"));
+        match Program::check(text, &environment, Some(&root)) {
+            Ok(checked) => format!("{} {}", checked.result, checked.most_cost),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn types_and_costs_are_known_beforehand() {
+        let table = [
+            ("self.s == 'x'", "bool 3"),
+            ("self.n > 3", "bool 3"),
+            ("self.s.matches('a*')", "bool 23"),
+            ("self.free.matches('a*')", "bool 314575"),
+            ("self.s.startsWith('ab') && self.n == 1", "bool 5"),
+            ("self.list.all(x, x.size() > 1)", "bool 63"),
+            ("self.list.map(x, x + 'a').exists(y, y == 'b')", "bool 244"),
+            ("self.list.exists_one(x, x == 'a')", "bool 44"),
+            ("isURL(self.s) && url(self.s).getHost() == 'x'", "bool 27"),
+            ("self.?n.orValue(3) == 3", "bool 4"),
+            ("'not ' + string(self.n)", "string 1844674407370955267"),
+            ("quantity(self.s).isGreaterThan(quantity('1Gi'))", "bool 24"),
+            ("[1, 2].filter(i, i > 1).size() == 1", "bool 53"),
+            ("{'a': 1}.transformMap(k, v, v + 1)", "map(string, int) 66"),
+            ("optional.of(1).optMap(x, x + 1)", "optional_type(int) 17"),
+            ("dyn(self.s) == 1", "bool 4"),
+            ("type(self.s) == string", "bool 4"),
+        ];
+        let found: Vec<(&str, String)> = table.iter().map(|(text, _)| (*text, checked(text))).collect();
+        let expected: Vec<(&str, String)> =
+            table.iter().map(|(text, cost)| (*text, (*cost).to_owned())).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named_with_its_place() {
+        for (text, expected) in [
+            ("self.b == 'x'", "ERROR: <input>:1:5: undefined field 'b'\n | self.b == 'x'\n | ....^"),
+            (
+                "self.s.foo(1)",
+                "ERROR: <input>:1:11: undeclared reference to 'foo' (in container '')\n | self.s.foo(1)\n | ..........^",
+            ),
+            (
+                "self.foo(",
+                "ERROR: <input>:1:10: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', ')', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}\n | self.foo(\n | .........^",
+            ),
+            (
+                "'",
+                "ERROR: <input>:1:1: Syntax error: token recognition error at: '\''\n | '\n | ^\nERROR: <input>:1:2: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}\n | '\n | .^",
+            ),
+            (
+                "Bad Value!",
+                "ERROR: <input>:1:5: Syntax error: mismatched input 'Value' expecting <EOF>\n | Bad Value!\n | ....^",
+            ),
+            (
+                "a..b",
+                "ERROR: <input>:1:3: Syntax error: no viable alternative at input '..'\n | a..b\n | ..^",
+            ),
+            (
+                "x/y",
+                "ERROR: <input>:1:1: undeclared reference to 'x' (in container '')\n | x/y\n | ^\nERROR: <input>:1:3: undeclared reference to 'y' (in container '')\n | x/y\n | ..^",
+            ),
+            (
+                "self.n + 'a' == 'b'",
+                "ERROR: <input>:1:8: found no matching overload for '_+_' applied to '(int, string)'\n | self.n + 'a' == 'b'\n | .......^",
+            ),
+            (
+                "self.n && true",
+                "ERROR: <input>:1:5: expected type 'bool' but found 'int'\n | self.n && true\n | ....^",
+            ),
+            (
+                "self.n.all(x, x)",
+                "ERROR: <input>:1:5: expression of type 'int' cannot be range of a comprehension (must be list, map, or dynamic)\n | self.n.all(x, x)\n | ....^",
+            ),
+            ("[1, 'a']", "ERROR: <input>:1:5: expected type 'int' but found 'string'\n | [1, 'a']\n | ....^"),
+            (
+                "self.s.matches('(')",
+                "ERROR: <input>:1:16: invalid matches argument\n | self.s.matches('(')\n | ...............^",
+            ),
+        ] {
+            assert_eq!(checked(text), expected, "{text}");
         }
     }
 }

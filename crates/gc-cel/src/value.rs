@@ -45,6 +45,20 @@ pub enum Val<'v> {
     Timestamp(jiff::Timestamp),
     /// Billionths of one.
     Quantity(i128),
+    /// A URL.
+    Url(Rc<crate::libraries::Url>),
+    /// An address.
+    Ip(std::net::IpAddr),
+    /// A network: an address and the length of its prefix.
+    Cidr(std::net::IpAddr, u8),
+    /// A semantic version.
+    Semver(Rc<crate::libraries::Semver>),
+    /// A format of texts.
+    Format(&'static str),
+    /// An authorizer, or a question to one.
+    Check(Rc<crate::authority::Check<'v>>),
+    /// The answer of an authorizer.
+    Decision(bool),
     /// An array or an object of a document.
     Json(&'v Value, Option<&'v dyn Typing>),
     /// A list that the expression made.
@@ -79,6 +93,12 @@ impl<'v> Val<'v> {
         Self::Text(text.into())
     }
 
+    /// A map with these entries, in their order.
+    #[must_use]
+    pub fn map(entries: Vec<(Self, Self)>) -> Self {
+        Self::Map(Rc::new(entries))
+    }
+
     pub(crate) fn list(items: Vec<Self>) -> Self {
         Self::List(Rc::new(items))
     }
@@ -97,6 +117,13 @@ impl<'v> Val<'v> {
             Self::Duration(_) => "google.protobuf.Duration",
             Self::Timestamp(_) => "google.protobuf.Timestamp",
             Self::Quantity(_) => "kubernetes.Quantity",
+            Self::Check(check) => check.type_name(),
+            Self::Decision(_) => "kubernetes.authorization.Decision",
+            Self::Url(_) => "kubernetes.URL",
+            Self::Ip(_) => "net.IP",
+            Self::Cidr(..) => "net.CIDR",
+            Self::Semver(_) => "kubernetes.Semver",
+            Self::Format(_) => "kubernetes.NamedFormat",
             Self::Json(Value::Array(_), _) | Self::List(_) => "list",
             Self::Json(..) | Self::Map(_) => "map",
             Self::Optional(_) => "optional_type",
@@ -169,6 +196,7 @@ impl<'v> Val<'v> {
             (Self::Json(Value::Object(map), schema), Self::Text(name)) => {
                 map.get(&**name).map(|value| Val::of(value, schema.and_then(|schema| schema.field(name))))
             }
+            (Self::Check(check), Self::Text(name)) => check.member(name),
             (Self::Map(entries), key) => {
                 entries.iter().find(|(found, _)| found.is_same(key)).map(|(_, value)| value.clone())
             }
@@ -215,7 +243,10 @@ impl<'v> Val<'v> {
     fn is_same(&self, other: &Val<'v>) -> bool {
         match (self, other) {
             (Self::Null, Self::Null) => true,
-            (Self::Type(a), Self::Type(b)) => a == b,
+            (Self::Type(a), Self::Type(b)) | (Self::Format(a), Self::Format(b)) => a == b,
+            (Self::Url(a), Self::Url(b)) => a == b,
+            (Self::Ip(a), Self::Ip(b)) => a == b,
+            (Self::Cidr(a, a_bits), Self::Cidr(b, b_bits)) => a == b && a_bits == b_bits,
             _ => self.compare(other) == Some(Ordering::Equal),
         }
     }
@@ -262,6 +293,7 @@ impl<'v> Val<'v> {
             (Self::Duration(a), Self::Duration(b)) => Some(a.cmp(b)),
             (Self::Timestamp(a), Self::Timestamp(b)) => Some(a.cmp(b)),
             (Self::Quantity(a), Self::Quantity(b)) => Some(a.cmp(b)),
+            (Self::Semver(a), Self::Semver(b)) => Some(a.compare(b)),
             _ => match (self.whole(), other.whole()) {
                 (Some(a), Some(b)) => Some(a.cmp(&b)),
                 _ => self.number()?.partial_cmp(&other.number()?),

@@ -25,6 +25,8 @@ pub(crate) struct Call<'a> {
     pub(crate) target: &'a RequestTarget,
     pub(crate) context: &'a RequestContext<'a>,
     pub(crate) warnings: Vec<String>,
+    /// Warnings of what may only look at the call.
+    pub(crate) noted: std::cell::RefCell<Vec<String>>,
 }
 
 /// What became of a conditional write.
@@ -41,7 +43,7 @@ impl<'a> Call<'a> {
         target: &'a RequestTarget,
         context: &'a RequestContext<'a>,
     ) -> Self {
-        Self { registry, target, context, warnings: Vec::new() }
+        Self { registry, target, context, warnings: Vec::new(), noted: std::cell::RefCell::default() }
     }
 
     pub(crate) fn resource(&self) -> &'a Arc<ResourceDefinition> {

@@ -47,12 +47,14 @@ impl Call<'_> {
         self.refuse_under_terminating_definition(shown)?;
         self.admit_creation(shown)?;
         self.fill_system_fields(&mut object);
-        self.admit_content(&object, None)?;
         // Who wrote what is settled before the server adds anything of its own.
         if operation == Operation::Update {
             managed::update(self, None, &mut object, options);
         }
         self.mutate(&mut object, None)?;
+        self.mutate_dynamically(&mut object, None, options)?;
+        // Judged as it will be stored, after everything that may change it.
+        self.admit_content(&object, None)?;
         let rules = self.rules();
         for turn in 1.. {
             let mut new = object.clone();
@@ -77,6 +79,7 @@ impl Call<'_> {
             // A POST has no name in its path: this is a PUT or an apply that found nothing to change.
             self.admit_creation_by_update()?;
             self.admit_owner_references(&new, None)?;
+            self.validate_dynamically(Some(&new), None, options.dry_run)?;
             let charges = self.validate(&new, None)?;
             let key = persist::object_key(self.resource(), &self.target.namespace, &name);
             if options.dry_run {
@@ -167,7 +170,10 @@ impl Call<'_> {
         let resources =
             catalog.groups().iter().flat_map(|group| &group.versions).flat_map(|version| &version.resources);
         let in_use = crd::NamesInUse::of(resources.map(|resource| &**resource), &group, &plural);
-        crd::settle_names(definition, &in_use, self.context.now);
+        let before = definition.clone();
+        if crd::settle_names(definition, &in_use, self.context.now) {
+            managed::update_own_status(self, &before, definition);
+        }
     }
 
     /// While a definition is being deleted, instances are only removed (spec 9).

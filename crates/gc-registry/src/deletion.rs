@@ -187,6 +187,7 @@ impl Call<'_> {
                 return Ok(Deleted::Kept(stored));
             }
             self.admit_deletion(name)?;
+            self.validate_dynamically(None, Some(&live), deletion.dry_run)?;
             let finalizers = self.gc_finalizers(&live, &deletion);
             let finished = finalizers.is_empty() && !matches!(grace, Grace::Graceful { .. });
             if finished {
@@ -362,6 +363,7 @@ impl Call<'_> {
                 return Ok(has_spec_finalizers(&live).then_some(Deleted::Kept(stored)));
             }
             self.admit_deletion(name)?;
+            self.validate_dynamically(None, Some(&live), deletion.dry_run)?;
             let mut new = live.clone();
             let before: Vec<String> = meta::finalizers(&live).into_iter().map(str::to_owned).collect();
             let finalizers = match (deletion.orphan_dependents, deletion.policy) {

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
+use crate::dynamic;
 use crate::error::ApiError;
 use crate::object::Object;
 use crate::persist;
@@ -390,7 +391,7 @@ impl State {
             return;
         }
         self.last = place;
-        self.definitions_changed |= definition;
+        self.definitions_changed |= definition || prefix.starts_with(dynamic::PREFIX);
         let start = self.start;
         let entry = Arc::new(Entry {
             revision: change.revision,

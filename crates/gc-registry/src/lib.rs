@@ -67,6 +67,7 @@ mod create;
 mod definitions;
 mod delete_collection;
 pub mod deletion;
+pub mod dynamic;
 pub mod error;
 mod eviction;
 mod filter;

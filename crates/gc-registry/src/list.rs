@@ -23,7 +23,7 @@ pub(crate) fn parse_version(text: &str) -> Result<Revision, ApiError> {
     version(text).map_err(|why| ApiError::bad_request(format!("invalid resource version: {why}")))
 }
 
-/// Reads `resourceVersion` of a single read, where bad text is a 500 (recorded from upstream).
+/// Reads `resourceVersion` of a single read or a watch, where bad text is a 500 (recorded from upstream).
 pub(crate) fn parse_version_of_get(text: &str) -> Result<Revision, ApiError> {
     version(text).map_err(|why| ApiError::new(500, "", why))
 }

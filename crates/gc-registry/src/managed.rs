@@ -54,6 +54,23 @@ pub(crate) fn update(call: &Call<'_>, live: Option<&Value>, new: &mut Value, opt
     with_request(call, options, |request| managed_fields::update(live, new, request));
 }
 
+/// After the server itself has written the status of an object.
+pub(crate) fn update_own_status(call: &Call<'_>, live: &Value, new: &mut Value) {
+    let resource = call.resource();
+    let schema = rules::schema(resource);
+    let api_version = resource.api_version();
+    let request = ManagerRequest {
+        manager: "kube-apiserver",
+        api_version: &api_version,
+        kind: &resource.kind,
+        subresource: "status",
+        now: call.context.now,
+        schema: Some(&schema),
+        reset: ResetFields::Spec,
+    };
+    managed_fields::update(Some(live), new, &request);
+}
+
 /// The object that results from applying a configuration to the live one.
 pub(crate) fn apply(
     call: &Call<'_>,

@@ -66,6 +66,9 @@ fn decode_bytes(
     let value: Value = serde_json::from_slice(stored)
         .map_err(|why| ApiError::internal(format!("stored object is corrupt: {why}")))?;
     let mut value = convert::from_stored(resource, value);
+    if let Some(custom) = resource.custom.as_ref().filter(|custom| custom.is_older(revision.0)) {
+        custom.read_stored(&mut value);
+    }
     if let Some(map) = value.as_object_mut() {
         map.insert("apiVersion".into(), resource.api_version().into());
         map.insert("kind".into(), (*resource.kind).into());
@@ -87,7 +90,8 @@ pub(crate) fn encode(resource: &ResourceDefinition, object: &Value) -> Result<By
             format!("the object is nested more than {DEEPEST} levels deep, its managed fields included");
         return Err(ApiError::bad_request(why));
     }
-    match convert::to_stored(resource, object) {
+    let custom = || resource.custom.as_ref().and_then(|custom| custom.to_stored(object));
+    match convert::to_stored(resource, object).or_else(custom) {
         None => encode_value(object).map(Bytes::from),
         Some(converted) => encode_value(&converted).map(Bytes::from),
     }
@@ -139,7 +143,8 @@ pub(crate) fn present(
     stored: Bytes,
     revision: Revision,
 ) -> Result<Object, ApiError> {
-    if convert::conversion(resource) == Conversion::Same {
+    let is_older = resource.custom.as_ref().is_some_and(|custom| custom.is_older(revision.0));
+    if convert::conversion(resource) == Conversion::Same && !is_older {
         return Ok(Object::from_stored(Arc::clone(type_meta), stored, revision));
     }
     Ok(Object::from_value(Arc::clone(type_meta), decode_bytes(resource, &stored, revision)?))

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
 
 use crate::admission::Plugins;
@@ -12,6 +12,7 @@ use crate::api::{
 use crate::call::Call;
 use crate::catalog::Catalog;
 use crate::definitions::Definitions;
+use crate::dynamic::{Configured, Outside};
 use crate::error::ApiError;
 use crate::hub::Hub;
 use crate::list;
@@ -63,6 +64,8 @@ pub struct Registry {
     maintenance_waker: Mutex<Option<Waker>>,
     /// Revisions of the store at past times, oldest first, for the age of events.
     pub(crate) clock: Mutex<VecDeque<(jiff::Timestamp, Revision)>>,
+    configured: RwLock<Arc<Configured>>,
+    outside: OnceLock<Arc<dyn Outside>>,
 }
 
 impl Registry {
@@ -79,8 +82,11 @@ impl Registry {
             maintenance: AtomicBool::new(true),
             maintenance_waker: Mutex::default(),
             clock: Mutex::default(),
+            configured: RwLock::default(),
+            outside: OnceLock::new(),
         };
         registry.refresh_catalog()?;
+        registry.refresh_configured()?;
         Ok(registry)
     }
 
@@ -117,8 +123,57 @@ impl Registry {
         context: &RequestContext<'_>,
     ) -> Result<Response, ApiError> {
         check_verb(target, &operation)?;
+        check_conversion(&target.resource)?;
         let mut call = Call::new(self, target, context);
-        let outcome = match (operation, target.subresource.as_str()) {
+        let deprecation = target.resource.custom.as_ref().and_then(|custom| custom.deprecation_warning());
+        let before = deprecation.map(str::to_owned);
+        let outcome = self.perform(&mut call, operation);
+        let noted = call.noted.take();
+        match outcome {
+            Ok(mut response) => {
+                response.warnings.splice(0..0, before);
+                response.warnings.extend(noted);
+                Ok(response)
+            }
+            Err(mut error) => {
+                error.warnings = before.into_iter().chain(call.warnings).chain(noted).collect();
+                Err(error)
+            }
+        }
+    }
+
+    /// Says who calls webhooks. Without it they count as unreachable.
+    pub fn call_outside_by(&self, outside: Arc<dyn Outside>) {
+        // The first one stays.
+        let _ = self.outside.set(outside);
+    }
+
+    /// Whether writes may wait for webhooks now.
+    #[must_use]
+    pub fn calls_outside(&self) -> bool {
+        self.configured().has_webhooks()
+    }
+
+    pub(crate) fn outside(&self) -> Option<&dyn Outside> {
+        self.outside.get().map(|outside| &**outside)
+    }
+
+    /// The policies and webhooks of this moment.
+    pub(crate) fn configured(&self) -> Arc<Configured> {
+        Arc::clone(&self.configured.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads the policies and webhooks.
+    fn refresh_configured(&self) -> Result<(), ApiError> {
+        // The lock is held while they are read, so that an older state never replaces a newer one.
+        let mut configured = self.configured.write().unwrap_or_else(PoisonError::into_inner);
+        *configured = Arc::new(Configured::read(&*self.storage)?);
+        Ok(())
+    }
+
+    fn perform(&self, call: &mut Call<'_>, operation: Operation) -> Result<Response, ApiError> {
+        let target = call.target;
+        match (operation, target.subresource.as_str()) {
             (operation, "scale") => call.scale(operation),
             (Operation::Get { resource_version }, _) => call.get(&resource_version),
             (Operation::List(options), _) => self.list(target, &options),
@@ -141,8 +196,7 @@ impl Registry {
             (Operation::Patch(kind, body, options), _) => call.patch(kind, body, &options),
             (Operation::Delete(options), _) => call.delete(&options),
             (Operation::DeleteCollection(options, delete), _) => call.delete_collection(&options, &delete),
-        };
-        outcome.map_err(|error| ApiError { warnings: std::mem::take(&mut call.warnings), ..error })
+        }
     }
 
     fn list(&self, target: &RequestTarget, options: &ListOptions) -> Result<Response, ApiError> {
@@ -165,6 +219,7 @@ impl Registry {
         if !target.resource.has_verb("watch") {
             return Err(method_not_allowed());
         }
+        check_conversion(&target.resource)?;
         Watch::start(&*self.storage, &self.hub, target, options)
     }
 
@@ -176,9 +231,9 @@ impl Registry {
             match self.hub.poll_pump(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(error)) => return Poll::Ready(error),
-                // Definitions were changed, perhaps by another server on the same store.
+                // Definitions or what admission is configured by were changed, perhaps by another server on the same store.
                 Poll::Ready(Ok(())) => {
-                    if let Err(error) = self.refresh_catalog() {
+                    if let Err(error) = self.refresh_catalog().and_then(|()| self.refresh_configured()) {
                         return Poll::Ready(StorageError::Unavailable(error.message));
                     }
                 }
@@ -216,6 +271,9 @@ impl Registry {
 
     /// After every write: definitions are served at once, and the cleanup of deleted ones continues.
     pub(crate) fn after_write(&self, resource: &ResourceDefinition) -> Result<(), ApiError> {
+        if *resource.group == *"admissionregistration.k8s.io" {
+            self.refresh_configured()?;
+        }
         if rules::is_definition(resource) {
             self.refresh_catalog()?;
             self.request_maintenance();
@@ -243,6 +301,24 @@ impl Registry {
         *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
         Ok(())
     }
+}
+
+/// 500 for a version of a custom resource that only a webhook could make of the stored one: none is asked yet.
+fn check_conversion(resource: &ResourceDefinition) -> Result<(), ApiError> {
+    let Some(custom) = resource.custom.as_ref().filter(|custom| custom.is_converted()) else { return Ok(()) };
+    if custom.conversion()["strategy"] != "Webhook" {
+        return Ok(());
+    }
+    let (stored, wanted) = (custom.storage_version(), resource.api_version());
+    Err(ApiError::new(
+        500,
+        "",
+        format!(
+            "conversion webhook for {}/{stored}, Kind={} failed: this server asks no conversion webhooks, and {wanted} is \
+             not the stored version",
+            resource.group, resource.kind
+        ),
+    ))
 }
 
 /// 405 for what the table does not offer.

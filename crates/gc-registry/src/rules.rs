@@ -165,8 +165,10 @@ impl<'a> Rules<'a> {
 
     /// What an update may change (status or spec is kept, generation rises).
     pub(crate) fn prepare_update(&self, new: &mut Value, old: &Value) {
+        // A Scale changes the spec as a write of the object does.
+        let subresource = if self.subresource == "scale" { "" } else { self.subresource };
         if let Some(custom) = &self.resource.custom {
-            custom.prepare_update(new, old, self.subresource);
+            custom.prepare_update(new, old, subresource);
         } else if is_definition(self.resource) {
             if self.subresource == "status" {
                 crd::prepare_status_update(new, old);
@@ -174,7 +176,7 @@ impl<'a> Rules<'a> {
                 crd::prepare_update(new, old);
             }
         } else {
-            kinds::prepare_for_update(self.target(), new, old, &self.kinds_context());
+            kinds::prepare_for_update(target_of(self.resource, subresource), new, old, &self.kinds_context());
         }
     }
 
@@ -221,7 +223,7 @@ impl<'a> Rules<'a> {
     /// Warnings for a valid object.
     pub(crate) fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
         if let Some(custom) = &self.resource.custom {
-            custom.deprecation_warning().map(str::to_owned).into_iter().collect()
+            custom.ratcheted(new, old)
         } else if is_definition(self.resource) {
             crd::warnings(new, old)
         } else {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::api::{DeleteOptions, Operation, PatchType, RequestBody, Response, WriteOptions};
+use crate::api::{DeleteOptions, FieldValidation, Operation, PatchType, RequestBody, Response, WriteOptions};
 use crate::call::{Call, MAX_TURNS, Stored};
 use crate::deletion::Deletion;
 use crate::error::{ApiError, CauseReason, FieldError};
@@ -55,6 +55,7 @@ impl Call<'_> {
                 }
             }
             let own_version = scale["metadata"]["resourceVersion"] != named;
+            self.check_patched_scale(&scale, options)?;
             let scale = self.take_scale(RequestBody { value: scale, duplicates: Vec::new() })?;
             self.check_name(&scale)?;
             match self.write_scale(scale, options) {
@@ -64,6 +65,25 @@ impl Call<'_> {
             }
         }
         Err(self.modified(&self.target.name))
+    }
+
+    /// Strict validation of what a patch makes of a Scale, and of whether it is one.
+    fn check_patched_scale(&mut self, scale: &Value, options: &WriteOptions) -> Result<(), ApiError> {
+        let known = schema::builtin("autoscaling", "v1", "Scale").unwrap_or_default();
+        if let Err(why) = schema::check_types(&known, scale) {
+            return Err(Self::patch_error(&scale.to_string(), &why));
+        }
+        let unknown = schema::unknown_fields(&known, scale);
+        match options.field_validation {
+            FieldValidation::Ignore => {}
+            FieldValidation::Warn => self.warnings.extend(unknown),
+            FieldValidation::Strict if unknown.is_empty() => {}
+            FieldValidation::Strict => {
+                let why = format!("strict decoding error: {}", unknown.join(", "));
+                return Err(Self::patch_error(&scale.to_string(), &why));
+            }
+        }
+        Ok(())
     }
 
     fn write_scale(&mut self, scale: Value, options: &WriteOptions) -> Result<Response, ApiError> {
@@ -79,7 +99,7 @@ impl Call<'_> {
         let text = |field: &str| scale.get(field).and_then(Value::as_str).unwrap_or_default();
         let (version, kind) = (text("apiVersion"), text("kind"));
         if !matches!(version, "" | "autoscaling/v1") || !matches!(kind, "" | "Scale") {
-            return Err(ApiError::bad_request(format!("invalid object type: {version}, Kind={kind}")));
+            return Err(self.no_scale(version, kind));
         }
         let known = schema::builtin("autoscaling", "v1", "Scale").unwrap_or_default();
         schema::check_types(&known, &scale).map_err(|why| {
@@ -96,6 +116,20 @@ impl Call<'_> {
             return Err(ApiError::invalid("autoscaling", "Scale", &self.target.name, &[error]));
         }
         Ok(scale)
+    }
+
+    /// 400 for a body of another kind than Scale.
+    fn no_scale(&self, version: &str, kind: &str) -> ApiError {
+        let (group, short) = version.split_once('/').unwrap_or(("", version));
+        let why = if self.registry.catalog().by_kind(group, short, kind).next().is_some() {
+            format!("converting ({short}.{kind}) to (autoscaling.Scale): unknown conversion")
+        } else {
+            format!(
+                "no kind {kind:?} is registered for version {version:?} in scheme \
+                 \"pkg/api/legacyscheme/scheme.go:30\""
+            )
+        };
+        ApiError::bad_request(format!("{kind} in version {short:?} cannot be handled as a Scale: {why}"))
     }
 
     pub(crate) fn scale_of(&self, object: &Value) -> Result<Value, ApiError> {

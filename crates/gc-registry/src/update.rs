@@ -147,6 +147,7 @@ impl Call<'_> {
                     return Err(self.conflict(name, &why));
                 }
                 let mut object = managed::apply(self, None, configuration, options)?;
+                self.refuse_unstored(&object)?;
                 self.settle_namespace(&mut object)?;
                 self.finish_decoding(&mut object)?;
                 if let Some(warning) =
@@ -158,6 +159,15 @@ impl Call<'_> {
             }
             _ => Err(self.not_found(name)),
         }
+    }
+
+    /// 500 for an apply in a version of a custom resource that sets what the stored version does not have.
+    fn refuse_unstored(&self, object: &Value) -> Result<(), ApiError> {
+        let Some(custom) = &self.resource().custom else { return Ok(()) };
+        let unknown = custom.not_stored(object);
+        let Some(path) = unknown.first().and_then(|text| text.split('"').nth(1)) else { return Ok(()) };
+        let why = format!("failed to convert new object: .{path}: field not declared in schema");
+        Err(ApiError::new(500, "", why))
     }
 
     /// Defaults for what apply has merged.
@@ -183,6 +193,7 @@ impl Call<'_> {
             let (mut new, version_given) = self.new_state(change, &live, options)?;
             self.admit_update()?;
             self.mutate(&mut new, Some(&live))?;
+            self.mutate_dynamically(&mut new, Some(&live), options)?;
             self.carry_over(&mut new, &live);
             let rules = self.rules();
             rules.prepare_update(&mut new, &live);
@@ -200,9 +211,13 @@ impl Call<'_> {
             }
             self.admit_owner_references(&new, Some(&live))?;
             self.admit_certificate(&new, &live)?;
+            self.validate_dynamically(Some(&new), Some(&live), options.dry_run)?;
             let charges = self.validate(&new, Some(&live))?;
+            let mut before_acceptance = None;
             if rules::is_definition(self.resource()) && !meta::is_deleting(&new) {
+                let before = new.clone();
                 self.settle_definition(&mut new);
+                before_acceptance = (before["status"] != new["status"]).then_some(before);
             }
             if self.completes_deletion(&new, &live) {
                 if options.dry_run {
@@ -227,6 +242,11 @@ impl Call<'_> {
                     let stored = KeyValue { value: encoded, mod_revision: revision, ..stored };
                     meta::metadata_mut(&mut new)
                         .insert("resourceVersion".into(), revision.to_string().into());
+                    if let Some(mut shown) = before_acceptance {
+                        // Upstream accepts names only after it has answered.
+                        shown["metadata"]["resourceVersion"] = revision.to_string().into();
+                        return Ok(Some(Written { code: 200, object: shown, stored: None }));
+                    }
                     return Ok(Some(Written { code: 200, object: new, stored: Some(stored) }));
                 }
                 Stored::Raced if version_given => return Err(self.modified(&self.target.name)),
@@ -265,6 +285,7 @@ impl Call<'_> {
             Change::Apply(configuration) => {
                 let given = self.check_version(configuration, live)?;
                 let mut new = managed::apply(self, Some(live), configuration, options)?;
+                self.refuse_unstored(&new)?;
                 self.finish_decoding(&mut new)?;
                 if let Some(warning) = meta_validation::drop_duplicate_owners(&mut new, Deduplication::Patch)
                 {

@@ -57,6 +57,17 @@ fn invalid_option(field: &str, reason: CauseReason, detail: &str) -> ApiError {
 
 fn validate(options: &ListOptions) -> Result<(), ApiError> {
     match (options.send_initial_events, options.resource_version_match) {
+        // A watch from any version gets the initial events, as if it had asked for them.
+        (asked, _)
+            if !options.continue_token.is_empty()
+                && (asked.is_some() || matches!(options.resource_version.as_str(), "" | "0")) =>
+        {
+            Err(invalid_option(
+                "resourceVersionMatch",
+                CauseReason::Forbidden,
+                "Forbidden: resourceVersionMatch is forbidden when continue is provided",
+            ))
+        }
         (None, Some(_)) => Err(invalid_option(
             "resourceVersionMatch",
             CauseReason::Forbidden,
@@ -72,13 +83,6 @@ fn validate(options: &ListOptions) -> Result<(), ApiError> {
             CauseReason::NotSupported,
             "Unsupported value: \"Exact\": supported values: \"NotOlderThan\"",
         )),
-        (Some(_), Some(VersionMatch::NotOlderThan)) if !options.continue_token.is_empty() => {
-            Err(invalid_option(
-                "resourceVersionMatch",
-                CauseReason::Forbidden,
-                "Forbidden: resourceVersionMatch is forbidden when continue is provided",
-            ))
-        }
         _ => Ok(()),
     }
 }
@@ -93,7 +97,7 @@ impl Watch {
         validate(options)?;
         let resource = &target.resource;
         let filter = Filter::parse(resource, options)?;
-        let requested = list::parse_version(&options.resource_version)?;
+        let requested = list::parse_version_of_get(&options.resource_version)?;
         let name = if target.name.is_empty() { filter.exact_name() } else { Some(target.name.as_str()) };
         let exact = name.is_some() && (!target.namespace.is_empty() || !resource.namespaced());
         let mut scope = persist::collection_prefix(resource, &target.namespace);

@@ -56,12 +56,13 @@ pub(crate) enum Begun {
 }
 
 /// `metadata` of a list.
-pub(crate) fn list_meta(list: &ObjectList) -> Map<String, Value> {
+pub(crate) fn list_meta(list: &ObjectList, form: &ItemForm) -> Map<String, Value> {
     let mut meta = Map::new();
     if !list.resource_version.is_empty() {
         meta.insert("resourceVersion".into(), list.resource_version.clone().into());
     }
-    if !list.continue_token.is_empty() {
+    // Lists of custom resources have it always.
+    if !list.continue_token.is_empty() || matches!(form, ItemForm::Object { with_type: true }) {
         meta.insert("continue".into(), list.continue_token.clone().into());
     }
     if let Some(count) = list.remaining_item_count {
@@ -94,7 +95,7 @@ impl ListStream {
         representation: Representation,
         gzip: bool,
     ) -> Begun {
-        let meta = Value::Object(list_meta(&list));
+        let meta = Value::Object(list_meta(&list, &form));
         let head = match &form {
             ItemForm::Object { .. } => {
                 format!(

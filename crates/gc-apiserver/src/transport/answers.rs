@@ -186,7 +186,7 @@ fn write_list(
                 items.push((**item.value()?).clone());
             }
             let value = serde_json::json!({
-                "kind": kind, "apiVersion": api_version, "metadata": list_meta(&list), "items": items,
+                "kind": kind, "apiVersion": api_version, "metadata": list_meta(&list, &form), "items": items,
             });
             return Ok(whole(render::value(&value, representation), representation, gzip));
         }

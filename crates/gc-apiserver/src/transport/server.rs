@@ -22,6 +22,7 @@ use crate::auth::pki::{GivenKeys, Keep, Pki, PkiError, certificate_subject};
 use crate::auth::tokens::TokenSigner;
 use crate::serve::extension::Extension;
 use crate::serve::service;
+use crate::serve::webhooks::Webhooks;
 use crate::state::{State, StateParts, system_user};
 use crate::transport::connections::{IdlePatience, Limits, Peers, converse};
 use crate::transport::in_process::InProcess;
@@ -136,6 +137,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let stopped: Stop = stopped.map(|_| ()).boxed().shared();
         let advertised = advertised(address);
+        registry.call_outside_by(Arc::new(Webhooks::new()));
         let state = Arc::new(State::new(StateParts {
             registry: Arc::clone(&registry),
             authenticator,

@@ -11,11 +11,51 @@ use super::field::{
 use super::structural;
 use crate::error::FieldError;
 
+/// The versions of ConversionReview that are spoken.
+const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+
 /// Selectable fields of one version at most.
 const MOST_SELECTABLE_FIELDS: usize = 8;
 
+/// Drops what Go leaves out of schemas below `items` and `additionalProperties`, whose types decode themselves.
+fn drop_empties(schema: &mut Value, below_union: bool) {
+    let Some(members) = schema.as_object_mut() else { return };
+    if below_union {
+        members.retain(|key, value| match value {
+            Value::Null => false,
+            Value::Array(items) if key != "default" => !items.is_empty(),
+            _ => true,
+        });
+    }
+    for (key, value) in members {
+        match (key.as_str(), value) {
+            ("items" | "additionalProperties", value @ Value::Object(_)) => drop_empties(value, true),
+            ("properties", Value::Object(properties)) => {
+                properties.values_mut().for_each(|property| drop_empties(property, below_union));
+            }
+            ("allOf" | "anyOf" | "oneOf", Value::Array(branches)) => {
+                for branch in branches {
+                    drop_empties(branch, below_union);
+                }
+            }
+            ("not", value) => drop_empties(value, below_union),
+            _ => {}
+        }
+    }
+}
+
 /// Fills in the defaults of a definition: singular name, list kind, conversion.
 pub fn apply_defaults(definition: &mut Value) {
+    let versions = definition.pointer_mut("/spec/versions").and_then(Value::as_array_mut);
+    for version in versions.into_iter().flatten() {
+        if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema") {
+            drop_empties(schema, false);
+        }
+    }
+    let stored = &definition["status"]["storedVersions"];
+    if stored.as_array().is_some_and(Vec::is_empty) {
+        record_storage_version(definition);
+    }
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
         let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -115,8 +155,8 @@ pub fn validate_create(definition: &Value) -> Vec<FieldError> {
         let why = "must be spec.names.plural+\".\"+spec.group";
         problems.push(invalid_text("metadata.name", name, why));
     }
+    // No names are accepted yet that could be checked.
     validate_spec(definition, &mut problems);
-    validate_names(&definition["status"]["acceptedNames"], "status.acceptedNames", &mut problems);
     validate_stored_versions(definition, &mut problems);
     validate_approval(definition, None, &mut problems);
     problems
@@ -153,8 +193,7 @@ pub fn validate_status_update(definition: &Value) -> Vec<FieldError> {
     problems
 }
 
-/// Warnings for a new or changed definition: unknown formats and rules that are not evaluated, as
-/// far as `stored` did not have them.
+/// Warnings for a new or changed definition: formats that are not known, as far as `stored` did not have them.
 #[must_use]
 pub fn warnings(definition: &Value, stored: Option<&Value>) -> Vec<String> {
     let formats = |definition: &Value| {
@@ -164,17 +203,9 @@ pub fn warnings(definition: &Value, stored: Option<&Value>) -> Vec<String> {
         }
         found
     };
-    let rules = |definition: &Value| {
-        let mut found = BTreeSet::new();
-        for version in versions(definition) {
-            structural::unsupported_rules(&version["schema"]["openAPIV3Schema"], &mut found);
-        }
-        found
-    };
-    let (old, old_rules) = (stored.map(formats).unwrap_or_default(), stored.map(rules).unwrap_or_default());
+    let old = stored.map(formats).unwrap_or_default();
     let formats = formats(definition);
-    let formats = formats.difference(&old).map(|format| format!("unrecognized format {format:?}"));
-    formats.chain(rules(definition).difference(&old_rules).cloned()).collect()
+    formats.difference(&old).map(|format| format!("unrecognized format {format:?}")).collect()
 }
 
 /// Where the parts of versions stand in messages: kube-apiserver moves what is the same in all versions to
@@ -267,6 +298,12 @@ fn validate_versions(definition: &Value, problems: &mut Vec<FieldError>) {
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
         let why = "must have exactly one version marked as storage version";
         problems.push(invalid_versions(definition, why));
+    }
+    // The version that definitions had before they had many is that of the first.
+    let first = versions.first().map(|version| text(version, "name")).unwrap_or_default();
+    let wrong = label_problems(first);
+    if !first.is_empty() && !wrong.is_empty() {
+        problems.push(invalid_text("spec.version", first, &wrong));
     }
 }
 
@@ -466,25 +503,63 @@ fn validate_selectable(version: &Value, path: &str, problems: &mut Vec<FieldErro
     }
 }
 
-/// Only the strategy `None` is served: a webhook would be a call out of the middle of every read.
 fn validate_conversion(conversion: &Value, problems: &mut Vec<FieldError>) {
+    let path = "spec.conversion";
+    let webhook = &conversion["webhook"];
+    let review_versions =
+        webhook["conversionReviewVersions"].as_array().map(Vec::as_slice).unwrap_or_default();
     match text(conversion, "strategy") {
-        "" => problems.push(required("spec.conversion.strategy", "")),
-        "None" => {
-            if conversion["webhook"].is_object() {
-                let why = "should not be set when strategy is not set to Webhook";
-                problems.push(forbidden("spec.conversion.webhookClientConfig", why));
-            }
-        }
-        "Webhook" => {
-            let why = "conversion webhooks are not supported by this server: versions may differ in apiVersion \
-                       only (strategy None)";
-            problems.push(invalid_text("spec.conversion.strategy", "Webhook", why));
-        }
+        "" => problems.push(required(format!("{path}.strategy"), "")),
+        "None" | "Webhook" => {}
         other => {
             let supported = ["None".to_owned(), "Webhook".to_owned()];
-            problems.push(not_supported("spec.conversion.strategy", &other.into(), &supported));
+            problems.push(not_supported(format!("{path}.strategy"), &other.into(), &supported));
         }
+    }
+    if text(conversion, "strategy") == "Webhook" {
+        validate_webhook_client(&webhook["clientConfig"], problems);
+        validate_review_versions(review_versions, &format!("{path}.conversionReviewVersions"), problems);
+        return;
+    }
+    let why = "should not be set when strategy is not set to Webhook";
+    if webhook["clientConfig"].is_object() {
+        problems.push(forbidden(format!("{path}.webhookClientConfig"), why));
+    }
+    if !review_versions.is_empty() {
+        problems.push(forbidden(format!("{path}.conversionReviewVersions"), why));
+    }
+}
+
+fn validate_webhook_client(client: &Value, problems: &mut Vec<FieldError>) {
+    if client.is_null() {
+        let path = "spec.conversion.webhookClientConfig";
+        problems.push(required(path, "required when strategy is set to Webhook"));
+        return;
+    }
+    problems.extend(crate::kinds::webhook_client_problems(client));
+}
+
+fn validate_review_versions(versions: &[Value], path: &str, problems: &mut Vec<FieldError>) {
+    if versions.is_empty() {
+        problems.push(required(path, ""));
+        return;
+    }
+    let names: Vec<&str> = versions.iter().filter_map(Value::as_str).collect();
+    let mut seen = BTreeSet::new();
+    for (index, name) in names.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        if !seen.insert(*name) {
+            problems.push(invalid_text(path, name, "duplicate version"));
+            continue;
+        }
+        let wrong = label_problems(name);
+        if !wrong.is_empty() {
+            problems.push(invalid_text(path, name, &wrong));
+        }
+    }
+    if !names.iter().any(|name| REVIEW_VERSIONS.contains(name)) {
+        let why = format!("must include at least one of {}", REVIEW_VERSIONS.join(", "));
+        problems.push(invalid(path, &Value::from(versions.to_vec()), &why));
     }
 }
 

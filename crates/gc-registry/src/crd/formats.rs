@@ -170,17 +170,20 @@ fn is_email(text: &str) -> bool {
     plain(local) && plain(domain)
 }
 
+/// A single label, or labels before a top-level domain of letters.
 fn is_hostname(text: &str) -> bool {
-    let name = text.strip_suffix('.').unwrap_or(text);
+    /// Longest label and longest name in bytes.
+    const LONGEST: [usize; 2] = [63, 255];
     let label = |label: &str| {
-        let inner = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
         !label.is_empty()
-            && label.len() <= 63
-            && label.chars().all(inner)
+            && label.len() <= LONGEST[0]
+            && label.chars().all(|c| c.is_alphanumeric() || c == '-')
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
-    text.len() <= 255 && name.split('.').all(label)
+    let is_top = |top: &str| top.chars().count() >= 2 && top.chars().all(char::is_alphabetic);
+    let is_complete = text.rsplit_once('.').is_none_or(|(_, top)| is_top(top));
+    text.len() <= LONGEST[1] && text.split('.').all(label) && is_complete
 }
 
 fn is_rgb(text: &str) -> bool {

@@ -113,10 +113,23 @@ impl CustomVersion {
         if problems.iter().any(blocks) {
             let why = "some validation rules were not checked because the object was invalid; correct the \
                        existing errors to complete validation";
-            problems.push(field::invalid("<nil>", &Value::Null, why));
+            problems.push(field::error("<nil>", CauseReason::Invalid, format!("Invalid value: null: {why}")));
         } else {
-            problems.extend(cel::check(&self.schema, &self.programs, "", object, stored));
+            let changed = cel::Which::Changed;
+            problems.extend(cel::check(&self.schema, &self.programs, "", object, stored, changed));
         }
+    }
+
+    /// What rules say about parts that are stored and do not change: a warning each.
+    #[must_use]
+    pub fn ratcheted(&self, object: &Value, stored: Option<&Value>) -> Vec<String> {
+        if stored.is_none() || self.programs.is_empty() {
+            return Vec::new();
+        }
+        cel::check(&self.schema, &self.programs, "", object, stored, cel::Which::Unchanged)
+            .into_iter()
+            .map(|problem| format!("{}: {}", problem.field, problem.detail))
+            .collect()
     }
 
     /// Checks an update of the status endpoint.

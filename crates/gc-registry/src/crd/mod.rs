@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::resource::{DefaultGarbageCollection, ResourceDefinition, Subresource};
-use crate::schema::Schema;
+use crate::schema::{self, Schema};
 use gc_types::Scope;
 
 mod cel;
@@ -60,6 +60,11 @@ pub struct CustomVersion {
     columns: Vec<CustomColumn>,
     selectable_fields: Vec<Arc<str>>,
     deprecation_warning: Option<Arc<str>>,
+    /// What is stored, where that is not this version.
+    stored_schema: Option<Arc<Schema>>,
+    /// The last write of the definition: what was stored before is read by the schema of today.
+    defined_at: u64,
+    conversion: Value,
 }
 
 /// Where the fields of the scale subresource are.
@@ -83,6 +88,45 @@ impl CustomVersion {
     #[must_use]
     pub fn storage_version(&self) -> &str {
         &self.storage_version
+    }
+
+    /// The schema of the version that instances are stored in.
+    fn storage_schema(&self) -> &Schema {
+        self.stored_schema.as_deref().unwrap_or(&self.schema)
+    }
+
+    /// Whether an object that was stored at a revision has to be brought into the form of today's schema.
+    pub(crate) fn is_older(&self, revision: u64) -> bool {
+        revision < self.defined_at
+    }
+
+    /// Brings a stored object into the form of the schema that it is stored by: prunes it, fills in defaults.
+    pub(crate) fn read_stored(&self, object: &mut Value) {
+        schema::prune(self.storage_schema(), object);
+        schema::apply_defaults(self.storage_schema(), object);
+    }
+
+    /// The form in which an object of this version is stored, where that is another version.
+    pub(crate) fn to_stored(&self, object: &Value) -> Option<Value> {
+        self.stored_schema.as_ref()?;
+        let mut stored = object.clone();
+        self.read_stored(&mut stored);
+        Some(stored)
+    }
+
+    /// The fields of an object that the stored version does not have.
+    pub(crate) fn not_stored(&self, object: &Value) -> Vec<String> {
+        self.stored_schema.as_ref().map(|schema| schema::unknown_fields(schema, object)).unwrap_or_default()
+    }
+
+    /// `spec.conversion` of the definition.
+    pub(crate) fn conversion(&self) -> &Value {
+        &self.conversion
+    }
+
+    /// Whether instances are stored in another version than this one.
+    pub(crate) fn is_converted(&self) -> bool {
+        self.stored_schema.is_some()
     }
 
     /// The schema, compiled.
@@ -135,6 +179,9 @@ pub(crate) fn before_acceptance(definition: &Value, revision: u64) -> Value {
     shown["status"] = serde_json::json!({
         "acceptedNames": {"kind": "", "plural": ""}, "conditions": null, "storedVersions": stored,
     });
+    if let Some(managers) = shown.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut) {
+        managers.retain(|entry| entry["manager"] != "kube-apiserver" || entry["subresource"] != "status");
+    }
     if revision > 0 {
         shown["metadata"]["resourceVersion"] = revision.to_string().into();
     }
@@ -143,6 +190,14 @@ pub(crate) fn before_acceptance(definition: &Value, revision: u64) -> Value {
 
 /// Compiles the served versions of a definition, in its order.
 pub fn definitions(definition: &Value) -> Result<Vec<ResourceDefinition>, CompileError> {
+    definitions_at(definition, 0)
+}
+
+/// The same, of a definition that was last written at a revision.
+pub(crate) fn definitions_at(
+    definition: &Value,
+    revision: u64,
+) -> Result<Vec<ResourceDefinition>, CompileError> {
     let spec = &definition["spec"];
     let group = spec["group"].as_str().ok_or(CompileError::Missing("group"))?;
     // What is served follows the names that were accepted, not those that were asked for.
@@ -151,12 +206,63 @@ pub fn definitions(definition: &Value) -> Result<Vec<ResourceDefinition>, Compil
     let names = if is_accepted { accepted } else { &spec["names"] };
     let versions = spec["versions"].as_array().ok_or(CompileError::Missing("versions"))?;
     let storage = versions.iter().find(|version| version["storage"] == true);
-    let storage = storage.and_then(|version| version["name"].as_str()).unwrap_or_default();
-    versions
-        .iter()
-        .filter(|version| version["served"] == true)
-        .map(|version| resource(group, names, &spec["scope"], version, storage))
-        .collect()
+    let storage_name = storage.and_then(|version| version["name"].as_str()).unwrap_or_default();
+    let stored_schema = storage.map(|version| Arc::new(root_schema(&version["schema"]["openAPIV3Schema"])));
+    let mut found = Vec::new();
+    for version in versions.iter().filter(|version| version["served"] == true) {
+        let mut resource = resource(group, names, &spec["scope"], version, storage_name)?;
+        if let Some(custom) = resource.custom.as_mut().and_then(Arc::get_mut) {
+            custom.defined_at = revision;
+            custom.conversion = spec["conversion"].clone();
+            if version["name"] != storage_name {
+                custom.stored_schema.clone_from(&stored_schema);
+            }
+            if custom.deprecation_warning.is_some() && version["deprecationWarning"].is_null() {
+                custom.deprecation_warning = Some(deprecation(group, &custom.kind, version, versions).into());
+            }
+        }
+        found.push(resource);
+    }
+    Ok(found)
+}
+
+fn root_schema(source: &Value) -> Schema {
+    Schema { embedded_resource: true, ..compile::compile(source) }
+}
+
+/// What requests to a deprecated version are warned with, unless it says so itself: what to use instead.
+fn deprecation(group: &str, kind: &str, version: &Value, versions: &[Value]) -> String {
+    let own = version["name"].as_str().unwrap_or_default();
+    let is_better = |version: &&Value| {
+        version["served"] == true
+            && version["deprecated"] != true
+            && version_rank(version["name"].as_str().unwrap_or_default()) > version_rank(own)
+    };
+    let names = versions.iter().filter(is_better).filter_map(|version| version["name"].as_str());
+    let warning = format!("{group}/{own} {kind} is deprecated");
+    match names.max_by_key(|name| version_rank(name)) {
+        Some(best) => format!("{warning}; use {group}/{best} {kind}"),
+        None => warning,
+    }
+}
+
+/// The order of versions as Kubernetes has it: stable ones before beta and alpha, and everything else last.
+fn version_rank(name: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
+    let last = |name: &str| (0, 0, 0, std::cmp::Reverse(name.to_owned()));
+    let Some(rest) = name.strip_prefix('v') else { return last(name) };
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let Ok(major) = rest[..digits].parse::<u64>() else { return last(name) };
+    let (level, minor) = match &rest[digits..] {
+        "" => (3, ""),
+        beta if beta.starts_with("beta") => (2, &beta["beta".len()..]),
+        alpha if alpha.starts_with("alpha") => (1, &alpha["alpha".len()..]),
+        _ => return last(name),
+    };
+    match (level, minor.parse::<u64>()) {
+        (3, _) => (3, major, 0, std::cmp::Reverse(String::new())),
+        (level, Ok(minor)) => (level, major, minor, std::cmp::Reverse(String::new())),
+        _ => last(name),
+    }
 }
 
 fn resource(
@@ -213,7 +319,7 @@ fn resource(
 
 fn compile_version(group: &str, name: &str, kind: &str, version: &Value) -> CustomVersion {
     let source = version["schema"]["openAPIV3Schema"].clone();
-    let schema = Schema { embedded_resource: true, ..compile::compile(&source) };
+    let schema = root_schema(&source);
     let mut patterns = validate::Patterns::new();
     validate::patterns(&schema, &mut patterns);
     let mut programs = cel::Programs::new();
@@ -249,5 +355,8 @@ fn compile_version(group: &str, name: &str, kind: &str, version: &Value) -> Cust
             .map(|path| Arc::from(path.trim_start_matches('.')))
             .collect(),
         deprecation_warning,
+        stored_schema: None,
+        defined_at: 0,
+        conversion: Value::Null,
     }
 }

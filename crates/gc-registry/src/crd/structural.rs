@@ -116,37 +116,45 @@ pub(super) fn validate_schema(path: &str, schema: &Value, has_status: bool) -> V
     if flag(source, "nullable") {
         problems.push(forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
     }
+    let unsupported = unsupported_member(source);
     let mut structural = Vec::new();
-    invariants(source, Level::Root, path, &mut structural);
-    completeness(source, path, &mut structural);
-    structural.sort_by(|a, b| (&a.field, &a.detail).cmp(&(&b.field, &b.detail)));
-    if structural.is_empty() {
-        check_defaults(schema, path, &mut problems);
+    if unsupported.is_none() {
+        invariants(source, Level::Root, path, &mut structural);
+        completeness(source, path, &mut structural);
+        structural.sort_by(|a, b| (&a.field, &a.detail).cmp(&(&b.field, &b.detail)));
+        if structural.is_empty() {
+            check_defaults(schema, path, true, &mut structural);
+        }
     }
+    let is_structural = structural.is_empty() && unsupported.is_none();
     problems.extend(structural);
-    check_open_api(source, path, &Allowed { defaults: Ok(()), inside_metadata: false }, true, &mut problems);
+    let mut open_api = Vec::new();
+    let allowed = Allowed { defaults: Ok(()), inside_metadata: false };
+    check_open_api(source, path, &allowed, true, &mut open_api);
+    let rules = if is_structural { cel::check_rules(source, path, &open_api) } else { Vec::new() };
+    problems.extend(open_api);
+    problems.extend(rules);
+    if let (Some(name), true) = (unsupported, problems.is_empty()) {
+        problems.push(invalid_text(path, "", &format!("OpenAPIV3Schema '{name}' is not supported")));
+    }
     problems
 }
 
-/// Rules that cannot be evaluated here: a warning each.
-pub(super) fn unsupported_rules(schema: &Value, found: &mut BTreeSet<String>) {
-    let Some(source) = schema.as_object() else { return };
-    for (_, rule) in branches(source, "x-kubernetes-validations") {
-        for text in [text(rule, "rule"), text(rule, "messageExpression")] {
-            if !text.trim().is_empty()
-                && let Err(why) = cel::compile(text)
-            {
-                found.insert(format!("x-kubernetes-validations rule {text:?} is not evaluated: {why}"));
-            }
-        }
+/// A member that no structural schema can have, wherever it stands; such a schema is not looked at as structural.
+fn unsupported_member(source: &Source) -> Option<&'static str> {
+    const MEMBERS: [&str; 7] =
+        ["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"];
+    if let Some(name) = MEMBERS.iter().find(|name| is_set(source, name)) {
+        return Some(name);
     }
-    for key in ["items", "additionalProperties"] {
-        source.get(key).into_iter().for_each(|schema| unsupported_rules(schema, found));
+    if source.get("items").is_some_and(Value::is_array) {
+        return Some("items");
     }
-    object(source, "properties")
-        .into_iter()
-        .flatten()
-        .for_each(|(_, schema)| unsupported_rules(schema, found));
+    let below = ["items", "additionalProperties", "not"].into_iter().filter_map(|key| object(source, key));
+    let properties = members(source, "properties").map(|(_, property)| property);
+    let junctors = ["allOf", "anyOf", "oneOf"].into_iter();
+    let junctors = junctors.flat_map(|key| branches(source, key).map(|(_, branch)| branch));
+    below.chain(properties).chain(junctors).find_map(unsupported_member)
 }
 
 /// Unknown formats, which restrict nothing: a warning each.
@@ -336,7 +344,10 @@ fn check_junctors(source: &Source, skip: Skip, path: &str, problems: &mut Vec<Fi
     }
     let pattern = text(source, "pattern");
     if let Err(error) = validate::compile_pattern(pattern) {
-        let why = format!("must be a valid regular expression, but isn't: {error}");
+        let why = format!(
+            "must be a valid regular expression, but isn't: {}",
+            validate::go_regex_error(pattern, &error)
+        );
         problems.push(invalid_text(format!("{path}.pattern"), pattern, &why));
     }
 }
@@ -416,7 +427,7 @@ fn branch_completeness(
 }
 
 /// Defaults must be valid and must not contain what would be pruned.
-fn check_defaults(schema: &Value, path: &str, problems: &mut Vec<FieldError>) {
+fn check_defaults(schema: &Value, path: &str, is_root: bool, problems: &mut Vec<FieldError>) {
     let Some(source) = schema.as_object() else { return };
     if let Some(default) = source.get("default").filter(|default| !default.is_null()) {
         let compiled = compile(schema);
@@ -426,7 +437,13 @@ fn check_defaults(schema: &Value, path: &str, problems: &mut Vec<FieldError>) {
         if pruned == *default {
             let mut patterns = validate::Patterns::new();
             validate::patterns(&compiled, &mut patterns);
-            for mut problem in validate::values(&compiled, &patterns, "", default, None) {
+            let mut found = validate::values(&compiled, &patterns, "", default, None);
+            if found.is_empty() {
+                let mut programs = cel::Programs::new();
+                cel::programs(&compiled, &mut programs);
+                found = cel::check(&compiled, &programs, "", default, None, cel::Which::Changed);
+            }
+            for mut problem in found {
                 problem.field = match problem.field.as_str() {
                     "" | "<nil>" => default_path.clone(),
                     name => format!("{default_path}.{name}"),
@@ -434,17 +451,25 @@ fn check_defaults(schema: &Value, path: &str, problems: &mut Vec<FieldError>) {
                 problems.push(problem);
             }
         } else {
-            problems.push(invalid(default_path, default, "must not have unknown fields"));
+            problems.push(invalid(default_path.clone(), default, "must not have unknown fields"));
+        }
+        if is_root {
+            // The default of the root would be a resource.
+            for name in ["apiVersion", "kind"] {
+                if default.get(name).is_none() {
+                    problems.push(required(format!("{default_path}.{name}"), ""));
+                }
+            }
         }
     }
     if let Some(items) = source.get("items") {
-        check_defaults(items, &format!("{path}.items"), problems);
+        check_defaults(items, &format!("{path}.items"), false, problems);
     }
     for (name, property) in object(source, "properties").into_iter().flatten() {
-        check_defaults(property, &format!("{path}.properties[{name}]"), problems);
+        check_defaults(property, &format!("{path}.properties[{name}]"), false, problems);
     }
     if let Some(values) = source.get("additionalProperties") {
-        check_defaults(values, &format!("{path}.additionalProperties"), problems);
+        check_defaults(values, &format!("{path}.additionalProperties"), false, problems);
     }
 }
 
@@ -679,6 +704,8 @@ fn check_list_map_keys(items: &Source, keys: &[&str], path: &str, problems: &mut
 
 /// The form of `x-kubernetes-validations`.
 fn check_rules(source: &Source, path: &str, problems: &mut Vec<FieldError>) {
+    // Field paths are looked up in the compiled schema, which is made once, where it is needed.
+    let mut compiled = None;
     for (index, rule) in branches(source, "x-kubernetes-validations") {
         let path = format!("{path}.x-kubernetes-validations[{index}]");
         let (expression, message) = (text(rule, "rule").trim(), text(rule, "message"));
@@ -702,6 +729,24 @@ fn check_rules(source: &Source, path: &str, problems: &mut Vec<FieldError>) {
         if !reason.is_empty() && !REASONS.contains(&reason) {
             let supported: Vec<String> = REASONS.iter().map(ToString::to_string).collect();
             problems.push(not_supported(format!("{path}.reason"), &reason.into(), &supported));
+        }
+        let field_path = text(rule, "fieldPath");
+        let field_path_path = format!("{path}.fieldPath");
+        if !field_path.is_empty() && field_path.trim().is_empty() {
+            problems.push(invalid_text(
+                field_path_path.clone(),
+                field_path,
+                "must be non-empty if specified",
+            ));
+        }
+        if breaks(field_path) {
+            problems.push(invalid_text(field_path_path.clone(), field_path, "must not contain line breaks"));
+        }
+        if !field_path.is_empty() {
+            let schema = compiled.get_or_insert_with(|| compile(&Value::Object(source.clone())));
+            if cel::field_path(schema, field_path).is_none() {
+                problems.push(invalid_text(field_path_path, field_path, "must be a valid path"));
+            }
         }
     }
 }

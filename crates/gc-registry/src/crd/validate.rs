@@ -28,6 +28,23 @@ pub(super) fn compile_pattern(pattern: &str) -> Result<Regex, regex::Error> {
     regex::RegexBuilder::new(pattern).size_limit(PATTERN_SIZE_LIMIT).build()
 }
 
+/// Why a pattern does not compile, in the words of Go where the cause is a common one.
+pub(super) fn go_regex_error(pattern: &str, error: &regex::Error) -> String {
+    let found = error.to_string();
+    let cause = found.rsplit("error: ").next().unwrap_or_default().trim();
+    let what = match cause {
+        "unclosed group" => "missing closing )",
+        "unopened group" => "unexpected )",
+        "unclosed character class" => "missing closing ]",
+        "repetition operator missing expression" => "missing argument to repetition operator",
+        "incomplete escape sequence, reached end of pattern prematurely" => {
+            "trailing backslash at end of expression"
+        }
+        _ => return found,
+    };
+    format!("error parsing regexp: {what}: `{pattern}`")
+}
+
 /// Compiles all patterns of a schema. Those that do not compile are left out (and restrict nothing):
 /// definitions with such patterns are refused before they are served.
 pub(super) fn patterns(schema: &Schema, into: &mut Patterns) {
@@ -99,7 +116,8 @@ impl Checker<'_> {
         {
             let why =
                 format!("{} in body must be of type {format}: {}", self.path, Value::from(text.as_str()));
-            self.push(field::invalid(self.path.clone(), value, &why));
+            let detail = format!("Invalid value: {}: {why}", field::printed(value));
+            self.push(field::error(self.path.clone(), CauseReason::TypeInvalid, detail));
         }
         self.check_enumeration(schema, value);
         match value {
@@ -162,9 +180,11 @@ impl Checker<'_> {
             let length = text.chars().count() as u64;
             if let Some(limit) = validations.max_length.filter(|limit| length > *limit) {
                 self.push(field::too_long(self.path.clone(), limit));
+                return;
             }
             if let Some(limit) = validations.min_length.filter(|limit| length < *limit) {
                 self.bad(value, &format!("be at least {limit} chars long"));
+                return;
             }
         }
         if let Some(pattern) = &validations.pattern
@@ -235,11 +255,9 @@ impl Checker<'_> {
             let count = map.len() as u64;
             if let Some(limit) = validations.min_properties.filter(|limit| count < *limit) {
                 self.bad(&Value::from(count), &format!("have at least {limit} properties"));
-                return;
             }
             if let Some(limit) = validations.max_properties.filter(|limit| count > *limit) {
                 self.push(field::too_many(self.path.clone(), map.len(), limit));
-                return;
             }
         }
         let old = old.and_then(Value::as_object);
@@ -537,9 +555,17 @@ fn embedded_resource(path: &str, map: &Map<String, Value>, problems: &mut Vec<Fi
             Some(other) => problems.push(field::invalid(path, other, "must be a string")),
         }
     }
-    if let Some(metadata) = map.get("metadata")
-        && !metadata.is_object()
-    {
-        problems.push(field::invalid(field::child(path, "metadata"), metadata, "must be an object"));
+    let metadata_path = field::child(path, "metadata");
+    match map.get("metadata") {
+        None => {}
+        Some(Value::Object(_)) => {
+            let mut object = Value::Object(map.clone());
+            crate::meta::normalize(&mut object);
+            for mut problem in crate::meta_validation::validate_embedded(&object) {
+                problem.field = problem.field.replacen("metadata", &metadata_path, 1);
+                problems.push(problem);
+            }
+        }
+        Some(other) => problems.push(field::invalid(metadata_path, other, "must be an object")),
     }
 }

@@ -62,6 +62,27 @@ pub fn validate(target: Target<'_>, object: &Value) -> Vec<FieldError> {
     report.errors
 }
 
+/// Whether a label selector takes these labels; one that is `null` takes none.
+pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
+    shared::labels::selects(selector, labels)
+}
+
+/// Whether a label selector takes everything.
+pub(crate) fn selects_everything(selector: &Value) -> bool {
+    shared::labels::is_empty(selector)
+}
+
+/// Checks how the conversion webhook of a definition is reached.
+pub(crate) fn webhook_client_problems(client: &Value) -> Vec<FieldError> {
+    let mut report = Report::default();
+    let (root, nothing) = (Field::root(client), Value::Null);
+    let (spec, conversion) = (root.named("spec", &nothing), "conversion");
+    let conversion = spec.named(conversion, &nothing);
+    let client = conversion.named("webhookClientConfig", client);
+    admissionregistration::webhook_client::client_config(&client, &mut report);
+    report.errors
+}
+
 /// Checks a prepared update against the stored object.
 #[must_use]
 pub fn validate_update(target: Target<'_>, new: &Value, old: &Value) -> Vec<FieldError> {

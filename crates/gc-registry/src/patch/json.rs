@@ -53,7 +53,7 @@ fn decode(patch: &Value) -> Result<Vec<&Map<String, Value>>, ApiError> {
         .map(|operation| {
             operation.as_object().ok_or_else(|| {
                 ApiError::bad_request(format!(
-                    "json: cannot unmarshal {} into Go value of type jsonpatch.Operation",
+                    "error decoding patch: json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp",
                     json_type(operation)
                 ))
             })

@@ -13,11 +13,18 @@ use super::validate::key_of;
 use crate::error::{CauseReason, FieldError};
 use crate::schema::{ListType, Node, Schema, StringFormat};
 
+mod declare;
+mod definition;
 #[cfg(test)]
 mod tests;
 
+pub(super) use definition::check_rules;
+
 /// What the rules of one object may cost together, in steps.
-const BUDGET: u64 = 1_000_000;
+const BUDGET: u64 = 10_000_000;
+
+/// What one evaluation of a rule may cost.
+const CALL_BUDGET: u64 = 1_000_000;
 
 /// The parsed rules of a schema, by their text.
 pub(super) type Programs = BTreeMap<Arc<str>, Program>;
@@ -81,6 +88,15 @@ pub(super) fn programs(schema: &Schema, into: &mut Programs) {
     }
 }
 
+/// Which rules are evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Those over what is new or has changed, and transition rules.
+    Changed,
+    /// Those over what is stored and does not change: their failures are not held against the writer.
+    Unchanged,
+}
+
 /// Evaluates the rules of a schema; `old` is the stored value, for transition rules.
 pub(super) fn check(
     schema: &Schema,
@@ -88,27 +104,30 @@ pub(super) fn check(
     path: &str,
     value: &Value,
     old: Option<&Value>,
+    which: Which,
 ) -> Vec<FieldError> {
-    let mut checker =
-        Checker { programs, budget: Budget::new(BUDGET), problems: Vec::new(), exhausted: false };
-    checker.check(schema, path, value, old);
+    let mut checker = Checker { programs, which, left: BUDGET, problems: Vec::new(), exhausted: false };
+    checker.check(schema, path, value, old, false);
     checker.problems
 }
 
 struct Checker<'p> {
     programs: &'p Programs,
-    budget: Budget,
+    which: Which,
+    left: u64,
     problems: Vec<FieldError>,
     exhausted: bool,
 }
 
 impl Checker<'_> {
-    fn check(&mut self, schema: &Schema, path: &str, value: &Value, old: Option<&Value>) {
+    /// `unchanged` says whether the nearest value above that has a stored counterpart equals it.
+    fn check(&mut self, schema: &Schema, path: &str, value: &Value, old: Option<&Value>, unchanged: bool) {
         if self.exhausted || value.is_null() {
             return;
         }
+        let unchanged = old.map_or(unchanged, |old| old == value);
         for rule in schema.validations.iter().flat_map(|validations| &validations.rules) {
-            self.rule(schema, rule, path, value, old);
+            self.rule(schema, rule, path, value, old, unchanged);
             if self.exhausted {
                 return;
             }
@@ -118,14 +137,14 @@ impl Checker<'_> {
                 for (name, property) in &object.properties {
                     if let Some(value) = map.get(&**name) {
                         let old = old.and_then(|old| old.get(&**name));
-                        self.check(&property.schema, &field::child(path, name), value, old);
+                        self.check(&property.schema, &field::child(path, name), value, old, unchanged);
                     }
                 }
             }
             (Node::Map(values), Value::Object(map)) => {
                 for (name, value) in map {
                     let old = old.and_then(|old| old.get(name));
-                    self.check(&values.values, &format!("{path}[{name}]"), value, old);
+                    self.check(&values.values, &format!("{path}[{name}]"), value, old, unchanged);
                 }
             }
             (Node::List(list), Value::Array(items)) => {
@@ -141,14 +160,22 @@ impl Checker<'_> {
                         ListType::Map(keys) => by_key.get(&key_of(item, keys, &list.items)).copied(),
                         _ => None,
                     };
-                    self.check(&list.items, &format!("{path}[{index}]"), item, old);
+                    self.check(&list.items, &format!("{path}[{index}]"), item, old, unchanged);
                 }
             }
             _ => {}
         }
     }
 
-    fn rule(&mut self, schema: &Schema, rule: &Value, path: &str, value: &Value, old: Option<&Value>) {
+    fn rule(
+        &mut self,
+        schema: &Schema,
+        rule: &Value,
+        path: &str,
+        value: &Value,
+        old: Option<&Value>,
+        unchanged: bool,
+    ) {
         let text = rule["rule"].as_str().unwrap_or_default();
         let Some(program) = self.programs.get(text) else { return };
         let optional_old = rule["optionalOldSelf"] == true;
@@ -157,7 +184,8 @@ impl Checker<'_> {
             return;
         }
         // What is stored and does not change is not held against the writer.
-        if !program.uses_old && old == Some(value) {
+        let is_forgiven = !program.uses_old && unchanged;
+        if is_forgiven != (self.which == Which::Unchanged) {
             return;
         }
         let mut scope = Scope::default();
@@ -174,17 +202,25 @@ impl Checker<'_> {
         // The root has no name; that is how kube-apiserver says it.
         let path = if path.is_empty() { "<nil>" } else { path };
         let type_name = super::validate::type_name(&schema.node).unwrap_or_default();
-        match program.expression.evaluate(&mut scope, &mut self.budget) {
+        match self.evaluate(program, &mut scope) {
             Ok(Val::Bool(true)) => {}
             Ok(_) => {
                 let detail = self.message(rule, &mut scope).or_else(|| message.map(str::to_owned));
                 let detail = detail.unwrap_or_else(|| format!("failed rule: {}", text.trim()));
-                self.problems.push(problem(rule, path, value, &detail));
+                self.problems.push(problem(schema, rule, path, value, &detail));
             }
             Err(EvalError::TooExpensive) => {
                 self.exhausted = true;
-                let why = "validation failed due to running out of cost budget, no further validation rules will be run";
-                self.problems.push(field::invalid_text(path, type_name, why));
+                let why = if self.left == 0 {
+                    "validation failed due to running out of cost budget, no further validation rules will be run"
+                        .to_owned()
+                } else {
+                    format!(
+                        "'operation cancelled: actual cost limit exceeded': no further validation rules will be run \
+                         due to call cost exceeds limit for rule: {named}"
+                    )
+                };
+                self.problems.push(field::invalid_text(path, type_name, &why));
             }
             Err(EvalError::Failed(error)) if error.starts_with("no such overload") => {
                 let why = format!(
@@ -199,21 +235,33 @@ impl Checker<'_> {
         }
     }
 
+    /// Evaluates within what one call may cost, and within what is left for the object.
+    fn evaluate<'v>(&mut self, program: &Program, scope: &mut Scope<'v>) -> Result<Val<'v>, EvalError> {
+        let most = self.left.min(CALL_BUDGET);
+        let mut budget = Budget::new(most);
+        let result = program.expression.evaluate(scope, &mut budget);
+        self.left -= most - budget.left();
+        result
+    }
+
     fn message(&mut self, rule: &Value, scope: &mut Scope<'_>) -> Option<String> {
+        /// Longest message in bytes.
+        const LONGEST: usize = 5 * 1024;
         let program = self.programs.get(rule["messageExpression"].as_str()?)?;
-        match program.expression.evaluate(scope, &mut self.budget) {
-            Ok(Val::Text(text)) if !text.trim().is_empty() && !text.contains('\n') => Some(text.to_string()),
+        match self.evaluate(program, scope) {
+            Ok(Val::Text(text)) => {
+                let text = text.trim();
+                (!text.is_empty() && text.len() <= LONGEST && !text.contains('\n')).then(|| text.to_owned())
+            }
             _ => None,
         }
     }
 }
 
-fn problem(rule: &Value, path: &str, value: &Value, detail: &str) -> FieldError {
-    let path = match rule["fieldPath"].as_str() {
-        Some(below) if !below.is_empty() => {
-            field::child(path.trim_start_matches("<nil>"), below.trim_start_matches('.'))
-        }
-        _ => path.to_owned(),
+fn problem(schema: &Schema, rule: &Value, path: &str, value: &Value, detail: &str) -> FieldError {
+    let path = match rule["fieldPath"].as_str().and_then(|below| field_path(schema, below)) {
+        Some(below) => field::child(path.trim_start_matches("<nil>"), &below),
+        None => path.to_owned(),
     };
     let shown = match value {
         Value::Array(_) | Value::Object(_) => String::new(),
@@ -222,9 +270,40 @@ fn problem(rule: &Value, path: &str, value: &Value, detail: &str) -> FieldError 
     match rule["reason"].as_str() {
         Some("FieldValueRequired") => field::required(path, detail),
         Some("FieldValueForbidden") => field::forbidden(path, detail),
-        Some("FieldValueDuplicate") => {
-            field::error(path, CauseReason::Duplicate, format!("Duplicate value{shown}: {detail}"))
-        }
+        Some("FieldValueDuplicate") => field::duplicate(path, value),
         _ => field::error(path, CauseReason::Invalid, format!("Invalid value{shown}: {detail}")),
     }
+}
+
+/// A field path such as `.spec['key']` as errors name it, if it leads to a field of the schema.
+pub(super) fn field_path(schema: &Schema, path: &str) -> Option<String> {
+    let (mut schema, mut rest, mut found) = (schema, path, String::new());
+    while !rest.is_empty() {
+        let name;
+        if let Some(quoted) = rest.strip_prefix("['") {
+            let mut end = quoted.find('\'')?;
+            while quoted[..end].ends_with('\\') {
+                end += 1 + quoted[end + 1..].find('\'')?;
+            }
+            name = quoted[..end].replace("\\'", "'").replace("\\\\", "\\");
+            rest = quoted[end + 1..].strip_prefix(']')?;
+        } else {
+            let plain = rest.strip_prefix('.')?;
+            let end = plain.find(['.', '[']).unwrap_or(plain.len());
+            name = plain[..end].to_owned();
+            rest = &plain[end..];
+        }
+        match &schema.node {
+            Node::Object(object) => {
+                schema = &object.properties.get(name.as_str())?.schema;
+                found = field::child(&found, &name);
+            }
+            Node::Map(map) => {
+                schema = &map.values;
+                found = format!("{found}[{name}]");
+            }
+            _ => return None,
+        }
+    }
+    (!found.is_empty()).then_some(found)
 }

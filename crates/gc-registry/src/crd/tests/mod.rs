@@ -227,13 +227,15 @@ fn bad_definitions_are_refused() {
         (
             with("/spec/conversion", json!({"strategy": "Webhook"})),
             vec![
-                "spec.conversion.strategy: Invalid value: \"Webhook\": conversion webhooks are not supported by this server: versions may differ in apiVersion only (strategy None)",
+                "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook",
+                "spec.conversion.conversionReviewVersions: Required value",
             ],
         ),
         (
             with("/spec/versions/0/name", "V1".into()),
             vec![
                 "spec.versions[0].name: Invalid value: \"V1\": a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')",
+                "spec.version: Invalid value: \"V1\": a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')",
                 "status.storedVersions: Invalid value: [\"v1\"]: must have the storage version V1",
                 "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in v1 and removes v1 from status.storedVersions",
             ],
@@ -417,4 +419,71 @@ fn unknown_formats_are_warned_about() {
         ["unrecognized format \"colour\"", "unrecognized format \"int8\""]
     );
     assert_eq!(warnings(&definition, Some(&definition)), Vec::<String>::new());
+}
+
+/// What is wrong with the rules of a field `f`.
+fn problems_of_rules(field: &Value) -> Vec<String> {
+    let definition = prepared(with_schema(&spec_schema(&json!({"f": field}))));
+    let place = "spec.validation.openAPIV3Schema.properties[spec].properties[f]";
+    let texts = texts(&validate_create(&definition));
+    texts.iter().map(|text| text.replace(place, "F").replace("x-kubernetes-validations", "rules")).collect()
+}
+
+#[test]
+fn rules_must_fit_the_schema_and_be_cheap() {
+    let advice = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and \
+                  strings are declared)";
+    let printed = |rule: &str, message: &str| {
+        format!(
+            "{{\"Rule\":{},\"Message\":\"\",\"MessageExpression\":{},\"Reason\":null,\"FieldPath\":\"\",\"OptionalOldSelf\":null}}",
+            Value::from(rule),
+            Value::from(message)
+        )
+    };
+    let object = |rule: Value| json!({"type": "object", "properties": {"a": {"type": "string"}}, "x-kubernetes-validations": [rule]});
+    let list = |rule: &str| json!({"type": "array", "items": {"type": "string", "maxLength": 50, "x-kubernetes-validations": [{"rule": rule}]}});
+    let table: Vec<(Value, Vec<String>)> = vec![
+        (object(json!({"rule": "self.a == 'x'"})), vec![]),
+        (
+            object(json!({"rule": "self.b == 'x'"})),
+            vec![format!(
+                "F.rules[0].rule: Invalid value: {}: compilation failed: ERROR: <input>:1:5: undefined field 'b'\n | self.b == 'x'\n | ....^",
+                printed("self.b == 'x'", "")
+            )],
+        ),
+        (
+            object(json!({"rule": "self.a"})),
+            vec![format!("F.rules[0].rule: Invalid value: {}: cel expression must evaluate to a bool", printed("self.a", ""))],
+        ),
+        (
+            object(json!({"rule": "true", "messageExpression": "1"})),
+            vec![format!(
+                "F.rules[0].messageExpression: Invalid value: {}: messageExpression must evaluate to a string",
+                printed("true", "1")
+            )],
+        ),
+        (
+            object(json!({"rule": "true", "fieldPath": ".b"})),
+            vec!["F.rules[0].fieldPath: Invalid value: \".b\": must be a valid path".to_owned()],
+        ),
+        (object(json!({"rule": "true", "fieldPath": ".a"})), vec![]),
+        (
+            object(json!({"rule": "true", "optionalOldSelf": true})),
+            vec!["F.rules[0].optionalOldSelf: Invalid value: true: may not be set if oldSelf is not used in rule".to_owned()],
+        ),
+        (
+            list("url(self).getHost() == 'x'"),
+            vec![format!("F.items.rules[0].rule: Forbidden: estimated rule cost exceeds budget by factor of 2.4x {advice}")],
+        ),
+        (
+            list("self == oldSelf"),
+            vec![
+                format!("F.items.rules[0].rule: Forbidden: estimated rule cost exceeds budget by factor of 2.3x {advice}"),
+                "F.items.rules[0].rule: Invalid value: \"self == oldSelf\": oldSelf cannot be used on the uncorrelatable portion of the schema within F".to_owned(),
+            ],
+        ),
+    ];
+    for (field, expected) in table {
+        assert_eq!(problems_of_rules(&field), expected, "{field}");
+    }
 }

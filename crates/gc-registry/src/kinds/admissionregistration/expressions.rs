@@ -1,7 +1,8 @@
 //! Expressions in webhooks and policies: whether they compile.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
+
+use gc_cel::{Environment, Program, Type};
 
 use crate::kinds::field::Field;
 use crate::kinds::report::Report;
@@ -9,64 +10,26 @@ use crate::kinds::shared::names::qualified;
 
 const CONDITIONS_MAX: usize = 64;
 
-/// What every expression may name: the request and its objects, and the types of the language.
-const NAMES: [&str; 24] = [
-    "object",
-    "oldObject",
-    "request",
-    "namespaceObject",
-    "authorizer",
-    "variables",
-    "type",
-    "string",
-    "int",
-    "uint",
-    "double",
-    "bool",
-    "bytes",
-    "list",
-    "map",
-    "dyn",
-    "null_type",
-    "duration",
-    "timestamp",
-    "google",
-    "optional",
-    "Object",
-    "JSONPatch",
-    "jsonpatch",
-];
+/// What expressions may name. Objects are of any kind, so that their types are seen when expressions are evaluated.
+fn environment(has_params: bool) -> Environment {
+    let mut environment = Environment::default();
+    for name in ["object", "oldObject", "request", "namespaceObject", "variables"] {
+        environment = environment.with(name, Type::Dyn);
+    }
+    if has_params {
+        environment = environment.with("params", Type::Dyn);
+    }
+    environment
+        .with("authorizer", Type::Library("kubernetes.authorization.Authorizer"))
+        .with("authorizer.requestResource", Type::Library("kubernetes.authorization.ResourceCheck"))
+        .with_open_object("Object")
+        .with_open_object("JSONPatch")
+}
 
 /// Checks that an expression compiles and names nothing unknown. Parameters are known only where there are some.
 pub(crate) fn expression(field: &Field<'_, '_>, has_params: bool, report: &mut Report) {
-    let text = field.text();
-    match gc_cel::Program::compile(text) {
-        Err(error) => report.invalid(field, &format!("compilation failed: {error}")),
-        Ok(program) => {
-            let unknown: Vec<String> = program
-                .free_names()
-                .into_iter()
-                .filter(|name| {
-                    let root = name.split('.').next().unwrap_or_default();
-                    !(NAMES.contains(&root) || has_params && root == "params")
-                })
-                .collect();
-            if unknown.is_empty() {
-                return;
-            }
-            let mut why = String::from("compilation failed: ");
-            for (index, name) in unknown.iter().enumerate() {
-                let column = text.find(name.as_str()).unwrap_or_default();
-                let line = if index == 0 { "" } else { "\n" };
-                let _ = write!(
-                    why,
-                    "{line}ERROR: <input>:1:{}: undeclared reference to '{name}' (in container '')\n | {text}\n | {}^",
-                    column + 1,
-                    ".".repeat(column)
-                );
-            }
-            report.invalid(field, &why);
-        }
+    if let Err(error) = Program::check(field.text(), &environment(has_params), None) {
+        report.invalid(field, &format!("compilation failed: {error}"));
     }
 }
 

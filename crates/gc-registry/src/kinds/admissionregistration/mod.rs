@@ -6,5 +6,5 @@ pub(crate) mod mutating_policy;
 pub(crate) mod mutating_policy_binding;
 pub(crate) mod validating_policy;
 pub(crate) mod validating_policy_binding;
-mod webhook_client;
+pub(super) mod webhook_client;
 pub(crate) mod webhook_configuration;

@@ -161,7 +161,8 @@ fn update_entries(live: Option<&Value>, new: &Value, entries: &mut Vec<Entry>, r
     let taken = without_unowned(changed);
     if !taken.is_empty() {
         let mut own = request.entry(Operation::Update, taken);
-        own.time = Some(request.time());
+        // Upstream hands over the entries of a Scale without their times.
+        own.time = (request.subresource != "scale").then(|| request.time());
         match entries.iter_mut().find(|entry| entry.same_manager(&own)) {
             Some(entry) => {
                 entry.fields.extend(&own.fields);
@@ -172,6 +173,13 @@ fn update_entries(live: Option<&Value>, new: &Value, entries: &mut Vec<Entry>, r
     }
     entries.retain(|entry| !entry.fields.is_empty());
     entries::cap_update_managers(entries);
+}
+
+/// Merges a configuration into an object as apply does, for one whose owners do not matter.
+pub(crate) fn merge(schema: &Schema, live: &Value, applied: &Value) -> Result<Value, ApiError> {
+    check_depth(applied)?;
+    merge::merge(Position::Known(schema), live, applied)
+        .map_err(|_| ApiError::bad_request("the configuration has items that lack their keys"))
 }
 
 /// Applies a configuration: merges it into the live object (`None` creates one), removes what this manager

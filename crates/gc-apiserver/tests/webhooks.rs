@@ -1,0 +1,127 @@
+//! Admission webhooks over real connections: a server in this process answers them.
+#![allow(clippy::unwrap_used)] // a broken assumption should stop the test
+
+mod support;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::PrivateKeyDer;
+use serde_json::{Value, json};
+use support::TestServer;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Answers reviews by the path: `/label` patches, `/no` refuses, `/slow` takes its time, `/odd` answers no review.
+async fn answer(request: http::Request<Incoming>) -> Result<http::Response<Full<Bytes>>, Infallible> {
+    let path = request.uri().path().to_owned();
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    let review: Value = serde_json::from_slice(&body).unwrap();
+    let uid = &review["request"]["uid"];
+    let response = match path.as_str() {
+        "/label" => {
+            let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]).to_string();
+            json!({"uid": uid, "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch)})
+        }
+        "/no" => json!({"uid": uid, "allowed": false, "status": {"message": "never"}}),
+        "/slow" => {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            Value::Null
+        }
+        _ => Value::Null,
+    };
+    let review =
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+    Ok(http::Response::new(Full::new(review.to_string().into())))
+}
+
+/// A webhook server, and the authority to trust it by.
+async fn webhook_server() -> (SocketAddr, String) {
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let served = hyper::server::conn::http1::Builder::new();
+                let _ = served.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
+            });
+        }
+    });
+    (address, STANDARD.encode(made.cert.pem()))
+}
+
+async fn configure(server: &TestServer, kind: &str, client: Value, timeout_seconds: u32) {
+    let configuration = json!({
+        "metadata": {"name": "w"},
+        "webhooks": [{
+            "name": "w.example.com", "clientConfig": client, "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "timeoutSeconds": timeout_seconds,
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
+        }],
+    });
+    let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations");
+    let answer = server.post(&path, &configuration).await;
+    assert_eq!(answer.code, 201, "{answer:?}");
+}
+
+#[tokio::test]
+async fn webhooks_change_and_refuse_what_is_created() {
+    let server = TestServer::start().await;
+    let (address, authority) = webhook_server().await;
+    let client = |path: &str| json!({"url": format!("https://{address}{path}"), "caBundle": authority});
+    configure(&server, "mutating", client("/label"), 10).await;
+    let created = server.config_map("a").await;
+    assert_eq!(created["metadata"]["labels"], json!({"a": "b"}));
+    configure(&server, "validating", client("/no"), 10).await;
+    let refused = server.post(CONFIG_MAPS, &json!({"metadata": {"name": "b"}})).await;
+    assert_eq!(refused.code, 400);
+    assert_eq!(refused.json()["message"], "admission webhook \"w.example.com\" denied the request: never");
+}
+
+#[tokio::test]
+async fn what_does_not_answer_refuses_in_time() {
+    let (address, authority) = webhook_server().await;
+    let url = |path: &str| format!("https://{address}{path}");
+    for (client, why) in [
+        (json!({"url": "https://127.0.0.1:1/x", "caBundle": authority}), "connect: connection refused"),
+        (json!({"url": url("/slow"), "caBundle": authority}), "context deadline exceeded"),
+        (json!({"url": url("/odd"), "caBundle": authority}), "webhook response was absent"),
+        (json!({"url": url("/label")}), "caBundle names no authority"),
+    ] {
+        let server = TestServer::start().await;
+        configure(&server, "validating", client.clone(), 1).await;
+        let refused = server.post(CONFIG_MAPS, &json!({"metadata": {"name": "a"}})).await;
+        let message = refused.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(refused.code, 500, "{client} {message}");
+        assert!(message.contains("failed calling webhook \"w.example.com\""), "{message}");
+        assert!(message.contains(why), "{message}");
+        // Everything else goes on.
+        assert_eq!(
+            server.post("/api/v1/namespaces/default/secrets", &json!({"metadata": {"name": "s"}})).await.code,
+            201
+        );
+    }
+}

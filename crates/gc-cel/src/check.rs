@@ -1,0 +1,708 @@
+//! The types of an expression's parts, and whether they fit together.
+//!
+//! The rules are those of CEL's own checker: type parameters are unified, overloads are chosen by their arguments, and
+//! what is `dyn` is left to the evaluation.
+
+use std::sync::Arc;
+
+use crate::declarations::{self, Overload};
+use crate::issue::Issue;
+use crate::tree::{Expression, Macro, Node, Operator};
+use crate::types::Type;
+
+/// How many types are looked at while one expression is checked: types may share parts, so that what is written in a
+/// line can be larger than memory.
+const MOST_STEPS: usize = 2_000_000;
+
+/// How many parts the type of one node may have.
+const HEAVIEST_TYPE: usize = 10_000;
+
+/// What an expression may name.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    variables: Vec<(Arc<str>, Type)>,
+    objects: Vec<Type>,
+    open_objects: Vec<String>,
+}
+
+impl Environment {
+    /// Declares a variable.
+    #[must_use]
+    pub fn with(mut self, name: &str, of: Type) -> Self {
+        self.variables.push((name.into(), of));
+        self
+    }
+
+    /// Declares a type of objects that expressions may make.
+    #[must_use]
+    pub fn with_object(mut self, of: Type) -> Self {
+        self.objects.push(of);
+        self
+    }
+
+    /// Declares a type of objects whose fields are not known, together with the types of its fields.
+    #[must_use]
+    pub fn with_open_object(mut self, name: &str) -> Self {
+        self.open_objects.push(name.to_owned());
+        self
+    }
+
+    fn is_open_object(&self, name: &str) -> bool {
+        let root = name.split('.').next().unwrap_or_default();
+        self.open_objects.iter().any(|known| known == root)
+    }
+}
+
+/// What the checker found out.
+#[derive(Clone, Debug)]
+pub(crate) struct Typed {
+    /// The type of each node.
+    pub(crate) types: Vec<Type>,
+    /// The overloads that each node may call.
+    pub(crate) overloads: Vec<Vec<&'static str>>,
+}
+
+/// Finds the types of all nodes.
+pub(crate) fn check(root: &Node, nodes: usize, environment: &Environment) -> Result<Typed, Vec<Issue>> {
+    let mut checker = Checker {
+        environment,
+        scope: environment.variables.clone(),
+        typed: Typed { types: vec![Type::Dyn; nodes], overloads: vec![Vec::new(); nodes] },
+        substitutions: Vec::new(),
+        trail: Vec::new(),
+        issues: Vec::new(),
+        steps: 0,
+    };
+    checker.check(root);
+    if checker.steps > MOST_STEPS {
+        return Err(vec![Issue::new(root.at, "the types of the expression are too complex")]);
+    }
+    if !checker.issues.is_empty() {
+        return Err(checker.issues);
+    }
+    let types = std::mem::take(&mut checker.typed.types);
+    checker.typed.types = types.iter().map(|of| checker.substituted(of, true)).collect();
+    if checker.steps > MOST_STEPS {
+        return Err(vec![Issue::new(root.at, "the types of the expression are too complex")]);
+    }
+    checker.literals(root);
+    if checker.issues.is_empty() { Ok(checker.typed) } else { Err(checker.issues) }
+}
+
+struct Checker<'e> {
+    environment: &'e Environment,
+    scope: Vec<(Arc<str>, Type)>,
+    typed: Typed,
+    /// What is known of each unknown type.
+    substitutions: Vec<Option<Type>>,
+    /// What was known before, to take a failed attempt back.
+    trail: Vec<(u32, Option<Type>)>,
+    issues: Vec<Issue>,
+    steps: usize,
+}
+
+impl Checker<'_> {
+    fn check(&mut self, node: &Node) -> Type {
+        let found = if self.steps > MOST_STEPS { Type::Error } else { self.type_of(node) };
+        if !is_light(&found, &mut { HEAVIEST_TYPE }) {
+            self.steps = MOST_STEPS + 1;
+        }
+        self.typed.types[node.id] = found.clone();
+        found
+    }
+
+    fn issue(&mut self, at: usize, message: String) -> Type {
+        self.issues.push(Issue::new(at, message));
+        Type::Error
+    }
+
+    fn undeclared(&mut self, at: usize, name: &str) -> Type {
+        self.issue(at, format!("undeclared reference to '{name}' (in container '')"))
+    }
+
+    fn type_of(&mut self, node: &Node) -> Type {
+        match &node.expression {
+            Expression::Null => Type::Null,
+            Expression::Bool(_) => Type::Bool,
+            Expression::Int(_) => Type::Int,
+            Expression::Uint(_) => Type::Uint,
+            Expression::Double(_) => Type::Double,
+            Expression::Text(_) => Type::Text,
+            Expression::Bytes(_) => Type::Bytes,
+            Expression::Name(name) => match self.variable(name) {
+                Some(found) => found,
+                None => self.undeclared(node.at, name),
+            },
+            Expression::Select { operand, field, optional } => {
+                if let Some(found) = self.named_type(node) {
+                    return found;
+                }
+                let result = self.select(node, operand, field, *optional);
+                self.substituted(&result, false)
+            }
+            Expression::Has { operand, field } => {
+                self.select(node, operand, field, false);
+                Type::Bool
+            }
+            Expression::Index { operand, index, optional } => {
+                let arguments = [self.check(operand), self.check(index)];
+                let name = if *optional { "_[?_]" } else { "_[_]" };
+                self.resolve(node, name, false, &arguments)
+            }
+            Expression::Call { target: None, name, arguments } => {
+                let arguments: Vec<Type> = arguments.iter().map(|argument| self.check(argument)).collect();
+                self.resolve(node, name, false, &arguments)
+            }
+            Expression::Call { target: Some(target), name, arguments } => {
+                let rest: Vec<Type> = arguments.iter().map(|argument| self.check(argument)).collect();
+                let target = self.check(target);
+                let arguments: Vec<Type> = std::iter::once(target).chain(rest).collect();
+                self.resolve(node, name, true, &arguments)
+            }
+            Expression::Macro { kind, range, names, bodies } => {
+                self.macro_type(node, *kind, range, names, bodies)
+            }
+            Expression::List(items) => {
+                let mut joined: Option<Type> = None;
+                for item in items {
+                    let found = self.element(item);
+                    joined = Some(self.join(item.at, joined, found));
+                }
+                Type::list(joined.unwrap_or_else(|| self.unknown()))
+            }
+            Expression::Map(entries) => {
+                let (mut keys, mut values) = (None, None);
+                for (key, value) in entries {
+                    let found = self.check(key);
+                    keys = Some(self.join(key.at, keys, found));
+                    let found = self.element(value);
+                    values = Some(self.join(value.at, values, found));
+                }
+                let keys = keys.unwrap_or_else(|| self.unknown());
+                Type::map(keys, values.unwrap_or_else(|| self.unknown()))
+            }
+            Expression::Struct { name, fields } => self.object(node, name, fields),
+            Expression::Optional(value) => self.check(value),
+            Expression::Not(operand) => {
+                let arguments = [self.check(operand)];
+                self.resolve(node, "!_", false, &arguments)
+            }
+            Expression::Negate(operand) => {
+                let arguments = [self.check(operand)];
+                self.resolve(node, "-_", false, &arguments)
+            }
+            Expression::Binary(operator @ (Operator::And | Operator::Or), left, right) => {
+                self.logic(node, *operator, left, right)
+            }
+            Expression::Binary(operator, left, right) => {
+                let arguments = [self.check(left), self.check(right)];
+                self.resolve(node, operator.function(), false, &arguments)
+            }
+            Expression::Condition(parts) => {
+                let arguments: Vec<Type> = parts.iter().map(|part| self.check(part)).collect();
+                self.resolve(node, "_?_:_", false, &arguments)
+            }
+        }
+    }
+
+    fn variable(&self, name: &str) -> Option<Type> {
+        let found = self.scope.iter().rev().find(|(known, _)| **known == *name);
+        found.map(|(_, of)| of.clone()).or_else(|| type_named(name).map(|of| Type::Type(of.into())))
+    }
+
+    /// A dotted name that is that of a type.
+    fn named_type(&self, node: &Node) -> Option<Type> {
+        let name = crate::parse::qualified(node)?;
+        // A variable may have a dotted name.
+        if let Some((_, of)) = self.scope.iter().rev().find(|(known, _)| **known == *name) {
+            return Some(of.clone());
+        }
+        let root = name.split('.').next().unwrap_or_default();
+        if self.scope.iter().any(|(known, _)| **known == *root) {
+            return None;
+        }
+        let object = || self.environment.objects.iter().find(|of| of.to_string() == name).cloned();
+        type_named(&name).or_else(object).map(|of| Type::Type(of.into()))
+    }
+
+    fn select(&mut self, node: &Node, operand: &Node, field: &str, optional: bool) -> Type {
+        let operand = self.check(operand);
+        let operand = self.substituted(&operand, false);
+        let (target, was_optional) = match &operand {
+            Type::Optional(inner) => ((**inner).clone(), true),
+            other => (other.clone(), false),
+        };
+        let result = match &target {
+            Type::Map(_, value) => (**value).clone(),
+            Type::Object(object) => match object.fields.get(field) {
+                Some(found) => found.clone(),
+                None => self.issue(node.at, format!("undefined field '{field}'")),
+            },
+            Type::Unknown(_) => {
+                self.is_assignable(&Type::Dyn, &target);
+                Type::Dyn
+            }
+            other if other.is_dyn_or_error() => Type::Dyn,
+            other => {
+                let why = format!("type '{other}' does not support field selection");
+                self.issue(node.at, why);
+                Type::Dyn
+            }
+        };
+        if optional || was_optional { Type::optional(result) } else { result }
+    }
+
+    /// An element of a list, a map or an object: where it is optional, the type of its value.
+    fn element(&mut self, node: &Node) -> Type {
+        let found = self.check(node);
+        let Expression::Optional(_) = node.expression else { return found };
+        match self.substituted(&found, false) {
+            Type::Optional(value) => (*value).clone(),
+            Type::Dyn => Type::Dyn,
+            other => {
+                let why = format!("expected type 'optional_type({other})' but found '{other}'");
+                self.issue(node.at, why)
+            }
+        }
+    }
+
+    fn join(&mut self, at: usize, previous: Option<Type>, current: Type) -> Type {
+        let Some(previous) = previous else { return current };
+        if self.is_assignable(&previous, &current) {
+            return most_general(previous, current);
+        }
+        let (previous, current) = (self.substituted(&previous, false), self.substituted(&current, false));
+        self.issue(at, format!("expected type '{previous}' but found '{current}'"))
+    }
+
+    fn object(&mut self, node: &Node, name: &str, fields: &[(String, Node)]) -> Type {
+        if self.environment.is_open_object(name) {
+            for (_, value) in fields {
+                self.element(value);
+            }
+            return Type::Dyn;
+        }
+        let found = self.environment.objects.iter().find(|of| of.to_string() == name).cloned();
+        let Some(found) = found else {
+            let error = self.undeclared(node.at, name);
+            for (_, value) in fields {
+                self.element(value);
+            }
+            return error;
+        };
+        for (field, value) in fields {
+            let value_type = self.element(value);
+            let Type::Object(object) = &found else { continue };
+            let Some(expected) = object.fields.get(field).cloned() else {
+                self.issue(value.at, format!("undefined field '{field}'"));
+                continue;
+            };
+            if !self.is_assignable(&expected, &value_type) {
+                let value_type = self.substituted(&value_type, false);
+                let why = format!(
+                    "expected type of field '{field}' is '{expected}' but provided type is '{value_type}'"
+                );
+                self.issue(value.at, why);
+            }
+        }
+        found
+    }
+
+    fn logic(&mut self, node: &Node, operator: Operator, left: &Node, right: &Node) -> Type {
+        let sides = [(left.at, self.check(left)), (right.at, self.check(right))];
+        let mut result = Type::Bool;
+        for (at, side) in sides {
+            if !self.is_assignable(&side, &Type::Bool) {
+                let side = self.substituted(&side, false);
+                result = self.issue(at, format!("expected type 'bool' but found '{side}'"));
+            }
+        }
+        self.typed.overloads[node.id] =
+            vec![if operator == Operator::And { "logical_and" } else { "logical_or" }];
+        result
+    }
+
+    fn resolve(&mut self, node: &Node, name: &str, member: bool, arguments: &[Type]) -> Type {
+        let Some(overloads) = declarations::overloads(name) else {
+            return self.undeclared(node.at, name);
+        };
+        match self.overload(overloads, member, arguments) {
+            Some((result, ids)) => {
+                self.typed.overloads[node.id] = ids;
+                result
+            }
+            None => {
+                let shown: Vec<String> =
+                    arguments.iter().map(|argument| self.substituted(argument, true).to_string()).collect();
+                let signature = match shown.split_first() {
+                    Some((target, rest)) if member => format!("{target}.({})", rest.join(", ")),
+                    _ => format!("({})", shown.join(", ")),
+                };
+                let why = format!("found no matching overload for '{name}' applied to '{signature}'");
+                self.issue(node.at, why)
+            }
+        }
+    }
+
+    /// The result of the overloads that fit, and which they are.
+    fn overload(
+        &mut self,
+        overloads: &'static [Overload],
+        member: bool,
+        arguments: &[Type],
+    ) -> Option<(Type, Vec<&'static str>)> {
+        let mut result: Option<Type> = None;
+        let mut ids = Vec::new();
+        for overload in overloads.iter().filter(|overload| overload.member == member) {
+            if overload.arguments.len() != arguments.len() {
+                continue;
+            }
+            let fresh = self.substitutions.len();
+            let parameters: Vec<Type> =
+                overload.arguments.iter().map(|parameter| renamed(parameter, fresh)).collect();
+            self.substitutions.extend([None, None]);
+            let mark = self.trail.len();
+            let fits = arguments
+                .iter()
+                .zip(&parameters)
+                .all(|(argument, parameter)| self.assign(argument, parameter));
+            if !fits {
+                self.take_back(mark);
+                continue;
+            }
+            ids.push(overload.id.as_str());
+            let found = self.substituted(&renamed(&overload.result, fresh), false);
+            result = Some(match result {
+                None => found,
+                Some(Type::Dyn) => Type::Dyn,
+                Some(before) if before == found => before,
+                Some(_) => Type::Dyn,
+            });
+        }
+        result.map(|result| (result, ids))
+    }
+
+    fn macro_type(
+        &mut self,
+        node: &Node,
+        kind: Macro,
+        range: &Node,
+        names: &[Arc<str>],
+        bodies: &[Node],
+    ) -> Type {
+        let range_type = self.check(range);
+        let range_type = self.substituted(&range_type, false);
+        if matches!(kind, Macro::OptMap | Macro::OptFlatMap) {
+            return self.optional_macro(node, kind, &range_type, names, bodies);
+        }
+        let (key, value) = match &range_type {
+            Type::List(item) if names.len() == 1 => ((**item).clone(), Type::Error),
+            Type::List(item) => (Type::Int, (**item).clone()),
+            Type::Map(key, value) => ((**key).clone(), (**value).clone()),
+            Type::Unknown(_) | Type::Dyn | Type::Error => {
+                self.is_assignable(&Type::Dyn, &range_type);
+                (Type::Dyn, Type::Dyn)
+            }
+            other => {
+                let why = format!(
+                    "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
+                );
+                self.issue(range.at, why);
+                (Type::Error, Type::Error)
+            }
+        };
+        let before = self.scope.len();
+        self.scope.extend(names.iter().cloned().zip([key.clone(), value]));
+        let found: Vec<Type> = bodies.iter().map(|body| self.check(body)).collect();
+        self.scope.truncate(before);
+        match kind {
+            Macro::All | Macro::Exists => {
+                for (body, found) in bodies.iter().zip(found) {
+                    if !self.is_assignable(&found, &Type::Bool) {
+                        let found = self.substituted(&found, false);
+                        self.issue(body.at, format!("expected type 'bool' but found '{found}'"));
+                    }
+                }
+                Type::Bool
+            }
+            Macro::ExistsOne => {
+                self.condition(node, found.first().cloned(), &Type::Int);
+                Type::Bool
+            }
+            Macro::Filter => {
+                let result = Type::list(key);
+                self.condition(node, found.first().cloned(), &result);
+                result
+            }
+            Macro::SortBy => {
+                let keys = Type::list(found.first().cloned().unwrap_or(Type::Dyn));
+                self.resolve(node, "@sortByAssociatedKeys", true, &[range_type, keys])
+            }
+            Macro::Map | Macro::TransformMap | Macro::TransformMapEntry => {
+                let last = found.last().cloned().unwrap_or(Type::Dyn);
+                let result = match kind {
+                    Macro::Map => Type::list(last),
+                    Macro::TransformMap => Type::map(key, last),
+                    _ => last,
+                };
+                if found.len() > 1 {
+                    self.condition(node, found.first().cloned(), &result);
+                }
+                result
+            }
+            Macro::OptMap | Macro::OptFlatMap => Type::Error,
+        }
+    }
+
+    fn optional_macro(
+        &mut self,
+        node: &Node,
+        kind: Macro,
+        range: &Type,
+        names: &[Arc<str>],
+        bodies: &[Node],
+    ) -> Type {
+        let value = self.resolve(node, "value", true, std::slice::from_ref(range));
+        let before = self.scope.len();
+        self.scope.extend(names.iter().cloned().zip([value]));
+        let found: Vec<Type> = bodies.iter().map(|body| self.check(body)).collect();
+        self.scope.truncate(before);
+        let found = found.into_iter().next().unwrap_or(Type::Dyn);
+        let result = if kind == Macro::OptMap { Type::optional(found) } else { found };
+        let none = Type::optional(self.unknown());
+        self.resolve(node, "_?_:_", false, &[Type::Bool, result, none])
+    }
+
+    /// The step of a macro that takes an element only where a condition holds.
+    fn condition(&mut self, node: &Node, test: Option<Type>, result: &Type) {
+        let arguments = [test.unwrap_or(Type::Dyn), result.clone(), result.clone()];
+        self.resolve(node, "_?_:_", false, &arguments);
+    }
+
+    fn unknown(&mut self) -> Type {
+        self.substitutions.push(None);
+        Type::Unknown(u32::try_from(self.substitutions.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// What is known of an unknown type.
+    fn known(&self, number: u32) -> Option<Type> {
+        self.substitutions.get(number as usize).cloned().flatten()
+    }
+
+    fn learn(&mut self, number: u32, of: Type) {
+        if let Some(place) = self.substitutions.get_mut(number as usize) {
+            self.trail.push((number, place.replace(of)));
+        }
+    }
+
+    fn take_back(&mut self, mark: usize) {
+        while self.trail.len() > mark {
+            let Some((number, before)) = self.trail.pop() else { return };
+            self.substitutions[number as usize] = before;
+        }
+    }
+
+    /// Whether values of the first type can be used as the second; what that says of unknown types is kept.
+    fn is_assignable(&mut self, from: &Type, to: &Type) -> bool {
+        let mark = self.trail.len();
+        let fits = self.assign(from, to);
+        if !fits {
+            self.take_back(mark);
+        }
+        fits
+    }
+
+    fn assign(&mut self, from: &Type, to: &Type) -> bool {
+        self.steps += 1;
+        if self.steps > MOST_STEPS {
+            return true;
+        }
+        if let Type::Unknown(number) = to {
+            match self.unify(from, *number) {
+                Unified::Yes => return true,
+                Unified::Otherwise => return false,
+                Unified::Inside => {}
+            }
+        }
+        if let Type::Unknown(number) = from {
+            return matches!(self.unify(to, *number), Unified::Yes);
+        }
+        if from.is_dyn_or_error() || to.is_dyn_or_error() {
+            return true;
+        }
+        match (from, to) {
+            (Type::Null, other) | (other, Type::Null) => other.is_nullable(),
+            (Type::Type(_), Type::Type(_)) => true,
+            (Type::List(from), Type::List(to)) | (Type::Optional(from), Type::Optional(to)) => {
+                self.assign(from, to)
+            }
+            (Type::Map(from_key, from), Type::Map(to_key, to)) => {
+                self.assign(from_key, to_key) && self.assign(from, to)
+            }
+            _ => from == to,
+        }
+    }
+
+    /// Takes a type for an unknown one.
+    fn unify(&mut self, with: &Type, number: u32) -> Unified {
+        if *with == Type::Unknown(number) {
+            return Unified::Yes;
+        }
+        if let Some(known) = self.known(number) {
+            if known == *with {
+                return Unified::Yes;
+            }
+            if !self.assign(with, &known) {
+                return Unified::Otherwise;
+            }
+            let general = most_general(with.clone(), known);
+            if !self.occurs(number, &general) {
+                self.learn(number, general);
+            }
+            return Unified::Yes;
+        }
+        if self.occurs(number, with) {
+            return Unified::Inside;
+        }
+        self.learn(number, with.clone());
+        Unified::Yes
+    }
+
+    /// Whether an unknown type is a part of another type.
+    fn occurs(&mut self, number: u32, within: &Type) -> bool {
+        self.steps += 1;
+        if self.steps > MOST_STEPS {
+            return true;
+        }
+        match within {
+            Type::Unknown(other) if *other == number => true,
+            Type::Unknown(other) => match self.known(*other) {
+                Some(known) => self.occurs(number, &known),
+                None => false,
+            },
+            Type::List(inner) | Type::Optional(inner) | Type::Type(inner) => self.occurs(number, inner),
+            Type::Map(key, value) => self.occurs(number, key) || self.occurs(number, value),
+            _ => false,
+        }
+    }
+
+    /// A type with what is known in place of unknown types; what stays unknown may become `dyn`.
+    fn substituted(&mut self, of: &Type, to_dyn: bool) -> Type {
+        self.steps += 1;
+        if self.steps > MOST_STEPS {
+            return Type::Error;
+        }
+        match of {
+            Type::Unknown(number) => match self.known(*number) {
+                Some(known) => self.substituted(&known, to_dyn),
+                None if to_dyn => Type::Dyn,
+                None => of.clone(),
+            },
+            Type::List(item) => Type::list(self.substituted(item, to_dyn)),
+            Type::Optional(value) => Type::optional(self.substituted(value, to_dyn)),
+            Type::Map(key, value) => {
+                Type::map(self.substituted(key, to_dyn), self.substituted(value, to_dyn))
+            }
+            Type::Type(inner) => Type::Type(self.substituted(inner, to_dyn).into()),
+            other => other.clone(),
+        }
+    }
+
+    /// Literal arguments that no evaluation could use.
+    fn literals(&mut self, node: &Node) {
+        if let Expression::Call { target, name, arguments } = &node.expression
+            && let Some(Node { expression: Expression::Text(text), at, .. }) = arguments.last()
+        {
+            let is_valid = match (name.as_str(), arguments.len(), target) {
+                ("duration", 1, None) => crate::value::parse_duration(text).is_some(),
+                ("timestamp", 1, None) => text.parse::<jiff::Timestamp>().is_ok(),
+                ("matches", 1, Some(_)) | ("matches", 2, None) => crate::functions::is_regex(text),
+                _ => true,
+            };
+            if !is_valid {
+                self.issue(*at, format!("invalid {name} argument"));
+            }
+        }
+        for part in node.parts() {
+            self.literals(part);
+        }
+    }
+}
+
+/// Whether a type has no more parts than are left; takes them.
+fn is_light(of: &Type, left: &mut usize) -> bool {
+    if *left == 0 {
+        return false;
+    }
+    *left -= 1;
+    match of {
+        Type::List(inner) | Type::Optional(inner) | Type::Type(inner) => is_light(inner, left),
+        Type::Map(key, value) => is_light(key, left) && is_light(value, left),
+        _ => true,
+    }
+}
+
+enum Unified {
+    /// They are taken for one.
+    Yes,
+    /// The unknown type is known to be another one.
+    Otherwise,
+    /// The unknown type is a part of the other one.
+    Inside,
+}
+
+/// The types of an overload with unknown types that nothing else uses.
+fn renamed(of: &Type, fresh: usize) -> Type {
+    match of {
+        Type::Unknown(number) => {
+            Type::Unknown(u32::try_from(fresh).unwrap_or(u32::MAX).saturating_add(*number))
+        }
+        Type::List(item) => Type::list(renamed(item, fresh)),
+        Type::Optional(value) => Type::optional(renamed(value, fresh)),
+        Type::Map(key, value) => Type::map(renamed(key, fresh), renamed(value, fresh)),
+        Type::Type(inner) => Type::Type(renamed(inner, fresh).into()),
+        other => other.clone(),
+    }
+}
+
+/// The more general of two types that are known to fit.
+fn most_general(a: Type, b: Type) -> Type {
+    if is_less_specific(&a, &b) { a } else { b }
+}
+
+fn is_less_specific(a: &Type, b: &Type) -> bool {
+    match (a, b) {
+        (Type::Dyn | Type::Unknown(_), _) => true,
+        (_, Type::Dyn | Type::Unknown(_)) => false,
+        (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => is_less_specific(a, b),
+        (Type::Map(a_key, a), Type::Map(b_key, b)) => {
+            is_less_specific(a_key, b_key) && is_less_specific(a, b)
+        }
+        _ => a == b || matches!((a, b), (Type::Type(_), Type::Type(_))),
+    }
+}
+
+/// The type that a name stands for.
+fn type_named(name: &str) -> Option<Type> {
+    Some(match name {
+        "bool" => Type::Bool,
+        "bytes" => Type::Bytes,
+        "double" => Type::Double,
+        "int" => Type::Int,
+        "list" => Type::list(Type::Dyn),
+        "map" => Type::map(Type::Dyn, Type::Dyn),
+        "null_type" => Type::Null,
+        "string" => Type::Text,
+        "type" => Type::Type(Type::Dyn.into()),
+        "uint" => Type::Uint,
+        "dyn" => Type::Dyn,
+        "optional_type" => Type::optional(Type::Dyn),
+        "google.protobuf.Duration" => Type::Duration,
+        "google.protobuf.Timestamp" => Type::Timestamp,
+        "kubernetes.URL" => Type::Library("kubernetes.URL"),
+        "kubernetes.Quantity" => Type::Library("kubernetes.Quantity"),
+        "net.IP" => Type::Library("net.IP"),
+        "net.CIDR" => Type::Library("net.CIDR"),
+        _ => return None,
+    })
+}

@@ -1,0 +1,215 @@
+//! The types of expressions, and of the values that they are about.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// A type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// `null_type`
+    Null,
+    /// `bool`
+    Bool,
+    /// `int`
+    Int,
+    /// `uint`
+    Uint,
+    /// `double`
+    Double,
+    /// `string`
+    Text,
+    /// `bytes`
+    Bytes,
+    /// `google.protobuf.Duration`
+    Duration,
+    /// `google.protobuf.Timestamp`
+    Timestamp,
+    /// Whatever it is is seen when the expression is evaluated.
+    Dyn,
+    /// Of something that has no type because it is wrong.
+    Error,
+    /// A type as a value.
+    Type(Arc<Type>),
+    /// `list`
+    List(Arc<Type>),
+    /// `map`
+    Map(Arc<Type>, Arc<Type>),
+    /// `optional_type`
+    Optional(Arc<Type>),
+    /// An object with known fields.
+    Object(Arc<ObjectType>),
+    /// A type of a library, such as `kubernetes.Quantity`.
+    Library(&'static str),
+    /// A type that is not known yet.
+    Unknown(u32),
+}
+
+/// An object with known fields. Types of one name are the same type.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectType {
+    /// Its name.
+    pub name: String,
+    /// Its fields, as expressions name them.
+    pub fields: BTreeMap<String, Type>,
+}
+
+impl PartialEq for ObjectType {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for ObjectType {}
+
+impl Type {
+    /// A list of elements of a type.
+    #[must_use]
+    pub fn list(item: Type) -> Self {
+        Self::List(Arc::new(item))
+    }
+
+    /// A map with keys and values of these types.
+    #[must_use]
+    pub fn map(key: Type, value: Type) -> Self {
+        Self::Map(Arc::new(key), Arc::new(value))
+    }
+
+    /// An optional value of a type.
+    #[must_use]
+    pub fn optional(value: Type) -> Self {
+        Self::Optional(Arc::new(value))
+    }
+
+    /// An object type.
+    #[must_use]
+    pub fn object(name: &str, fields: impl IntoIterator<Item = (String, Type)>) -> Self {
+        Self::Object(Arc::new(ObjectType { name: name.to_owned(), fields: fields.into_iter().collect() }))
+    }
+
+    pub(crate) fn is_dyn_or_error(&self) -> bool {
+        matches!(self, Self::Dyn | Self::Error)
+    }
+
+    /// Whether values may be null, as protocol buffers have it.
+    pub(crate) fn is_nullable(&self) -> bool {
+        matches!(
+            self,
+            Self::Object(_)
+                | Self::Library(_)
+                | Self::Optional(_)
+                | Self::Duration
+                | Self::Timestamp
+                | Self::Null
+        )
+    }
+
+    /// Whether values have a size that is the same for all of them.
+    pub(crate) fn is_scalar(&self) -> bool {
+        match self {
+            Self::Bool | Self::Double | Self::Duration | Self::Int | Self::Timestamp | Self::Uint => true,
+            Self::Optional(inner) => inner.is_scalar(),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("null"),
+            Self::Bool => f.write_str("bool"),
+            Self::Int => f.write_str("int"),
+            Self::Uint => f.write_str("uint"),
+            Self::Double => f.write_str("double"),
+            Self::Text => f.write_str("string"),
+            Self::Bytes => f.write_str("bytes"),
+            Self::Duration => f.write_str("duration"),
+            Self::Timestamp => f.write_str("timestamp"),
+            Self::Dyn | Self::Unknown(_) => f.write_str("dyn"),
+            Self::Error => f.write_str("!error!"),
+            Self::Type(inner) => write!(f, "type({inner})"),
+            Self::List(item) => write!(f, "list({item})"),
+            Self::Map(key, value) => write!(f, "map({key}, {value})"),
+            Self::Optional(value) => write!(f, "optional_type({value})"),
+            Self::Object(object) => f.write_str(&object.name),
+            Self::Library(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A type with the bounds that a schema puts on its values, from which costs are estimated.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    /// What it is.
+    pub shape: Shape,
+    /// How many elements, entries, characters or bytes a value has at most.
+    pub most_elements: u64,
+    /// How many bytes a value takes at least when it is written as JSON.
+    pub least_bytes: u64,
+}
+
+/// What a declared type is.
+#[derive(Clone, Debug)]
+pub enum Shape {
+    /// A scalar, or something of which nothing is known.
+    Scalar(Type),
+    /// A list.
+    List(Arc<Declared>),
+    /// A map with texts as keys.
+    Map(Arc<Declared>),
+    /// An object with its fields, as expressions name them.
+    Object(BTreeMap<String, Arc<Declared>>),
+}
+
+/// What requests take in bytes at most: the bound of what has no other.
+const LARGEST_REQUEST: u64 = 3 * 1024 * 1024;
+
+impl Declared {
+    /// A scalar.
+    #[must_use]
+    pub fn scalar(scalar: Type, most_elements: u64, least_bytes: u64) -> Self {
+        Self { shape: Shape::Scalar(scalar), most_elements, least_bytes }
+    }
+
+    /// A list, of at most so many elements or as many as a request can hold.
+    #[must_use]
+    pub fn list(item: Arc<Declared>, most: Option<u64>) -> Self {
+        let most = most.unwrap_or_else(|| (LARGEST_REQUEST - 2) / (item.least_bytes + 1));
+        Self { shape: Shape::List(item), most_elements: most, least_bytes: 2 }
+    }
+
+    /// A map, of at most so many entries or as many as a request can hold.
+    #[must_use]
+    pub fn map(value: Arc<Declared>, most: Option<u64>) -> Self {
+        /// What an entry takes beside its value.
+        const ENTRY: u64 = 6;
+        let most = most.unwrap_or_else(|| (LARGEST_REQUEST - 2) / (value.least_bytes + ENTRY));
+        Self { shape: Shape::Map(value), most_elements: most, least_bytes: 2 }
+    }
+
+    /// How often a value of this type fits into a request.
+    #[must_use]
+    pub fn most_in_request(&self) -> u64 {
+        LARGEST_REQUEST / (self.least_bytes + 1)
+    }
+
+    /// The most bytes that a text can have in a request.
+    pub const LONGEST_TEXT: u64 = LARGEST_REQUEST - 2;
+
+    /// The type without its bounds; objects are named after where they are.
+    #[must_use]
+    pub fn to_type(&self, name: &str) -> Type {
+        match &self.shape {
+            Shape::Scalar(scalar) => scalar.clone(),
+            Shape::List(item) => Type::list(item.to_type(&format!("{name}.@idx"))),
+            Shape::Map(value) => Type::map(Type::Text, value.to_type(&format!("{name}.@elem"))),
+            Shape::Object(fields) => {
+                let typed = |(field, declared): (&String, &Arc<Declared>)| {
+                    (field.clone(), declared.to_type(&format!("{name}.{field}")))
+                };
+                Type::object(name, fields.iter().map(typed))
+            }
+        }
+    }
+}

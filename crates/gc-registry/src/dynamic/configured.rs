@@ -1,0 +1,57 @@
+//! The policies and webhooks as they are stored.
+
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::persist;
+use crate::storage::{RangeOptions, Storage};
+
+/// The prefix of everything that is configured.
+pub(crate) const PREFIX: &str = "/admissionregistration.k8s.io/";
+
+/// All of it, sorted by name.
+#[derive(Debug, Default)]
+pub(crate) struct Configured {
+    pub(crate) mutating_webhooks: Vec<Value>,
+    pub(crate) validating_webhooks: Vec<Value>,
+    pub(crate) mutating_policies: Vec<Value>,
+    pub(crate) mutating_bindings: Vec<Value>,
+    pub(crate) validating_policies: Vec<Value>,
+    pub(crate) validating_bindings: Vec<Value>,
+}
+
+impl Configured {
+    /// Reads what is stored.
+    pub(crate) fn read(storage: &dyn Storage) -> Result<Self, ApiError> {
+        let all = |resource: &str| -> Result<Vec<Value>, ApiError> {
+            let prefix = format!("{PREFIX}{resource}/");
+            let found = storage.range(&prefix, &RangeOptions::default()).map_err(persist::storage_error)?;
+            // What cannot be read must not let anything through: the server says so instead.
+            let parsed = found.items.iter().map(|item| serde_json::from_slice(&item.value));
+            parsed
+                .collect::<Result<_, _>>()
+                .map_err(|why| ApiError::internal(format!("stored {resource} are corrupt: {why}")))
+        };
+        Ok(Self {
+            mutating_webhooks: all("mutatingwebhookconfigurations")?,
+            validating_webhooks: all("validatingwebhookconfigurations")?,
+            mutating_policies: all("mutatingadmissionpolicies")?,
+            mutating_bindings: all("mutatingadmissionpolicybindings")?,
+            validating_policies: all("validatingadmissionpolicies")?,
+            validating_bindings: all("validatingadmissionpolicybindings")?,
+        })
+    }
+
+    pub(crate) fn mutates_nothing(&self) -> bool {
+        self.mutating_webhooks.is_empty() && self.mutating_bindings.is_empty()
+    }
+
+    pub(crate) fn validates_nothing(&self) -> bool {
+        self.validating_webhooks.is_empty() && self.validating_bindings.is_empty()
+    }
+
+    /// Whether writes may call what is outside.
+    pub(crate) fn has_webhooks(&self) -> bool {
+        !self.mutating_webhooks.is_empty() || !self.validating_webhooks.is_empty()
+    }
+}

@@ -1,0 +1,121 @@
+//! MutatingAdmissionPolicy: expressions that change an object.
+
+use gc_cel::Val;
+use serde_json::{Value, json};
+
+use super::expressions::{Asker, Evaluation, Values};
+use super::policies::{namespace_object, params};
+use super::{Attributes, Configured};
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::patch;
+use crate::rules;
+
+/// Lets all policies change an object, in the order of their names.
+pub(crate) fn mutate(
+    call: &Call<'_>,
+    configured: &Configured,
+    attributes: &Attributes,
+    new: &mut Value,
+    old: Option<&Value>,
+) -> Result<(), ApiError> {
+    for policy in &configured.mutating_policies {
+        let name = policy["metadata"]["name"].as_str().unwrap_or_default();
+        for binding in &configured.mutating_bindings {
+            if binding["spec"]["policyName"] != name {
+                continue;
+            }
+            let before = new.clone();
+            if let Err(why) = apply(call, policy, binding, attributes, new, old) {
+                *new = before;
+                if policy["spec"]["failurePolicy"] == "Ignore" {
+                    continue;
+                }
+                let binding = binding["metadata"]["name"].as_str().unwrap_or_default();
+                let message = format!(
+                    "MutatingAdmissionPolicy '{name}' with binding '{binding}' denied request: {why}"
+                );
+                return Err(call.forbidden(&attributes.name, &message));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn apply(
+    call: &Call<'_>,
+    policy: &Value,
+    binding: &Value,
+    attributes: &Attributes,
+    new: &mut Value,
+    old: Option<&Value>,
+) -> Result<(), String> {
+    let spec = &policy["spec"];
+    let Some(form) = attributes.matches_resources(&spec["matchConstraints"]) else { return Ok(()) };
+    if attributes.matches_resources(&binding["spec"]["matchResources"]).is_none() {
+        return Ok(());
+    }
+    let request = attributes.request(&form, attributes.options_kind());
+    let namespace = namespace_object(attributes);
+    let asker = Asker::new(call, attributes);
+    let nothing = Value::Null;
+    for params in &params(call, spec, &binding["spec"], attributes)? {
+        for mutation in spec["mutations"].as_array().into_iter().flatten() {
+            let object = new.clone();
+            let values = Values {
+                object: &object,
+                old_object: old.unwrap_or(&nothing),
+                request: &request,
+                namespace: &namespace,
+                params,
+                asker: &asker,
+            };
+            let mut evaluation = Evaluation::new(&values);
+            if !evaluation.conditions(&spec["matchConditions"])? {
+                break;
+            }
+            evaluation.define(&spec["variables"]);
+            if mutation["patchType"] == "JSONPatch" {
+                let text = mutation["jsonPatch"]["expression"].as_str().unwrap_or_default();
+                let patch = to_json(&evaluation.value(text)?)?;
+                patch::json_patch(new, &patch).map_err(|error| error.message)?;
+            } else {
+                let text = mutation["applyConfiguration"]["expression"].as_str().unwrap_or_default();
+                let applied = to_json(&evaluation.value(text)?)?;
+                let schema = rules::schema(call.resource());
+                *new = patch::managed_fields::merge(&schema, new, &applied).map_err(|error| error.message)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How deep the result of an expression may be.
+const DEEPEST: usize = 100;
+
+/// The value of an expression as JSON.
+fn to_json(value: &Val<'_>) -> Result<Value, String> {
+    json_of(value, DEEPEST)
+}
+
+fn json_of(value: &Val<'_>, levels: usize) -> Result<Value, String> {
+    let Some(inner) = levels.checked_sub(1) else { return Err("nested too deeply".to_owned()) };
+    Ok(match value {
+        Val::Null | Val::Optional(None) => Value::Null,
+        Val::Bool(value) => (*value).into(),
+        Val::Int(value) => (*value).into(),
+        Val::Uint(value) => (*value).into(),
+        Val::Double(value) => json!(value),
+        Val::Json(value, _) => (*value).clone(),
+        Val::List(items) => items.iter().map(|item| json_of(item, inner)).collect::<Result<_, _>>()?,
+        Val::Map(entries) => {
+            let mut map = serde_json::Map::new();
+            for (key, value) in entries.iter() {
+                map.insert(gc_cel::printed(key), json_of(value, inner)?);
+            }
+            map.into()
+        }
+        Val::Optional(Some(value)) => json_of(value, inner)?,
+        other => gc_cel::printed(other).into(),
+    })
+}

@@ -1,0 +1,174 @@
+//! AdmissionReview: what webhooks are asked, and what their answers say.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::Attributes;
+use super::attributes::Form;
+use crate::error::ApiError;
+
+/// What a webhook decided.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Decision {
+    /// Why it refuses, if it does.
+    pub(crate) refused: Option<ApiError>,
+    /// The JSON patch that it wants.
+    pub(crate) patch: Option<Value>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// The review that asks about a request.
+pub(crate) fn review(
+    version: &str,
+    attributes: &Attributes,
+    form: &Form,
+    new: Option<&Value>,
+    old: Option<&Value>,
+) -> Value {
+    let mut request = attributes.request(form, attributes.options_kind());
+    let converted =
+        |object: Option<&Value>| object.map_or(Value::Null, |object| attributes.converted(form, object));
+    request["object"] = converted(new);
+    request["oldObject"] = converted(old);
+    json!({
+        "kind": "AdmissionReview",
+        "apiVersion": format!("admission.k8s.io/{version}"),
+        "request": request,
+    })
+}
+
+/// What an answer says; an error if it is no answer to the review.
+pub(crate) fn decision(webhook: &str, version: &str, uid: &str, answer: &Value) -> Result<Decision, String> {
+    let expected = format!("admission.k8s.io/{version}");
+    let (kind, given) =
+        (answer["kind"].as_str().unwrap_or_default(), answer["apiVersion"].as_str().unwrap_or_default());
+    if kind != "AdmissionReview" || given != expected {
+        return Err(format!(
+            "expected webhook response of {expected}, Kind=AdmissionReview, got {given}, Kind={kind}"
+        ));
+    }
+    let response = &answer["response"];
+    if !response.is_object() {
+        return Err("webhook response was absent".to_owned());
+    }
+    if response["uid"] != uid {
+        return Err(format!(
+            "expected response.uid={uid:?}, got {:?}",
+            response["uid"].as_str().unwrap_or_default()
+        ));
+    }
+    let warnings = response["warnings"].as_array().into_iter().flatten();
+    let warnings = warnings.filter_map(Value::as_str).map(str::to_owned).collect();
+    if response["allowed"] != true {
+        return Ok(Decision { refused: Some(refusal(webhook, &response["status"])), patch: None, warnings });
+    }
+    let patch = match response["patch"].as_str().filter(|text| !text.is_empty()) {
+        None => None,
+        Some(_) if response["patchType"] != "JSONPatch" => {
+            return Err("webhook returned response.patch but not response.patchType".to_owned());
+        }
+        Some(text) => {
+            let bytes = STANDARD.decode(text).map_err(|why| format!("response.patch is no base64: {why}"))?;
+            Some(serde_json::from_slice(&bytes).map_err(|why| format!("response.patch is no JSON: {why}"))?)
+        }
+    };
+    Ok(Decision { refused: None, patch, warnings })
+}
+
+/// The error that a refusing webhook makes.
+fn refusal(webhook: &str, status: &Value) -> ApiError {
+    let text = |key: &str| status[key].as_str().unwrap_or_default();
+    let by = format!("admission webhook {webhook:?} denied the request");
+    let message = match (text("message"), text("reason")) {
+        ("", "") => format!("{by} without explanation"),
+        ("", reason) => format!("{by}: {reason}"),
+        (message, _) => format!("{by}: {message}"),
+    };
+    let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+    let code = code.filter(|code| (400..600).contains(code)).unwrap_or(400);
+    ApiError::new(code, known_reason(text("reason")), message)
+}
+
+fn known_reason(reason: &str) -> &'static str {
+    const KNOWN: [&str; 16] = [
+        "Unauthorized",
+        "Forbidden",
+        "NotFound",
+        "AlreadyExists",
+        "Conflict",
+        "Gone",
+        "Invalid",
+        "ServerTimeout",
+        "Timeout",
+        "TooManyRequests",
+        "BadRequest",
+        "MethodNotAllowed",
+        "NotAcceptable",
+        "RequestEntityTooLarge",
+        "InternalError",
+        "ServiceUnavailable",
+    ];
+    KNOWN.iter().find(|known| **known == reason).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_taken_at_their_word_and_no_further() {
+        let answer = |response: Value| json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response});
+        let decided = |answer: Value| decision("h.example.com", "v1", "u", &answer);
+        assert_eq!(decided(answer(json!({"uid": "u", "allowed": true}))), Ok(Decision::default()));
+        let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
+        let encoded = STANDARD.encode(patch.to_string());
+        assert_eq!(
+            decided(answer(json!({
+                "uid": "u", "allowed": true, "patchType": "JSONPatch", "patch": encoded, "warnings": ["w"],
+            }))),
+            Ok(Decision { refused: None, patch: Some(patch), warnings: vec!["w".into()] })
+        );
+        let refused = |status: Value| {
+            let answer = answer(json!({"uid": "u", "allowed": false, "status": status}));
+            let refused = decided(answer).ok().and_then(|decision| decision.refused);
+            refused.map(|error| (error.code, error.reason, error.message))
+        };
+        for (status, code, reason, message) in [
+            (
+                json!(null),
+                400,
+                "",
+                "admission webhook \"h.example.com\" denied the request without explanation",
+            ),
+            (
+                json!({"code": 403, "reason": "Forbidden", "message": "no"}),
+                403,
+                "Forbidden",
+                "admission webhook \"h.example.com\" denied the request: no",
+            ),
+            (
+                json!({"code": 200, "message": "no"}),
+                400,
+                "",
+                "admission webhook \"h.example.com\" denied the request: no",
+            ),
+        ] {
+            assert_eq!(refused(status), Some((code, reason, message.to_owned())));
+        }
+        for (answer, why) in [
+            (
+                json!({}),
+                "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got , Kind=",
+            ),
+            (answer(json!(null)), "webhook response was absent"),
+            (answer(json!({"uid": "v", "allowed": true})), "expected response.uid=\"u\", got \"v\""),
+            (
+                answer(json!({"uid": "u", "allowed": true, "patch": "W10="})),
+                "webhook returned response.patch but not response.patchType",
+            ),
+        ] {
+            assert_eq!(decided(answer), Err(why.to_owned()));
+        }
+    }
+}

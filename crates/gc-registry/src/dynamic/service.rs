@@ -1,0 +1,68 @@
+//! Where a webhook is: at its URL, or behind a Service.
+
+use serde_json::Value;
+
+use crate::call::Call;
+use crate::persist;
+use crate::storage::RangeOptions;
+
+/// The port of a service that does not name one.
+const HTTPS: u64 = 443;
+
+/// The URL of a webhook, and where to connect to if that is not what the URL says.
+pub(crate) fn place(
+    call: &Call<'_>,
+    client: &Value,
+    timeout_seconds: u32,
+) -> Result<(String, Option<(String, u16)>), String> {
+    if let Some(url) = client["url"].as_str() {
+        let sign = if url.contains('?') { '&' } else { '?' };
+        return Ok((format!("{url}{sign}timeout={timeout_seconds}s"), None));
+    }
+    let service = &client["service"];
+    let text = |key: &str| service[key].as_str().unwrap_or_default();
+    let (name, namespace) = (text("name"), text("namespace"));
+    let port = service["port"].as_u64().unwrap_or(HTTPS);
+    let path = text("path").trim_start_matches('/');
+    let url = format!("https://{name}.{namespace}.svc:{port}/{path}?timeout={timeout_seconds}s");
+    let failed = |why: String| format!("Post \"{url}\": {why}");
+    let address = endpoint(call, name, namespace, port).map_err(failed)?;
+    Ok((url, Some(address)))
+}
+
+/// An address behind a service that is ready.
+fn endpoint(call: &Call<'_>, name: &str, namespace: &str, port: u64) -> Result<(String, u16), String> {
+    let catalog = call.registry.catalog();
+    let find = |group: &str, resource: &str| {
+        catalog.find(group, "v1", resource).cloned().ok_or_else(|| format!("{resource} are not served"))
+    };
+    let services = find("", "services")?;
+    let stored =
+        call.read(&persist::object_key(&services, namespace, name)).map_err(|error| error.message)?;
+    let stored = stored.ok_or_else(|| format!("service {name:?} not found"))?;
+    let service = persist::decode(&services, &stored).map_err(|error| error.message)?;
+    let ports = service["spec"]["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let Some(service_port) = ports.iter().find(|known| known["port"] == port) else {
+        return Err(format!("no service port {port} found for service {name:?}"));
+    };
+    let port_name = service_port["name"].as_str().unwrap_or_default();
+    let slices = find("discovery.k8s.io", "endpointslices")?;
+    let prefix = persist::collection_prefix(&slices, namespace);
+    let found = call.registry.storage.range(&prefix, &RangeOptions::default());
+    for item in found.map_err(|error| error.to_string())?.items {
+        let slice = persist::decode(&slices, &item).map_err(|error| error.message)?;
+        if slice["metadata"]["labels"]["kubernetes.io/service-name"] != name {
+            continue;
+        }
+        let ports = slice["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let named = |known: &&Value| known["name"].as_str().unwrap_or_default() == port_name;
+        let number = ports.iter().find(named).and_then(|port| port["port"].as_u64());
+        let Some(number) = number.and_then(|port| u16::try_from(port).ok()) else { continue };
+        let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+        let ready = endpoints.into_iter().find(|endpoint| endpoint["conditions"]["ready"] != false);
+        if let Some(address) = ready.and_then(|endpoint| endpoint["addresses"][0].as_str()) {
+            return Ok((address.to_owned(), number));
+        }
+    }
+    Err(format!("no endpoints available for service {name:?}"))
+}

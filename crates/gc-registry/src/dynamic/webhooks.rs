@@ -1,0 +1,235 @@
+//! Mutating and validating webhooks.
+
+use serde_json::Value;
+
+use super::attributes::Form;
+use super::expressions::{Asker, Evaluation, Values};
+use super::policies::namespace_object;
+use super::review::{self, Decision};
+use super::{Attributes, Configured, WebhookCall, service};
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::patch;
+
+/// How long a webhook may take that does not say so, in seconds.
+const TIMEOUT_SECONDS: u32 = 10;
+/// The longest that a webhook may take, in seconds.
+const LONGEST_SECONDS: u32 = 30;
+
+/// A webhook that is asked about a request.
+struct Asked<'c> {
+    webhook: &'c Value,
+    name: &'c str,
+    form: Form,
+}
+
+/// The webhooks of all configurations that are about a request, in their order.
+fn asked<'c>(
+    call: &Call<'_>,
+    configurations: &'c [Value],
+    attributes: &Attributes,
+    new: Option<&Value>,
+    old: Option<&Value>,
+) -> Result<Vec<Asked<'c>>, ApiError> {
+    let mut found = Vec::new();
+    for webhook in
+        configurations.iter().filter_map(|configuration| configuration["webhooks"].as_array()).flatten()
+    {
+        let equivalent = webhook["matchPolicy"] != "Exact";
+        let Some(form) = attributes.matched(&webhook["rules"], equivalent) else { continue };
+        if !attributes.in_selected_namespace(&webhook["namespaceSelector"])
+            || !attributes.is_selected_object(&webhook["objectSelector"])
+        {
+            continue;
+        }
+        let name = webhook["name"].as_str().unwrap_or_default();
+        let asked = Asked { webhook, name, form };
+        if conditions_hold(call, &asked, attributes, new, old)? {
+            found.push(asked);
+        }
+    }
+    Ok(found)
+}
+
+fn conditions_hold(
+    call: &Call<'_>,
+    asked: &Asked<'_>,
+    attributes: &Attributes,
+    new: Option<&Value>,
+    old: Option<&Value>,
+) -> Result<bool, ApiError> {
+    let conditions = &asked.webhook["matchConditions"];
+    if conditions.as_array().is_none_or(Vec::is_empty) {
+        return Ok(true);
+    }
+    let converted = |object: Option<&Value>| object.map(|object| attributes.converted(&asked.form, object));
+    let (object, old_object) = (converted(new).unwrap_or_default(), converted(old).unwrap_or_default());
+    let values = Values {
+        object: &object,
+        old_object: &old_object,
+        request: &attributes.request(&asked.form, attributes.options_kind()),
+        namespace: &namespace_object(attributes),
+        params: &Value::Null,
+        asker: &Asker::new(call, attributes),
+    };
+    match Evaluation::new(&values).conditions(conditions) {
+        Ok(holds) => Ok(holds),
+        Err(_) if asked.ignores_failure() => Ok(false),
+        Err(why) => Err(ApiError::new(
+            403,
+            "Forbidden",
+            format!("admission webhook {:?}: failed to evaluate a match condition: {why}", asked.name),
+        )),
+    }
+}
+
+impl Asked<'_> {
+    fn ignores_failure(&self) -> bool {
+        self.webhook["failurePolicy"] == "Ignore"
+    }
+
+    /// The version of AdmissionReview that both speak.
+    fn version(&self) -> &'static str {
+        let mut versions = self.webhook["admissionReviewVersions"].as_array().into_iter().flatten();
+        versions
+            .find_map(|version| ["v1", "v1beta1"].into_iter().find(|known| *version == **known))
+            .unwrap_or("v1")
+    }
+
+    fn call(
+        &self,
+        call: &Call<'_>,
+        attributes: &Attributes,
+        new: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<WebhookCall, String> {
+        let client = &self.webhook["clientConfig"];
+        let seconds = self.webhook["timeoutSeconds"].as_u64().and_then(|seconds| u32::try_from(seconds).ok());
+        let timeout_seconds = seconds.unwrap_or(TIMEOUT_SECONDS).clamp(1, LONGEST_SECONDS);
+        let (url, address) = service::place(call, client, timeout_seconds)?;
+        let ca_bundle = decoded(client["caBundle"].as_str().unwrap_or_default())?;
+        let body = review::review(self.version(), attributes, &self.form, new, old);
+        Ok(WebhookCall { url, address, ca_bundle, timeout_seconds, body })
+    }
+
+    /// What the webhook decided; where it failed and that is ignored, nothing.
+    fn judged(
+        &self,
+        call: &Call<'_>,
+        attributes: &Attributes,
+        answer: Result<Value, String>,
+    ) -> Result<Option<Value>, ApiError> {
+        let decided =
+            answer.and_then(|answer| review::decision(self.name, self.version(), &attributes.uid, &answer));
+        match decided {
+            Ok(Decision { refused: Some(error), warnings, .. }) => {
+                call.note_all(warnings);
+                Err(error)
+            }
+            Ok(Decision { patch, warnings, .. }) => {
+                call.note_all(warnings);
+                Ok(patch)
+            }
+            Err(_) if self.ignores_failure() => Ok(None),
+            Err(why) => Err(ApiError::internal(format!(
+                "failed calling webhook {:?}: failed to call webhook: {why}",
+                self.name
+            ))),
+        }
+    }
+}
+
+fn decoded(text: &str) -> Result<Vec<u8>, String> {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD
+        .decode(text)
+        .map_err(|why| format!("caBundle is no base64: {why}"))
+}
+
+fn send(call: &Call<'_>, calls: &[WebhookCall]) -> Vec<Result<Value, String>> {
+    match call.registry.outside() {
+        Some(outside) => outside.call(calls),
+        None => calls.iter().map(|_| Err("this server calls no webhooks".to_owned())).collect(),
+    }
+}
+
+/// Lets webhooks change an object, one after the other. Those that ask for it are asked again, once, where the object
+/// was changed after them.
+pub(crate) fn mutate(
+    call: &Call<'_>,
+    configured: &Configured,
+    attributes: &Attributes,
+    new: &mut Value,
+    old: Option<&Value>,
+) -> Result<(), ApiError> {
+    let webhooks = asked(call, &configured.mutating_webhooks, attributes, Some(new), old)?;
+    let mut seen: Vec<Value> = Vec::with_capacity(webhooks.len());
+    for webhook in &webhooks {
+        ask(call, webhook, attributes, new, old)?;
+        seen.push(new.clone());
+    }
+    for (webhook, left_as) in webhooks.iter().zip(seen) {
+        if webhook.webhook["reinvocationPolicy"] == "IfNeeded" && left_as != *new {
+            ask(call, webhook, attributes, new, old)?;
+        }
+    }
+    Ok(())
+}
+
+fn ask(
+    call: &Call<'_>,
+    webhook: &Asked<'_>,
+    attributes: &Attributes,
+    new: &mut Value,
+    old: Option<&Value>,
+) -> Result<(), ApiError> {
+    let answer = webhook
+        .call(call, attributes, Some(new), old)
+        .and_then(|asked| send(call, &[asked]).pop().unwrap_or_else(|| Err("no answer".to_owned())));
+    let Some(patch) = webhook.judged(call, attributes, answer)? else { return Ok(()) };
+    let mut changed = attributes.converted(&webhook.form, new);
+    if patch::json_patch(&mut changed, &patch).is_err() {
+        if webhook.ignores_failure() {
+            return Ok(());
+        }
+        return Err(ApiError::internal(format!(
+            "failed calling webhook {:?}: the patch of its answer does not apply",
+            webhook.name
+        )));
+    }
+    let own = Form {
+        group: attributes.resource.group.to_string(),
+        version: attributes.resource.version.to_string(),
+        resource: attributes.resource.resource.to_string(),
+    };
+    *new = crate::kinds::convert::convert(&own.group, &own.version, &attributes.resource.kind, &changed);
+    Ok(())
+}
+
+/// Asks all validating webhooks at the same time; the first refusal in their order is the answer.
+pub(crate) fn validate(
+    call: &Call<'_>,
+    configured: &Configured,
+    attributes: &Attributes,
+    new: Option<&Value>,
+    old: Option<&Value>,
+) -> Result<(), ApiError> {
+    let webhooks = asked(call, &configured.validating_webhooks, attributes, new, old)?;
+    if webhooks.is_empty() {
+        return Ok(());
+    }
+    let calls: Vec<Result<WebhookCall, String>> =
+        webhooks.iter().map(|webhook| webhook.call(call, attributes, new, old)).collect();
+    let possible: Vec<WebhookCall> = calls.iter().flatten().cloned().collect();
+    let mut answers = send(call, &possible).into_iter();
+    let mut result = Ok(());
+    for (webhook, made) in webhooks.iter().zip(calls) {
+        let answer = match made {
+            Ok(_) => answers.next().unwrap_or_else(|| Err("no answer".to_owned())),
+            Err(why) => Err(why),
+        };
+        let judged = webhook.judged(call, attributes, answer).map(drop);
+        result = result.and(judged);
+    }
+    result
+}

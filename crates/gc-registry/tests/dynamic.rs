@@ -1,0 +1,364 @@
+//! Admission that users configure: policies, and webhooks that a fake answers.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::needless_pass_by_value, reason = "a document written in place reads best")]
+
+mod world;
+
+use std::sync::{Arc, Mutex};
+
+use base64::Engine as _;
+use gc_registry::api::{DeleteOptions, Response, WriteOptions};
+use gc_registry::dynamic::{Outside, WebhookCall};
+use gc_registry::error::ApiError;
+use serde_json::{Value, json};
+
+use world::World;
+
+/// A policy about ConfigMaps, and a binding of it.
+fn with_policy(spec: Value, binding: Value) -> World {
+    let world = World::default();
+    let mut policy = json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [{
+            "apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"],
+        }]},
+    });
+    for (key, value) in spec.as_object().unwrap() {
+        policy[key] = value.clone();
+    }
+    let group = "admissionregistration.k8s.io/v1/";
+    let policies = format!("{group}validatingadmissionpolicies");
+    world.create(&policies, json!({"metadata": {"name": "p"}, "spec": policy})).unwrap();
+    let mut spec = json!({"policyName": "p", "validationActions": ["Deny"]});
+    for (key, value) in binding.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    let bindings = format!("{group}validatingadmissionpolicybindings");
+    world.create(&bindings, json!({"metadata": {"name": "b"}, "spec": spec})).unwrap();
+    world
+}
+
+fn config_map(name: &str, data: Value) -> Value {
+    json!({"metadata": {"name": name}, "data": data})
+}
+
+fn outcome(result: Result<Value, ApiError>) -> String {
+    match result {
+        Ok(_) => "ok".to_owned(),
+        Err(error) => format!("{} {} {}", error.code, error.reason, error.message),
+    }
+}
+
+#[test]
+fn policies_refuse_what_their_expressions_say() {
+    let denied = |why: &str| {
+        format!(
+            "configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: {why}"
+        )
+    };
+    let table: Vec<(Value, Value, String)> = vec![
+        (json!({"validations": [{"expression": "size(object.data) < 2"}]}), json!({"k": "v"}), "ok".into()),
+        (
+            json!({"validations": [{"expression": "size(object.data) < 1"}]}),
+            json!({"k": "v"}),
+            format!("422 Invalid {}", denied("failed expression: size(object.data) < 1")),
+        ),
+        (
+            json!({"validations": [{"expression": "false", "message": "no", "reason": "Forbidden"}]}),
+            json!({}),
+            format!("403 Forbidden {}", denied("no")),
+        ),
+        (
+            json!({
+                "variables": [{"name": "n", "expression": "size(object.data)"}],
+                "validations": [{
+                    "expression": "variables.n > 5", "messageExpression": "'only ' + string(variables.n)",
+                }],
+            }),
+            json!({"k": "v"}),
+            format!("422 Invalid {}", denied("only 1")),
+        ),
+        (
+            json!({"validations": [{"expression": "object.missing == 1"}]}),
+            json!({}),
+            format!(
+                "422 Invalid {}",
+                denied("expression 'object.missing == 1' resulted in error: no such key: missing")
+            ),
+        ),
+        (
+            json!({"failurePolicy": "Ignore", "validations": [{"expression": "object.missing == 1"}]}),
+            json!({}),
+            "ok".into(),
+        ),
+        (
+            json!({
+                "matchConditions": [{"name": "c", "expression": "request.operation == 'DELETE'"}],
+                "validations": [{"expression": "false"}],
+            }),
+            json!({}),
+            "ok".into(),
+        ),
+        (
+            json!({"validations": [{"expression": "request.userInfo.username == 'tester' && namespaceObject.metadata.name == 'default'"}]}),
+            json!({}),
+            "ok".into(),
+        ),
+    ];
+    for (spec, data, expected) in table {
+        let world = with_policy(spec.clone(), json!({}));
+        let created = world.create("v1/configmaps", config_map("a", data));
+        assert_eq!(outcome(created), expected, "{spec}");
+    }
+}
+
+#[test]
+fn bindings_choose_what_is_looked_at_and_what_follows() {
+    let never = json!({"validations": [{"expression": "false", "message": "never"}]});
+    let world = with_policy(never.clone(), json!({"validationActions": ["Warn"]}));
+    let warned =
+        world.create_with("v1/configmaps", "default", config_map("a", json!({})), WriteOptions::default());
+    assert_eq!(
+        warned.unwrap().warnings,
+        ["Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': never"]
+    );
+    let selected = json!({"matchResources": {"objectSelector": {"matchLabels": {"a": "b"}}}});
+    let world = with_policy(never.clone(), selected);
+    assert_eq!(outcome(world.create("v1/configmaps", config_map("a", json!({})))), "ok");
+    let labelled = json!({"metadata": {"name": "c", "labels": {"a": "b"}}});
+    assert!(outcome(world.create("v1/configmaps", labelled)).starts_with("422 Invalid"));
+    // Other kinds are none of its business, and what is there can be deleted only where it may.
+    assert_eq!(outcome(world.create("v1/secrets", json!({"metadata": {"name": "s"}}))), "ok");
+    let world = with_policy(json!({"validations": [{"expression": "oldObject == null"}]}), json!({}));
+    assert_eq!(outcome(world.create("v1/configmaps", config_map("a", json!({})))), "ok");
+    let deleted = world.delete("v1/configmaps", "default/a", DeleteOptions::default());
+    assert_eq!(deleted.unwrap_err().code, 422);
+}
+
+#[test]
+fn parameters_are_objects_that_the_binding_names() {
+    let spec = json!({
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "validations": [{"expression": "size(object.data) <= int(params.data.most)"}],
+        "matchConstraints": {"resourceRules": [{
+            "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"],
+        }]},
+    });
+    let binding = |action: &str| json!({"paramRef": {"name": "limits", "parameterNotFoundAction": action}});
+    let secret = |name: &str, count: usize| {
+        let data: serde_json::Map<String, Value> =
+            (0..count).map(|n| (format!("k{n}"), "eA==".into())).collect();
+        json!({"metadata": {"name": name}, "data": data})
+    };
+    let world = with_policy(spec.clone(), binding("Deny"));
+    let refused = outcome(world.create("v1/secrets", secret("a", 1)));
+    assert!(
+        refused.contains("no params found for policy binding with `Deny` parameterNotFoundAction"),
+        "{refused}"
+    );
+    world.create("v1/configmaps", config_map("limits", json!({"most": "1"}))).unwrap();
+    assert_eq!(outcome(world.create("v1/secrets", secret("a", 1))), "ok");
+    assert!(outcome(world.create("v1/secrets", secret("b", 2))).starts_with("422 Invalid"));
+    let world = with_policy(spec, binding("Allow"));
+    assert_eq!(outcome(world.create("v1/secrets", secret("a", 9))), "ok");
+}
+
+#[test]
+fn mutating_policies_change_objects() {
+    for (mutation, expected) in [
+        (
+            json!({"patchType": "ApplyConfiguration", "applyConfiguration": {
+                "expression": "Object{metadata: Object.metadata{labels: {'x': object.metadata.name}}}",
+            }}),
+            json!({"x": "a"}),
+        ),
+        (
+            json!({"patchType": "JSONPatch", "jsonPatch": {
+                "expression": "[JSONPatch{op: 'add', path: '/metadata/labels', value: {'y': 'z'}}]",
+            }}),
+            json!({"y": "z"}),
+        ),
+    ] {
+        let world = World::default();
+        let group = "admissionregistration.k8s.io/v1/";
+        let spec = json!({
+            "failurePolicy": "Fail", "reinvocationPolicy": "Never", "mutations": [mutation],
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"],
+            }]},
+        });
+        let policies = format!("{group}mutatingadmissionpolicies");
+        world.create(&policies, json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
+        let bindings = format!("{group}mutatingadmissionpolicybindings");
+        world.create(&bindings, json!({"metadata": {"name": "b"}, "spec": {"policyName": "p"}})).unwrap();
+        let created = world.create("v1/configmaps", config_map("a", json!({}))).unwrap();
+        assert_eq!(created["metadata"]["labels"], expected);
+    }
+}
+
+/// Answers webhooks by their path, and remembers what it was asked.
+#[derive(Default)]
+struct Fake {
+    asked: Mutex<Vec<Value>>,
+}
+
+impl Outside for Fake {
+    fn call(&self, calls: &[WebhookCall]) -> Vec<Result<Value, String>> {
+        calls.iter().map(|call| self.answer(call)).collect()
+    }
+}
+
+impl Fake {
+    fn answer(&self, call: &WebhookCall) -> Result<Value, String> {
+        let request = &call.body["request"];
+        self.asked.lock().unwrap().push(json!({
+            "url": call.url, "operation": request["operation"], "labels": request["object"]["metadata"]["labels"],
+        }));
+        let answer = |mut response: Value| {
+            response["uid"] = request["uid"].clone();
+            Ok(json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response}))
+        };
+        let patched = |name: &str| {
+            let mut labels = request["object"]["metadata"]["labels"].clone();
+            labels[name] = "yes".into();
+            let patch = json!([{"op": "add", "path": "/metadata/labels", "value": labels}]).to_string();
+            let patch = base64::engine::general_purpose::STANDARD.encode(patch);
+            answer(json!({"allowed": true, "patchType": "JSONPatch", "patch": patch, "warnings": [name]}))
+        };
+        match call.url.split('?').next().unwrap_or_default() {
+            "https://h/first" => patched("first"),
+            "https://h/second" => patched("second"),
+            "https://h/no" => answer(json!({"allowed": false, "status": {"message": "no", "code": 403}})),
+            _ => Err("connection refused".to_owned()),
+        }
+    }
+}
+
+fn webhook(name: &str, more: Value) -> Value {
+    let mut webhook = json!({
+        "name": format!("{name}.example.com"), "clientConfig": {"url": format!("https://h/{name}")},
+        "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
+    });
+    for (key, value) in more.as_object().unwrap() {
+        webhook[key] = value.clone();
+    }
+    webhook
+}
+
+fn with_webhooks(mutating: &[Value], validating: &[Value]) -> (World, Arc<Fake>) {
+    let world = World::default();
+    let fake = Arc::new(Fake::default());
+    world.registry.call_outside_by(Arc::clone(&fake) as Arc<dyn Outside>);
+    for (kind, webhooks) in [("mutating", mutating), ("validating", validating)] {
+        if !webhooks.is_empty() {
+            let resource = format!("admissionregistration.k8s.io/v1/{kind}webhookconfigurations");
+            world.create(&resource, json!({"metadata": {"name": "w"}, "webhooks": webhooks})).unwrap();
+        }
+    }
+    (world, fake)
+}
+
+fn create(world: &World, options: WriteOptions) -> Result<Response, ApiError> {
+    let object = json!({"metadata": {"name": "a", "labels": {"own": "1"}}});
+    world.create_with("v1/configmaps", "default", object, options)
+}
+
+#[test]
+fn mutating_webhooks_change_objects_one_after_the_other() {
+    let again = json!({"reinvocationPolicy": "IfNeeded"});
+    let (world, fake) = with_webhooks(&[webhook("first", again), webhook("second", json!({}))], &[]);
+    let created = create(&world, WriteOptions::default()).unwrap();
+    let labels = world::body(&created)["metadata"]["labels"].clone();
+    assert_eq!(labels, json!({"own": "1", "first": "yes", "second": "yes"}));
+    assert_eq!(created.warnings, ["first", "second", "first"]);
+    let asked = fake.asked.lock().unwrap().clone();
+    let seen = |path: &str, labels: Value| json!({"url": format!("https://h/{path}?timeout=10s"), "operation": "CREATE", "labels": labels});
+    assert_eq!(
+        asked,
+        [
+            seen("first", json!({"own": "1"})),
+            seen("second", json!({"own": "1", "first": "yes"})),
+            seen("first", json!({"own": "1", "first": "yes", "second": "yes"})),
+        ]
+    );
+}
+
+#[test]
+fn webhooks_refuse_and_unreachable_ones_do_as_their_policy_says() {
+    let elsewhere = json!({"rules": [{
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"],
+    }]});
+    let never = json!({"matchConditions": [{"name": "c", "expression": "object.metadata.name == 'b'"}]});
+    let unreachable = "500 InternalError Internal error occurred: failed calling webhook \"gone.example.com\": failed to \
+                       call webhook: connection refused";
+    for (webhook, expected) in [
+        (webhook("no", json!({})), "403  admission webhook \"no.example.com\" denied the request: no"),
+        (webhook("gone", json!({})), unreachable),
+        (webhook("gone", json!({"failurePolicy": "Ignore"})), "ok"),
+        (webhook("no", elsewhere), "ok"),
+        (webhook("no", never), "ok"),
+        (webhook("no", json!({"objectSelector": {"matchLabels": {"own": "2"}}})), "ok"),
+        (webhook("no", json!({"namespaceSelector": {"matchLabels": {"x": "y"}}})), "ok"),
+        (
+            webhook(
+                "no",
+                json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}),
+            ),
+            "403  admission webhook \"no.example.com\" denied the request: no",
+        ),
+    ] {
+        let (world, _) = with_webhooks(&[], &[webhook.clone()]);
+        let created = create(&world, WriteOptions { dry_run: true, ..WriteOptions::default() });
+        assert_eq!(outcome(created.map(|created| world::body(&created))), expected, "{webhook}");
+        let created = create(&world, WriteOptions::default());
+        assert_eq!(outcome(created.map(|created| world::body(&created))), expected, "{webhook}");
+    }
+}
+
+#[test]
+fn a_service_is_called_at_an_endpoint_that_is_ready() {
+    let client = json!({"clientConfig": {"service": {"name": "s", "namespace": "default", "path": "/no"}}});
+    let (world, fake) = with_webhooks(&[], &[webhook("no", client)]);
+    let refused =
+        |world: &World| outcome(create(world, WriteOptions::default()).map(|created| world::body(&created)));
+    let none = refused(&world);
+    assert!(
+        none.ends_with("Post \"https://s.default.svc:443/no?timeout=10s\": service \"s\" not found"),
+        "{none}"
+    );
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"name": "p", "port": 443}]}});
+    world.create("v1/services", service).unwrap();
+    assert!(refused(&world).ends_with("no endpoints available for service \"s\""));
+    let slice = json!({
+        "metadata": {"name": "s-1", "labels": {"kubernetes.io/service-name": "s"}}, "addressType": "IPv4",
+        "endpoints": [
+            {"addresses": ["10.0.0.1"], "conditions": {"ready": false}}, {"addresses": ["10.0.0.2"]},
+        ],
+        "ports": [{"name": "p", "port": 8443}],
+    });
+    world.create("discovery.k8s.io/v1/endpointslices", slice).unwrap();
+    assert!(refused(&world).ends_with("connection refused"));
+    let asked = fake.asked.lock().unwrap().clone();
+    assert_eq!(asked.len(), 1);
+}
+
+#[test]
+fn expressions_ask_what_the_user_may_do() {
+    for (expression, refused, expected) in [
+        ("authorizer.group('').resource('secrets').namespace('x').check('get').allowed()", "get nodes", "ok"),
+        (
+            "authorizer.group('').resource('secrets').namespace('x').check('get').allowed()",
+            "get secrets",
+            "422",
+        ),
+        ("authorizer.requestResource.check('paint').allowed()", "get secrets", "ok"),
+        ("authorizer.requestResource.check('paint').allowed()", "paint configmaps", "422"),
+        ("authorizer.path('/healthz').check('get').allowed()", "get nodes", "422"),
+    ] {
+        let world = with_policy(json!({"validations": [{"expression": expression}]}), json!({}));
+        world.refuse(refused);
+        let found = outcome(world.create("v1/configmaps", config_map("a", json!({}))));
+        assert_eq!(found.split(' ').next(), Some(expected), "{expression} {found}");
+    }
+}

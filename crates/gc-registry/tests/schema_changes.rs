@@ -1,0 +1,95 @@
+//! Custom resources whose definition changes after they were stored.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::needless_pass_by_value, reason = "a document written in place reads best")]
+
+mod world;
+
+use serde_json::{Value, json};
+
+use gc_registry::api::WriteOptions;
+use world::World;
+
+const THINGS: &str = "example.com/v1/things";
+
+fn definition(versions: Value) -> Value {
+    json!({
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+            "versions": versions,
+        },
+    })
+}
+
+fn version(name: &str, storage: bool, spec: Value) -> Value {
+    json!({
+        "name": name, "served": true, "storage": storage,
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}},
+    })
+}
+
+fn with_definition(versions: Value) -> World {
+    let world = World::default();
+    world.create("apiextensions.k8s.io/v1/customresourcedefinitions", definition(versions)).unwrap();
+    world
+}
+
+fn change(world: &World, versions: Value) {
+    let patch = json!({"spec": {"versions": versions}});
+    world.merge("apiextensions.k8s.io/v1/customresourcedefinitions", "/things.example.com", patch).unwrap();
+}
+
+#[test]
+fn what_was_stored_before_is_read_by_the_schema_of_today() {
+    let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let world = with_definition(json!([version("v1", true, anything)]));
+    world.create(THINGS, json!({"metadata": {"name": "a"}, "spec": {"old": 1, "kept": "x"}})).unwrap();
+    let tight = json!({"type": "object", "properties": {
+        "kept": {"type": "string"}, "size": {"type": "integer", "default": 3},
+    }});
+    change(&world, json!([version("v1", true, tight)]));
+    let read = world.get(THINGS, "default/a").unwrap();
+    assert_eq!(
+        (&read["spec"], &read["metadata"]["generation"]),
+        (&json!({"kept": "x", "size": 3}), &json!(1))
+    );
+    let listed =
+        world::body(&world.list(THINGS, "default", gc_registry::api::ListOptions::default()).unwrap());
+    assert_eq!(listed[0]["spec"], json!({"kept": "x", "size": 3}));
+    // A change of labels is no change of the spec.
+    let labelled = world.merge(THINGS, "default/a", json!({"metadata": {"labels": {"a": "b"}}})).unwrap();
+    assert_eq!(labelled["metadata"]["generation"], 1);
+}
+
+#[test]
+fn versions_share_what_the_stored_one_has() {
+    let small = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let large = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}});
+    let mut old = version("v1", true, small);
+    old["deprecated"] = true.into();
+    let world = with_definition(json!([old, version("v2", false, large)]));
+    let thing = json!({"metadata": {"name": "a"}, "spec": {"a": "1", "b": "2"}});
+    let created = world.create("example.com/v2/things", thing).unwrap();
+    assert_eq!(created["spec"], json!({"a": "1"}));
+    let read =
+        world.create_with(THINGS, "default", json!({"metadata": {"name": "b"}}), WriteOptions::default());
+    assert_eq!(read.unwrap().warnings, ["example.com/v1 Thing is deprecated; use example.com/v2 Thing"]);
+}
+
+#[test]
+fn rules_over_what_does_not_change_warn() {
+    let field = |rules: Value| json!({"type": "object", "properties": {"f": {"type": "string", "x-kubernetes-validations": rules}}});
+    let world = with_definition(json!([version("v1", true, field(json!([])))]));
+    world.create(THINGS, json!({"metadata": {"name": "a"}, "spec": {"f": "a"}})).unwrap();
+    change(&world, json!([version("v1", true, field(json!([{"rule": "self == 'b'"}])))]));
+    let patch = gc_registry::api::Operation::Patch(
+        gc_registry::api::PatchType::Merge,
+        world::request(json!({"metadata": {"labels": {"x": "y"}}})),
+        WriteOptions::default(),
+    );
+    let answer = world.run(THINGS, "default/a", patch).unwrap();
+    assert_eq!(answer.warnings, ["spec.f: Invalid value: \"a\": failed rule: self == 'b'"]);
+    let refused = world.create(THINGS, json!({"metadata": {"name": "b"}, "spec": {"f": "a", "g": 1}}));
+    let refused = refused.unwrap_err();
+    assert_eq!((refused.code, refused.warnings), (422, vec!["unknown field \"spec.g\"".to_owned()]));
+}
