@@ -32,6 +32,8 @@ use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
+#[path = "retention/clocks.rs"]
+mod clocks;
 #[path = "retention/policies.rs"]
 mod policies;
 #[path = "retention/small.rs"]
@@ -335,7 +337,7 @@ impl World {
         outside: impl Outside,
     ) -> Running {
         let Account { client, asked, forbidden } =
-            self.account(controller.identity(), controller.rules()).await;
+            self.account(controller.account(), controller.rules()).await;
         let collector = RetentionCollector::new(client, Engine::new(judge), PacingOptions::default(), false)
             .named(controller.event_source())
             .with_clock(self.clock())

@@ -6,7 +6,9 @@
 //! [`engine::Judge`]s over the narrow facts of [`objects`]; [`permissions`] says what each of them may do, and
 //! [`election`] which of several replicas does it.
 
+pub mod ages;
 pub mod certificates;
+pub mod collectors;
 pub mod containers;
 mod division;
 pub mod election;

@@ -1,7 +1,10 @@
 //! X-T07: whatever a collector has observed, it decides nothing before all that it watches has been listed.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeSet;
+
 use gc_retention::certificates::CertificateCollector;
+use gc_retention::collectors::{COLLECTORS, Controller, Watches};
 use gc_retention::engine::{Collecting, Engine, Observation};
 use gc_retention::expiry::FinishedExpiry;
 use gc_retention::jobs::JobCollector;
@@ -65,23 +68,43 @@ fn overdue(kind: Kind) -> Value {
     }
 }
 
-fn all() -> Vec<(&'static str, Box<dyn Collecting>)> {
+fn all() -> Vec<(Controller, Box<dyn Collecting>)> {
     let deleters = Deleters { host_path: true, ..Deleters::default() };
     vec![
-        ("pods", Box::new(Engine::new(PodCollector::new(0)))),
-        ("jobs", Box::new(Engine::new(JobCollector::default()))),
-        ("certificates", Box::new(Engine::new(CertificateCollector::default()))),
-        ("pod certificates", Box::new(Engine::new(PodCertificateCollector::default()))),
-        ("claim protection", Box::new(Engine::new(ClaimProtection::default()))),
-        ("volume protection", Box::new(Engine::new(VolumeProtection::default()))),
-        ("volume reclaim", Box::new(Engine::new(VolumeReclaim::new(deleters)))),
-        ("nodes", Box::new(Engine::new(NodeLifecycle::new(NodePolicy::default())))),
-        ("leases", Box::new(Engine::new(LeaseCollector::new(true)))),
-        ("lease candidates", Box::new(Engine::new(LeaseCandidateCollector::default()))),
-        ("tokens", Box::new(Engine::new(TokenCollector::new(CLEAN_UP_PERIOD_MILLISECONDS)))),
-        ("storage versions", Box::new(Engine::new(StorageVersionCollector::default()))),
-        ("expiry", Box::new(Engine::new(FinishedExpiry::default()))),
+        (Controller::PodGarbageCollector, Box::new(Engine::new(PodCollector::new(0)))),
+        (Controller::TtlAfterFinished, Box::new(Engine::new(JobCollector::default()))),
+        (Controller::CertificateCleaner, Box::new(Engine::new(CertificateCollector::default()))),
+        (Controller::PodCertificateCleaner, Box::new(Engine::new(PodCertificateCollector::default()))),
+        (Controller::ClaimProtection, Box::new(Engine::new(ClaimProtection::default()))),
+        (Controller::VolumeProtection, Box::new(Engine::new(VolumeProtection::default()))),
+        (Controller::VolumeReclaim, Box::new(Engine::new(VolumeReclaim::new(deleters)))),
+        (Controller::NodeLifecycle, Box::new(Engine::new(NodeLifecycle::new(NodePolicy::default())))),
+        (Controller::StaleLease, Box::new(Engine::new(LeaseCollector::new(true)))),
+        (Controller::LeaseCandidate, Box::new(Engine::new(LeaseCandidateCollector::default()))),
+        (
+            Controller::LegacyTokenCleaner,
+            Box::new(Engine::new(TokenCollector::new(CLEAN_UP_PERIOD_MILLISECONDS))),
+        ),
+        (Controller::StorageVersion, Box::new(Engine::new(StorageVersionCollector::default()))),
+        (Controller::Expiry, Box::new(Engine::new(FinishedExpiry::default()))),
     ]
+}
+
+/// The table says what each collector watches. (Those that are about every kind have no narrow facts, but for the finished
+/// ones among what expires.)
+#[test]
+fn the_table_says_what_each_watches() {
+    let judged: BTreeSet<Controller> = all().iter().map(|(controller, _)| *controller).collect();
+    for (controller, collector) in all() {
+        let expected = match controller.collector().watches {
+            Watches::Kinds(kinds) => kinds,
+            Watches::Everything | Watches::ByPolicies => &[Kind::Pod, Kind::Job],
+        };
+        assert_eq!(collector.kinds(), expected, "{controller}");
+    }
+    let others = COLLECTORS.iter().filter(|one| !judged.contains(&one.controller));
+    let narrow: Vec<_> = others.filter(|one| matches!(one.watches, Watches::Kinds(_))).collect();
+    assert!(narrow.is_empty(), "not tested here: {narrow:#?}");
 }
 
 #[test]

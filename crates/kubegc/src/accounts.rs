@@ -51,7 +51,7 @@ impl From<Controller> for Account {
         let rules = rules.collect();
         Self {
             name: controller.name().to_owned(),
-            identity: format!("{PREFIX}{}", controller.identity()),
+            identity: format!("{PREFIX}{}", controller.account()),
             rules,
         }
     }

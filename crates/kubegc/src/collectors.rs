@@ -81,8 +81,7 @@ impl ControllerOptions {
         self.outside.provider()?;
         if !self.outside.has_provider() && enabled.contains(&Controller::NodeLifecycle) {
             let nodes = Controller::NodeLifecycle;
-            let named = |word: &String| word == nodes.name() || Some(word.as_str()) == nodes.alias();
-            if self.controllers.iter().any(named) {
+            if self.controllers.iter().any(|word| nodes.is_named(word)) {
                 return Err(crate::UsageError::new(format!(
                     "--controllers: {nodes} needs a machine provider: --cloud-inventory, --cloud-webhook, --cloud-exec \
                      or --cloud-aws-region"
@@ -404,4 +403,23 @@ impl Retain<'_> {
 async fn until(mut stopped: tokio::sync::watch::Receiver<bool>) {
     // An error says that the sender is gone, which is a stop as well.
     let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use gc_retention::collectors::COLLECTORS;
+
+    use super::*;
+
+    /// Every flag is that of a collector, and every collector's flags are there.
+    #[test]
+    fn flags_are_those_of_the_table() {
+        let command = ControllerOptions::augment_args(clap::Command::new("kubegc"));
+        let given: BTreeSet<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        let mut known: BTreeSet<&str> = COLLECTORS.iter().flat_map(|one| one.flags.iter().copied()).collect();
+        assert!(known.insert("controllers"));
+        assert_eq!(given, known);
+    }
 }

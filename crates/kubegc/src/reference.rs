@@ -117,8 +117,8 @@ fn permissions() -> String {
          | collector | account | on by default |\n|---|---|---|\n"
     );
     for controller in Controller::ALL {
-        let on = if controller.on_by_default() { "yes" } else { "no" };
-        let account = format!("{}{}", crate::accounts::PREFIX, controller.identity());
+        let on = if controller.collector().on_by_default { "yes" } else { "no" };
+        let account = format!("{}{}", crate::accounts::PREFIX, controller.account());
         let _ = writeln!(page, "| `{}` | `{account}` | {on} |", controller.name());
     }
     for controller in Controller::ALL {

@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use gc_retention::collectors::{COLLECTORS, Watches};
+
 /// Beginnings that look like those of labels and are not: names of standards.
 const NOT_LABELS: [&str; 2] = ["KEP-", "SHA-"];
 
@@ -244,4 +246,48 @@ fn the_generated_pages_are_current() {
         .filter(|name| !collectors.contains(&format!("`{name}`")))
         .collect();
     assert!(missing.is_empty(), "docs/collectors.md does not describe {missing:?}");
+}
+
+/// The table of collectors, as docs/collectors.md shows it: names and accounts, then what each watches and its flags.
+fn collector_tables() -> String {
+    let code = |words: &[String]| words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+    let row = |cells: &[String]| {
+        let cells: Vec<String> = cells
+            .iter()
+            .map(|cell| if cell.is_empty() { String::new() } else { format!(" {cell}") })
+            .collect();
+        format!("|{} |\n", cells.join(" |"))
+    };
+    let (mut names, mut details) = (String::new(), String::new());
+    for one in &COLLECTORS {
+        let alias: Vec<String> = one.alias.iter().map(ToString::to_string).collect();
+        let default = if one.on_by_default { "on" } else { "off" };
+        let (name, account) = (code(&[one.name.to_owned()]), code(&[one.account.to_owned()]));
+        names += &row(&[one.summary.to_owned(), name.clone(), code(&alias), account, default.to_owned()]);
+        let watches = match one.watches {
+            Watches::Everything => "everything".to_owned(),
+            Watches::ByPolicies => "what policies name".to_owned(),
+            Watches::Kinds(kinds) => {
+                let resources = kinds.iter().map(|kind| {
+                    let gvr = kind.info().gvr;
+                    let dot = if gvr.group.is_empty() { "" } else { "." };
+                    format!("{}{dot}{}", gvr.resource, gvr.group)
+                });
+                code(&resources.collect::<Vec<_>>())
+            }
+        };
+        let flags: Vec<String> = one.flags.iter().map(|flag| format!("--{flag}")).collect();
+        details += &row(&[name, watches, code(&flags)]);
+    }
+    format!(
+        "| collector | name | alias | account | default |\n|---|---|---|---|---|\n{names}\n\
+         What each watches, and its own flags:\n\n| name | watches | flags |\n|---|---|---|\n{details}"
+    )
+}
+
+#[test]
+fn the_tables_of_collectors_are_those_of_the_code() {
+    let page = std::fs::read_to_string(repository().join("docs/collectors.md")).unwrap();
+    let tables = collector_tables();
+    assert!(page.contains(&tables), "docs/collectors.md should contain:\n{tables}");
 }

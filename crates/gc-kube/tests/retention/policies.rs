@@ -159,7 +159,7 @@ async fn annotations_need_the_rules_that_they_have_and_go_by_the_clock() {
     world.create(CONFIG_MAPS, annotated("late", "48h")).await;
     world.create(CONFIG_MAPS, annotated("wrong", "2d")).await;
     let controller = Controller::Expiry;
-    let Account { client, asked, forbidden } = world.account(controller.identity(), controller.rules()).await;
+    let Account { client, asked, forbidden } = world.account(controller.account(), controller.rules()).await;
     let mut options = CollectorOptions::default();
     options.ignored_resources.extend(expiry::FINISHING.map(|(group, name)| (group.into(), name.into())));
     let by_metadata =
@@ -251,7 +251,7 @@ async fn a_clock_that_is_corrected_deletes_only_what_is_due() {
     world.create(CONFIG_MAPS, expiring("ahead", 20)).await;
     world.pass(25 * HOUR);
     let controller = Controller::Expiry;
-    let Account { client, .. } = world.account(controller.identity(), controller.rules()).await;
+    let Account { client, .. } = world.account(controller.account(), controller.rules()).await;
     let mut options = CollectorOptions::default();
     options.ignored_resources.extend(expiry::FINISHING.map(|(group, name)| (group.into(), name.into())));
     let collector = Collector::new(client, options).with_clock(world.clock());

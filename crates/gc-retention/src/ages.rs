@@ -1,0 +1,193 @@
+//! The clock by which a node's images age.
+//!
+//! A node's wall clock may be wrong after it starts, and be corrected by days. Ages must not grow by that: within one boot they
+//! grow by what the monotonic clock says has passed, and only what passed between two boots is taken from the wall clock,
+//! as long as that looks sane. Every doubt makes things younger, so that they stay.
+
+use gc_types::UnixNanoseconds;
+use serde::{Deserialize, Serialize};
+
+/// What the machine's clocks show at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineTime {
+    /// Which boot it is; empty if the machine does not say.
+    pub boot: String,
+    /// Nanoseconds since the boot, those included in which the machine slept.
+    pub since_boot: i64,
+    /// The wall clock.
+    pub wall: UnixNanoseconds,
+}
+
+/// An age clock as it is saved beside what it dates.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SavedAgeClock {
+    boot: String,
+    since_boot: i64,
+    /// Nanoseconds since the epoch, by the wall clock and by the age clock.
+    wall: i64,
+    shown: i64,
+}
+
+/// Why a saved clock was not simply carried on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// The wall clock shows an earlier time than when it was saved: by so many nanoseconds. No age has grown since.
+    FromTheFuture(i64),
+}
+
+/// A clock that starts with the wall clock of a first contact and is carried on from there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgeClock {
+    boot: String,
+    /// What it showed when it was resumed, but for what is taken from the wall clock.
+    shown: i64,
+    since_boot: i64,
+    wall: i64,
+    /// What the wall clock says has passed since the boot before. It is taken back if the wall clock is.
+    unproven: i64,
+}
+
+impl AgeClock {
+    /// Carries a saved clock on, or begins with the wall clock.
+    #[must_use]
+    pub fn resume(saved: Option<&SavedAgeClock>, now: &MachineTime) -> (Self, Option<Doubt>) {
+        let begin = |shown: i64, unproven: i64| Self {
+            boot: now.boot.clone(),
+            shown,
+            since_boot: now.since_boot,
+            wall: now.wall.0,
+            unproven,
+        };
+        let Some(saved) = saved else { return (begin(now.wall.0, 0), None) };
+        let passed = now.since_boot.saturating_sub(saved.since_boot);
+        if saved.boot == now.boot && !now.boot.is_empty() && passed >= 0 {
+            return (begin(saved.shown.saturating_add(passed), 0), None);
+        }
+        let by_wall = now.wall.0.saturating_sub(saved.wall);
+        let doubt = (by_wall < 0).then(|| Doubt::FromTheFuture(by_wall.saturating_neg()));
+        (begin(saved.shown, by_wall.max(0)), doubt)
+    }
+
+    /// What it shows.
+    #[must_use]
+    pub fn now(&self, now: &MachineTime) -> UnixNanoseconds {
+        let passed = now.since_boot.saturating_sub(self.since_boot).max(0);
+        let expected = self.wall.saturating_add(passed);
+        let set_back = expected.saturating_sub(now.wall.0).max(0);
+        let between = self.unproven.saturating_sub(set_back).max(0);
+        UnixNanoseconds(self.shown.saturating_add(between).saturating_add(passed))
+    }
+
+    /// What is to be saved of it.
+    #[must_use]
+    pub fn save(&self, now: &MachineTime) -> SavedAgeClock {
+        SavedAgeClock {
+            boot: self.boot.clone(),
+            since_boot: now.since_boot,
+            wall: now.wall.0,
+            shown: self.now(now).0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MINUTE: i64 = 60_000_000_000;
+    const DAY: i64 = 24 * 60 * MINUTE;
+
+    fn at(boot: &str, since_boot: i64, wall: i64) -> MachineTime {
+        MachineTime { boot: boot.to_owned(), since_boot, wall: UnixNanoseconds(wall) }
+    }
+
+    /// First contact in boot `a` at day 100, saved an hour later; what the clock shows then, from that hour on.
+    #[test]
+    fn ages_grow_by_what_has_really_passed() {
+        let first = at("a", DAY, 100 * DAY);
+        let (clock, doubt) = AgeClock::resume(None, &first);
+        assert_eq!((clock.now(&first).0, doubt), (100 * DAY, None));
+        let saved = clock.save(&at("a", DAY + 60 * MINUTE, 100 * DAY + 60 * MINUTE));
+        let hour = 100 * DAY + 60 * MINUTE;
+        for (what, resumed, later, grown, doubt) in [
+            (
+                "the same boot",
+                at("a", DAY + 70 * MINUTE, hour + 10 * MINUTE),
+                at("a", DAY + 75 * MINUTE, hour + 15 * MINUTE),
+                15 * MINUTE,
+                None,
+            ),
+            (
+                "the wall clock was two days ahead before the restart",
+                at("a", DAY + 70 * MINUTE, hour + 2 * DAY),
+                at("a", DAY + 75 * MINUTE, hour + 2 * DAY),
+                15 * MINUTE,
+                None,
+            ),
+            (
+                "it is set two days ahead later",
+                at("a", DAY + 70 * MINUTE, hour + 10 * MINUTE),
+                at("a", DAY + 75 * MINUTE, hour + 2 * DAY),
+                15 * MINUTE,
+                None,
+            ),
+            ("it is behind", at("a", DAY + 70 * MINUTE, 0), at("a", DAY + 75 * MINUTE, 0), 15 * MINUTE, None),
+            (
+                "another boot",
+                at("b", MINUTE, hour + 3 * DAY),
+                at("b", 2 * MINUTE, hour + 3 * DAY + MINUTE),
+                3 * DAY + MINUTE,
+                None,
+            ),
+            (
+                "another boot, with a clock from long ago, corrected later",
+                at("b", MINUTE, 0),
+                at("b", 2 * MINUTE, hour + 3 * DAY),
+                MINUTE,
+                Some(Doubt::FromTheFuture(hour)),
+            ),
+            (
+                "another boot, with a clock two days ahead, corrected later",
+                at("b", MINUTE, hour + 5 * DAY),
+                at("b", 2 * MINUTE, hour + 3 * DAY + MINUTE),
+                3 * DAY + MINUTE,
+                None,
+            ),
+            (
+                "a machine that names no boot",
+                at("", DAY + 70 * MINUTE, hour + 10 * MINUTE),
+                at("", DAY + 75 * MINUTE, hour + 15 * MINUTE),
+                15 * MINUTE,
+                None,
+            ),
+        ] {
+            let (clock, doubted) = AgeClock::resume(Some(&saved), &resumed);
+            assert_eq!((clock.now(&later).0 - hour, doubted), (grown, doubt), "{what}");
+        }
+    }
+
+    proptest! {
+        /// Within a boot no age grows by more than the monotonic time that has passed, however the wall clock is set and however
+        /// often the agent restarts.
+        #[test]
+        fn no_age_grows_by_more_than_has_passed(
+            steps in proptest::collection::vec((0_i64..DAY, -3 * DAY..3 * DAY, any::<bool>()), 1..20),
+        ) {
+            let mut machine = at("a", DAY, 100 * DAY);
+            let (mut clock, _) = AgeClock::resume(None, &machine);
+            let mut shown = clock.now(&machine).0;
+            for (passed, set, restarts) in steps {
+                machine.since_boot += passed;
+                machine.wall.0 += passed + set;
+                if restarts {
+                    clock = AgeClock::resume(Some(&clock.save(&machine)), &machine).0;
+                }
+                let now = clock.now(&machine).0;
+                prop_assert!(now - shown <= passed, "{} in {passed}", now - shown);
+                shown = now;
+            }
+        }
+    }
+}
