@@ -152,3 +152,23 @@ async fn slow_requests_hold_up_nobody() {
     server.server.shutdown().await;
     assert!(started.elapsed() < std::time::Duration::from_secs(2), "{:?}", started.elapsed());
 }
+
+/// S20: how the data of a ControllerRevision was spaced when it was posted is no part of it; a patch of something else changes
+/// nothing of it.
+#[tokio::test]
+async fn s20_a_controller_revision_that_was_posted_with_spaces_can_be_patched() {
+    const REVISIONS: &str = "/apis/apps/v1/namespaces/default/controllerrevisions";
+    let server = TestServer::start().await;
+    let spaced = r#"{ "apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": { "name": "r" },
+        "revision": 1, "data": { "spec": { "template" : { "a" :  1 } } } }"#;
+    assert_eq!(
+        server.send("POST", REVISIONS, &[("content-type", "application/json")], spaced).await.code,
+        201
+    );
+    let path = format!("{REVISIONS}/r");
+    for content_type in ["application/merge-patch+json", "application/strategic-merge-patch+json"] {
+        let owners = r#"{"metadata":{"ownerReferences":null,"labels":{"a":"b"}}}"#;
+        let answer = server.send("PATCH", &path, &[("content-type", content_type)], owners).await;
+        assert_eq!(answer.code, 200, "{content_type}: {:?}", answer.bytes);
+    }
+}
