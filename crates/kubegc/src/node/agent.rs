@@ -17,7 +17,7 @@ use tokio::time::sleep_until;
 use tracing::{info, warn};
 
 use super::Collect;
-use super::clock::{Stop, now};
+use super::clock::Stop;
 use super::config::NodeConfig;
 use super::containers::{self, Collector, ContainerReport};
 use super::events::{NodeEvents, Told};
@@ -86,17 +86,18 @@ impl Agent {
     }
 
     fn restore(&mut self, state: &StateDirectory) -> Result<()> {
+        let (history, unknown) = state.load(&self.memory.ages)?;
         if !self.config.forget_ages {
-            self.memory.history = state.load_images(now())?;
+            self.memory.history = history;
         }
-        self.pods.view.unknown_since = state.load_pods(now())?;
+        self.pods.restore(unknown, self.memory.ages.wall_ahead());
         self.saved_pods = self.pods.view.unknown_since.clone();
         Ok(())
     }
 
     /// For questions: the ages that a running agent saved, read without its lock.
     async fn look_at_images(&mut self, state_dir: &Path) -> Result<(Observation, ImagePlan)> {
-        self.memory.history = state::peek_images(state_dir, now())?;
+        self.memory.history = state::peek_all(state_dir, &self.memory.ages)?.0;
         self.refresh_pods().await;
         let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
         let plan = self.plan_images(&observation)?;
@@ -130,7 +131,8 @@ impl Agent {
 
     /// For questions: also with what a running agent saved.
     async fn look_at_containers(&mut self, state_dir: &Path) -> Result<containers::Observation> {
-        self.pods.view.unknown_since = state::peek_pods(state_dir)?;
+        let (_, unknown) = state::peek_all(state_dir, &self.memory.ages)?;
+        self.pods.restore(unknown, self.memory.ages.wall_ahead());
         self.observe_containers().await
     }
 
@@ -171,7 +173,7 @@ impl Agent {
     }
 
     async fn going_images(&mut self, state_dir: &Path) -> Result<GoingImages> {
-        let first_contact = state::peek_images(state_dir, now())?.is_empty();
+        let first_contact = state::peek_all(state_dir, &self.memory.ages)?.0.is_empty();
         if first_contact {
             // Every image would count as new, and the preview would say nothing of what a daemon does two minutes later.
             self.config.ages = AgePolicy { minimum_age: GoDuration::ZERO, maximum_age: None };
@@ -209,7 +211,7 @@ impl Agent {
             &self.config.eviction,
             &self.measure().await?,
             &mut PressureMemory::default(),
-            now(),
+            self.memory.ages.now(),
         );
         let on_images = fired.into_iter().filter(|one| one.reclaims.contains(&Reclaim::Images));
         let missing = |one: &Pressure| {
@@ -258,7 +260,8 @@ impl Agent {
         let shown = Shown { metrics: Arc::clone(&self.registry), ready, pages: Some(health.clone()) };
         let address = operations::serve(listen, shown).await?;
         info!(%address, "metrics and health");
-        uses::follow(self.client.clone(), self.memory.seen.clone(), self.metrics.dropped_uses.clone());
+        let (seen, ages) = (self.memory.seen.clone(), self.memory.ages.clone());
+        uses::follow(self.client.clone(), seen, ages, self.metrics.dropped_uses.clone());
         let started = tokio::time::Instant::now();
         let loop_every = |period| Cadence { next: started, period };
         let (mut image_loop, mut container_loop) = (loop_every(IMAGE_PERIOD), loop_every(CONTAINER_PERIOD));
@@ -305,7 +308,7 @@ impl Agent {
         if let Err(error) = self.save_uses(&state).await {
             warn!("{error:#}");
         }
-        state.save_images(&self.memory.history)?;
+        state.save_images(&self.memory.history, &self.memory.ages)?;
         info!("stopped");
         Ok(())
     }
@@ -317,7 +320,7 @@ impl Agent {
         }
         let listed = self.client.images().await.context("cannot list images")?;
         images::note_seen_uses(&mut self.memory, &listed.images);
-        state.save_images(&self.memory.history)
+        state.save_images(&self.memory.history, &self.memory.ages)
     }
 
     async fn container_pass(&mut self, pressure: bool, state: &StateDirectory, stop: &Stop) -> Result<()> {
@@ -367,6 +370,7 @@ impl Agent {
         let observation = containers::observe(&self.client).await?;
         let mut pods = observation.pods();
         pods.extend(containers::pods_with_logs(&self.config.pod_logs_dir));
+        self.pods.follow_wall(self.memory.ages.wall_ahead());
         self.pods.compare(&observation.sandboxes, &pods, observation.at);
         self.metrics.pods_known.set(i64::from(self.pods.is_synced()));
         Ok(observation)
@@ -379,7 +383,7 @@ impl Agent {
         if self.saved_pods == *unknown {
             return;
         }
-        match state.save_pods(unknown) {
+        match state.save_pods(unknown, &self.memory.ages) {
             Ok(()) => self.saved_pods.clone_from(unknown),
             Err(error) => warn!("{error:#}"),
         }
@@ -420,7 +424,7 @@ impl Agent {
     async fn image_pass(&mut self, state: &StateDirectory, stop: &Stop) -> Result<()> {
         let began = Instant::now();
         let done = self.collect_images(state, stop).await;
-        let saved = state.save_images(&self.memory.history);
+        let saved = state.save_images(&self.memory.history, &self.memory.ages);
         self.metrics.pass("images", began.elapsed().as_secs_f64(), done.is_ok());
         if self.image_failures.ended(done.is_ok())
             && let Err(error) = &done
@@ -464,7 +468,7 @@ impl Agent {
         let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
         // What was seen survives even if this process does not survive the pass. A disk too full to note it is no
         // reason not to free it.
-        if let Err(error) = state.save_images(&self.memory.history) {
+        if let Err(error) = state.save_images(&self.memory.history, &self.memory.ages) {
             warn!("{error:#}");
         }
         let known = i64::try_from(observation.images.len()).unwrap_or(i64::MAX);
@@ -565,7 +569,8 @@ impl Agent {
             return Ok(());
         }
         let measured = self.measure().await?;
-        let fired = pressure::observe(&self.config.eviction, &measured, &mut self.pressure, now());
+        let fired =
+            pressure::observe(&self.config.eviction, &measured, &mut self.pressure, self.memory.ages.now());
         let mut failures = Vec::new();
         for Pressure { signal, reclaims, goal } in fired {
             let resource = if goal.inodes_free > 0 { "inodes" } else { "ephemeral-storage" };
@@ -604,7 +609,7 @@ impl Agent {
         let list = plan.by_age.into_iter().chain(plan.by_space).collect();
         let mut report = ImageReport::default();
         let met = self.remover(stop).remove_until(list, vec![goal], &observation, &mut report).await;
-        let saved = state.save_images(&self.memory.history);
+        let saved = state.save_images(&self.memory.history, &self.memory.ages);
         self.conclude(&before, report, met, &kept, stop).await.and(saved)
     }
 

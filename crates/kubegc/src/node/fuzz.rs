@@ -40,15 +40,15 @@ pub fn node_state(data: &[u8]) {
     const NOW: UnixNanoseconds = UnixNanoseconds(1_790_000_000_000_000_000);
     if let Ok(saved) = state::decode::<Images>(data) {
         let history = state::history(saved, NOW);
-        let again = serde_json::to_vec(&Images::of(&history)).unwrap();
+        let again = serde_json::to_vec(&Images::of(&history, None)).unwrap();
         let read = |now| state::history(state::decode(&again).unwrap(), now);
         assert_eq!(read(NOW), history);
         assert_eq!(read(UnixNanoseconds(i64::MAX)), history);
     }
     if let Ok(saved) = state::decode::<Pods>(data) {
-        let pods = state::unknown_pods(saved);
-        let again = serde_json::to_vec(&Pods::of(&pods)).unwrap();
-        assert_eq!(state::unknown_pods(state::decode(&again).unwrap()), pods);
+        let pods = state::unknown_pods(saved, 0);
+        let again = serde_json::to_vec(&Pods::of(&pods, None, 0)).unwrap();
+        assert_eq!(state::unknown_pods(state::decode(&again).unwrap(), 0), pods);
     }
 }
 

@@ -20,7 +20,7 @@ use gc_retention::images::{Image, ImageId, LayerId};
 use gc_types::{GoDuration, UnixNanoseconds};
 use tracing::{debug, info, warn};
 
-use super::clock::{Stop, now};
+use super::clock::{Ages, Stop};
 use super::config::NodeConfig;
 use super::filesystem;
 use super::metrics::{ImageLabel, ImageReason, Metrics};
@@ -57,6 +57,8 @@ pub(super) struct Observation {
 /// What is kept from pass to pass. Each map is bounded by what the runtime lists.
 #[derive(Debug, Default)]
 pub(super) struct ImageMemory {
+    /// By which everything here is dated.
+    pub ages: Ages,
     /// Ages.
     pub history: ImageHistory,
     /// Uses reported by events since the last observation.
@@ -106,7 +108,7 @@ pub(super) async fn observe(
     memory: &mut ImageMemory,
     named_by_pods: &[Arc<str>],
 ) -> Result<Observation> {
-    let started = now();
+    let started = memory.ages.now();
     let listed = client.images().await.context("cannot list images")?;
     if listed.without_identifier > 0 {
         warn!(count = listed.without_identifier, "images without a full identifier are left alone");
@@ -117,7 +119,8 @@ pub(super) async fn observe(
     fill_in_layers(client, memory, &mut images).await;
     let known: BTreeSet<&ImageId> = images.iter().map(|image| &image.id).collect();
     memory.backoff.retain(|id, _| known.contains(id));
-    memory.history.observe(&images, &usage.in_use, started, now());
+    let seen_at = memory.ages.now();
+    memory.history.observe(&images, &usage.in_use, started, seen_at);
     note_seen_uses(memory, &images);
     Ok(Observation { started, images, usage })
 }
@@ -335,7 +338,8 @@ impl Remover<'_> {
         if let Some(container) = usage.unreadable.first() {
             anyhow::bail!("container {container} does not name its image, so that any image may be in use");
         }
-        self.memory.history.note_uses(&usage.in_use, now());
+        let seen_at = self.memory.ages.now();
+        self.memory.history.note_uses(&usage.in_use, seen_at);
         Ok(Observation { started: observation.started, images: Vec::new(), usage })
     }
 
@@ -401,7 +405,7 @@ impl Remover<'_> {
                     self.memory.backoff.get(&removal.id).map_or(FIRST_BACKOFF, |(_, wait)| {
                         GoDuration(wait.0.saturating_mul(2)).min(MAX_BACKOFF)
                     });
-                let until = UnixNanoseconds(now().0.saturating_add(wait.0));
+                let until = UnixNanoseconds(self.memory.ages.now().0.saturating_add(wait.0));
                 self.memory.backoff.insert(removal.id.clone(), (until, wait));
                 Removed::Failed
             }

@@ -14,6 +14,8 @@ use http_body_util::Full;
 use serde::Deserialize;
 use tracing::{info, warn};
 
+use super::state::UnknownPods;
+
 /// Pods per page of a list.
 const PAGE: u32 = 500;
 /// Most pods taken; a node has a few hundred, a protected namespace thousands.
@@ -42,11 +44,16 @@ pub(super) enum PodSource {
     None,
 }
 
+/// A wall clock that moves by less against the monotonic one was read a little later, or slewed.
+const WALL_STEP_NANOSECONDS: i64 = 1_000_000_000;
+
 /// What is known of pods, kept from pass to pass.
 pub(super) struct Pods {
     source: PodSource,
     /// The view for the collectors.
     pub view: PodView,
+    /// By how much the wall clock, by which the view dates, was ahead of the clock of ages when it was looked at last.
+    wall_ahead: i64,
     /// Images that pods name, with or without a container yet.
     pub named_images: Vec<Arc<str>>,
     empty_answers: u32,
@@ -178,6 +185,7 @@ impl Pods {
             answered: false,
             by_answer: view.state.clone(),
             of_another_node: false,
+            wall_ahead: 0,
             told: view.state.clone(),
             view,
         }
@@ -210,6 +218,23 @@ impl Pods {
     /// Whether every pod of the node is known.
     pub(super) fn is_synced(&self) -> bool {
         self.view.state == OracleState::Synced
+    }
+
+    /// Takes in what was saved.
+    pub(super) fn restore(&mut self, unknown_since: UnknownPods, wall_ahead: i64) {
+        (self.view.unknown_since, self.wall_ahead) = (unknown_since, wall_ahead);
+    }
+
+    /// For how long pods have been unknown does not change when the wall clock is set.
+    pub(super) fn follow_wall(&mut self, ahead: i64) {
+        let by = ahead.saturating_sub(self.wall_ahead);
+        if by.abs() < WALL_STEP_NANOSECONDS {
+            return;
+        }
+        self.wall_ahead = ahead;
+        for since in self.view.unknown_since.values_mut() {
+            since.0 = since.0.saturating_add(by);
+        }
     }
 
     /// Compares what the source tells with what the runtime lists, and notes which listed pods are unknown.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use gc_cri::Endpoint;
+use gc_retention::ages::SavedAgeClock;
 use gc_retention::containers::PodUid;
 use gc_retention::images::ImageId;
 use gc_retention::images::history::{ImageHistory, ImageRecord};
@@ -16,6 +17,8 @@ use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
+
+use super::clock::{Ages, now};
 
 /// Format of the files. A file of another version is quarantined, not guessed at.
 const VERSION: u32 = 1;
@@ -37,6 +40,9 @@ pub(super) trait Document: Serialize + DeserializeOwned + Default {
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Images {
     version: u32,
+    /// The clock by which they were dated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    clock: Option<SavedAgeClock>,
     images: BTreeMap<String, ImageRecord>,
 }
 
@@ -51,6 +57,8 @@ impl Document for Images {
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Pods {
     version: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    clock: Option<SavedAgeClock>,
     #[serde(rename = "unknownSince")]
     unknown_since: BTreeMap<String, i64>,
 }
@@ -64,16 +72,19 @@ impl Document for Pods {
 }
 
 impl Images {
-    pub(super) fn of(history: &ImageHistory) -> Self {
+    pub(super) fn of(history: &ImageHistory, clock: Option<SavedAgeClock>) -> Self {
         let images = history.iter().map(|(id, record)| (id.as_str().to_owned(), *record)).collect();
-        Self { version: VERSION, images }
+        Self { version: VERSION, clock, images }
     }
 }
 
 impl Pods {
-    pub(super) fn of(unknown: &UnknownPods) -> Self {
-        let unknown_since = unknown.iter().map(|(pod, since)| (pod.as_str().to_owned(), since.0)).collect();
-        Self { version: VERSION, unknown_since }
+    /// `ahead`: by how much the clock that they are dated by here is ahead of the one that is saved.
+    pub(super) fn of(unknown: &UnknownPods, clock: Option<SavedAgeClock>, ahead: i64) -> Self {
+        let dated = |(pod, since): (&PodUid, &UnixNanoseconds)| {
+            (pod.as_str().to_owned(), since.0.saturating_sub(ahead))
+        };
+        Self { version: VERSION, clock, unknown_since: unknown.iter().map(dated).collect() }
     }
 }
 
@@ -110,29 +121,27 @@ impl StateDirectory {
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
-    /// When images were first seen and last used.
-    pub(super) fn load_images(&self, now: UnixNanoseconds) -> Result<ImageHistory> {
-        Ok(history(self.load(now)?, now))
+    /// When images were first seen and last used, and since when pods have been unknown. The clock by which both were dated
+    /// is carried on.
+    pub(super) fn load(&self, ages: &Ages) -> Result<(ImageHistory, UnknownPods)> {
+        let (images, pods) =
+            (self.read_or_put_aside::<Images>(now())?, self.read_or_put_aside::<Pods>(now())?);
+        Ok(resume(images, pods, ages))
     }
 
-    /// Saves that.
-    pub(super) fn save_images(&self, history: &ImageHistory) -> Result<()> {
-        self.save(&Images::of(history))
+    /// Saves when images were first seen and last used.
+    pub(super) fn save_images(&self, history: &ImageHistory, ages: &Ages) -> Result<()> {
+        self.save(&Images::of(history, Some(ages.save())))
     }
 
-    /// Since when pods have been unknown.
-    pub(super) fn load_pods(&self, now: UnixNanoseconds) -> Result<UnknownPods> {
-        Ok(unknown_pods(self.load(now)?))
-    }
-
-    /// Saves that.
-    pub(super) fn save_pods(&self, unknown: &UnknownPods) -> Result<()> {
-        self.save(&Pods::of(unknown))
+    /// Saves since when pods have been unknown.
+    pub(super) fn save_pods(&self, unknown: &UnknownPods, ages: &Ages) -> Result<()> {
+        self.save(&Pods::of(unknown, Some(ages.save()), ages.wall_ahead()))
     }
 
     /// What was saved. A file that cannot be read as one of ours is put aside with a warning, and its content starts
     /// anew (so nothing is old, and nothing is removed for its age until it is).
-    fn load<T: Document>(&self, now: UnixNanoseconds) -> Result<T> {
+    fn read_or_put_aside<T: Document>(&self, now: UnixNanoseconds) -> Result<T> {
         let path = self.path.join(T::FILE_NAME);
         let why = match read(&path)? {
             Ok(document) => return Ok(document),
@@ -188,14 +197,16 @@ pub(super) fn lock_runtime(endpoint: &Endpoint) -> Result<Option<File>> {
     }
 }
 
-/// The ages of images that an agent saved in this directory, for questions: nothing is locked, moved or made.
-pub(super) fn peek_images(directory: &Path, now: UnixNanoseconds) -> Result<ImageHistory> {
-    Ok(history(peek(directory)?, now))
+/// What an agent saved in this directory, for questions: nothing is locked, moved or made.
+pub(super) fn peek_all(directory: &Path, ages: &Ages) -> Result<(ImageHistory, UnknownPods)> {
+    Ok(resume(peek(directory)?, peek(directory)?, ages))
 }
 
-/// Since when pods have been unknown to an agent that saves in this directory.
-pub(super) fn peek_pods(directory: &Path) -> Result<UnknownPods> {
-    Ok(unknown_pods(peek(directory)?))
+fn resume(images: Images, pods: Pods, ages: &Ages) -> (ImageHistory, UnknownPods) {
+    if let Some(saved) = images.clock.as_ref().or(pods.clock.as_ref()) {
+        ages.resume(saved);
+    }
+    (history(images, ages.now()), unknown_pods(pods, ages.wall_ahead()))
 }
 
 fn peek<T: Document>(directory: &Path) -> Result<T> {
@@ -212,9 +223,11 @@ pub(super) fn history(saved: Images, now: UnixNanoseconds) -> ImageHistory {
     ImageHistory::restore(known, now)
 }
 
-pub(super) fn unknown_pods(saved: Pods) -> UnknownPods {
+/// `ahead`: by how much the clock that they are to be dated by is ahead of the one that was saved.
+pub(super) fn unknown_pods(saved: Pods, ahead: i64) -> UnknownPods {
     let pods = saved.unknown_since.into_iter();
-    pods.filter_map(|(pod, since)| Some((PodUid::new(&pod)?, UnixNanoseconds(since)))).collect()
+    let dated = |since: i64| UnixNanoseconds(since.saturating_add(ahead));
+    pods.filter_map(|(pod, since)| Some((PodUid::new(&pod)?, dated(since)))).collect()
 }
 
 /// What a file holds (nothing, if there is none), or why it is none of ours.
@@ -273,19 +286,22 @@ mod tests {
     #[test]
     fn what_was_learnt_survives_a_restart() {
         let folder = tempfile::tempdir().unwrap();
-        let now = UnixNanoseconds(100);
+        let ages = Ages::default();
         let state = StateDirectory::open(folder.path()).unwrap();
-        assert_eq!(state.load_images(now).unwrap(), ImageHistory::default());
-        assert_eq!(state.load_pods(now).unwrap(), UnknownPods::new());
+        assert_eq!(state.load(&ages).unwrap(), (ImageHistory::default(), UnknownPods::new()));
         let unknown = UnknownPods::from([(PodUid::new("stranger").unwrap(), UnixNanoseconds(7))]);
-        state.save_images(&history()).unwrap();
-        state.save_pods(&unknown).unwrap();
+        state.save_images(&history(), &ages).unwrap();
+        state.save_pods(&unknown, &ages).unwrap();
         for name in ["images.json.new", "pods.json.new"] {
             fs::write(folder.path().join(name), "half writ").unwrap();
         }
         drop(state);
         let state = StateDirectory::open(folder.path()).unwrap();
-        assert_eq!((state.load_images(now).unwrap(), state.load_pods(now).unwrap()), (history(), unknown));
+        let (images, pods) = state.load(&Ages::default()).unwrap();
+        assert_eq!((images, pods.len()), (history(), 1));
+        // The two clocks are not read in the same instant.
+        let since = pods.values().next().unwrap().0;
+        assert!((since - 7).abs() < 1_000_000_000, "{since}");
         for name in ["images.json", "pods.json"] {
             let mode = fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{name}");
@@ -294,7 +310,6 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_read_is_put_aside() {
-        let now = UnixNanoseconds(9);
         for content in [
             "",
             "{",
@@ -309,11 +324,15 @@ mod tests {
             for name in ["images.json", "pods.json"] {
                 fs::write(at(name), content).unwrap();
             }
-            assert!(state.load_images(now).unwrap().is_empty(), "{content}");
-            assert!(state.load_pods(now).unwrap().is_empty(), "{content}");
+            assert_eq!(state.load(&Ages::default()).unwrap(), Default::default(), "{content}");
             for name in ["images.json", "pods.json"] {
-                let aside = at(&format!("{name}.unreadable-9"));
-                assert_eq!(fs::read_to_string(aside).unwrap(), content, "{name}");
+                let prefix = format!("{name}.unreadable-");
+                let files = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+                let is_aside =
+                    |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(&prefix);
+                let aside: Vec<PathBuf> = files.filter(is_aside).collect();
+                assert_eq!(aside.len(), 1, "{name}");
+                assert_eq!(fs::read_to_string(&aside[0]).unwrap(), content, "{name}");
                 assert!(!at(name).exists(), "{name}");
             }
         }
@@ -325,9 +344,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = StateDirectory::open(folder.path()).unwrap();
         let path = folder.path().join("images.json");
-        state.save_images(&history()).unwrap();
+        state.save_images(&history(), &Ages::default()).unwrap();
         let (before, mut old) = (fs::read_to_string(&path).unwrap(), File::open(&path).unwrap());
-        state.save_images(&ImageHistory::default()).unwrap();
+        state.save_images(&ImageHistory::default(), &Ages::default()).unwrap();
         let mut text = String::new();
         old.read_to_string(&mut text).unwrap();
         assert_eq!(text, before);
@@ -335,6 +354,30 @@ mod tests {
         let left: Vec<_> =
             fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 2, "the file and the lock: {left:?}");
+    }
+
+    /// The wall clock was two days ahead when ages were saved by this boot; images are as old as they were.
+    #[test]
+    fn a_step_of_the_wall_clock_ages_nothing() {
+        const DAY: i64 = 86_400_000_000_000;
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateDirectory::open(folder.path()).unwrap();
+        let ages = Ages::default();
+        let mut images = ImageHistory::default();
+        let id = ImageId::new(&format!("sha256:{:064x}", 1)).unwrap();
+        images.note_use(&id, ages.now());
+        state.save_images(&images, &ages).unwrap();
+        let path = folder.path().join("images.json");
+        let mut document: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        for by in [2 * DAY, -2 * DAY] {
+            let wall = document["clock"]["wall"].as_i64().unwrap();
+            document["clock"]["wall"] = (wall + by).into();
+            fs::write(&path, document.to_string()).unwrap();
+            let ages = Ages::default();
+            let (images, _) = state.load(&ages).unwrap();
+            let idle = images.get(&id).unwrap().idle(ages.now());
+            assert!(idle.0 < DAY / 24, "{idle}");
+        }
     }
 
     #[test]

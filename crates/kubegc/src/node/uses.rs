@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
-use super::clock::now;
+use super::clock::Ages;
 
 /// References that are remembered between two observations. A node has a few hundred; what does not fit is counted,
 /// and the next listing shows what is in use all the same.
@@ -58,12 +58,12 @@ impl SeenUses {
 
 /// Reads the runtime's events for as long as the process lives, with pauses that grow. What was missed while there was
 /// no connection, the next listing shows.
-pub(super) fn follow(client: CriClient, seen: SeenUses, dropped: Counter) {
+pub(super) fn follow(client: CriClient, seen: SeenUses, ages: Ages, dropped: Counter) {
     tokio::spawn(async move {
         let mut pause = FIRST_RETRY;
         loop {
             let began = Instant::now();
-            let longest = match read(&client, &seen, &dropped).await {
+            let longest = match read(&client, &seen, &ages, &dropped).await {
                 Ok(()) => MAX_PAUSE,
                 Err(CriError::Unimplemented { .. }) => {
                     info!("the runtime sends no container events; use is seen by listing");
@@ -84,11 +84,12 @@ pub(super) fn follow(client: CriClient, seen: SeenUses, dropped: Counter) {
 }
 
 /// Reads one stream to its end.
-async fn read(client: &CriClient, seen: &SeenUses, dropped: &Counter) -> Result<(), CriError> {
+async fn read(client: &CriClient, seen: &SeenUses, ages: &Ages, dropped: &Counter) -> Result<(), CriError> {
     let mut stream = std::pin::pin!(client.events().await?);
     while let Some(event) = stream.next().await {
         let mut event = event?;
-        event.at = event.at.min(now());
+        // The runtime dates it by the wall clock.
+        event.at = ages.now();
         dropped.inc_by(seen.note(&event));
     }
     Ok(())
