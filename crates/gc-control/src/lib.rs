@@ -6,7 +6,10 @@
 //! simulated is what ships.
 
 pub mod barriers;
+pub mod breaker;
+pub mod clocks;
 pub mod pacing;
+pub mod requests;
 mod time;
 
 pub use time::Moment;

@@ -15,19 +15,21 @@ use tokio::time::Instant;
 
 use crate::barrier::{self, Ended, Found};
 use crate::breaker::is_inferred;
-use crate::clock::{Clock, Reading, SteadyClock, instant, moment, read, steady_now, until};
+use crate::clock::{Clock, ClockReader, instant, machine_clock, moment, steady_now, until};
 use crate::connection::ApiClient;
 use crate::notes::{EVENT_SOURCE, Notes};
 use crate::observer::Observer;
 use crate::requests::{Performed, Performer};
 use crate::resources::ResourceTable;
 use crate::rest::Rest;
-use crate::restraints::{Deletion, Guard, Restraints, changed, deleted};
+use crate::restraints::{ClockGuard, Deletion, Guard, Restraints, changed, deleted};
+use crate::server_clock;
 use crate::status::StatusBoard;
 use crate::supervisor::Supervisor;
 use crate::watcher::WatchContext;
 use gc_control::Moment;
 use gc_control::barriers::{Answer, Barriers, List, ListEnd, Place};
+use gc_control::clocks::{Reading, SteadyClock};
 use gc_control::pacing::{Pacer, PacingOptions, PacingState, Signal};
 
 /// Maximum number of queued batches of events; beyond it, the watches wait.
@@ -206,11 +208,13 @@ impl Collector {
         let mut background = JoinSet::new();
         background.spawn(supervisor.run());
         background.spawn(writer);
+        background.spawn(server_clock::follow(self.client.clone()));
         let (list_sink, listed) = mpsc::channel(QUEUED_BATCHES);
         let mut driver = Driver {
             engine,
             observer,
             performer: Performer::new(self.client.clone(), self.table.clone()),
+            clock_guard: ClockGuard::new(&self.client),
             client: self.client,
             table: self.table,
             pacer: Pacer::new(self.options.pacing),
@@ -227,8 +231,8 @@ impl Collector {
             list_sink,
             barriers: Barriers::default(),
             asked: HashMap::new(),
-            clock: SteadyClock::started(),
-            given_clock: self.given_clock,
+            clock: SteadyClock::new(machine_clock(), moment()),
+            given_clock: self.given_clock.map(ClockReader::new),
             now: Timestamp::default(),
         };
         driver.run(events, listed, shutdown).await;
@@ -263,6 +267,7 @@ struct Driver<E> {
     holding: watch::Receiver<Option<HeldBy>>,
     restraints: Restraints,
     guard: Guard,
+    clock_guard: ClockGuard,
     notes: Notes,
     rediscover: Arc<Notify>,
     /// Requests on their way. The engine bounds how many, and the pacing.
@@ -276,7 +281,7 @@ struct Driver<E> {
     /// The barriers that were asked for.
     asked: HashMap<gc_types::EffectId, Flying>,
     clock: SteadyClock,
-    given_clock: Option<Clock>,
+    given_clock: Option<ClockReader>,
     now: Timestamp,
 }
 
@@ -319,18 +324,22 @@ impl<E: Engine> Driver<E> {
     }
 
     fn tick(&mut self) {
-        let reading = match &self.given_clock {
-            Some(clock) => read(clock, self.now),
-            None => Reading::Passed(self.clock.at(Instant::now())),
+        let reading = match &mut self.given_clock {
+            Some(clock) => clock.read(),
+            None => Reading::Passed(self.clock.at(moment())),
         };
         match reading {
             Reading::Passed(now) => self.now = now,
-            Reading::Set(now) => {
+            Reading::Set { expected, now } => {
                 self.now = now;
+                self.engine.handle(Event::Tick(expected));
                 self.engine.set_clock(now);
             }
         }
         self.engine.handle(Event::Tick(self.now));
+        for resource in self.clock_guard.resumed() {
+            self.engine.handle(Event::Released(Some(resource)));
+        }
     }
 
     fn release_writes(&mut self) {
@@ -496,7 +505,8 @@ impl<E: Engine> Driver<E> {
     fn accept(&mut self, effect: Effect, now: Moment) {
         let is_write = !matches!(effect.request, Request::Read { .. } | Request::Barrier { .. });
         let holding = *self.holding.borrow();
-        if let Some(by) = holding.filter(|_| is_write).or_else(|| self.stopped_by_breaker(&effect)) {
+        let held = holding.filter(|_| is_write).or_else(|| self.clock_guard.admit(&effect));
+        if let Some(by) = held.or_else(|| self.stopped_by_breaker(&effect)) {
             self.answer_at_once(&effect, Outcome::Held(by));
             return;
         }

@@ -23,6 +23,9 @@ use kube::client::ConfigExt;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 
+use crate::clock::machine_moment;
+use crate::server_clock::SharedServerClock;
+
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 /// What takes requests: one connection of a cluster, or the embedded server.
@@ -168,6 +171,8 @@ struct Shared {
     make: Box<MakeService>,
     address: String,
     namespace: String,
+    /// The clock of a server that is reached over a network.
+    server_clock: Option<SharedServerClock>,
 }
 
 impl std::fmt::Debug for ApiClient {
@@ -216,7 +221,21 @@ impl ApiClient {
     /// A cluster as kube-rs describes it. Connects with the first request.
     pub fn new(config: &kube::Config) -> Result<Self, ConnectError> {
         let make = cluster_services(config)?;
-        Ok(Self::over(make, config.cluster_url.to_string(), config.default_namespace.clone()))
+        let clock = Some(SharedServerClock::default());
+        Ok(Self::over(make, config.cluster_url.to_string(), config.default_namespace.clone(), clock))
+    }
+
+    /// The same server, and another set of connections to it, whose answers tell what time it is there: for a server in this
+    /// process whose clock is not this machine's.
+    #[must_use]
+    pub fn with_server_clock(&self) -> Self {
+        let make: Box<MakeService> = {
+            let shared = Arc::clone(&self.shared);
+            Box::new(move || (shared.make)())
+        };
+        let (address, namespace) = (self.shared.address.clone(), self.shared.namespace.clone());
+        let client = Self::over(make, address, namespace, Some(SharedServerClock::default()));
+        Self { gate: self.gate.clone(), request_timeout: self.request_timeout, ..client }
     }
 
     /// A server in the same process: each request is a call of its HTTP service.
@@ -235,13 +254,19 @@ impl ApiClient {
                 async move { Ok::<_, std::convert::Infallible>(answer.await) }
             })))
         };
-        Self::over(Box::new(make), "the server in this process".into(), "default".into())
+        Self::over(Box::new(make), "the server in this process".into(), "default".into(), None)
     }
 
-    fn over(make: Box<MakeService>, address: String, namespace: String) -> Self {
+    fn over(
+        make: Box<MakeService>,
+        address: String,
+        namespace: String,
+        server_clock: Option<SharedServerClock>,
+    ) -> Self {
         let requests = (0..REQUEST_CONNECTIONS).map(|_| make()).collect();
         let next_request = AtomicUsize::new(0);
-        let shared = Shared { requests, next_request, watches: Mutex::default(), make, address, namespace };
+        let watches = Mutex::default();
+        let shared = Shared { requests, next_request, watches, make, address, namespace, server_clock };
         Self { shared: Arc::new(shared), gate: None, request_timeout: REQUEST_TIMEOUT }
     }
 
@@ -265,6 +290,12 @@ impl ApiClient {
         &self.shared.namespace
     }
 
+    /// The server's clock as its answers show it; none of a server in this process, whose clock is ours.
+    #[must_use]
+    pub fn server_clock(&self) -> Option<&SharedServerClock> {
+        self.shared.server_clock.as_ref()
+    }
+
     /// Where the server is, for people.
     #[must_use]
     pub fn address(&self) -> &str {
@@ -276,11 +307,16 @@ impl ApiClient {
         let turn = self.shared.next_request.fetch_add(1, Ordering::Relaxed);
         let service = self.shared.requests[turn % REQUEST_CONNECTIONS].clone();
         let gate = self.gate.clone().filter(|_| request.method() != http::Method::GET);
+        let clock = self.shared.server_clock.clone();
         let whole = async move {
             if gate.is_some_and(|gate| !gate()) {
                 return Err(RequestError::Gated);
             }
+            let sent = machine_moment();
             let response = service.oneshot(request).await.map_err(RequestError::Connection)?;
+            if let Some(clock) = clock {
+                clock.observe(response.headers(), sent);
+            }
             collect(response).await
         };
         let limit = self.request_timeout;
@@ -297,11 +333,17 @@ impl ApiClient {
         request: Request<Full<Bytes>>,
     ) -> BoxFuture<'static, Result<Response<Body>, RequestError>> {
         let service = self.watch_service(number / WATCHES_PER_CONNECTION);
+        let clock = self.shared.server_clock.clone();
         Box::pin(async move {
-            tokio::time::timeout(LIST_TIMEOUT, service.oneshot(request))
+            let sent = machine_moment();
+            let response = tokio::time::timeout(LIST_TIMEOUT, service.oneshot(request))
                 .await
                 .map_err(|_| RequestError::Timeout(LIST_TIMEOUT))?
-                .map_err(RequestError::Connection)
+                .map_err(RequestError::Connection)?;
+            if let Some(clock) = clock {
+                clock.observe(response.headers(), sent);
+            }
+            Ok(response)
         })
     }
 

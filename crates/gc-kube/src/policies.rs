@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::clock::{Clock, Reading, SteadyClock, moment, read, steady_now, system_clock, until};
+use crate::clock::{Clock, ClockReader, machine_clock, moment, steady_now, system_clock, until};
 use crate::collector::{QUEUED_BATCHES, SHUTDOWN_GRACE};
 use crate::connection::ApiClient;
 use crate::discovery::{Discovered, DiscoveryError, discover};
@@ -38,9 +38,11 @@ use crate::observer::Observer;
 use crate::requests::{Performed, Performer};
 use crate::resources::{ResourceTable, Route};
 use crate::rest::Rest;
-use crate::restraints::{Deletion, Guard, Restraints, changed, deleted};
+use crate::restraints::{ClockGuard, Deletion, Guard, Restraints, changed, deleted};
+use crate::server_clock;
 use crate::supervisor::DISCOVERY_PERIOD;
 use gc_control::Moment;
+use gc_control::clocks::{Reading, SteadyClock};
 use gc_control::pacing::{Pacer, PacingOptions, Signal};
 use readers::{ObjectReader, PolicyReader};
 
@@ -85,6 +87,7 @@ struct Driver {
     table: ResourceTable,
     restraints: Restraints,
     guard: Guard,
+    clock_guard: ClockGuard,
     pacer: Pacer,
     notes: Notes,
     told_standing: Option<Instant>,
@@ -106,7 +109,7 @@ struct Driver {
     statuses: JoinSet<(StatusWrite, Option<Value>)>,
     discoveries: JoinSet<Result<Discovered, DiscoveryError>>,
     tasks: JoinSet<()>,
-    clock: Clock,
+    clock: ClockReader,
     steady: SteadyClock,
     now: Timestamp,
 }
@@ -160,8 +163,10 @@ impl PolicyCollector {
         tasks.spawn(FactsWatcher::new(self.client.clone(), reader, sink.clone()).run());
         let (notes, writer) = Notes::new(self.client.clone(), self.table.clone(), self.source);
         tasks.spawn(writer);
+        tasks.spawn(server_clock::follow(self.client.clone()));
         let mut driver = Driver {
             performer: Performer::new(self.client.clone(), self.table.clone()),
+            clock_guard: ClockGuard::new(&self.client),
             client: self.client,
             observer,
             table: self.table,
@@ -185,8 +190,8 @@ impl PolicyCollector {
             statuses: JoinSet::new(),
             discoveries: JoinSet::new(),
             tasks,
-            clock: self.clock,
-            steady: SteadyClock::started(),
+            clock: ClockReader::new(self.clock),
+            steady: SteadyClock::new(machine_clock(), moment()),
             now: Timestamp::default(),
         };
         driver.run(news, shutdown).await;
@@ -242,15 +247,15 @@ impl Driver {
     }
 
     fn tick(&mut self) {
-        match read(&self.clock, self.now) {
+        match self.clock.read() {
             Reading::Passed(now) => self.now = now,
-            Reading::Set(now) => {
+            Reading::Set { now, .. } => {
                 self.now = now;
                 self.roster.set_clock(now);
                 self.rewatch(0);
             }
         }
-        self.roster.tick(self.now, self.steady.at(Instant::now()));
+        self.roster.tick(self.now, self.steady.at(moment()));
         if self.discover_at.is_some_and(|at| at <= Instant::now()) && !self.discovering {
             (self.discover_at, self.discovering) = (None, true);
             let client = self.client.clone();
@@ -354,7 +359,8 @@ impl Driver {
                 return Rest::Full(until);
             }
             // A run pauses while its resource is stopped, and continues from there.
-            let polled = self.roster.poll_effect(may_act(&self.table, &self.guard));
+            let may_act = may_act(&self.table, &self.guard, &self.clock_guard);
+            let polled = self.roster.poll_effect(may_act);
             let Some((member, effect)) = polled else { return Rest::Idle };
             self.observer.decided(&effect);
             let route = deleted(&effect).and_then(|key| self.table.get(key.resource));
@@ -476,12 +482,13 @@ impl Driver {
 
     fn next_wake(&self, rest: Rest) -> Instant {
         let now = Instant::now();
-        let (at, written_at) = self.roster.next_wakeup(may_act(&self.table, &self.guard));
+        let may_act = may_act(&self.table, &self.guard, &self.clock_guard);
+        let (at, written_at) = self.roster.next_wakeup(may_act);
         let after = |at, from| now + until(at, from).max(Duration::from_millis(1));
         // While it is held, what is due stays due.
         let due = at.filter(|_| !self.restraints.is_held());
         let acted = rest.ends(due.map(|at| after(at, self.now)));
-        let written = written_at.filter(|_| self.may_write()).map(|at| after(at, self.steady.at(now)));
+        let written = written_at.filter(|_| self.may_write()).map(|at| after(at, self.steady.at(moment())));
         let discovered = self.discover_at.filter(|_| !self.discovering);
         let wakes = acted.into_iter().chain(written).chain(discovered);
         wakes.fold(now + LONGEST_SLEEP, Instant::min)
@@ -498,9 +505,14 @@ impl Driver {
     }
 }
 
-/// Whether objects of a resource may be deleted now: the breaker, or the configuration, may say no.
-fn may_act<'a>(table: &'a ResourceTable, guard: &'a Guard) -> impl Fn(ResourceId) -> bool + 'a {
-    |resource| table.get(resource).is_none_or(|route| guard.holds(&route.name).is_none())
+/// Whether objects of a resource may be deleted now: the breaker, the configuration or clocks that disagree may say no.
+fn may_act<'a>(
+    table: &'a ResourceTable,
+    guard: &'a Guard,
+    clocks: &ClockGuard,
+) -> impl Fn(ResourceId) -> bool + 'a {
+    let is_paused = clocks.is_paused();
+    move |resource| !is_paused && table.get(resource).is_none_or(|route| guard.holds(&route.name).is_none())
 }
 
 /// The resource of a kind, in the version that a policy names.

@@ -3,9 +3,14 @@ use super::*;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use gc_types::{Coordinates, DeletionState, Gvr, ObservedObject, ResourceId, ResourceInfo, Scope};
+use gc_control::pacing::Signal;
+use gc_types::{
+    Change, Coordinates, DeletionState, FinalizerName, Gvr, ObservedObject, OwnerReference,
+    PropagationPolicy, ResourceId, ResourceInfo, ResourceVersion, Scope, Uid,
+};
 use http::Response;
 use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
 use smallvec::SmallVec;
 
 const UID: &str = "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6";

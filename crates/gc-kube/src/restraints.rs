@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use gc_types::{Change, Effect, HeldBy, ObjectKey, Outcome, OutsideCall, Request, Timestamp};
+use gc_types::{Change, Effect, HeldBy, ObjectKey, Outcome, OutsideCall, Request, ResourceId, Timestamp};
 use tokio::sync::watch;
 
 use crate::breaker::{Admission, SharedBreaker};
+use crate::connection::ApiClient;
 use crate::observer::Observer;
+use crate::server_clock::SharedServerClock;
 use gc_control::pacing::PacingOptions;
 
 /// What a collector obeys beside its engine. By default nothing stops it.
@@ -132,6 +134,48 @@ impl Guard {
             std::mem::take(&mut self.held).into_iter().partition(|name| breaker.holds(name).is_some());
         self.held = held;
         resumed
+    }
+}
+
+/// What depends on the time, held while the clocks of this machine and of the server disagree.
+pub(crate) struct ClockGuard {
+    clock: Option<SharedServerClock>,
+    /// The resources of which something was held.
+    held: BTreeSet<ResourceId>,
+}
+
+impl ClockGuard {
+    pub(crate) fn new(client: &ApiClient) -> Self {
+        Self { clock: client.server_clock().cloned(), held: BTreeSet::new() }
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.clock.as_ref().is_some_and(|clock| clock.agreement().pauses())
+    }
+
+    /// What holds an effect, if it depends on the time and this pauses.
+    pub(crate) fn admit(&mut self, effect: &Effect) -> Option<HeldBy> {
+        let resource = match &effect.request {
+            Request::Delete { key, .. }
+            | Request::SetOwners { key, .. }
+            | Request::RemoveFinalizer { key, .. }
+            | Request::Guarded { key, .. }
+            | Request::Outside { key, .. } => key.resource,
+            Request::Read { .. } | Request::Barrier { .. } | Request::Note(_) => return None,
+        };
+        if !effect.reason.is_timed() || !self.is_paused() {
+            return None;
+        }
+        self.held.insert(resource);
+        Some(HeldBy::Clock)
+    }
+
+    /// The resources of which something was held, once it may continue.
+    pub(crate) fn resumed(&mut self) -> BTreeSet<ResourceId> {
+        if self.held.is_empty() || self.is_paused() {
+            return BTreeSet::new();
+        }
+        std::mem::take(&mut self.held)
     }
 }
 

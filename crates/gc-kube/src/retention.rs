@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::clock::{Clock, Reading, moment, read, steady_now, system_clock, until};
+use crate::clock::{Clock, ClockReader, moment, steady_now, system_clock, until};
 use crate::collector::{QUEUED_BATCHES, SHUTDOWN_GRACE};
 use crate::connection::ApiClient;
 use crate::facts::{FactsReader, FactsWatcher, list_live};
@@ -21,8 +21,10 @@ use crate::observer::Observer;
 use crate::requests::{Performed, Performer};
 use crate::resources::ResourceTable;
 use crate::rest::Rest;
-use crate::restraints::{Deletion, Guard, Restraints, changed, deleted, emptied};
+use crate::restraints::{ClockGuard, Deletion, Guard, Restraints, changed, deleted, emptied};
+use crate::server_clock;
 use gc_control::Moment;
+use gc_control::clocks::Reading;
 use gc_control::pacing::{Pacer, PacingOptions, Signal};
 
 /// Maximum time between two ticks of the collector.
@@ -117,10 +119,11 @@ struct Driver<C> {
     outside: Arc<dyn Outside>,
     restraints: Restraints,
     guard: Guard,
+    clock_guard: ClockGuard,
     notes: Notes,
     pacer: Pacer,
     dry_run: bool,
-    clock: Clock,
+    clock: ClockReader,
     told_standing: Option<Instant>,
     /// Effects that wait for a place; the collector bounds how many it has in flight.
     flying: HashMap<tokio::task::Id, Flying>,
@@ -181,10 +184,12 @@ impl<C: Collecting> RetentionCollector<C> {
         let table = retention_table();
         let (notes, writer) = Notes::new(self.client.clone(), table.clone(), self.source);
         watches.spawn(writer);
+        watches.spawn(server_clock::follow(self.client.clone()));
         let mut driver = Driver {
             collecting: self.collecting,
             performer: Performer::new(self.client.clone(), table.clone()),
             table,
+            clock_guard: ClockGuard::new(&self.client),
             client: self.client,
             observer,
             outside: self.outside,
@@ -193,7 +198,7 @@ impl<C: Collecting> RetentionCollector<C> {
             notes,
             pacer: Pacer::new(self.pacing),
             dry_run: self.dry_run,
-            clock: self.clock,
+            clock: ClockReader::new(self.clock),
             told_standing: None,
             flying: HashMap::new(),
             requests: JoinSet::new(),
@@ -238,15 +243,19 @@ impl<C: Collecting> Driver<C> {
     }
 
     fn tick(&mut self) {
-        match read(&self.clock, self.now) {
+        match self.clock.read() {
             Reading::Passed(now) => {
                 self.now = now;
                 self.collecting.tick(now);
             }
-            Reading::Set(now) => {
+            Reading::Set { expected, now } => {
                 self.now = now;
+                self.collecting.tick(expected);
                 self.collecting.set_clock(now);
             }
+        }
+        for resource in self.clock_guard.resumed() {
+            self.collecting.release(Some(resource));
         }
     }
 
@@ -269,6 +278,9 @@ impl<C: Collecting> Driver<C> {
     fn holds(&mut self, effect: &Effect) -> Option<HeldBy> {
         if self.dry_run && changes(&effect.request) {
             return Some(HeldBy::DryRun);
+        }
+        if let Some(by) = self.clock_guard.admit(effect) {
+            return Some(by);
         }
         if let Some(route) = emptied(effect).and_then(|key| self.table.get(key.resource)) {
             return self.guard.admit_uncounted(&route.name);

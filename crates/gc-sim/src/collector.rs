@@ -1,18 +1,20 @@
 //! A collector of the world: the real engine, and an adapter between it and the server that keeps the promises which
 //! `gc_types::Event` asks of an adapter, as slowly and in as odd an order as the story wants.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use gc_control::clocks::Reading;
 use gc_ownership::{Config, Engine};
 use gc_retention::engine::Observation;
 use gc_retention::policies::roster::Member;
 use gc_types::{
-    Effect, EffectId, Event, Evidence, Gvr, ObjectKey, Outcome, Reason, Request, ResourceId, ResourceInfo,
+    Effect, EffectId, Event, Evidence, ObjectKey, Outcome, Reason, Request, ResourceId, ResourceInfo,
     Timestamp, Uid, Verdict,
 };
 
 use crate::candidates::Candidate;
+use crate::clocks::{Clocks, Told};
 use crate::defects::{Defect, Saboteur};
 use crate::kinds::{KINDS, ORDINARY_KINDS, index_of};
 use crate::policies::Policies;
@@ -20,6 +22,9 @@ use crate::retention::{LookUp, Part, Retention, kind_of_key};
 use crate::server::Server;
 use crate::story::{DiscoveryFault, StreamFault};
 use crate::watching::{Stream, Watcher};
+
+/// So often is what is held looked at, milliseconds.
+const HELD_MILLISECONDS: i64 = 1_000;
 
 /// A request on its way to the server.
 #[derive(Clone, Debug)]
@@ -42,8 +47,10 @@ pub struct Flight {
     pub kind: Option<usize>,
     /// Which part of the collector decided.
     pub part: Part,
-    /// The collector's clock then.
+    /// What the collector's wall clock showed then.
     pub clock: i64,
+    /// The same by a clock that nobody sets.
+    pub steady: i64,
     /// The looks at nodes that had been answered to that part then.
     pub looks: BTreeMap<Arc<str>, LookUp>,
     /// How many answers in a row had said that the machine of the node it is about is gone, and when the first came.
@@ -75,6 +82,8 @@ pub struct Return {
     pub flight: Flight,
     /// What became of it.
     pub outcome: Outcome,
+    /// What the answer says of the server's clock, if the server wrote it.
+    pub told: Option<Told>,
 }
 
 /// A collector.
@@ -96,9 +105,10 @@ pub struct Collector {
     pub requests: Vec<Flight>,
     /// Answers on their way.
     pub returns: Vec<Return>,
-    clock: i64,
-    /// How far its clock is from the world's.
-    pub clock_error: i64,
+    /// Its clocks, and what it knows of the server's.
+    pub clocks: Clocks,
+    /// The resources of which something was held because clocks disagree, by who wanted it.
+    held: BTreeSet<(Part, ResourceId)>,
     /// It does not move for now.
     pub paused: bool,
     /// It stands for election, if there is one.
@@ -136,8 +146,8 @@ impl Collector {
             announced: false,
             requests: Vec::new(),
             returns: Vec::new(),
-            clock: 0,
-            clock_error: 0,
+            clocks: Clocks::default(),
+            held: BTreeSet::new(),
             paused: false,
             candidate: None,
             events: 0,
@@ -240,7 +250,8 @@ impl Collector {
             collector,
             kind,
             part,
-            clock: self.clock,
+            clock: self.clocks.shown(),
+            steady: self.clocks.steady(),
             looks: looks.unwrap_or_default(),
             absences: absences.unwrap_or_default(),
             unknown_since,
@@ -259,32 +270,72 @@ impl Collector {
         flight.policy = Some(member);
     }
 
-    /// Tells the time; never an earlier one than before.
+    /// Tells the time: the engine by a clock that nobody sets, and whoever goes by the time in objects by the wall clock.
     pub fn tick(&mut self, now: i64) {
-        self.clock = self.clock.max(now + self.clock_error);
-        self.engine.handle(Event::Tick(Timestamp(self.clock)));
+        let reading = self.clocks.read(now, &self.saboteur);
+        let steady = self.clocks.steady();
+        self.engine.handle(Event::Tick(Timestamp(steady)));
+        let (passed, set) = match reading {
+            Reading::Passed(now) => (now.0, None),
+            Reading::Set { expected, now } => (expected.0, Some(now.0)),
+        };
         if let Some(retention) = &mut self.retention {
-            retention.tick(self.clock, &self.saboteur);
+            retention.tick(passed, &self.saboteur);
+            if let Some(now) = set {
+                retention.set_clock(now);
+            }
         }
         if let Some(policies) = &mut self.policies {
-            policies.tick(self.clock);
+            match set {
+                Some(now) => policies.set_clock(now, steady),
+                None => policies.tick(passed, steady),
+            }
+        }
+        self.release(now);
+    }
+
+    /// What was held because clocks disagreed is decided again once they agree.
+    fn release(&mut self, now: i64) {
+        if self.held.is_empty() || self.is_paused(now) || self.saboteur.is(Defect::ClockHeldForEver) {
+            return;
+        }
+        let held = std::mem::take(&mut self.held);
+        if let Some(retention) = &mut self.retention {
+            for (part, resource) in held {
+                retention.release(part, resource);
+            }
         }
     }
 
-    /// For how long it repeats the last time, because its clock was set back.
-    #[must_use]
-    pub fn set_back_milliseconds(&self, now: i64) -> i64 {
-        (self.clock - (now + self.clock_error)).max(0)
+    /// Whether what depends on the time pauses.
+    fn is_paused(&mut self, now: i64) -> bool {
+        !self.saboteur.is(Defect::ClockUncompared) && self.clocks.is_paused(now)
     }
 
-    /// Its own time.
+    /// What its wall clock shows.
     #[must_use]
     pub fn clock(&self) -> i64 {
-        self.clock
+        self.clocks.shown()
+    }
+
+    /// When the engine wants to be told the time again, and when everything else does, by the world's time.
+    #[must_use]
+    pub fn next_wakeups(&self, now: i64) -> (Option<i64>, Option<i64>) {
+        let later = |due: Timestamp, shown: i64| now + (due.0 - shown).max(0);
+        let (shown, steady) = (self.clocks.shown(), self.clocks.steady());
+        let (by_wall, by_steady) = self.policies.as_ref().map(Policies::next_wakeups).unwrap_or_default();
+        let retention = self.retention.as_ref().and_then(Retention::next_wakeup);
+        let by_wall = retention.into_iter().chain(by_wall).map(|due| later(due, shown));
+        // What is held is looked at again and again.
+        let held = (!self.held.is_empty()).then_some(now + HELD_MILLISECONDS);
+        (
+            self.engine.next_wakeup().map(|due| later(due, steady)),
+            by_wall.chain(by_steady.map(|due| later(due, steady))).chain(held).min(),
+        )
     }
 
     /// Asks for effects, at most so many. Returns how many there were.
-    pub fn take_effects(&mut self, most: usize, server: &Server) -> usize {
+    pub fn take_effects(&mut self, most: usize, server: &Server, now: i64) -> usize {
         if self.candidate.as_ref().is_some_and(Candidate::is_held) {
             return 0;
         }
@@ -305,15 +356,16 @@ impl Collector {
             }
             self.send(Part::Ownership, effect, server.revision());
         }
-        taken += self.take_retention_effects(most - taken, server);
-        taken + self.take_policy_effects(most - taken, server)
+        taken += self.take_retention_effects(most - taken, server, now);
+        taken + self.take_policy_effects(most - taken, server, now)
     }
 
-    fn take_policy_effects(&mut self, most: usize, server: &Server) -> usize {
+    fn take_policy_effects(&mut self, most: usize, server: &Server, now: i64) -> usize {
+        let is_paused = self.is_paused(now);
         let Some(mut policies) = self.policies.take() else { return 0 };
         let mut taken = 0;
         while taken < most
-            && let Some((member, mut effect)) = policies.poll()
+            && let Some((member, mut effect)) = policies.poll(is_paused)
         {
             taken += 1;
             self.saboteur.retention_effect(Part::Policies, &mut effect);
@@ -324,7 +376,8 @@ impl Collector {
         taken
     }
 
-    fn take_retention_effects(&mut self, most: usize, server: &Server) -> usize {
+    fn take_retention_effects(&mut self, most: usize, server: &Server, now: i64) -> usize {
+        let is_paused = self.is_paused(now);
         let Some(mut retention) = self.retention.take() else { return 0 };
         let mut taken = 0;
         while taken < most
@@ -333,6 +386,11 @@ impl Collector {
             taken += 1;
             if let Request::Note(_) = effect.request {
                 retention.answered(part, effect.id, Vec::new(), Outcome::Applied(None));
+                continue;
+            }
+            if is_paused && let Some(resource) = timed(&effect) {
+                self.held.insert((part, resource));
+                retention.hold(part, effect.id);
                 continue;
             }
             self.saboteur.retention_effect(part, &mut effect);
@@ -347,8 +405,11 @@ impl Collector {
     }
 
     /// Tells the engine an answer.
-    pub fn take_return(&mut self, answer: Return, server: &Server) {
-        let Return { found, observations, flight, outcome } = answer;
+    pub fn take_return(&mut self, answer: Return, server: &Server, now: i64) {
+        let Return { found, observations, flight, outcome, told } = answer;
+        if let Some(told) = told {
+            self.clocks.observe(&told, flight.steady, now);
+        }
         if let (Some(member), Some(policies)) = (&flight.policy, &mut self.policies) {
             self.events += 1;
             policies.answered(member, flight.effect.id, &outcome);
@@ -367,25 +428,25 @@ impl Collector {
     fn take_retention_return(&mut self, flight: &Flight, observations: Vec<Observation>, outcome: Outcome) {
         self.events += 1;
         let Some(retention) = &mut self.retention else { return };
-        let (clock, part) = (self.clock, flight.part);
+        let (steady, part) = (self.clocks.steady(), flight.part);
         if let (Request::Read { key }, Outcome::Absent | Outcome::Found(_)) =
             (&flight.effect.request, &outcome)
         {
             let absent = outcome == Outcome::Absent;
-            let (decided, unknown_since) = (flight.clock, flight.unknown_since);
-            let look = LookUp { decided, answered: clock, absent, unknown_since };
+            let (decided, unknown_since) = (flight.steady, flight.unknown_since);
+            let look = LookUp { decided, answered: steady, absent, unknown_since };
             retention.ledger.looked(part, &key.name, look);
         }
         for observation in &observations {
             if let Observation::Machine { uid, state, .. } = observation {
-                retention.ledger.machine(uid, state, clock);
+                retention.ledger.machine(uid, state, steady);
             }
         }
         let credulous = self.saboteur.is(Defect::NodeByOneAnswer);
         if let Some(outcome) = self.saboteur.retention_outcome(outcome) {
             retention.answered(part, flight.effect.id, observations, outcome);
             if credulous && part == Part::Nodes {
-                retention.insist(clock);
+                retention.insist(self.clocks.shown());
             }
         }
     }
@@ -407,23 +468,7 @@ impl Collector {
                 (None, true) => {
                     self.next_resource += 1;
                     let id = ResourceId(self.next_resource);
-                    let info = ResourceInfo {
-                        id,
-                        gvr: Gvr {
-                            group: kind.group.into(),
-                            version: kind.versions[0].into(),
-                            resource: kind.resource.into(),
-                        },
-                        kind: kind.kind.into(),
-                        scope: kind.scope,
-                        served_api_versions: kind
-                            .versions
-                            .iter()
-                            .map(|version| kind.api_version(version).into())
-                            .collect(),
-                        watched: true,
-                        comparable_versions: true,
-                    };
+                    let info = kind.info(id);
                     self.known.insert(index, info.clone());
                     self.watchers.insert(id, Watcher::new(index));
                     self.tell(Event::ResourceServed(info), server);
@@ -437,7 +482,7 @@ impl Collector {
                     self.retold += 1 + gone.map_or(0, |watcher| watcher.retold);
                     if let Some(retention) = &mut self.retention {
                         let gone = Event::ResourceGone(id);
-                        retention.told(index, &gone, None, self.clock, &mut self.saboteur);
+                        retention.told(index, &gone, None, self.clocks.steady(), &mut self.saboteur);
                     }
                     self.tell(Event::ResourceGone(id), server);
                 }
@@ -488,7 +533,8 @@ impl Collector {
         for flight in lost {
             let message = "connection refused".to_owned();
             let outcome = Outcome::Failed { message, retry_after_milliseconds: None };
-            self.returns.push(Return { found: Vec::new(), observations: Vec::new(), flight, outcome });
+            let (found, observations) = (Vec::new(), Vec::new());
+            self.returns.push(Return { found, observations, flight, outcome, told: None });
         }
     }
 
@@ -502,7 +548,8 @@ impl Collector {
         let any = !events.is_empty();
         for (event, object) in events {
             if let Some(retention) = &mut self.retention {
-                retention.told(kind, &event, object.as_deref(), self.clock, &mut self.saboteur);
+                let steady = self.clocks.steady();
+                retention.told(kind, &event, object.as_deref(), steady, &mut self.saboteur);
             }
             self.tell(event, server);
         }
@@ -528,6 +575,15 @@ impl Collector {
             self.bewildered = false;
         }
     }
+}
+
+/// The resource of what an effect changes, if it depends on the time.
+fn timed(effect: &Effect) -> Option<ResourceId> {
+    let key = match &effect.request {
+        Request::Delete { key, .. } | Request::Guarded { key, .. } => key,
+        _ => return None,
+    };
+    effect.reason.is_timed().then_some(key.resource)
 }
 
 /// What nobody reasoned.

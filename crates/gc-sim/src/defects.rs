@@ -80,6 +80,10 @@ pub enum Defect {
     PolicyNeverNew,
     PolicySpecAssumed,
     PolicyShownAssumed,
+    ClockUncompared,
+    ClockNeverBack,
+    ClockStepUnnoticed,
+    ClockHeldForEver,
     NamespaceUidUnchecked,
     NamespaceDiscoveryAssumed,
     NamespaceListSkipped,
@@ -108,7 +112,7 @@ impl Defect {
 }
 
 /// Every defect, its name on the command line, and what it is.
-pub const DEFECTS: [(Defect, &str, &str); 68] = [
+pub const DEFECTS: [(Defect, &str, &str); 72] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
     (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
@@ -200,6 +204,18 @@ pub const DEFECTS: [(Defect, &str, &str); 68] = [
         Defect::PolicyShownAssumed,
         "policy-shown-assumed",
         "a status that met a changed policy counts as shown",
+    ),
+    (Defect::ClockUncompared, "clock-uncompared", "what expires goes while clocks disagree"),
+    (Defect::ClockNeverBack, "clock-never-back", "a wall clock that is set back is not believed"),
+    (
+        Defect::ClockStepUnnoticed,
+        "clock-step-unnoticed",
+        "a wall clock that is set counts as time that has passed",
+    ),
+    (
+        Defect::ClockHeldForEver,
+        "clock-held-for-ever",
+        "what was held while clocks disagreed is never decided again",
     ),
     (
         Defect::NamespaceUidUnchecked,

@@ -1,7 +1,7 @@
 //! The kinds of a simulated cluster.
 
 use gc_retention::{objects, policies};
-use gc_types::Scope;
+use gc_types::{Gvr, ResourceId, ResourceInfo, Scope};
 use serde_json::{Value, json};
 
 /// A kind that clients use.
@@ -112,6 +112,29 @@ const REQUEST: &str =
 pub const UNKNOWN_KIND: (&str, &str) = ("unknown.example.com/v1", "Mystery");
 
 impl Kind {
+    /// The resource, as discovery names it.
+    #[must_use]
+    pub fn info(&self, id: ResourceId) -> ResourceInfo {
+        let gvr = Gvr {
+            group: self.group.into(),
+            version: self.versions[0].into(),
+            resource: self.resource.into(),
+        };
+        ResourceInfo {
+            id,
+            gvr,
+            kind: self.kind.into(),
+            scope: self.scope,
+            served_api_versions: self
+                .versions
+                .iter()
+                .map(|version| self.api_version(version).into())
+                .collect(),
+            watched: true,
+            comparable_versions: true,
+        }
+    }
+
     /// `group/version`, or `version` for core.
     #[must_use]
     pub fn api_version(&self, version: &str) -> String {

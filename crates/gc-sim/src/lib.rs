@@ -8,6 +8,7 @@
 
 pub mod candidates;
 pub mod clients;
+pub mod clocks;
 pub mod collector;
 pub mod defects;
 pub mod kinds;

@@ -35,6 +35,9 @@ pub struct Policies {
     pub statuses: Vec<StatusWrite>,
     known: BTreeMap<String, Known>,
     now: i64,
+    steady: i64,
+    /// Whether none may act, as of the last question.
+    paused: bool,
 }
 
 impl std::fmt::Debug for Policies {
@@ -72,6 +75,8 @@ impl Policies {
             statuses: Vec::new(),
             known: BTreeMap::new(),
             now: 0,
+            steady: 0,
+            paused: false,
         }
     }
 
@@ -79,10 +84,22 @@ impl Policies {
         self.defect == Some(defect)
     }
 
-    /// Tells the time; never an earlier one than before.
-    pub fn tick(&mut self, now: i64) {
-        self.now = self.now.max(now);
-        self.roster.tick(Timestamp(self.now), Timestamp(self.now));
+    /// Tells the time by which objects age, and by a clock that nobody sets.
+    pub fn tick(&mut self, now: i64, steady: i64) {
+        (self.now, self.steady) = (self.now.max(now), steady);
+        self.go_on();
+    }
+
+    /// The wall clock was set.
+    pub fn set_clock(&mut self, now: i64, steady: i64) {
+        (self.now, self.steady) = (now, steady);
+        self.roster.set_clock(Timestamp(now));
+        self.rewatch();
+        self.go_on();
+    }
+
+    fn go_on(&mut self) {
+        self.roster.tick(Timestamp(self.now), Timestamp(self.steady));
     }
 
     /// Lets the watch at a position tell at most so many events. Returns how many there were.
@@ -94,7 +111,7 @@ impl Policies {
                 number.map_or(0, |number| self.deliver_objects(number, most, server))
             }
         };
-        self.tick(self.now);
+        self.go_on();
         told
     }
 
@@ -120,13 +137,18 @@ impl Policies {
                 _ => {}
             }
         }
+        self.rewatch();
+        told
+    }
+
+    /// Ends the watches that the roster does not want any more, and begins those that it wants since.
+    fn rewatch(&mut self) {
         let wanted = self.roster.watches();
         self.watchers.retain(|number, _| wanted.contains_key(number));
         for (number, watch) in wanted {
             let kind = usize::try_from(watch.resource.0).unwrap_or(0);
             self.watchers.entry(*number).or_insert_with(|| Watcher::new(kind));
         }
-        told
     }
 
     fn deliver_objects(&mut self, number: u64, most: usize, server: &Server) -> usize {
@@ -163,8 +185,9 @@ impl Policies {
     }
 
     /// The next thing that a policy wants.
-    pub fn poll(&mut self) -> Option<(Member, Effect)> {
-        self.roster.poll_effect(|_| true)
+    pub fn poll(&mut self, is_paused: bool) -> Option<(Member, Effect)> {
+        self.paused = is_paused;
+        self.roster.poll_effect(|_| !is_paused)
     }
 
     /// How far the objects that a policy is about had been told of, by kind.
@@ -177,7 +200,7 @@ impl Policies {
     /// Tells a policy what became of an effect.
     pub fn answered(&mut self, member: &Member, id: EffectId, outcome: &Outcome) {
         self.roster.finish(member, id, outcome);
-        self.tick(self.now);
+        self.go_on();
     }
 
     /// Sends what the status of each policy should say, where it does not, and not too often.
@@ -192,7 +215,7 @@ impl Policies {
             }
             self.statuses.push(write);
         }
-        self.tick(self.now);
+        self.go_on();
     }
 
     /// A status was written, and this is the policy now; or it was not, as far as is known.
@@ -207,14 +230,15 @@ impl Policies {
             self.mistaken(object)
         });
         self.roster.written(write, stored.as_ref());
-        self.tick(self.now);
+        self.go_on();
     }
 
-    /// When one of them wants to be told the time again, if any does.
+    /// When one of them wants to be told the time again, by the clock that objects age by, and by the steady one.
     #[must_use]
-    pub fn next_wakeup(&self) -> Option<Timestamp> {
-        let (at, written_at) = self.roster.next_wakeup(|_| true);
-        at.into_iter().chain(written_at).min()
+    pub fn next_wakeups(&self) -> (Option<Timestamp>, Option<Timestamp>) {
+        let (at, written_at) = self.roster.next_wakeup(|_| !self.paused);
+        let soon = self.paused.then(|| Timestamp(self.steady + 1_000));
+        (at, written_at.into_iter().chain(soon).min())
     }
 
     /// The watch at a position breaks.

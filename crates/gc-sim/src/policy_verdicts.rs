@@ -26,7 +26,7 @@ pub struct PolicyBook {
     /// What a status has shown: which generation, with which specification. A restored store takes back
     /// nothing that was seen.
     shown: BTreeSet<(Uid, i64, String)>,
-    /// What each engine was granted to delete, and when it decided that last, by its collector's clock. What a restored
+    /// What each engine was granted to delete, and when it decided that last, by its collector's steady clock. What a restored
     /// store brought back, and is deleted again, counts once.
     granted: BTreeMap<(usize, u64), BTreeMap<Uid, i64>>,
 }
@@ -107,8 +107,9 @@ impl PolicyBook {
         let most = spec["maxDeletionsPerRun"].as_u64().unwrap_or(100);
         let Some(claim) = &flight.policy else { return Ok(()) };
         let granted = self.granted.entry((flight.collector, claim.epoch)).or_default();
-        granted.insert(target.object.uid.clone(), flight.clock);
-        let recent = granted.values().filter(|at| flight.clock - **at < BETWEEN_RUNS && **at <= flight.clock);
+        granted.insert(target.object.uid.clone(), flight.steady);
+        let recent =
+            granted.values().filter(|at| flight.steady - **at < BETWEEN_RUNS && **at <= flight.steady);
         // Within that time one run ends and one begins, at most.
         if recent.count() as u64 > 2 * most {
             return broken("bounds", format!("{} is deleted, and {most} deletions are a run", target.show()));

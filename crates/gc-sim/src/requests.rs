@@ -1,15 +1,16 @@
-//! Effects as requests to the server, and answers as outcomes: what the adapter to a real API server does (spec
-//! `ownership-gc.md`, 4.5 to 4.7, 8 and 9), without a network.
+//! Carries out on the server the calls that requests consist of, as `gc-kube` does over HTTP: which they are, and what the
+//! answers mean, is decided by [`gc_control::requests`]. Lists of barriers are made here.
 
-use gc_registry::api::{DeleteOptions, PatchType};
+use std::sync::Arc;
+use std::time::Duration;
+
+use gc_control::requests::{Answer, Answered, Call, Exchange, Status, Step, Verb};
+use gc_registry::api::{DeleteOptions, Object, PatchType};
 use gc_registry::error::ApiError;
 use gc_retention::engine::Observation;
 use gc_retention::objects;
-use gc_types::{
-    Change, Event, FinalizerName, ObjectKey, Outcome, OwnerReference, PropagationPolicy, Request,
-    ResourceVersion, Uid,
-};
-use serde_json::{Value, json};
+use gc_types::{Event, ObjectKey, Outcome, Request, ResourceId, ResourceVersion, Uid};
+use serde_json::Value;
 
 use crate::defects::{Defect, Saboteur};
 use crate::kinds::Kind;
@@ -17,8 +18,6 @@ use crate::metadata::{Metadata, observed};
 use crate::retention::read_facts;
 use crate::server::Server;
 
-/// So often is the removal of a finalizer tried (spec section 8).
-const FINALIZER_TRIES: usize = 4;
 /// How far behind the cache of the defect `stale-reads` is.
 const STALE_BY: u64 = 12;
 
@@ -39,12 +38,66 @@ impl From<Outcome> for Performed {
     }
 }
 
-/// What an error of the server means to a collector.
+/// What the server answers to a call about an object, as a client sees it.
+struct Said {
+    resource: ResourceId,
+    /// Nothing where the path is not served; no object where a Status says that it is done.
+    result: Option<Result<Option<Arc<Object>>, ApiError>>,
+}
+
+impl Answer for Said {
+    fn code(&self) -> u16 {
+        match &self.result {
+            None => 404,
+            Some(Ok(_)) => 200,
+            Some(Err(error)) => error.code,
+        }
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        None
+    }
+
+    fn is_object(&self) -> bool {
+        matches!(self.result, Some(Ok(Some(_))))
+    }
+
+    fn object(&self) -> Result<Answered, String> {
+        let Some(Ok(Some(object))) = &self.result else { return Err("it is no object".to_owned()) };
+        let metadata = Metadata::of(object).ok_or("it has no metadata")?;
+        Ok(Answered {
+            observed: metadata.observed(self.resource),
+            resource_version: metadata.resource_version.to_string(),
+            finalizers: metadata.finalizers.iter().map(ToString::to_string).collect(),
+        })
+    }
+
+    fn status(&self) -> Option<Status> {
+        match self.result.as_ref()? {
+            Ok(Some(_)) => None,
+            Ok(None) => Some(Status::default()),
+            Err(error) => {
+                let details = error.details.as_deref().cloned().unwrap_or_default();
+                Some(Status {
+                    reason: error.reason.to_owned(),
+                    message: error.message.clone(),
+                    name: details.name,
+                    group: details.group,
+                    kind: details.kind,
+                    retry_after_seconds: details.retry_after_seconds.unwrap_or_default().into(),
+                })
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        "404 page not found".to_owned()
+    }
+}
+
+/// What an error of the server means for a list.
 fn outcome_of(error: &ApiError) -> Outcome {
     match error.code {
-        404 if error.reason == "NotFound" => Outcome::Absent,
-        404 => Outcome::NotServed,
-        409 => Outcome::Conflict,
         429 | 500.. => {
             let seconds = error.details.as_ref().and_then(|details| details.retry_after_seconds);
             Outcome::Failed {
@@ -72,22 +125,6 @@ impl Performer<'_> {
     #[must_use]
     pub fn perform(&self, request: &Request, delivered: Option<u64>) -> Performed {
         match request {
-            Request::Delete { key, uid, resource_version, policy } => {
-                self.delete(key, uid, *resource_version, *policy).into()
-            }
-            Request::SetOwners { key, uid, resource_version, remaining } => {
-                self.set_owners(key, uid, *resource_version, remaining).into()
-            }
-            Request::RemoveFinalizer { key, uid, finalizer } => {
-                for _ in 1..FINALIZER_TRIES {
-                    match self.remove_finalizer(key, uid, *finalizer) {
-                        Outcome::Conflict => {}
-                        other => return other.into(),
-                    }
-                }
-                self.remove_finalizer(key, uid, *finalizer).into()
-            }
-            Request::Read { key } => self.read(key).into(),
             Request::Barrier { resource, namespace, at_least } => {
                 let reached = *at_least != ResourceVersion::UNKNOWN
                     && delivered.is_some_and(|delivered| delivered >= at_least.0);
@@ -104,12 +141,10 @@ impl Performer<'_> {
                     }
                 }
             }
-            Request::Guarded { key, uid, resource_version, change } => {
-                self.change(key, uid, *resource_version, change).into()
-            }
             // What leads outside is no request to the server.
             Request::Outside { .. } => Outcome::NotServed.into(),
             Request::Note(_) => Outcome::Applied(None).into(),
+            _ => self.exchange(request).into(),
         }
     }
 
@@ -127,165 +162,106 @@ impl Performer<'_> {
         }
     }
 
-    fn change(&self, key: &ObjectKey, uid: &Uid, version: ResourceVersion, change: &Change) -> Outcome {
-        let guards = json!({"uid": uid.to_string(), "resourceVersion": version.to_string()});
-        match change {
-            Change::ForceDelete => {
-                let guarded = !self.saboteur.is(Defect::PodUnguarded);
-                let options = DeleteOptions {
-                    precondition_uid: guarded.then(|| uid.to_string()),
-                    precondition_resource_version: guarded.then(|| version.to_string()),
-                    grace_period_seconds: Some(0),
-                    ..DeleteOptions::default()
-                };
-                match self.server.delete(self.kind, &key.namespace, &key.name, options) {
-                    None => Outcome::NotServed,
-                    Some(Ok(_)) => Outcome::Applied(None),
-                    Some(Err(error)) => outcome_of(&error),
+    /// Makes the calls of a request, one right after the other.
+    fn exchange(&self, request: &Request) -> Outcome {
+        let request = self.spoiled(request);
+        let Some(key) = Exchange::subject(&request) else { return Outcome::NotServed };
+        let resource = self.kind.info(key.resource);
+        let (mut exchange, mut step) = Exchange::begin(&request, &resource);
+        loop {
+            step = match step {
+                Step::Done(performed) => return performed.outcome,
+                Step::Pause(_) => exchange.paused(),
+                Step::Send(call) => {
+                    let result = self.call(&request, key, call);
+                    exchange.answered(&Said { resource: key.resource, result })
                 }
-            }
-            Change::Finalizers(finalizers) => {
-                let left = match finalizers.as_slice() {
-                    [] => Value::Null,
-                    some => some.iter().map(|finalizer| &**finalizer).collect(),
-                };
-                let mut metadata = guards;
-                metadata["finalizers"] = left;
-                self.patch(key, uid, ("", PatchType::Merge), json!({"metadata": metadata}))
-            }
-            Change::Status(status) | Change::MergeStatus(status) => {
-                let status: Value = serde_json::from_str(status).unwrap_or_default();
-                let patch = json!({"metadata": guards, "status": status});
-                let kind = match change {
-                    Change::MergeStatus(_) => PatchType::Merge,
-                    _ => PatchType::StrategicMerge,
-                };
-                self.patch(key, uid, ("status", kind), patch)
-            }
-            Change::Merge(patch) => {
-                let mut patch: Value = serde_json::from_str(patch).unwrap_or_default();
-                patch["metadata"] = guards;
-                self.patch(key, uid, ("", PatchType::Merge), patch)
-            }
+            };
         }
     }
 
-    fn delete(
+    /// What the defect makes of a request.
+    fn spoiled(&self, request: &Request) -> Request {
+        let mut request = request.clone();
+        if let Request::RemoveFinalizer { key, uid, .. } = &mut request
+            && self.saboteur.is(Defect::FinalizerByName)
+            && let Some(Ok(object)) = self.server.get(self.kind, &key.namespace, &key.name)
+            && let Some(metadata) = Metadata::of(&object)
+        {
+            *uid = Uid::new(metadata.uid);
+        }
+        request
+    }
+
+    fn call(
         &self,
+        request: &Request,
         key: &ObjectKey,
-        uid: &Uid,
-        version: Option<ResourceVersion>,
-        policy: PropagationPolicy,
-    ) -> Outcome {
-        let policy = match policy {
-            PropagationPolicy::Background => "Background",
-            PropagationPolicy::Foreground => "Foreground",
-            PropagationPolicy::Orphan => "Orphan",
+        mut call: Call,
+    ) -> Option<Result<Option<Arc<Object>>, ApiError>> {
+        let place = (&*key.namespace, &*key.name, call.subresource);
+        let patch_type = match call.verb {
+            Verb::Get if matches!(request, Request::Read { .. }) => return self.read(key),
+            Verb::Get => {
+                return Some(self.server.get(self.kind, &key.namespace, &key.name)?.map(Some));
+            }
+            Verb::Delete => {
+                let options = self.delete_options(request, &call.body);
+                let answer = self.server.delete(self.kind, &key.namespace, &key.name, options)?;
+                return Some(answer.map(|_| None));
+            }
+            Verb::MergePatch => PatchType::Merge,
+            Verb::StrategicPatch => PatchType::StrategicMerge,
         };
+        if self.saboteur.is(Defect::OwnersUnguarded)
+            && matches!(request, Request::SetOwners { .. })
+            && let Some(metadata) = call.body["metadata"].as_object_mut()
+        {
+            metadata.remove("uid");
+            metadata.remove("resourceVersion");
+        }
+        Some(self.server.patch(self.kind, place, patch_type, call.body)?.map(Some))
+    }
+
+    fn delete_options(&self, request: &Request, body: &Value) -> DeleteOptions {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
         let mut options = DeleteOptions {
-            precondition_uid: Some(uid.to_string()),
-            precondition_resource_version: version.map(|version| version.to_string()),
-            propagation_policy: Some(policy.to_owned()),
+            precondition_uid: text(&body["preconditions"]["uid"]),
+            precondition_resource_version: text(&body["preconditions"]["resourceVersion"]),
+            propagation_policy: text(&body["propagationPolicy"]),
+            grace_period_seconds: body["gracePeriodSeconds"].as_i64(),
             ..DeleteOptions::default()
         };
-        if self.saboteur.is(Defect::NoGuardAtAll) {
-            options.precondition_uid = None;
+        match request {
+            Request::Delete { .. } if self.saboteur.is(Defect::NoGuardAtAll) => {
+                options.precondition_uid = None
+            }
+            Request::Guarded { .. } if self.saboteur.is(Defect::PodUnguarded) => {
+                (options.precondition_uid, options.precondition_resource_version) = (None, None);
+            }
+            _ => {}
         }
-        match self.server.delete(self.kind, &key.namespace, &key.name, options) {
-            None => Outcome::NotServed,
-            Some(Ok(_)) => Outcome::Applied(None),
-            Some(Err(error)) => outcome_of(&error),
-        }
+        options
     }
 
-    fn read(&self, key: &ObjectKey) -> Outcome {
+    fn read(&self, key: &ObjectKey) -> Option<Result<Option<Arc<Object>>, ApiError>> {
         let mut namespace = &*key.namespace;
         if self.saboteur.is(Defect::OneNamespace) && !namespace.is_empty() {
             namespace = "n";
         }
         if self.saboteur.is(Defect::StaleReads) {
             let at = self.server.revision().saturating_sub(STALE_BY);
-            let Some(Ok(list)) = self.server.list(self.kind, namespace, Some(at)) else {
-                return Outcome::NotServed;
+            let list = self.server.list(self.kind, namespace, Some(at))?;
+            let found = list.map(|list| {
+                let named =
+                    |item: &&Arc<Object>| Metadata::of(item).is_some_and(|one| *one.name == *key.name);
+                list.items.iter().find(named).cloned()
+            });
+            return match found {
+                Ok(None) => Some(Err(ApiError::not_found(self.kind.group, self.kind.resource, &key.name))),
+                found => Some(found),
             };
-            let items = list.items.iter().filter_map(|item| observed(item, key.resource));
-            let mut found = items.filter(|item| item.key.name == key.name);
-            return found.next().map_or(Outcome::Absent, Outcome::Found);
         }
-        match self.server.get(self.kind, namespace, &key.name) {
-            None => Outcome::NotServed,
-            Some(Ok(object)) => observed(&object, key.resource).map_or(Outcome::NotServed, Outcome::Found),
-            Some(Err(error)) => outcome_of(&error),
-        }
-    }
-
-    fn patch(
-        &self,
-        key: &ObjectKey,
-        uid: &Uid,
-        (subresource, patch_type): (&str, PatchType),
-        patch: Value,
-    ) -> Outcome {
-        let place = (&*key.namespace, &*key.name, subresource);
-        match self.server.patch(self.kind, place, patch_type, patch) {
-            None => Outcome::NotServed,
-            Some(Ok(object)) => Outcome::Applied(observed(&object, key.resource)),
-            Some(Err(error)) => match outcome_of(&error) {
-                // A patch that was refused because the object has another UID now found nothing to patch.
-                Outcome::Refused { code: 422, message } => match self.read(key) {
-                    Outcome::Found(found) if found.uid == *uid => Outcome::Refused { code: 422, message },
-                    Outcome::Found(_) | Outcome::Absent => Outcome::Absent,
-                    _ => Outcome::Refused { code: 422, message },
-                },
-                other => other,
-            },
-        }
-    }
-
-    fn set_owners(
-        &self,
-        key: &ObjectKey,
-        uid: &Uid,
-        version: ResourceVersion,
-        remaining: &[OwnerReference],
-    ) -> Outcome {
-        let references = match remaining {
-            [] => Value::Null,
-            some => some.iter().map(OwnerReference::to_json).collect(),
-        };
-        let patch = if self.saboteur.is(Defect::OwnersUnguarded) {
-            json!({"metadata": {"ownerReferences": references}})
-        } else {
-            json!({"metadata": {"uid": uid.to_string(), "resourceVersion": version.to_string(),
-                "ownerReferences": references}})
-        };
-        self.patch(key, uid, ("", PatchType::Merge), patch)
-    }
-
-    fn remove_finalizer(&self, key: &ObjectKey, uid: &Uid, finalizer: FinalizerName) -> Outcome {
-        let object = match self.server.get(self.kind, &key.namespace, &key.name) {
-            None => return Outcome::NotServed,
-            Some(Err(error)) => return outcome_of(&error),
-            Some(Ok(object)) => object,
-        };
-        let Some(metadata) = Metadata::of(&object) else { return Outcome::NotServed };
-        if metadata.uid != uid.to_string() && !self.saboteur.is(Defect::FinalizerByName) {
-            return Outcome::Absent;
-        }
-        let finalizer = finalizer.to_string();
-        if !metadata.finalizers.contains(&&*finalizer) {
-            return Outcome::Applied(Some(metadata.observed(key.resource)));
-        }
-        let left: Vec<&str> =
-            metadata.finalizers.iter().copied().filter(|carried| *carried != finalizer).collect();
-        let is_last = left.is_empty();
-        let left = if is_last { Value::Null } else { json!(left) };
-        let patch = json!({"metadata": {"uid": metadata.uid,
-            "resourceVersion": metadata.resource_version.to_string(), "finalizers": left}});
-        match self.patch(key, uid, ("", PatchType::Merge), patch) {
-            // The last finalizer takes the object along.
-            Outcome::Applied(_) if is_last && metadata.deletion_timestamp.is_some() => Outcome::Applied(None),
-            other => other,
-        }
+        Some(self.server.get(self.kind, namespace, &key.name)?.map(Some))
     }
 }

@@ -14,7 +14,7 @@ use gc_retention::nodes::{NodeLifecycle, NodePolicy};
 use gc_retention::objects::{self, Facts};
 use gc_retention::pods::PodCollector;
 use gc_retention::volumes::{ClaimProtection, VolumeProtection};
-use gc_types::{Effect, EffectId, Event, ObjectKey, Outcome, Timestamp, Uid};
+use gc_types::{Effect, EffectId, Event, HeldBy, ObjectKey, Outcome, ResourceId, Timestamp, Uid};
 
 use crate::defects::{Defect, Saboteur};
 use crate::kinds::{KINDS, RETAINED, facts_of};
@@ -53,9 +53,9 @@ pub enum Part {
 /// A live look at a node that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookUp {
-    /// The collector's clock when it was decided.
+    /// The collector's steady clock when it was decided.
     pub decided: i64,
-    /// The collector's clock when the answer came.
+    /// The same when the answer came.
     pub answered: i64,
     /// Whether the server said that there is no such node.
     pub absent: bool,
@@ -208,6 +208,32 @@ impl Retention {
             }
         }
         self.marked.handle(Event::Tick(Timestamp(now)));
+    }
+
+    /// The wall clock was set.
+    pub fn set_clock(&mut self, now: i64) {
+        for (_, collecting) in &mut self.collecting {
+            collecting.set_clock(Timestamp(now));
+        }
+        self.marked.set_clock(Timestamp(now));
+    }
+
+    /// An effect of one of them is not sent for now.
+    pub fn hold(&mut self, part: Part, id: EffectId) {
+        if part == Part::Marked {
+            self.marked.handle(Event::Done(id, Outcome::Held(HeldBy::Clock)));
+        } else if let Some((_, collecting)) = self.collecting.iter_mut().find(|(known, _)| *known == part) {
+            collecting.skip(id);
+        }
+    }
+
+    /// What was held of a resource is decided again.
+    pub fn release(&mut self, part: Part, resource: ResourceId) {
+        if part == Part::Marked {
+            self.marked.handle(Event::Released(Some(resource)));
+        } else if let Some((_, collecting)) = self.collecting.iter_mut().find(|(known, _)| *known == part) {
+            collecting.release(Some(resource));
+        }
     }
 
     /// Tells what a watch told.

@@ -27,6 +27,8 @@ const PROOF: i64 = 20 * SECOND;
 /// Number of consecutive answers, and the time they must span, to prove that a machine is gone (10).
 const ABSENCES: u32 = 3;
 const MISSING: i64 = 60 * SECOND;
+/// A clock that drifts makes a duration shorter or longer by so much at most before it counts as set.
+const SLEWED: i64 = 2 * SECOND;
 
 type Judged = Result<(), Violation>;
 
@@ -94,6 +96,21 @@ pub fn judge(scene: &Scene<'_>, change: &TrueChange, provider: &Provider) -> Jud
         // The policies have an oracle of their own.
         Part::Ownership | Part::Policies => Ok(()),
     }
+}
+
+/// Judges a decision, just made: none that depends on the time while the collector can know that its clock and the server's
+/// disagree.
+pub fn judge_clocks(flight: &Flight, collector: &Collector) -> Judged {
+    let changes = matches!(flight.effect.request, Request::Delete { .. } | Request::Guarded { .. });
+    let timed = matches!(
+        flight.part,
+        Part::Jobs | Part::Certificates | Part::Leases | Part::Finished | Part::Marked | Part::Policies
+    );
+    if changes && timed && collector.clocks.must_pause() {
+        let request = &flight.effect.request;
+        return broken("clocks", format!("{request:?} is wanted although clocks are known to disagree"));
+    }
+    Ok(())
 }
 
 fn due(target: &TrueObject, flight: &Flight, at: Option<i64>) -> Judged {
@@ -251,8 +268,9 @@ fn judge_pod(scene: &Scene<'_>, pod: &TrueObject, after: Option<&TrueObject>, va
         gc_types::codes::NODE_GONE => {
             let look = flight.looks.get(node).filter(|look| look.absent);
             look.is_some_and(|look| {
-                let quarantined = look.unknown_since.is_some_and(|since| look.decided - since >= QUARANTINE);
-                quarantined && flight.clock - look.answered <= PROOF
+                let quarantined =
+                    look.unknown_since.is_some_and(|since| look.decided - since + SLEWED >= QUARANTINE);
+                quarantined && flight.steady - look.answered <= PROOF + SLEWED
             })
         }
         _ => false,
@@ -278,7 +296,7 @@ fn judge_lease(lease: &TrueObject, flight: &Flight, value: &Value) -> Judged {
     due(lease, flight, lease_ends(lease, value))?;
     if *lease.object.key.namespace == *NODE_LEASE_NAMESPACE {
         let look = flight.looks.get(&lease.object.key.name).filter(|look| look.absent);
-        if look.is_none_or(|look| flight.clock - look.answered > PROOF) {
+        if look.is_none_or(|look| flight.steady - look.answered > PROOF + SLEWED) {
             return broken(
                 "proof",
                 format!("{} is deleted, and no live read found its node gone", lease.show()),
@@ -328,7 +346,7 @@ fn judge_node(
         return broken("threshold", format!("{} is deleted and is ready", node.show()));
     }
     let (absences, first) = flight.absences;
-    if absences < ABSENCES || flight.clock - first < MISSING {
+    if absences < ABSENCES || flight.steady - first + SLEWED < MISSING {
         let message = format!("{} is deleted after {absences} answers since {first}", node.show());
         return broken("proof", message);
     }

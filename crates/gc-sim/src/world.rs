@@ -1,12 +1,13 @@
 //! The world: one thread in which a story happens to a server, its clients, and its collectors.
 
+mod clocks;
 mod election;
 mod policies;
 
 use std::collections::BTreeMap;
 
 use gc_ownership::Config;
-use gc_types::{Outcome, Request, Timestamp};
+use gc_types::{Outcome, Request};
 
 use crate::candidates::{Candidate, CutOff, Network, Reign, is_lease};
 use crate::clients;
@@ -19,7 +20,7 @@ use crate::policy_verdicts::PolicyBook;
 use crate::provider::{Asked, Provider, ask_outside};
 use crate::random::Random;
 use crate::requests::{Performed, Performer};
-use crate::retention::{Part, Retention};
+use crate::retention::Part;
 use crate::server::{BEGINNING_MILLISECONDS, Server};
 use crate::show::{show_outcome, show_request};
 use crate::story::{RequestFault, Step, Story};
@@ -53,6 +54,9 @@ pub struct Options {
     /// Whether to write down what happens.
     pub trace: bool,
 }
+
+/// A request that has no answer.
+const NO_ANSWER: &str = "timeout";
 
 /// What a run came to.
 #[derive(Clone, Debug, Default)]
@@ -100,6 +104,10 @@ pub struct World<'a> {
     /// Requests of collectors that are no more, still on their way.
     adrift: Vec<Flight>,
     now: i64,
+    /// How far the server's clock is from the world's.
+    server_error: i64,
+    /// How far it was ahead at most.
+    server_ahead: i64,
     provider: Provider,
     network: Network,
     cut_off: CutOff,
@@ -143,6 +151,8 @@ impl<'a> World<'a> {
             born: 0,
             adrift: Vec::new(),
             now: BEGINNING_MILLISECONDS,
+            server_error: 0,
+            server_ahead: 0,
             provider: Provider::default(),
             network: Network::new(story.seed, story.weather),
             cut_off: CutOff::default(),
@@ -307,16 +317,7 @@ impl<'a> World<'a> {
                 }
             }
             Step::Retire => self.retire(),
-            Step::ClockJump(salt) => {
-                let mut random = Random::new(salt);
-                let jump = random.pick(&[-3_600_000, -5_000, 5_000, 45_000, 3_600_000]);
-                if let Some(index) = self.moving(&mut random) {
-                    self.collectors[index].clock_error += jump;
-                    self.report.note_happened("clock jumps");
-                    self.note(|| format!("  the clock jumps by {jump} ms"));
-                    return self.pass(0);
-                }
-            }
+            Step::ClockJump(salt) => return self.disturb_clocks(salt),
         }
         Ok(())
     }
@@ -335,6 +336,10 @@ impl<'a> World<'a> {
             self.now += milliseconds;
             self.server.now += milliseconds;
         }
+        for collector in &mut self.collectors {
+            collector.clocks.pass(milliseconds);
+        }
+        self.ask_for_the_time();
         for collector in self.collectors.iter_mut().filter(|collector| !collector.paused) {
             collector.tick(self.now);
         }
@@ -375,7 +380,7 @@ impl<'a> World<'a> {
         let Some(index) = self.moving(&mut random) else { return Ok(()) };
         let most = 1 + random.below(4);
         let before = self.collectors[index].requests.len();
-        self.collectors[index].take_effects(most, &self.server);
+        self.collectors[index].take_effects(most, &self.server, self.now);
         self.note_decisions(index, before);
         self.judge_decisions(index, before)?;
         // Some wait for their turn before they are sent.
@@ -388,8 +393,10 @@ impl<'a> World<'a> {
     }
 
     fn judge_decisions(&self, index: usize, before: usize) -> Result<(), Violation> {
-        let new = self.collectors[index].requests.iter().skip(before);
-        new.filter(|flight| flight.policy.is_some()).try_for_each(|flight| self.book.judge_decision(flight))
+        let collector = &self.collectors[index];
+        let new = || collector.requests.iter().skip(before);
+        new().try_for_each(|flight| verdicts::judge_clocks(flight, collector))?;
+        new().filter(|flight| flight.policy.is_some()).try_for_each(|flight| self.book.judge_decision(flight))
     }
 
     fn note_decisions(&mut self, index: usize, before: usize) {
@@ -440,7 +447,9 @@ impl<'a> World<'a> {
 
     fn return_to(&mut self, sender: usize, flight: Flight, performed: Performed) {
         let Performed { found, observations, outcome } = performed;
-        self.collectors[sender].returns.push(Return { found, observations, flight, outcome });
+        let is_answered = !matches!(&outcome, Outcome::Failed { message, .. } if message == NO_ANSWER);
+        let told = is_answered.then(|| self.told());
+        self.collectors[sender].returns.push(Return { found, observations, flight, outcome, told });
     }
 
     fn answer_some(&mut self, salt: u64) {
@@ -452,7 +461,7 @@ impl<'a> World<'a> {
         }
         let answer = collector.returns.swap_remove(random.below(collector.returns.len()));
         self.report.digest ^= answer.flight.effect.id.0;
-        collector.take_return(answer, &self.server);
+        collector.take_return(answer, &self.server, self.now);
     }
 
     fn keep_house(&mut self) {
@@ -623,7 +632,7 @@ impl<'a> World<'a> {
             if !matches!(performed.outcome, Outcome::Failed { .. }) {
                 self.oracle.count_lost(flight);
             }
-            return Ok(failed("timeout", None).into());
+            return Ok(failed(NO_ANSWER, None).into());
         }
         Ok(performed)
     }
@@ -631,7 +640,7 @@ impl<'a> World<'a> {
     /// What a fault before the request leads to; `None` if the request arrives all the same.
     fn fail(&mut self, fault: RequestFault, kind: usize, flight: &Flight) -> Option<Outcome> {
         match fault {
-            RequestFault::LostBefore => Some(failed("timeout", None)),
+            RequestFault::LostBefore => Some(failed(NO_ANSWER, None)),
             RequestFault::LostAfter => None,
             RequestFault::Conflict => {
                 if let Some(key) = key_of(&flight.effect.request)
@@ -708,11 +717,11 @@ impl<'a> World<'a> {
             Tenants { server, truth, provider }.repair();
         }
         self.keep_house();
-        // A clock that was set back has that to catch up with first, with machines asked for every five seconds.
-        let set_back = self.collectors[0].set_back_milliseconds(self.now);
-        let begin = self.now + set_back;
+        self.synchronize_clocks()?;
+        // What was stamped in the future is due later, with machines asked for every five seconds meanwhile.
+        let begin = self.now + self.server_ahead;
         let (end, retention_end) = (begin + REST_MILLISECONDS, begin + RETENTION_REST_MILLISECONDS);
-        let rounds = REST_ROUNDS + usize::try_from(set_back / 1_000).unwrap_or_default();
+        let rounds = REST_ROUNDS + usize::try_from(self.server_ahead / 1_000).unwrap_or_default();
         for _ in 0..rounds {
             if self.round()? {
                 continue;
@@ -729,15 +738,9 @@ impl<'a> World<'a> {
             if self.round()? {
                 continue;
             }
-            let collector = &self.collectors[0];
-            // A clock that went back has to get there first: until then the collector repeats the last time.
-            let clock = self.now + collector.clock_error;
-            let at = |due: Timestamp| self.now + (due.0 - clock).max(0);
-            let ownership = collector.engine.next_wakeup().map(at).filter(|at| *at <= end);
-            let policies = collector.policies.as_ref().and_then(Policies::next_wakeup);
-            let retention = collector.retention.as_ref().and_then(Retention::next_wakeup);
-            let retention = retention.into_iter().chain(policies).min().map(at);
-            let next = ownership.into_iter().chain(retention.filter(|at| *at <= retention_end)).min();
+            let (ownership, others) = self.collectors[0].next_wakeups(self.now);
+            let ownership = ownership.filter(|at| *at <= end);
+            let next = ownership.into_iter().chain(others.filter(|at| *at <= retention_end)).min();
             match next {
                 Some(at) => self.pass(at - self.now)?,
                 // A request about the Lease that was long on its way has cost its leader the Lease: another one comes.
@@ -759,7 +762,7 @@ impl<'a> World<'a> {
             }
         }
         for answer in std::mem::take(&mut collector.returns) {
-            collector.take_return(answer, &self.server);
+            collector.take_return(answer, &self.server, self.now);
             any = true;
         }
         for position in (0..self.collectors[0].requests.len()).rev() {
@@ -772,7 +775,7 @@ impl<'a> World<'a> {
         }
         any |= self.round_of_policies()?;
         let before = self.collectors[0].requests.len();
-        any |= self.collectors[0].take_effects(usize::MAX, &self.server) > 0;
+        any |= self.collectors[0].take_effects(usize::MAX, &self.server, self.now) > 0;
         self.note_decisions(0, before);
         self.judge_decisions(0, before)?;
         any |= self.collectors[0].policies.as_ref().is_some_and(|policies| !policies.statuses.is_empty());

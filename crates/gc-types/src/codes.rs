@@ -103,6 +103,22 @@ codes! {
     VOLUME_UNUSED = "VolumeUnused", "nothing uses the volume any more";
 }
 
+/// The codes of verdicts that depend on what time it is: nothing is done for them while the clocks of this machine and of the
+/// API server disagree.
+pub const TIMED: &[&str] = &[
+    DUE_BY_POLICY,
+    EXPIRED_BY_ANNOTATION,
+    IDENTITY_LEASE_EXPIRED,
+    LEASE_CANDIDATE_EXPIRED,
+    LEASE_NOT_RENEWED,
+    LEGACY_TOKEN_EXPIRED,
+    LEGACY_TOKEN_UNUSED,
+    NODE_LEASE_ORPHANED,
+    POD_CERTIFICATE_REQUEST_EXPIRED,
+    SIGNING_REQUEST_EXPIRED,
+    TTL_EXPIRED,
+];
+
 /// The message of a code; the code itself where it is not one of [`RETENTION`].
 #[must_use]
 pub fn message(code: &'static str) -> &'static str {
@@ -111,7 +127,19 @@ pub fn message(code: &'static str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::RETENTION;
+    use super::{RETENTION, TIMED};
+
+    /// Whatever expires, or has not been renewed or used for a time, depends on the time.
+    #[test]
+    fn what_expires_depends_on_the_time() {
+        let by_name = |code: &str| ["Expired", "NotRenewed", "Unused"].iter().any(|end| code.ends_with(end));
+        let timed = |code: &str| TIMED.contains(&code);
+        let forgotten: Vec<&str> =
+            RETENTION.iter().map(|(code, _)| *code).filter(|code| by_name(code) && !timed(code)).collect();
+        // What nothing refers to is unused whatever the time.
+        assert_eq!(forgotten, ["ClaimUnused", "VolumeUnused"]);
+        assert!(TIMED.iter().all(|code| RETENTION.iter().any(|(known, _)| known == code)));
+    }
 
     #[test]
     fn codes_are_sorted_unique_and_in_camel_case() {

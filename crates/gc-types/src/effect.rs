@@ -439,6 +439,12 @@ impl Reason {
     pub fn message(&self) -> &'static str {
         self.verdict.message()
     }
+
+    /// Whether its verdict depends on what time it is.
+    #[must_use]
+    pub fn is_timed(&self) -> bool {
+        crate::codes::TIMED.contains(&self.code())
+    }
 }
 
 impl fmt::Display for Reason {
@@ -463,6 +469,8 @@ pub enum HeldBy {
     Breaker,
     /// The configuration keeps every object of the resource.
     Configuration,
+    /// It depends on the time, and the clocks of this machine and of the API server disagree.
+    Clock,
 }
 
 /// What became of an effect.

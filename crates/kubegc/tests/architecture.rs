@@ -53,7 +53,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gc-cri", &["gc-types", "gc-retention"]),
     ("gc-csi", &[]),
     ("gc-cloud", &["gc-retention"]),
-    ("gc-sim", &["gc-types", "gc-ownership", "gc-retention", "gc-registry", "gc-store"]),
+    ("gc-sim", &["gc-types", "gc-control", "gc-ownership", "gc-retention", "gc-registry", "gc-store"]),
     ("kubegc-testing", &["kubegc", "gc-apiserver"]),
 ];
 
@@ -149,7 +149,7 @@ fn every_known_limit_of_upstream_has_its_test() {
         ("TTL-", 7),
     ];
     let mut expected: Vec<String> = (1..=31).map(|number| format!("L{number:02}")).collect();
-    expected.extend((1..=19).map(|number| format!("S{number:02}")));
+    expected.extend((1..=20).map(|number| format!("S{number:02}")));
     expected.extend(
         known.iter().flat_map(|(name, count)| (1..=*count).map(move |number| format!("{name}{number}"))),
     );

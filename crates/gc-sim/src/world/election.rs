@@ -103,7 +103,7 @@ impl World<'_> {
     fn times(&self, index: usize) -> Times {
         let collector = &self.collectors[index];
         let is_cut_off = self.cut_off.is(collector.number, self.now);
-        Times { now: self.now, wall: self.now + collector.clock_error, is_cut_off }
+        Times { now: self.now, wall: self.now + collector.clocks.error, is_cut_off }
     }
 
     /// Who acts, or would if it moved.

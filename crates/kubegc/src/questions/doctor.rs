@@ -308,6 +308,12 @@ fn collector(page: &Value, findings: &mut Vec<Finding>) {
         let since = text(&page["discovery"]["failing"], "since");
         findings.push(finding("collector", State::Wrong, format!("discovery fails since {since}: {why}")));
     }
+    let clock = &page["clock"];
+    if clock["paused"] == true {
+        let message = format!("deletions that depend on the time pause: {}", text(clock, "message"));
+        let finding = finding("clock", State::Wrong, message);
+        findings.push(finding.advise("synchronize the clocks; deletions then continue by themselves"));
+    }
 }
 
 /// Findings as an answer.
@@ -470,6 +476,14 @@ mod tests {
                 }),
                 "collector",
                 "wrong widgets is stale since t: 500",
+            ),
+            (
+                change(&|f| {
+                    f.collector = Some(json!({"version": env!("CARGO_PKG_VERSION"), "mode": "act",
+                        "leading": true, "resources": [], "clock": {"paused": true, "message": "a day ahead"}}));
+                }),
+                "clock",
+                "wrong deletions that depend on the time pause: a day ahead",
             ),
         ];
         let shown = |findings: &[Finding], check: &str| -> Vec<String> {

@@ -211,6 +211,7 @@ pub(crate) fn word(outcome: &Outcome) -> &'static str {
         Outcome::Held(HeldBy::Observe) => "observed",
         Outcome::Held(HeldBy::Breaker) => "held-by-breaker",
         Outcome::Held(HeldBy::Configuration) => "held-by-configuration",
+        Outcome::Held(HeldBy::Clock) => "held-by-clock",
         Outcome::Refused { .. } => "refused",
         Outcome::Failed { .. } => "failed",
     }

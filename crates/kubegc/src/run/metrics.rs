@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use gc_kube::breaker::SharedBreaker;
 use gc_kube::pacing::PacingState;
-use gc_kube::{Observer, ResourceTable, StatusBoard, SyncState};
+use gc_kube::{Agreement, Observer, ResourceTable, SharedServerClock, StatusBoard, SyncState};
 use gc_types::{Effect, Event, HeldBy, Outcome, Request, ResourceId, Timestamp, Uid};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -130,6 +130,8 @@ pub(super) struct Metrics {
     pacing_latency: Gauge<f64, AtomicU64>,
     resources: Family<ResourceLabels, Gauge<f64, AtomicU64>>,
     journal_dropped: Gauge,
+    clock_difference: Gauge<f64, AtomicU64>,
+    clock_paused: Gauge,
     held: Gauge,
     paused: Gauge,
     breaker_trips: Counter,
@@ -196,6 +198,16 @@ impl Metrics {
             "kubegc_journal_dropped",
             "Journal entries dropped because too many waited or the disk refused them",
             m.journal_dropped,
+        );
+        registry.register(
+            "kubegc_clock_difference_seconds",
+            "By how much this machine's clock is ahead of the API server's at least; negative if behind",
+            m.clock_difference,
+        );
+        registry.register(
+            "kubegc_clock_paused",
+            "Whether deletions that depend on the time pause because these clocks disagree",
+            m.clock_paused,
         );
         registry.register("kubegc_held", "Objects whose effect is held", m.held);
         registry.register("kubegc_paused", "Whether an operator has paused everything", m.paused);
@@ -293,6 +305,8 @@ pub(super) struct RunPages {
     pub(super) orders: watch::Receiver<Orders>,
     pub(super) holding: watch::Receiver<Option<HeldBy>>,
     pub(super) table: ResourceTable,
+    /// The API server's clock.
+    pub(super) clock: Option<SharedServerClock>,
     /// Failed rounds of discovery that were counted.
     pub(super) failed_rounds: AtomicU64,
 }
@@ -348,6 +362,11 @@ impl Pages for RunPages {
         metrics.pacing_limit.set(count(pacing.limit));
         metrics.pacing_in_flight.set(count(pacing.in_flight));
         metrics.pacing_latency.set(pacing.latency.as_secs_f64());
+        metrics.clock_paused.set(i64::from(self.agreement().pauses()));
+        let ahead =
+            self.clock.as_ref().and_then(SharedServerClock::difference_milliseconds).unwrap_or_default();
+        let seconds = Duration::from_millis(ahead.unsigned_abs()).as_secs_f64();
+        metrics.clock_difference.set(if ahead < 0 { -seconds } else { seconds });
         let now = SystemTime::now();
         metrics.resources.clear();
         for status in self.board.all().into_values() {
@@ -389,6 +408,10 @@ impl Pages for RunPages {
 }
 
 impl RunPages {
+    fn agreement(&self) -> Agreement {
+        self.clock.as_ref().map(SharedServerClock::agreement).unwrap_or_default()
+    }
+
     /// How each resource, and everything that stops collection, is doing.
     fn resources(&self) -> Value {
         let time = |at: SystemTime| jiff::Timestamp::try_from(at).unwrap_or_default().to_string();
@@ -419,6 +442,7 @@ impl RunPages {
             })
             .collect();
         let kept: Vec<String> = breaker.kept().iter().map(ToString::to_string).collect();
+        let agreement = self.agreement();
         let mode = match *self.holding.borrow() {
             Some(HeldBy::DryRun) => "dry-run",
             Some(_) => "observe",
@@ -429,6 +453,7 @@ impl RunPages {
             "paused": orders.paused, "resources": watched, "notWatched": ignored,
             "discovery": {"failing": failing, "failedGroups": discovery.failed_groups},
             "breaker": {"tripped": tripped, "kept": kept},
+            "clock": {"paused": agreement.pauses(), "message": agreement.to_string()},
         })
     }
 }

@@ -200,6 +200,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         orders: live.control.orders(),
         holding: live.holding.subscribe(),
         table: collector.table(),
+        clock: client.server_clock().cloned(),
         failed_rounds: AtomicU64::new(0),
     };
     let shown =
@@ -218,7 +219,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         checked = checked => checked?,
         _ = ended.recv() => return Ok(()),
     }
-    if settings.controllers.iter().any(|controller| controller.is_for_every_kind()) {
+    if settings.controllers.iter().any(|controller| controller.collector().for_every_kind) {
         tasks.spawn(gc_kube::follow_definitions(client.clone(), live.breaker.clone()));
     }
     if !reads_only {

@@ -1,0 +1,334 @@
+//! The breaker: deletions of one resource are counted over a window, and when there are more than anybody would
+//! expect, the collection of that resource stops until an operator resumes it.
+//!
+//! Two limits, each per resource and window:
+//!
+//! * **a number of deletions**, whatever their reason. It bounds the damage of any mistake, the user's own included.
+//! * **a share of the resource**, which counts only deletions whose owners were not seen being deleted:
+//!   absence that was concluded from a read or a list. That an owner was seen being deleted is what cascades
+//!   are made of, and a cascade may well take every object of a resource; but when more than half of a
+//!   resource (and more than a handful) is to go because owners are *found missing*, the server, its backup
+//!   or this collector is more likely to be wrong than the cluster.
+//!
+//! Pure: time comes in as an argument, nothing is sent or read here.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gc_types::{Evidence, HeldBy, Reason, ResourceVersion, Timestamp, Verdict};
+
+/// Number of slots in which a window is counted; it slides by one of them.
+const SLOTS: i64 = 10;
+/// Maximum number of counted resources; servers have a few hundred. Further ones pass uncounted and are logged.
+pub const COUNTED_RESOURCES: usize = 16_384;
+
+/// The limits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BreakerOptions {
+    /// The window over which deletions are counted.
+    pub window: Duration,
+    /// Deletions of one resource in a window; none if absent. The default is more than the largest supported cluster
+    /// has pods (150,000) and than the largest cascade in our own benchmarks (200,000), and a quarter of what one
+    /// collector can delete in ten minutes (some 2,000 per second).
+    pub largest_number: Option<u64>,
+    /// The share of a resource (in (0, 1]) that may be deleted in a window without an owner having been seen to go;
+    /// none if absent.
+    pub largest_share: Option<f64>,
+    /// Minimum number of deletions before the share can trip: small resources are created and deleted as a whole.
+    pub share_floor: u64,
+}
+
+impl Default for BreakerOptions {
+    fn default() -> Self {
+        Self {
+            window: Duration::from_mins(10),
+            largest_number: Some(300_000),
+            largest_share: Some(0.5),
+            share_floor: 1_000,
+        }
+    }
+}
+
+/// Whether a deletion may go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It may, and is counted.
+    Admitted,
+    /// It may not.
+    Held(HeldBy),
+    /// It may not, and it is the first one of this resource: the breaker has just tripped.
+    Tripped(Trip),
+}
+
+/// A resource whose collection has stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trip {
+    /// `resource.group`.
+    pub resource: Arc<str>,
+    /// Since when.
+    pub since: Timestamp,
+    /// Which limit, with the figures.
+    pub why: Arc<str>,
+}
+
+impl fmt::Display for Trip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "collection of {} has stopped: {}", self.resource, self.why)
+    }
+}
+
+/// One slot of a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Slot {
+    number: i64,
+    deletions: u64,
+    inferred: u64,
+    /// Objects of the resource when the slot began.
+    objects: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Counted {
+    slots: VecDeque<Slot>,
+    tripped: Option<Trip>,
+}
+
+/// API groups of Kubernetes itself, beside the core group. No definition can take one of them.
+const BUILT_IN_GROUPS: [&str; 23] = [
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "apps",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "extensions",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+
+/// What is known of the definitions of custom resources that keep their objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Definitions {
+    /// They are not watched.
+    #[default]
+    NotFollowed,
+    /// They have not been listed yet: any custom resource may be kept.
+    Unknown,
+    /// These resources (`resource.group`) are kept.
+    Kept(BTreeSet<Arc<str>>),
+}
+
+impl Definitions {
+    fn keep(&self, resource: &str) -> bool {
+        match self {
+            Self::NotFollowed => false,
+            Self::Unknown => {
+                resource.split_once('.').is_some_and(|(_, group)| !BUILT_IN_GROUPS.contains(&group))
+            }
+            Self::Kept(kept) => kept.contains(resource),
+        }
+    }
+}
+
+/// Counts deletions and decides. See the module.
+#[derive(Clone, Debug)]
+pub struct Breaker {
+    options: BreakerOptions,
+    resources: BTreeMap<Arc<str>, Counted>,
+    /// Resources of which nothing is ever deleted.
+    kept: BTreeSet<Arc<str>>,
+    definitions: Definitions,
+    trips: u64,
+}
+
+impl Breaker {
+    /// Nothing is counted yet.
+    #[must_use]
+    pub fn new(options: BreakerOptions) -> Self {
+        let (resources, kept) = (BTreeMap::new(), BTreeSet::new());
+        Self { options, resources, kept, definitions: Definitions::default(), trips: 0 }
+    }
+
+    /// Asks for one deletion of a resource of which `objects` are known. `inferred`: see [`is_inferred`].
+    pub fn admit(
+        &mut self,
+        resource: &Arc<str>,
+        inferred: bool,
+        objects: usize,
+        now: Timestamp,
+    ) -> Admission {
+        if self.keeps(resource) {
+            return Admission::Held(HeldBy::Configuration);
+        }
+        if !self.resources.contains_key(resource) && self.resources.len() >= COUNTED_RESOURCES {
+            return Admission::Admitted;
+        }
+        let options = self.options;
+        let counted = self.resources.entry(Arc::clone(resource)).or_default();
+        if counted.tripped.is_some() {
+            return Admission::Held(HeldBy::Breaker);
+        }
+        counted.slide(&options, objects, now);
+        if let Some(why) = counted.over(&options, inferred) {
+            let trip = Trip { resource: Arc::clone(resource), since: now, why: why.into() };
+            counted.tripped = Some(trip.clone());
+            self.trips += 1;
+            return Admission::Tripped(trip);
+        }
+        if let Some(slot) = counted.slots.back_mut() {
+            slot.deletions += 1;
+            slot.inferred += u64::from(inferred);
+        }
+        Admission::Admitted
+    }
+
+    fn keeps(&self, resource: &str) -> bool {
+        self.kept.contains(resource) || self.definitions.keep(resource)
+    }
+
+    /// What holds deletions of a resource now, if anything does. Nothing is counted.
+    #[must_use]
+    pub fn holds(&self, resource: &str) -> Option<HeldBy> {
+        if self.keeps(resource) {
+            return Some(HeldBy::Configuration);
+        }
+        let counted = self.resources.get(resource)?;
+        counted.tripped.as_ref().map(|_| HeldBy::Breaker)
+    }
+
+    /// A deletion that was admitted came to nothing.
+    pub fn refund(&mut self, resource: &str, inferred: bool) {
+        let Some(counted) = self.resources.get_mut(resource) else { return };
+        let holds = |slot: &&mut Slot| slot.deletions > 0 && (!inferred || slot.inferred > 0);
+        if let Some(slot) = counted.slots.iter_mut().rev().find(holds) {
+            slot.deletions -= 1;
+            slot.inferred -= u64::from(inferred);
+        }
+    }
+
+    /// Stops a resource as if it had tripped: an earlier leader found it so.
+    pub fn stop(&mut self, trip: Trip) {
+        let counted = self.resources.entry(Arc::clone(&trip.resource)).or_default();
+        counted.tripped.get_or_insert(trip);
+    }
+
+    /// Resumes a resource, with a fresh count. False if it was not stopped.
+    pub fn resume(&mut self, resource: &str) -> bool {
+        let was_tripped = self.resources.get(resource).is_some_and(|counted| counted.tripped.is_some());
+        if was_tripped {
+            self.resources.remove(resource);
+        }
+        was_tripped
+    }
+
+    /// Changes the limits; what has been counted and what has tripped stays.
+    pub fn set_options(&mut self, options: BreakerOptions) {
+        if options.window != self.options.window {
+            // Slots of another width count from here on.
+            self.resources.retain(|_, counted| counted.tripped.is_some());
+        }
+        self.options = options;
+    }
+
+    /// Sets of which resources (`resource.group`) nothing is ever deleted.
+    pub fn keep(&mut self, kept: BTreeSet<Arc<str>>) {
+        self.kept = kept;
+    }
+
+    /// Sets what definitions of custom resources say.
+    pub fn follow(&mut self, definitions: Definitions) {
+        self.definitions = definitions;
+    }
+
+    /// The resources that are stopped, by name.
+    #[must_use]
+    pub fn tripped(&self) -> Vec<Trip> {
+        self.resources.values().filter_map(|counted| counted.tripped.clone()).collect()
+    }
+
+    /// The resources of which nothing is ever deleted, by the configuration or by their definitions.
+    #[must_use]
+    pub fn kept(&self) -> BTreeSet<Arc<str>> {
+        let mut kept = self.kept.clone();
+        if let Definitions::Kept(by_definition) = &self.definitions {
+            kept.extend(by_definition.iter().cloned());
+        }
+        kept
+    }
+
+    /// How often it has tripped.
+    #[must_use]
+    pub fn trips(&self) -> u64 {
+        self.trips
+    }
+}
+
+impl Counted {
+    /// Drops what is out of the window, and begins a new slot if it is time.
+    fn slide(&mut self, options: &BreakerOptions, objects: usize, now: Timestamp) {
+        let window = i64::try_from(options.window.as_millis()).unwrap_or(i64::MAX);
+        let number = now.0.div_euclid((window / SLOTS).max(1));
+        while self.slots.front().is_some_and(|slot| slot.number <= number - SLOTS) {
+            self.slots.pop_front();
+        }
+        if self.slots.back().is_none_or(|slot| slot.number < number) {
+            let objects = u64::try_from(objects).unwrap_or(u64::MAX);
+            self.slots.push_back(Slot { number, objects, ..Slot::default() });
+        }
+    }
+
+    /// Why one more deletion would be one too many.
+    fn over(&self, options: &BreakerOptions, inferred: bool) -> Option<String> {
+        let window = options.window.as_secs();
+        let deletions: u64 = self.slots.iter().map(|slot| slot.deletions).sum();
+        if let Some(largest) = options.largest_number
+            && deletions >= largest
+        {
+            return Some(format!("{deletions} deletions within {window} s, the limit of one window"));
+        }
+        let largest = options.largest_share.filter(|_| inferred)?;
+        let found: u64 = self.slots.iter().map(|slot| slot.inferred).sum();
+        let objects = self.slots.iter().map(|slot| slot.objects).max().unwrap_or(0);
+        #[allow(clippy::cast_precision_loss)] // counts of objects, far below 2^52
+        let over = found >= options.share_floor && (found + 1) as f64 > largest * objects as f64;
+        let percent = largest * 100.0;
+        over.then(|| {
+            format!(
+                "{found} of {objects} objects were deleted within {window} s because their owners were found \
+                 absent; the limit is {percent} %"
+            )
+        })
+    }
+}
+
+/// Whether a deletion rests on owners that were only found missing, by reads and lists: none of them was seen to be
+/// removed, to wait or to orphan. Verdicts that owners have no part in rest on the object itself.
+#[must_use]
+pub fn is_inferred(reason: &Reason) -> bool {
+    let by_owners = !matches!(reason.verdict, Verdict::Retention(_));
+    by_owners
+        && !reason.evidence.iter().any(|fact| match fact {
+            Evidence::RemovalSeen { resource_version, .. } => *resource_version != ResourceVersion::UNKNOWN,
+            Evidence::Waiting { .. } | Evidence::Orphaning { .. } => true,
+            _ => false,
+        })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,487 @@
+//! Effects as calls to an API server, and its answers as outcomes (spec `ownership-gc.md`, 4.5 to 4.7, 8 and 9).
+//!
+//! A request about one object is an [`Exchange`]: it says which call to send, takes in the answer, and says what follows, until
+//! there is an outcome. It neither sends nor waits; `gc-kube` does that over HTTP, and `gc-sim` over the registry.
+
+use std::time::Duration;
+
+use gc_types::{
+    Change, FinalizerName, ObjectKey, ObservedObject, Outcome, OwnerReference, PropagationPolicy, Request,
+    ResourceInfo, ResourceVersion, Uid,
+};
+use serde_json::{Value, json};
+
+use crate::pacing::Signal;
+
+/// The pauses before the second, third and fourth try to remove a finalizer (spec section 8), after a conflict and after
+/// a failure of the moment: it takes two requests, after a third that led to it, and would hardly come about otherwise
+/// where many fail.
+pub const FINALIZER_PAUSES: [Duration; 3] =
+    [Duration::from_millis(10), Duration::from_millis(50), Duration::from_millis(250)];
+
+/// An outcome, and what it says about the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Performed {
+    /// For the engine.
+    pub outcome: Outcome,
+    /// For the pacing.
+    pub signal: Signal,
+    /// How many calls it took.
+    pub round_trips: u32,
+}
+
+impl Performed {
+    /// What is known without asking anybody.
+    #[must_use]
+    pub fn without_a_call(outcome: Outcome) -> Self {
+        Self { outcome, signal: Signal::Answered, round_trips: 0 }
+    }
+
+    /// It is not known what became of it, by the fault of nobody but this process.
+    #[must_use]
+    pub fn failed(message: &str) -> Self {
+        Self::without_a_call(failed(message))
+    }
+}
+
+/// How a call asks for a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// GET
+    Get,
+    /// DELETE with `DeleteOptions`
+    Delete,
+    /// PATCH with a JSON merge patch
+    MergePatch,
+    /// PATCH with a strategic merge patch
+    StrategicPatch,
+}
+
+/// One call about the object of an exchange.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// How it asks.
+    pub verb: Verb,
+    /// Empty for the object itself.
+    pub subresource: &'static str,
+    /// Nothing for a GET.
+    pub body: Value,
+}
+
+/// `Status` of an answer, as far as it is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// `reason`
+    pub reason: String,
+    /// `message`
+    pub message: String,
+    /// `details.name`
+    pub name: String,
+    /// `details.group`
+    pub group: String,
+    /// `details.kind`
+    pub kind: String,
+    /// `details.retryAfterSeconds`
+    pub retry_after_seconds: u64,
+}
+
+/// The object of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// For the engine.
+    pub observed: ObservedObject,
+    /// `metadata.resourceVersion` as the server wrote it.
+    pub resource_version: String,
+    /// `metadata.finalizers`
+    pub finalizers: Vec<String>,
+}
+
+/// An answer of the server, which is decoded as far as it matters.
+pub trait Answer {
+    /// The HTTP status code.
+    fn code(&self) -> u16;
+    /// The header `Retry-After`.
+    fn retry_after(&self) -> Option<Duration>;
+    /// Whether the body is an object with its UID.
+    fn is_object(&self) -> bool;
+    /// The object in the body.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be read.
+    fn object(&self) -> Result<Answered, String>;
+    /// The `Status` in the body, if it is one.
+    fn status(&self) -> Option<Status>;
+    /// The beginning of the body, for people.
+    fn text(&self) -> String;
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Send this, and tell [`Exchange::answered`] or [`Exchange::unanswered`].
+    Send(Call),
+    /// Wait for so long, then ask [`Exchange::paused`].
+    Pause(Duration),
+    /// It is over.
+    Done(Performed),
+}
+
+/// What the answer to the last call is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The GET of a read.
+    Read,
+    /// The DELETE.
+    Delete,
+    /// The PATCH. With it the last finalizer of an object goes that is being deleted, or not.
+    Patch { is_last: bool },
+    /// The GET before a finalizer is removed.
+    Finalizers,
+    /// The GET after a change whose answer nobody can read.
+    Unreadable,
+    /// The GET after a patch that was refused as invalid, which came to this.
+    Refused(Outcome),
+}
+
+/// A request on its way through its calls.
+#[derive(Clone, Debug)]
+pub struct Exchange<'a> {
+    request: &'a Request,
+    resource: &'a ResourceInfo,
+    stage: Stage,
+    signal: Signal,
+    round_trips: u32,
+    tries: usize,
+}
+
+impl<'a> Exchange<'a> {
+    /// Begins a request. Barriers, notes and calls outside are no requests about one object: they are answered elsewhere, and come
+    /// back as failed from here.
+    #[must_use]
+    pub fn begin(request: &'a Request, resource: &'a ResourceInfo) -> (Self, Step) {
+        let first = first_call(request);
+        let mut exchange = Self {
+            request,
+            resource,
+            stage: Stage::Read,
+            signal: Signal::Answered,
+            round_trips: 0,
+            tries: 0,
+        };
+        let step = match first {
+            Ok((stage, call)) => exchange.send(stage, call),
+            Err(outcome) => Step::Done(Performed::without_a_call(outcome)),
+        };
+        (exchange, step)
+    }
+
+    /// The object that a request is about, if it is about one that this can be done to.
+    #[must_use]
+    pub fn subject(request: &Request) -> Option<&ObjectKey> {
+        match request {
+            Request::Delete { key, .. }
+            | Request::SetOwners { key, .. }
+            | Request::RemoveFinalizer { key, .. }
+            | Request::Guarded { key, .. }
+            | Request::Read { key } => Some(key),
+            Request::Barrier { .. } | Request::Note(_) | Request::Outside { .. } => None,
+        }
+    }
+
+    fn key(&self) -> Option<&ObjectKey> {
+        Self::subject(self.request)
+    }
+
+    fn send(&mut self, stage: Stage, call: Call) -> Step {
+        self.stage = stage;
+        self.round_trips += 1;
+        Step::Send(call)
+    }
+
+    fn look(&mut self, stage: Stage) -> Step {
+        self.send(stage, GET)
+    }
+
+    /// The last call has no answer: it is not known whether the server did what it asked for.
+    pub fn unanswered(&mut self, error: &str) -> Step {
+        match std::mem::replace(&mut self.stage, Stage::Read) {
+            Stage::Unreadable => self.conclude(failed(UNREADABLE)),
+            Stage::Refused(outcome) => self.conclude(outcome),
+            _ => {
+                self.signal = Signal::Busy(None);
+                self.conclude(failed(error))
+            }
+        }
+    }
+
+    /// Takes in the answer to the last call.
+    pub fn answered(&mut self, answer: &impl Answer) -> Step {
+        let stage = std::mem::replace(&mut self.stage, Stage::Read);
+        let is_success = (200..300).contains(&answer.code());
+        let signal = if is_success { Signal::Answered } else { signal_of(answer) };
+        let is_aside = matches!(stage, Stage::Unreadable | Stage::Refused(_));
+        if !is_aside {
+            self.signal = signal;
+        }
+        let is_change = matches!(stage, Stage::Delete | Stage::Patch { .. });
+        if is_success && !answer.is_object() && !(is_change && answer.status().is_some()) {
+            // A proxy's page, or one that broke on the way: it says nothing about what the server did.
+            return match stage {
+                Stage::Delete | Stage::Patch { .. } => self.look(Stage::Unreadable),
+                Stage::Refused(outcome) => self.conclude(outcome),
+                Stage::Read | Stage::Finalizers | Stage::Unreadable => self.conclude(failed(UNREADABLE)),
+            };
+        }
+        let refusal = (!is_success).then(|| self.refused(answer));
+        match (stage, refusal) {
+            // Only that the object is gone, if it is, needs no second try.
+            (Stage::Unreadable, Some(Outcome::Absent)) => self.conclude(Outcome::Absent),
+            (Stage::Unreadable, _) => self.conclude(failed(UNREADABLE)),
+            (Stage::Refused(outcome), read) => {
+                let outcome = self.or_recreated(outcome, answer, read);
+                self.conclude(outcome)
+            }
+            // A patch that was refused because the object has another UID now found nothing to patch.
+            (Stage::Patch { .. }, Some(refused @ Outcome::Refused { code: 422, .. })) => {
+                self.look(Stage::Refused(refused))
+            }
+            (_, Some(refused)) => self.conclude(refused),
+            (Stage::Read, None) => self.conclude(object(answer, Outcome::Found)),
+            // What it led to comes by the watch; the answer to a patch that takes the last finalizer still shows the object.
+            (Stage::Delete | Stage::Patch { is_last: true }, None) => self.conclude(Outcome::Applied(None)),
+            (Stage::Patch { is_last: false }, None) => {
+                let shown = answer.is_object().then(|| answer.object().ok()).flatten();
+                self.conclude(Outcome::Applied(shown.map(|shown| shown.observed)))
+            }
+            (Stage::Finalizers, None) => self.patch_finalizers(answer),
+        }
+    }
+
+    fn patch_finalizers(&mut self, answer: &impl Answer) -> Step {
+        let Request::RemoveFinalizer { uid, finalizer, .. } = self.request else {
+            return self.conclude(failed(UNREADABLE));
+        };
+        let shown = match answer.object() {
+            Ok(shown) => shown,
+            Err(error) => return self.conclude(failed(&format!("a malformed answer: {error}"))),
+        };
+        if shown.observed.uid != *uid {
+            return self.conclude(Outcome::Absent);
+        }
+        match finalizer_patch(&shown, *finalizer) {
+            None => self.conclude(Outcome::Applied(Some(shown.observed))),
+            Some(patch) => {
+                let is_last = shown.observed.deletion.deleting && shown.finalizers.len() == 1;
+                let call = Call { verb: Verb::MergePatch, subresource: "", body: patch };
+                self.send(Stage::Patch { is_last }, call)
+            }
+        }
+    }
+
+    fn or_recreated(&self, outcome: Outcome, answer: &impl Answer, read: Option<Outcome>) -> Outcome {
+        let uid = match self.request {
+            Request::SetOwners { uid, .. }
+            | Request::RemoveFinalizer { uid, .. }
+            | Request::Guarded { uid, .. } => uid,
+            _ => return outcome,
+        };
+        match read.map_or_else(|| object(answer, Outcome::Found), |read| read) {
+            Outcome::Found(found) if found.uid == *uid => outcome,
+            Outcome::Found(_) | Outcome::Absent => Outcome::Absent,
+            _ => outcome,
+        }
+    }
+
+    /// What an answer that is no success means.
+    fn refused(&self, answer: &impl Answer) -> Outcome {
+        let status = answer.status();
+        match answer.code() {
+            404 => {
+                let proven = status.zip(self.key());
+                let proven = proven.is_some_and(|(status, key)| proves_absence(self.resource, key, &status));
+                if proven { Outcome::Absent } else { Outcome::NotServed }
+            }
+            409 => Outcome::Conflict,
+            code => {
+                let message = status.as_ref().map_or_else(|| answer.text(), |status| status.message.clone());
+                // 408 and 429 say that it may be tried again.
+                if (400..500).contains(&code) && code != 408 && code != 429 {
+                    return Outcome::Refused { code, message };
+                }
+                let wait = wait_of(answer, status.as_ref());
+                Outcome::Failed {
+                    message: format!("the server answered {code}: {message}"),
+                    retry_after_milliseconds: wait
+                        .map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+                }
+            }
+        }
+    }
+
+    /// A try has come to this; the removal of a finalizer is tried again.
+    fn conclude(&mut self, outcome: Outcome) -> Step {
+        let is_momentary = self.signal == Signal::Answered
+            && matches!(outcome, Outcome::Failed { retry_after_milliseconds: None, .. });
+        let again = matches!(self.request, Request::RemoveFinalizer { .. })
+            && (outcome == Outcome::Conflict || is_momentary);
+        if let Some(pause) = FINALIZER_PAUSES.get(self.tries).filter(|_| again) {
+            self.tries += 1;
+            return Step::Pause(*pause);
+        }
+        Step::Done(Performed { outcome, signal: self.signal, round_trips: self.round_trips })
+    }
+
+    /// The pause is over.
+    pub fn paused(&mut self) -> Step {
+        self.signal = Signal::Answered;
+        self.look(Stage::Finalizers)
+    }
+}
+
+const GET: Call = Call { verb: Verb::Get, subresource: "", body: Value::Null };
+const UNREADABLE: &str = "the answer is not that of an API server";
+
+fn failed(message: &str) -> Outcome {
+    Outcome::Failed { message: message.to_owned(), retry_after_milliseconds: None }
+}
+
+fn object(answer: &impl Answer, known: impl FnOnce(ObservedObject) -> Outcome) -> Outcome {
+    match answer.object() {
+        Ok(shown) => known(shown.observed),
+        Err(error) => failed(&format!("a malformed answer: {error}")),
+    }
+}
+
+fn wait_of(answer: &impl Answer, status: Option<&Status>) -> Option<Duration> {
+    answer.retry_after().or_else(|| {
+        let seconds = status?.retry_after_seconds;
+        (seconds > 0).then(|| Duration::from_secs(seconds))
+    })
+}
+
+fn signal_of(answer: &impl Answer) -> Signal {
+    match answer.code() {
+        429 | 503 | 504 => Signal::Busy(wait_of(answer, answer.status().as_ref())),
+        _ => Signal::Answered,
+    }
+}
+
+/// a Status with reason NotFound that names the object asked for, or the namespace it would be in.
+fn proves_absence(resource: &ResourceInfo, key: &ObjectKey, status: &Status) -> bool {
+    if status.reason != "NotFound" {
+        return false;
+    }
+    let gvr = &resource.gvr;
+    let names_object = *status.name == *key.name
+        && status.group == *gvr.group
+        && (*status.kind == *gvr.resource || *status.kind == *resource.kind);
+    let names_namespace =
+        status.kind == "namespaces" && !key.namespace.is_empty() && *status.name == *key.namespace;
+    names_object || names_namespace
+}
+
+/// The patch that removes a finalizer; none if the object does not carry it.
+fn finalizer_patch(shown: &Answered, finalizer: FinalizerName) -> Option<Value> {
+    let finalizer = finalizer.to_string();
+    if !shown.finalizers.contains(&finalizer) {
+        return None;
+    }
+    let left: Vec<&str> =
+        shown.finalizers.iter().map(String::as_str).filter(|present| *present != finalizer).collect();
+    let left = if left.is_empty() { Value::Null } else { left.into() };
+    Some(json!({"metadata": {
+        "uid": shown.observed.uid.to_string(), "resourceVersion": shown.resource_version, "finalizers": left,
+    }}))
+}
+
+/// The first call of a request, or its outcome if there is none.
+fn first_call(request: &Request) -> Result<(Stage, Call), Outcome> {
+    let patch = |verb, subresource, body| (Stage::Patch { is_last: false }, Call { verb, subresource, body });
+    match request {
+        Request::Read { .. } => Ok((Stage::Read, GET)),
+        Request::RemoveFinalizer { .. } => Ok((Stage::Finalizers, GET)),
+        Request::Delete { uid, resource_version, policy, .. } => {
+            let body = delete_options(uid, *resource_version, *policy);
+            Ok((Stage::Delete, Call { verb: Verb::Delete, subresource: "", body }))
+        }
+        Request::SetOwners { uid, resource_version, remaining, .. } => {
+            let references = match remaining.as_slice() {
+                [] => Value::Null,
+                some => some.iter().map(OwnerReference::to_json).collect(),
+            };
+            let mut metadata = guards(uid, *resource_version)?;
+            metadata["ownerReferences"] = references;
+            Ok(patch(Verb::MergePatch, "", json!({ "metadata": metadata })))
+        }
+        Request::Guarded { uid, resource_version, change, .. } => {
+            let mut metadata = guards(uid, *resource_version)?;
+            Ok(match change {
+                Change::ForceDelete => {
+                    let body = json!({
+                        "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0,
+                        "preconditions": metadata,
+                    });
+                    (Stage::Delete, Call { verb: Verb::Delete, subresource: "", body })
+                }
+                Change::Finalizers(finalizers) => {
+                    metadata["finalizers"] = match finalizers.as_slice() {
+                        [] => Value::Null,
+                        some => some.iter().map(|finalizer| &**finalizer).collect(),
+                    };
+                    patch(Verb::MergePatch, "", json!({ "metadata": metadata }))
+                }
+                Change::Merge(body) => {
+                    let Ok(Value::Object(mut body)) = serde_json::from_str::<Value>(body) else {
+                        return Err(failed("the patch to be sent is not a JSON object"));
+                    };
+                    let own = body.entry("metadata").or_insert_with(|| json!({}));
+                    own["uid"] = metadata["uid"].take();
+                    own["resourceVersion"] = metadata["resourceVersion"].take();
+                    patch(Verb::MergePatch, "", body.into())
+                }
+                Change::Status(status) | Change::MergeStatus(status) => {
+                    let Ok(status) = serde_json::from_str::<Value>(status) else {
+                        return Err(failed("the status to be written is not JSON"));
+                    };
+                    let verb = match change {
+                        Change::MergeStatus(_) => Verb::MergePatch,
+                        _ => Verb::StrategicPatch,
+                    };
+                    patch(verb, "status", json!({"metadata": metadata, "status": status}))
+                }
+            })
+        }
+        Request::Barrier { .. } | Request::Note(_) | Request::Outside { .. } => {
+            Err(failed("not a request about one object"))
+        }
+    }
+}
+
+fn delete_options(uid: &Uid, version: Option<ResourceVersion>, policy: PropagationPolicy) -> Value {
+    let mut preconditions = json!({ "uid": uid.to_string() });
+    if let Some(version) = version.filter(|version| *version != ResourceVersion::UNKNOWN) {
+        preconditions["resourceVersion"] = version.to_string().into();
+    }
+    let policy = match policy {
+        PropagationPolicy::Background => "Background",
+        PropagationPolicy::Foreground => "Foreground",
+        PropagationPolicy::Orphan => "Orphan",
+    };
+    json!({
+        "kind": "DeleteOptions", "apiVersion": "v1",
+        "preconditions": preconditions, "propagationPolicy": policy,
+    })
+}
+
+/// What a change rests on.
+fn guards(uid: &Uid, version: ResourceVersion) -> Result<Value, Outcome> {
+    if version == ResourceVersion::UNKNOWN {
+        let message = "its resourceVersion is not a number, so that the change cannot be guarded".into();
+        return Err(Outcome::Refused { code: 0, message });
+    }
+    Ok(json!({"uid": uid.to_string(), "resourceVersion": version.to_string()}))
+}
+
+#[cfg(test)]
+mod tests;

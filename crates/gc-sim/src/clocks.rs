@@ -1,0 +1,135 @@
+//! The clocks of a simulated collector: a wall clock that is set and drifts, a monotonic one that stands still while the machine
+//! sleeps, and what it knows of the server's. What follows from them is decided by [`gc_control::clocks`].
+
+use std::time::Duration;
+
+use gc_control::Moment;
+use gc_control::clocks::{
+    DATE_RESOLUTION, LARGEST_CLOCK_DIFFERENCE, LONGEST_ROUND_TRIP, Reading, ServerClock, SteadyClock,
+    WallClock,
+};
+use gc_types::Timestamp;
+
+use crate::defects::{Defect, Saboteur};
+use crate::server::BEGINNING_MILLISECONDS;
+
+/// What an answer says of the server's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Its `Date`: to the second, as of when the request was carried out.
+    pub date: i64,
+    /// How far the server's clock was from the world's then, which no header says.
+    pub server_error: i64,
+}
+
+/// The clocks of one collector.
+#[derive(Clone, Debug)]
+pub struct Clocks {
+    wall: WallClock,
+    server: ServerClock,
+    steady: SteadyClock,
+    shown: i64,
+    moment: Moment,
+    /// How far its wall clock is from the world's.
+    pub error: i64,
+    /// How much faster it runs than the world's, in a thousandth.
+    pub drift: i64,
+    /// For how long its machine has slept.
+    pub slept: i64,
+    /// How far the server's clock was from the world's by the last answer that came in time.
+    server_error: Option<i64>,
+}
+
+impl Default for Clocks {
+    fn default() -> Self {
+        let beginning = Timestamp(BEGINNING_MILLISECONDS);
+        Self {
+            wall: WallClock::default(),
+            server: ServerClock::default(),
+            steady: SteadyClock::new(beginning, Moment::default()),
+            shown: BEGINNING_MILLISECONDS,
+            moment: Moment::default(),
+            error: 0,
+            drift: 0,
+            slept: 0,
+            server_error: None,
+        }
+    }
+}
+
+impl Clocks {
+    /// So much time passes in the world.
+    pub fn pass(&mut self, milliseconds: i64) {
+        self.error += milliseconds * self.drift / 1_000;
+    }
+
+    /// Reads them, when it is `now` in the world.
+    pub fn read(&mut self, now: i64, saboteur: &Saboteur) -> Reading {
+        self.shown = now + self.error;
+        self.moment = self.moment_at(now);
+        let shown = Timestamp(self.shown);
+        let reading = self.wall.read(shown, shown, self.moment);
+        match reading {
+            Reading::Set { expected, .. } if saboteur.is(Defect::ClockNeverBack) => {
+                Reading::Passed(expected.max(shown))
+            }
+            Reading::Set { now, .. } if saboteur.is(Defect::ClockStepUnnoticed) => Reading::Passed(now),
+            reading => reading,
+        }
+    }
+
+    fn moment_at(&self, now: i64) -> Moment {
+        let passed = now - BEGINNING_MILLISECONDS - self.slept;
+        Moment::from_start(Duration::from_millis(u64::try_from(passed).unwrap_or_default()))
+    }
+
+    /// What the wall clock showed when it was read last.
+    #[must_use]
+    pub fn shown(&self) -> i64 {
+        self.shown
+    }
+
+    /// The time by a clock that nobody sets.
+    #[must_use]
+    pub fn steady(&self) -> i64 {
+        self.steady.at(self.moment).0
+    }
+
+    /// The time by a clock that nobody sets, when it is `now` in the world.
+    #[must_use]
+    pub fn steady_at(&self, now: i64) -> i64 {
+        self.steady.at(self.moment_at(now)).0
+    }
+
+    /// An answer to a request that was sent then (by the steady clock) has come.
+    pub fn observe(&mut self, told: &Told, sent: i64, now: i64) {
+        let answered = self.moment_at(now);
+        let sent = u64::try_from(sent - BEGINNING_MILLISECONDS).unwrap_or_default();
+        let sent = Moment::from_start(Duration::from_millis(sent));
+        self.server.observe(Timestamp(told.date), sent, answered, Timestamp(now + self.error));
+        if answered.since(sent) <= LONGEST_ROUND_TRIP {
+            self.server_error = Some(told.server_error);
+        }
+    }
+
+    /// Whether it is time to ask the server for the time.
+    pub fn poll_question(&mut self, now: i64) -> bool {
+        let moment = self.moment_at(now);
+        self.server.poll_question(moment)
+    }
+
+    /// Whether what depends on the time pauses.
+    pub fn is_paused(&mut self, now: i64) -> bool {
+        let moment = self.moment_at(now);
+        self.server.compare(moment, Timestamp(now + self.error)).pauses()
+    }
+
+    /// Whether it can know that its clock and the server's disagree, by how much they really do: the judgement of the oracle,
+    /// who reads no header.
+    #[must_use]
+    pub fn must_pause(&self) -> bool {
+        let milliseconds = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+        let bound = LARGEST_CLOCK_DIFFERENCE + DATE_RESOLUTION + LONGEST_ROUND_TRIP;
+        self.server_error.is_some_and(|server| (self.error - server).abs() > milliseconds(bound))
+    }
+}
