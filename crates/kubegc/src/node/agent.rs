@@ -24,6 +24,7 @@ use super::events::{NodeEvents, Told};
 use super::filesystem::Measurement;
 use super::health::Health;
 use super::images::{self, ImageMemory, ImageReport, Observation, Outcome, Remover};
+use super::journal::NodeJournal;
 use super::metrics::{CollectorLabel, KindLabel, Metrics};
 use super::output::{
     self, ContainerView, DiskUse, DryRun, Format, GoingImages, GoingLeftovers, Progress, Tally,
@@ -57,6 +58,7 @@ pub(super) struct Agent {
     image_failures: Failures,
     tally: Tally,
     progress: Progress,
+    journal: NodeJournal,
 }
 
 impl Agent {
@@ -82,7 +84,13 @@ impl Agent {
             image_failures: Failures::default(),
             tally: Tally::default(),
             progress: Progress::default(),
+            journal: NodeJournal::default(),
         }
+    }
+
+    /// Notes what it removes.
+    pub(super) fn with_journal(self, journal: NodeJournal) -> Self {
+        Self { journal, ..self }
     }
 
     fn restore(&mut self, state: &StateDirectory) -> Result<()> {
@@ -351,6 +359,7 @@ impl Agent {
         self.metrics.known.get_or_create(&CollectorLabel { collector: "containers" }).set(known);
         let report = self.collector(stop).run(&observation, pressure).await;
         self.progress.end();
+        self.journal.containers(&report);
         self.count_containers(&report);
         Ok(report)
     }
@@ -391,7 +400,7 @@ impl Agent {
 
     fn count_containers(&mut self, report: &ContainerReport) {
         let succeeded = |failures: Vec<bool>| failures.iter().filter(|failed| !**failed).count() as u64;
-        let containers = report.containers.iter().map(|(_, failure)| failure.is_some()).collect::<Vec<_>>();
+        let containers = report.containers.iter().map(|gone| gone.failure.is_some()).collect::<Vec<_>>();
         let sandboxes = report.sandboxes.iter().map(|(_, failure)| failure.is_some()).collect::<Vec<_>>();
         let failed = containers.iter().chain(&sandboxes).filter(|failed| **failed).count() as u64;
         self.metrics.failures.get_or_create(&CollectorLabel { collector: "containers" }).inc_by(failed);
@@ -531,6 +540,7 @@ impl Agent {
         report.freed_bytes = available(&after).saturating_sub(available(before));
         self.metrics.freed_bytes.inc_by(report.freed_bytes);
         self.tally.freed_bytes += report.freed_bytes;
+        self.journal.images(&report);
         let left = i64::try_from(self.memory.history.len()).unwrap_or(i64::MAX);
         self.metrics.known.get_or_create(&CollectorLabel { collector: "images" }).set(left);
         let mut failures = Vec::new();

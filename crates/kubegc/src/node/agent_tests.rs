@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use super::super::clock::Ages;
 use super::super::config::{self, NodeFlags};
+use super::super::journal::JournalFlags;
 use super::super::metrics::{ImageLabel, ImageReason};
 use super::super::pass_tests::fake::{Answer, Fake, code, container, image, image_id, sandbox};
 use super::super::pass_tests::messages as cri;
@@ -357,4 +358,33 @@ async fn a_use_that_only_an_event_told_of_counts_and_survives() {
     world.pass().await.unwrap_err();
     let order = world.fake.state().called("RemoveImage");
     assert_eq!(order, [2, 1].map(image_id), "never used before once used, although both are as old");
+}
+
+/// Every removal is written down with its reason and what became of it.
+#[tokio::test]
+async fn removals_are_in_the_journal() {
+    let mut world = World::new(2, aged()).await;
+    world.ancient(&[1, 2]);
+    world.fail("RemoveImage", Some(image_id(2)));
+    let file = world.fake.folder().join("journal");
+    let flags = JournalFlags { journal: Some(file.clone()), journal_max_size: 1, journal_max_files: 1 };
+    world.agent.journal = NodeJournal::open(&flags).unwrap();
+    world.pass().await.unwrap_err();
+    // Its end writes what waits.
+    world.agent.journal = NodeJournal::default();
+    let text = std::fs::read_to_string(file).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let told: Vec<(String, String, String)> = lines
+        .map(|line| {
+            let field = |name: &str| line[name].as_str().unwrap().to_owned();
+            assert_eq!((field("controller"), field("kind")), ("node-images".into(), "Image".into()));
+            (field("uid"), field("verdict"), field("outcome"))
+        })
+        .collect();
+    for expected in [
+        (image_id(1), "ImageUnusedTooLong".to_owned(), "applied".to_owned()),
+        (image_id(2), "ImageUnusedTooLong".to_owned(), "failed".to_owned()),
+    ] {
+        assert!(told.contains(&expected), "{told:?}");
+    }
 }

@@ -11,7 +11,7 @@ use gc_retention::containers::logs::{
     LogEntry, Lookup, container_of_link, dead_link_goes, files_of_log, link_name, plan_directories,
     pod_of_log_directory,
 };
-use gc_retention::containers::plan::{ContainerPlan, ContainerRemoval};
+use gc_retention::containers::plan::{ContainerPlan, ContainerRemoval, ContainerRemovalReason};
 use gc_retention::containers::pods::{PodView, Running};
 use gc_retention::containers::sandboxes::SandboxRemoval;
 use gc_retention::containers::{Container, ContainerId, PodUid, Sandbox, plan, sandboxes};
@@ -42,11 +42,21 @@ pub(super) struct Observation {
     pub sandboxes: Vec<Sandbox>,
 }
 
+/// A container that went or should have gone.
+#[derive(Debug)]
+pub(super) struct GoneContainer {
+    pub id: ContainerId,
+    pub names: Names,
+    pub reason: ContainerRemovalReason,
+    /// Why it is still there, if it is.
+    pub failure: Option<String>,
+}
+
 /// What a pass did.
 #[derive(Debug, Default)]
 pub(super) struct ContainerReport {
     /// Containers that went or should have gone; with the failure if there was one.
-    pub containers: Vec<(ContainerId, Option<String>)>,
+    pub containers: Vec<GoneContainer>,
     /// Sandboxes likewise.
     pub sandboxes: Vec<(SandboxRemoval, Option<String>)>,
     /// Log directories that went.
@@ -156,7 +166,12 @@ impl Collector<'_> {
                 ),
                 Err(error) => warn!(container = %id, "not removed: {error:#}"),
             }
-            (id.clone(), result.err().map(|error| format!("{error:#}")))
+            GoneContainer {
+                id: id.clone(),
+                names: names.clone(),
+                reason: removal.reason,
+                failure: result.err().map(|error| format!("{error:#}")),
+            }
         };
         report.containers = self.each_while_wanted("containers", plan.removals, work).await;
     }

@@ -10,6 +10,7 @@ mod filesystem;
 pub(crate) mod fuzz;
 mod health;
 mod images;
+mod journal;
 mod metrics;
 mod output;
 mod parallel;
@@ -101,6 +102,8 @@ pub(crate) struct NodeOptions {
     #[arg(long, value_name = "FILE", default_value = "/var/lib/kubelet/config.yaml")]
     kubelet_config: PathBuf,
     #[command(flatten)]
+    journal: journal::JournalFlags,
+    #[command(flatten)]
     log: LogOptions,
 }
 
@@ -174,6 +177,9 @@ async fn start(options: NodeOptions, config: NodeConfig) -> Result<()> {
     warn_of_kubelet(&options.kubelet_config, &options.collect, &config);
     let target = api.map(|client| (client, node));
     let agent = Agent::new(client, config, Pods::new(source), target, (metrics, registry));
+    // Questions and previews remove nothing that could be noted.
+    let acts = options.command.is_none() && !options.dry_run;
+    let agent = if acts { agent.with_journal(journal::NodeJournal::open(&options.journal)?) } else { agent };
     match options.command {
         Some(NodeCommand::Images) => agent.show_images(&options.state_dir, options.output).await,
         Some(NodeCommand::Containers) => agent.show_containers(&options.state_dir, options.output).await,

@@ -23,14 +23,14 @@ const QUEUED_ENTRIES: usize = 8192;
 
 /// Where and how much.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct JournalOptions {
-    pub(super) file: PathBuf,
-    pub(super) largest_bytes: u64,
-    pub(super) older_files: u32,
+pub(crate) struct JournalOptions {
+    pub(crate) file: PathBuf,
+    pub(crate) largest_bytes: u64,
+    pub(crate) older_files: u32,
 }
 
 /// Takes entries on any thread and writes them on its own.
-pub(super) struct Journal {
+pub(crate) struct Journal {
     queue: Mutex<Option<SyncSender<Value>>>,
     writer: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// Entries that were lost because too many waited, or because the disk did not take them.
@@ -39,7 +39,7 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Opens the file for appending.
-    pub(super) fn open(options: JournalOptions) -> anyhow::Result<Self> {
+    pub(crate) fn open(options: JournalOptions) -> anyhow::Result<Self> {
         let mut file = RotatedFile::open(options)?;
         let (queue, entries) = sync_channel(QUEUED_ENTRIES);
         let dropped = Arc::<AtomicU64>::default();
@@ -58,7 +58,7 @@ impl Journal {
     }
 
     /// Writes what waits and closes the file.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         if let Some(writer) = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // The writer ends by itself; that it panicked is all there could be to say.
@@ -69,7 +69,7 @@ impl Journal {
 
 impl Journal {
     /// Notes something that is no effect. The time is added.
-    pub(super) fn record(&self, mut entry: Value) {
+    pub(crate) fn record(&self, mut entry: Value) {
         entry["time"] = now().into();
         self.take(entry);
     }

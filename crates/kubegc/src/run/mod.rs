@@ -38,7 +38,7 @@ use crate::namespaces::{NamespaceFeed, NamespaceNames};
 use crate::operations::{self, Shown};
 use control::Control;
 use journal::{Journal, JournalObserver};
-pub(crate) use journal::{entry, verb, word};
+pub(crate) use journal::{Journal as JournalFile, JournalOptions, entry, verb, word};
 use lease::{Candidate, Leadership};
 use metrics::{Metrics, RunPages, SharedEngine};
 use observe::Observation;
