@@ -5,11 +5,13 @@
 //! is, and answers what to do. `gc-kube` drives it over a network and `gc-sim` over a simulated one, so that what is
 //! simulated is what ships.
 
+pub mod backoff;
 pub mod barriers;
 pub mod breaker;
 pub mod clocks;
 pub mod pacing;
 pub mod requests;
 mod time;
+pub mod watch;
 
 pub use time::Moment;

@@ -12,9 +12,10 @@ use tokio::task::JoinSet;
 use crate::breaker::{Definitions, SharedBreaker};
 use crate::collector::QUEUED_BATCHES;
 use crate::connection::ApiClient;
-use crate::facts::{Accept, FactsWatchError, FactsWatcher, METADATA, NewsLine, NewsPage, Reader};
+use crate::facts::{Accept, FactsWatcher, METADATA, NewsLine, NewsPage, Reader};
 use crate::raw::{RawPage, raw_line, raw_page, told};
 use crate::resources::Route;
+use gc_control::watch::Ended;
 
 /// On a CustomResourceDefinition: anything but `false` keeps every object of the resource that it defines.
 pub const KEEP_OBJECTS: &str = "kubegc.io/keep-objects";
@@ -135,9 +136,9 @@ impl Reader for DefinitionReader {
         News::Synced
     }
 
-    fn failed(&self, why: &FactsWatchError) -> Option<News> {
+    fn failed(&self, why: &Ended) -> Option<News> {
         Some(match why {
-            FactsWatchError::Refused { code: 404, .. } => News::NotServed,
+            Ended::Refused { code: 404, .. } => News::NotServed,
             why => News::Failed(why.to_string()),
         })
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gc_control::watch::{Ask, Ended, ListWatch, Signal};
 use gc_retention::engine::Observation;
 use gc_retention::objects::{Facts, FactsError, FactsEvent, FactsPage, Kind, Selection};
 use http::header::ACCEPT;
@@ -10,25 +11,16 @@ use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use tokio::sync::mpsc;
 
-use crate::backoff::{Backoff, random_fraction};
+use crate::backoff::random_fraction;
 use crate::connection::{ApiClient, Body, LIST_TIMEOUT, RequestError, collect};
 use crate::resources::{Route, push_segment};
-use crate::watcher::BATCH_EVENTS;
+use crate::watcher::{BATCH_EVENTS, retry_after};
 use crate::wire::frames::Frames;
 use crate::wire::metadata::{Encoding, decode_status};
 use crate::wire::protobuf::DecodeError;
 
 /// Objects per page: they come whole, so pages are smaller than those of metadata.
 const FACTS_PAGE_SIZE: usize = 500;
-/// A watch is asked to end after between once and twice this time.
-const WATCH_SECONDS: u32 = 290;
-/// A watch that outlives its own end by this time is dead.
-const WATCH_OVERTIME: Duration = Duration::from_secs(30);
-/// A watch that ends sooner counts as a failure, lest it is opened in a tight loop.
-const SHORT_WATCH: Duration = Duration::from_secs(1);
-const FIRST_DELAY: Duration = Duration::from_millis(100);
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
-
 /// Why a list or a watch ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FactsWatchError {
@@ -41,13 +33,29 @@ pub(crate) enum FactsWatchError {
     #[error("a malformed answer: {0}")]
     Malformed(#[from] FactsError),
     #[error("the server answered {code}: {message}")]
-    Refused { code: u16, message: String },
+    Refused { code: u16, message: String, retry_after: Option<Duration> },
     #[error("no data for {} s", .0.as_secs())]
     Silent(Duration),
-    #[error("the watch ended after less than a second")]
-    Short,
+    #[error("the watch ended")]
+    Finished,
     #[error("the collector has ended")]
     Closed,
+}
+
+impl FactsWatchError {
+    /// What it means for the protocol; nothing if nobody listens any more.
+    fn ended(&self) -> Option<Ended> {
+        Some(match self {
+            Self::Closed => return None,
+            Self::Request(error) => Ended::Unreachable(error.to_string()),
+            Self::Unsendable(_) | Self::Frame(_) | Self::Malformed(_) => Ended::Malformed(self.to_string()),
+            Self::Refused { code, message, retry_after } => {
+                Ended::Refused { code: *code, message: message.clone(), retry_after: *retry_after }
+            }
+            Self::Silent(wait) => Ended::Silent(*wait),
+            Self::Finished => Ended::Finished,
+        })
+    }
 }
 
 /// A page of a list, as far as it is handed on.
@@ -84,7 +92,7 @@ pub(crate) trait Reader: Send + Sync + 'static {
     /// The list is complete.
     fn synced(&self) -> Self::News;
     /// A list or a watch has failed. Reported once, until the next success.
-    fn failed(&self, _why: &FactsWatchError) -> Option<Self::News> {
+    fn failed(&self, _why: &Ended) -> Option<Self::News> {
         None
     }
     fn page(&self, json: &[u8]) -> Result<NewsPage<Self::News>, FactsError>;
@@ -167,90 +175,111 @@ pub(crate) struct FactsWatcher<R: Reader> {
     client: ApiClient,
     reader: Arc<R>,
     sink: mpsc::Sender<Vec<R::News>>,
+    protocol: ListWatch,
+    /// A list has begun that is not complete.
+    listing: bool,
+    told_failure: bool,
 }
 
 impl<R: Reader> FactsWatcher<R> {
     pub(crate) fn new(client: ApiClient, reader: Arc<R>, sink: mpsc::Sender<Vec<R::News>>) -> Self {
-        Self { client, reader, sink }
+        let protocol = ListWatch::new(false);
+        Self { client, reader, sink, protocol, listing: false, told_failure: false }
     }
 
-    pub(crate) async fn run(self) {
-        let mut version: Option<String> = None;
-        let mut backoff = Backoff::new(FIRST_DELAY, LONGEST_DELAY);
-        let mut told_failure = false;
+    pub(crate) async fn run(mut self) {
         loop {
-            let step = match version.clone() {
-                None => self.list().await.map(|listed| version = Some(listed)),
-                Some(from) => self.watch(from, &mut version).await,
-            };
-            let error = match step {
-                Ok(()) => {
-                    backoff.reset();
-                    told_failure = false;
-                    continue;
-                }
-                Err(FactsWatchError::Closed) => return,
-                Err(error) => error,
-            };
+            let ask = self.protocol.ask(random_fraction());
+            let started = Instant::now();
+            let Err(error) = self.perform(ask).await else { continue };
+            let Some(ended) = error.ended() else { return };
             tracing::debug!(resource = %self.reader.route().display_name(), %error, "list or watch ended");
-            // What was listed stays known while its watch is opened again.
-            if version.is_none()
-                && !told_failure
-                && let Some(news) = self.reader.failed(&error)
-            {
-                told_failure = true;
-                if self.send(vec![news]).await.is_err() {
-                    return;
-                }
+            self.protocol.ended(&ended, started.elapsed(), random_fraction());
+            if self.hand_on(Vec::new()).await.is_err() {
+                return;
             }
-            if let FactsWatchError::Refused { code: 400 | 404 | 410 | 422, .. } = error {
-                version = None;
-            }
-            tokio::time::sleep(backoff.next_delay()).await;
         }
     }
 
-    async fn send(&self, batch: Vec<R::News>) -> Result<(), FactsWatchError> {
+    async fn perform(&mut self, ask: Ask) -> Result<(), FactsWatchError> {
+        self.hand_on(Vec::new()).await?;
+        match ask {
+            Ask::Wait(pause) => tokio::time::sleep(pause).await,
+            Ask::Page { is_paged, continue_token } => self.list(is_paged, &continue_token).await?,
+            Ask::Newest => {
+                let page = page(&self.client, &*self.reader, "", "limit=1").await?;
+                self.protocol.newest_read(&page.resource_version);
+            }
+            Ask::Watch { from, seconds } => self.watch(&from.unwrap_or_default(), seconds).await?,
+        }
+        self.hand_on(Vec::new()).await
+    }
+
+    /// Sends a batch, and what the protocol has to say after it.
+    async fn hand_on(&mut self, mut batch: Vec<R::News>) -> Result<(), FactsWatchError> {
+        while let Some(signal) = self.protocol.poll_signal() {
+            match signal {
+                Signal::ListStarted => {
+                    self.listing = true;
+                    batch.push(self.reader.started());
+                }
+                // A watch that was resumed has listed nothing.
+                Signal::Synced(_) if std::mem::take(&mut self.listing) => {
+                    self.told_failure = false;
+                    batch.push(self.reader.synced());
+                }
+                // What was listed stays known while its watch is opened again.
+                Signal::Failing { why, .. } if !self.protocol.is_listed() && !self.told_failure => {
+                    let told = self.reader.failed(&why);
+                    self.told_failure = told.is_some();
+                    batch.extend(told);
+                }
+                _ => {}
+            }
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
         self.sink.send(batch).await.map_err(|_| FactsWatchError::Closed)
     }
 
-    async fn list(&self) -> Result<String, FactsWatchError> {
-        self.send(vec![self.reader.started()]).await?;
-        let mut pages = Pages::new(Arc::clone(&self.reader), "");
-        let mut version = String::new();
-        while let Some(page) = pages.next(&self.client).await? {
-            version = page.resource_version;
-            let mut items = page.items.into_iter().peekable();
-            while items.peek().is_some() {
-                let batch = items.by_ref().take(BATCH_EVENTS).collect();
-                self.send(batch).await?;
+    async fn list(&mut self, is_paged: bool, continue_token: &str) -> Result<(), FactsWatchError> {
+        let mut query = String::new();
+        if is_paged {
+            query = format!("limit={FACTS_PAGE_SIZE}");
+            if !continue_token.is_empty() {
+                query.push_str("&continue=");
+                push_segment(&mut query, continue_token);
             }
         }
-        self.send(vec![self.reader.synced()]).await?;
-        Ok(version)
+        let page = page(&self.client, &*self.reader, "", &query).await?;
+        let mut items = page.items.into_iter().peekable();
+        while items.peek().is_some() {
+            let batch = items.by_ref().take(BATCH_EVENTS).collect();
+            self.hand_on(batch).await?;
+        }
+        self.protocol.page_read(&page.resource_version, &page.continue_token);
+        Ok(())
     }
 
     /// Watches from a version on, noting how far it has come.
-    async fn watch(&self, from: String, reached: &mut Option<String>) -> Result<(), FactsWatchError> {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in [0, WATCH_SECONDS)
-        let seconds = WATCH_SECONDS + (random_fraction() * f64::from(WATCH_SECONDS)) as u32;
+    async fn watch(&mut self, from: &str, seconds: u32) -> Result<(), FactsWatchError> {
         let (route, selection) = (self.reader.route(), self.reader.selection());
         let mut uri = route.collection(selection.namespace);
         uri.push_str("?watch=true&allowWatchBookmarks=true&timeoutSeconds=");
         uri.push_str(&seconds.to_string());
         uri.push_str("&resourceVersion=");
-        push_segment(&mut uri, &from);
+        push_segment(&mut uri, from);
         push_selector(&mut uri, selection);
         let response = get(&self.client, &uri, self.reader.accept().watch, route.info.id.0 as usize).await?;
         let mut frames = Frames::new(Encoding::Json);
         let mut body = response.into_body();
-        let started = Instant::now();
-        let allowed = Duration::from_secs(u64::from(seconds)) + WATCH_OVERTIME;
+        self.protocol.opened();
         loop {
+            let allowed = self.protocol.patience();
             let frame = match tokio::time::timeout(allowed, body.frame()).await {
                 Err(_) => return Err(FactsWatchError::Silent(allowed)),
-                Ok(None) if started.elapsed() < SHORT_WATCH => return Err(FactsWatchError::Short),
-                Ok(None) => return Ok(()),
+                Ok(None) => return Err(FactsWatchError::Finished),
                 Ok(Some(Err(error))) => return Err(RequestError::Body(error).into()),
                 Ok(Some(Ok(frame))) => frame,
             };
@@ -262,22 +291,18 @@ impl<R: Reader> FactsWatcher<R> {
                 match line {
                     NewsLine::Told(news) => batch.push(news),
                     NewsLine::Error { code, message } => {
-                        self.send(batch).await?;
-                        return Err(FactsWatchError::Refused { code, message });
+                        self.hand_on(batch).await?;
+                        return Err(FactsWatchError::Refused { code, message, retry_after: None });
                     }
                     NewsLine::Nothing => {}
                 }
                 // A version without an event counts only after every event before it was delivered.
-                if !version.is_empty() {
-                    if batch.len() >= BATCH_EVENTS {
-                        self.send(std::mem::take(&mut batch)).await?;
-                    }
-                    *reached = Some(version);
+                if batch.len() >= BATCH_EVENTS {
+                    self.hand_on(std::mem::take(&mut batch)).await?;
                 }
+                self.protocol.reached(&version);
             }
-            if !batch.is_empty() {
-                self.send(batch).await?;
-            }
+            self.hand_on(batch).await?;
         }
     }
 }
@@ -289,41 +314,22 @@ fn push_selector(uri: &mut String, selection: Selection) {
     }
 }
 
-/// The pages of a list, one after the other.
-pub(crate) struct Pages<R> {
-    reader: Arc<R>,
-    base: String,
-    continue_token: Option<String>,
-}
-
-impl<R: Reader> Pages<R> {
-    pub(crate) fn new(reader: Arc<R>, namespace: &str) -> Self {
-        let selection = reader.selection();
-        let namespace = if selection.namespace.is_empty() { namespace } else { selection.namespace };
-        let mut base = format!("{}?limit={FACTS_PAGE_SIZE}", reader.route().collection(namespace));
-        push_selector(&mut base, selection);
-        Self { reader, base, continue_token: Some(String::new()) }
-    }
-
-    pub(crate) async fn next(
-        &mut self,
-        client: &ApiClient,
-    ) -> Result<Option<NewsPage<R::News>>, FactsWatchError> {
-        let Some(token) = self.continue_token.take() else { return Ok(None) };
-        let mut uri = self.base.clone();
-        if !token.is_empty() {
-            uri.push_str("&continue=");
-            push_segment(&mut uri, &token);
-        }
-        let number = self.reader.route().info.id.0 as usize;
-        let response = get(client, &uri, self.reader.accept().list, number).await?;
-        let answer = tokio::time::timeout(LIST_TIMEOUT, collect(response))
-            .await
-            .map_err(|_| RequestError::Timeout(LIST_TIMEOUT))??;
-        let page = self.reader.page(&answer.body)?;
-        self.continue_token = (!page.continue_token.is_empty()).then(|| page.continue_token.clone());
-        Ok(Some(page))
-    }
+/// A page of a list.
+async fn page<R: Reader>(
+    client: &ApiClient,
+    reader: &R,
+    namespace: &str,
+    query: &str,
+) -> Result<NewsPage<R::News>, FactsWatchError> {
+    let (route, selection) = (reader.route(), reader.selection());
+    let namespace = if selection.namespace.is_empty() { namespace } else { selection.namespace };
+    let mut uri = format!("{}?{query}", route.collection(namespace));
+    push_selector(&mut uri, selection);
+    let response = get(client, &uri, reader.accept().list, route.info.id.0 as usize).await?;
+    let answer = tokio::time::timeout(LIST_TIMEOUT, collect(response))
+        .await
+        .map_err(|_| RequestError::Timeout(LIST_TIMEOUT))??;
+    Ok(reader.page(&answer.body)?)
 }
 
 /// Every object of a kind in a namespace, read from the store and not from a cache.
@@ -332,15 +338,23 @@ pub(crate) async fn list_live(
     kind: Kind,
     namespace: &str,
 ) -> Result<Vec<Facts>, FactsWatchError> {
-    let mut pages = Pages::new(Arc::new(FactsReader::new(kind)), namespace);
-    let mut found = Vec::new();
-    while let Some(page) = pages.next(client).await? {
+    let (reader, mut token, mut found) = (FactsReader::new(kind), String::new(), Vec::new());
+    loop {
+        let mut query = format!("limit={FACTS_PAGE_SIZE}");
+        if !token.is_empty() {
+            query.push_str("&continue=");
+            push_segment(&mut query, &token);
+        }
+        let page = page(client, &reader, namespace, &query).await?;
         found.extend(page.items.into_iter().filter_map(|news| match news {
             Observation::Observed(facts) => Some(facts),
             _ => None,
         }));
+        token = page.continue_token;
+        if token.is_empty() {
+            return Ok(found);
+        }
     }
-    Ok(found)
 }
 
 async fn get(
@@ -355,7 +369,7 @@ async fn get(
     if response.status().is_success() {
         return Ok(response);
     }
-    let code = response.status().as_u16();
+    let (code, retry_after) = (response.status().as_u16(), retry_after(response.headers()));
     let answer = tokio::time::timeout(LIST_TIMEOUT, collect(response))
         .await
         .map_err(|_| RequestError::Timeout(LIST_TIMEOUT))??;
@@ -363,5 +377,5 @@ async fn get(
         Some(status) => status.message,
         None => String::from_utf8_lossy(&answer.body).chars().take(200).collect(),
     };
-    Err(FactsWatchError::Refused { code, message })
+    Err(FactsWatchError::Refused { code, message, retry_after })
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use gc_control::pacing::Signal;
 use gc_types::{
-    Change, Coordinates, DeletionState, FinalizerName, Gvr, ObservedObject, OwnerReference,
-    PropagationPolicy, ResourceId, ResourceInfo, ResourceVersion, Scope, Uid,
+    Coordinates, DeletionState, FinalizerName, Gvr, ObservedObject, OwnerReference, PropagationPolicy,
+    ResourceId, ResourceInfo, ResourceVersion, Scope, Uid,
 };
 use http::Response;
 use http_body_util::BodyExt as _;

@@ -21,7 +21,7 @@ use crate::policies::Policies;
 use crate::retention::{LookUp, Part, Retention, kind_of_key};
 use crate::server::Server;
 use crate::story::{DiscoveryFault, StreamFault};
-use crate::watching::{Stream, Watcher};
+use crate::watching::Watcher;
 
 /// So often is what is held looked at, milliseconds.
 const HELD_MILLISECONDS: i64 = 1_000;
@@ -180,8 +180,7 @@ impl Collector {
     #[must_use]
     pub fn delivered(&self, resource: ResourceId) -> Option<u64> {
         let watcher = self.watchers.get(&resource)?;
-        let telling = matches!(watcher.stream, Stream::Open(_) | Stream::Cut);
-        (telling && watcher.ever_synced).then_some(watcher.delivered)
+        (watcher.is_listed() && watcher.ever_synced).then_some(watcher.delivered)
     }
 
     fn tell(&mut self, event: Event, server: &Server) {

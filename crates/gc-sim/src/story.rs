@@ -122,6 +122,9 @@ pub const RARE_FAULTS: [(&str, u32); 5] =
 /// What comes on top in worlds with an election.
 pub const ELECTION_FAULTS: [(&str, u32); 2] = [("leader change", 40), ("partition", 20)];
 
+/// Additional faults in worlds with retention, which depends on clocks.
+pub const RETENTION_FAULTS: [(&str, u32); 1] = [("clock jump", 15)];
+
 /// Number of worlds with a restored store, per thousand worlds with faults.
 pub const WORLDS_WITH_A_RESTORE: u32 = 200;
 
@@ -194,7 +197,12 @@ impl Story {
             if restore_at == Some(index) {
                 steps.push(Step::Restore(random.next()));
             }
-            if let Some(fault) = rare(&mut random, weather, election) {
+            let more: &[(&str, u32)] = match (election, retention) {
+                (true, _) => &ELECTION_FAULTS,
+                (_, true) => &RETENTION_FAULTS,
+                _ => &[],
+            };
+            if let Some(fault) = rare(&mut random, weather, more) {
                 steps.push(fault);
                 continue;
             }
@@ -228,7 +236,7 @@ fn request_fault(random: &mut Random, weather: Weather) -> Option<RequestFault> 
     REQUEST_FAULTS.into_iter().find(|(_, rate)| random.chance(scaled(*rate, weather))).map(|(fault, _)| fault)
 }
 
-fn rare(random: &mut Random, weather: Weather, election: bool) -> Option<Step> {
+fn rare(random: &mut Random, weather: Weather, more: &[(&str, u32)]) -> Option<Step> {
     for (fault, rate) in STREAM_FAULTS {
         if random.chance(scaled(rate, weather)) {
             return Some(Step::Break(random.next(), fault));
@@ -239,7 +247,7 @@ fn rare(random: &mut Random, weather: Weather, election: bool) -> Option<Step> {
             return Some(Step::Discover(random.next(), Some(fault)));
         }
     }
-    for (fault, rate) in RARE_FAULTS.into_iter().chain(ELECTION_FAULTS.into_iter().filter(|_| election)) {
+    for (fault, rate) in RARE_FAULTS.into_iter().chain(more.iter().copied()) {
         if random.chance(scaled(rate, weather)) {
             return Some(match fault {
                 "definition" => Step::Definition(random.next()),

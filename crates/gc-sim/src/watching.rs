@@ -1,12 +1,16 @@
-//! The watch of one resource: lists, tells what changes, breaks, and goes on.
+//! The watch of one resource: what to ask, and what follows from answers and failures, is decided by [`gc_control::watch`] as in
+//! what ships; here the server is asked, and what it says is told slowly.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
+use gc_control::watch::{Ask, Ended, ListWatch, Signal};
 use gc_registry::api::{Object, WatchEvent};
+use gc_registry::error::ApiError;
 use gc_registry::watch::Watch;
-use gc_types::{Event, ResourceId, ResourceVersion};
+use gc_types::{Event, ResourceId};
 
 use crate::kinds::KINDS;
 use crate::metadata::observed;
@@ -15,42 +19,46 @@ use crate::story::StreamFault;
 
 /// How many revisions the cache is behind that answers the list of [`StreamFault::StaleList`].
 const STALE_LIST_BEHIND: u64 = 9;
+/// So often the server is asked before it is left alone for a while: a pause, how far it is, a watch or a list, and what follows from
+/// its refusal.
+const QUESTIONS: usize = 4;
+/// For how long a watch had been open that breaks: neither too short nor at its end.
+const OPEN_FOR: Duration = Duration::from_mins(2);
 
 /// What a watch tells, and the object that it tells of.
 pub(crate) type Told = (Event, Option<Arc<Object>>);
 
-/// Where the watch of a resource is.
-pub(crate) enum Stream {
-    Unlisted,
-    Listing { items: VecDeque<Told>, version: u64 },
-    Open(Box<Watch>),
-    Cut,
+/// What the server is saying.
+enum Stream {
+    Nothing,
+    List { items: VecDeque<Told>, version: String },
+    Watch(Box<Watch>),
 }
 
 pub(crate) struct Watcher {
     pub(crate) kind: usize,
-    pub(crate) stream: Stream,
+    protocol: ListWatch,
+    stream: Stream,
     /// The version up to which everything has been told.
     pub(crate) delivered: u64,
     pub(crate) ever_synced: bool,
-    pub(crate) announced_stale: bool,
     pub(crate) relisted: bool,
     /// The next list is answered by a cache that is so many revisions behind.
-    pub(crate) behind: u64,
+    behind: u64,
     /// How often part of a list, or a change from before, was told.
     pub(crate) retold: u64,
     /// The newest version that was ever told.
-    pub(crate) newest: u64,
+    newest: u64,
 }
 
 impl Watcher {
     pub(crate) fn new(kind: usize) -> Self {
         Self {
             kind,
-            stream: Stream::Unlisted,
+            protocol: ListWatch::new(false),
+            stream: Stream::Nothing,
             delivered: 0,
             ever_synced: false,
-            announced_stale: false,
             relisted: false,
             behind: 0,
             retold: 0,
@@ -58,111 +66,166 @@ impl Watcher {
         }
     }
 
+    /// Whether everything up to a version has been told, and changes since are or will be.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.protocol.is_listed() && !matches!(self.stream, Stream::List { .. })
+    }
+
     pub(crate) fn read(&mut self, id: ResourceId, most: usize, server: &Server) -> Vec<Told> {
         let mut events = Vec::new();
-        if let Stream::Unlisted = self.stream {
-            self.begin_list(id, server, &mut events);
-            return events;
-        }
-        if let Stream::Cut = self.stream {
-            self.open(server);
-            if let Stream::Open(_) = self.stream
-                && self.announced_stale
-            {
-                // Resumed: nothing has been missed.
-                self.announced_stale = false;
-                let resource_version = ResourceVersion(self.delivered);
-                events.push((Event::Synced { resource: id, resource_version }, None));
+        if let Stream::Nothing = self.stream {
+            self.ask(id, server, &mut events);
+            if let Stream::List { .. } = self.stream {
+                return events;
             }
         }
         match &mut self.stream {
-            Stream::Listing { items, version } => {
-                let version = *version;
+            Stream::List { items, version } => {
                 self.retold += 1;
                 let count = most.min(items.len());
                 events.extend(items.drain(..count));
                 if items.is_empty() {
-                    self.delivered = version;
-                    self.ever_synced = true;
+                    let version = std::mem::take(version);
+                    self.stream = Stream::Nothing;
+                    self.delivered = version.parse().unwrap_or(0);
                     self.relisted = true;
-                    self.announced_stale = false;
-                    let resource_version = ResourceVersion(version);
-                    events.push((Event::Synced { resource: id, resource_version }, None));
-                    self.open(server);
+                    self.protocol.page_read(&version, "");
+                    self.take_signals(id, &mut events);
+                    self.ask(id, server, &mut events);
                 }
             }
-            Stream::Open(_) => self.read_watch(id, most, server, &mut events),
-            Stream::Unlisted | Stream::Cut => {}
+            Stream::Watch(_) => self.read_watch(id, most, server, &mut events),
+            Stream::Nothing => {}
         }
         events
     }
 
-    fn begin_list(&mut self, id: ResourceId, server: &Server, events: &mut Vec<Told>) {
+    /// Asks the server for what is to be asked now. No time passes in pauses.
+    fn ask(&mut self, id: ResourceId, server: &Server, events: &mut Vec<Told>) {
+        for _ in 0..QUESTIONS {
+            let ask = self.protocol.ask(0.0);
+            self.take_signals(id, events);
+            let refused = match ask {
+                Ask::Wait(_) => None,
+                Ask::Page { .. } => self.list(id, server),
+                Ask::Newest => self.ask_for_newest(server),
+                Ask::Watch { from, .. } => self.open(from.as_deref(), server),
+            };
+            if let Some(error) = refused {
+                let (code, message) = (error.code, error.message);
+                let ended = Ended::Refused { code, message, retry_after: None };
+                self.protocol.ended(&ended, OPEN_FOR, 0.0);
+            }
+            self.take_signals(id, events);
+            if !matches!(self.stream, Stream::Nothing) {
+                return;
+            }
+        }
+    }
+
+    fn list(&mut self, id: ResourceId, server: &Server) -> Option<ApiError> {
         let kind = &KINDS[self.kind];
         let behind = std::mem::take(&mut self.behind);
         let stale = (behind > 0)
             .then(|| server.list(kind, "", Some(server.revision().saturating_sub(behind))))
             .flatten()
             .and_then(Result::ok);
-        let list = match stale {
-            Some(list) => list,
-            None => match server.list(kind, "", None) {
-                Some(Ok(list)) => list,
-                _ => return,
-            },
+        let list = match stale.map_or_else(|| server.list(kind, "", None), |list| Some(Ok(list))) {
+            None => return Some(not_served()),
+            Some(Err(error)) => return Some(error),
+            Some(Ok(list)) => list,
         };
         let told = |item: &Arc<Object>| {
             observed(item, id).map(|object| (Event::Observed(object), Some(Arc::clone(item))))
         };
         let items = list.items.iter().filter_map(told).collect();
-        self.stream = Stream::Listing { items, version: list.resource_version.parse().unwrap_or(0) };
-        events.push((Event::ListStarted(id), None));
+        self.stream = Stream::List { items, version: list.resource_version };
+        None
     }
 
-    fn open(&mut self, server: &Server) {
+    fn ask_for_newest(&mut self, server: &Server) -> Option<ApiError> {
+        match server.list(&KINDS[self.kind], "", None) {
+            None => Some(not_served()),
+            Some(Err(error)) => Some(error),
+            Some(Ok(list)) => {
+                self.protocol.newest_read(&list.resource_version);
+                None
+            }
+        }
+    }
+
+    fn open(&mut self, from: Option<&str>, server: &Server) -> Option<ApiError> {
         server.pump();
-        self.stream = match server.watch(&KINDS[self.kind], self.delivered) {
-            Some(Ok(watch)) => Stream::Open(Box::new(watch)),
-            Some(Err(error)) if error.code == 410 => Stream::Unlisted,
-            _ => Stream::Cut,
-        };
+        let from = from.and_then(|version| version.parse().ok()).unwrap_or(self.delivered);
+        match server.watch(&KINDS[self.kind], from) {
+            None => Some(not_served()),
+            Some(Err(error)) => Some(error),
+            Some(Ok(watch)) => {
+                self.stream = Stream::Watch(Box::new(watch));
+                self.protocol.opened();
+                None
+            }
+        }
+    }
+
+    fn take_signals(&mut self, id: ResourceId, events: &mut Vec<Told>) {
+        while let Some(signal) = self.protocol.poll_signal() {
+            let event = match signal {
+                Signal::ListStarted => Event::ListStarted(id),
+                Signal::Synced(resource_version) => {
+                    self.ever_synced = true;
+                    Event::Synced { resource: id, resource_version }
+                }
+                Signal::Progress(resource_version) => Event::Progress { resource: id, resource_version },
+                Signal::Stale => Event::Stale(id),
+                Signal::NotServed | Signal::Failing { .. } => continue,
+            };
+            events.push((event, None));
+        }
+    }
+
+    fn end(&mut self, ended: &Ended) {
+        self.stream = Stream::Nothing;
+        self.protocol.ended(ended, OPEN_FOR, 0.0);
     }
 
     fn read_watch(&mut self, id: ResourceId, most: usize, server: &Server, events: &mut Vec<Told>) {
         server.pump();
-        let Stream::Open(watch) = &mut self.stream else { return };
+        let Stream::Watch(watch) = &mut self.stream else { return };
+        let mut end = None;
         for _ in 0..most {
-            let object = match watch.poll_next(&mut polled()) {
+            let (object, removed) = match watch.poll_next(&mut polled()) {
                 Poll::Pending => {
-                    if let Some(WatchEvent::Bookmark { resource_version, .. }) = watch.bookmark() {
-                        let version = ResourceVersion::parse(&resource_version);
-                        if version.0 > self.delivered {
-                            self.delivered = version.0;
-                            events.push((Event::Progress { resource: id, resource_version: version }, None));
-                        }
+                    if let Some(WatchEvent::Bookmark { resource_version, .. }) = watch.bookmark()
+                        && let Ok(version) = resource_version.parse::<u64>()
+                        && version > self.delivered
+                    {
+                        self.delivered = version;
+                        self.protocol.bookmark(&resource_version, false);
                     }
-                    return;
+                    break;
                 }
                 Poll::Ready(Some(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
                     (object, false)
                 }
                 Poll::Ready(Some(WatchEvent::Deleted(object))) => (object, true),
                 Poll::Ready(Some(WatchEvent::Bookmark { .. })) => continue,
-                Poll::Ready(Some(WatchEvent::Error(_))) => {
-                    self.stream = Stream::Unlisted;
-                    return;
+                Poll::Ready(Some(WatchEvent::Error(error))) => {
+                    let (code, message) = (error.code, error.message.clone());
+                    end = Some(Ended::Refused { code, message, retry_after: None });
+                    break;
                 }
                 Poll::Ready(None) => {
-                    self.stream = Stream::Cut;
-                    return;
+                    end = Some(Ended::Finished);
+                    break;
                 }
             };
-            let (object, removed) = object;
             let Some(observed) = observed(&object, id) else { continue };
             let version = observed.resource_version.0;
             self.retold += u64::from(version <= self.newest);
             self.newest = self.newest.max(version);
             self.delivered = self.delivered.max(version);
+            self.protocol.reached(&version.to_string());
             let event = if removed {
                 let (key, uid, resource_version) = (observed.key, observed.uid, observed.resource_version);
                 Event::Removed { key, uid, resource_version }
@@ -171,22 +234,30 @@ impl Watcher {
             };
             events.push((event, Some(object)));
         }
+        if let Some(ended) = end {
+            self.end(&ended);
+        }
+        self.take_signals(id, events);
     }
 
     /// It breaks. Returns whether what it told counts as stale from now on, and did not before.
     pub(crate) fn break_off(&mut self, fault: StreamFault) -> bool {
-        let open = matches!(self.stream, Stream::Open(_));
+        let is_open = matches!(self.stream, Stream::Watch(_));
+        let gone = || Ended::Refused { code: 410, message: "too old".to_owned(), retry_after: None };
         match fault {
-            StreamFault::Cut | StreamFault::Stale if open => self.stream = Stream::Cut,
+            StreamFault::Cut if is_open => self.end(&Ended::Finished),
+            StreamFault::Stale if is_open => self.end(&Ended::Unreachable("the connection broke".to_owned())),
             StreamFault::Cut | StreamFault::Stale => {}
-            StreamFault::Expired => self.stream = Stream::Unlisted,
+            StreamFault::Expired => self.end(&gone()),
             StreamFault::StaleList => {
-                self.stream = Stream::Unlisted;
+                self.end(&gone());
                 self.behind = STALE_LIST_BEHIND;
             }
         }
-        let stale = fault != StreamFault::Cut && self.ever_synced && !self.announced_stale;
-        self.announced_stale |= stale;
-        stale
+        std::iter::from_fn(|| self.protocol.poll_signal()).any(|signal| signal == Signal::Stale)
     }
+}
+
+fn not_served() -> ApiError {
+    ApiError::not_found("", "", "")
 }

@@ -1,11 +1,12 @@
 //! What is read of policies, and of the objects that they are about.
 
+use gc_control::watch::Ended;
 use gc_retention::objects::FactsError;
 use gc_retention::policies::roster::{Told, Watch};
 use serde_json::Value;
 
 use super::News;
-use crate::facts::{Accept, FactsWatchError, METADATA, NewsLine, NewsPage, Reader, WHOLE};
+use crate::facts::{Accept, METADATA, NewsLine, NewsPage, Reader, WHOLE};
 use crate::raw::{RawPage, raw_line, raw_page, told};
 use crate::resources::Route;
 
@@ -92,7 +93,7 @@ impl Reader for ObjectReader {
         self.news(Told::Synced)
     }
 
-    fn failed(&self, why: &FactsWatchError) -> Option<News> {
+    fn failed(&self, why: &Ended) -> Option<News> {
         Some(self.news(Told::Failed(format!("{} cannot be listed: {why}", self.route.display_name()))))
     }
 

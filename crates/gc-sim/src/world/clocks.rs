@@ -33,7 +33,9 @@ impl World<'_> {
         let what = if self.story.retention { random.weighted(&[4, 3, 2, 2]) } else { 0 };
         let clocks = &mut self.collectors[index].clocks;
         match what {
+            // What was wrong is often set right: that moves it by as much as before.
             0 => {
+                let jump = if clocks.error != 0 && random.chance(500) { -clocks.error } else { jump };
                 clocks.error += jump;
                 self.report.note_happened("clock jumps");
                 self.note(|| format!("  the clock jumps by {jump} ms"));

@@ -1,0 +1,356 @@
+//! The list and watch of one resource, without I/O: what to ask next, what the answers mean, and what follows from failures.
+//!
+//! ```text
+//!            ┌────────── 410, or the version is unknown ──────────┐
+//!            ▼                                                    │
+//!   unlisted (streamed) ── ERROR, 4xx, silence ─▶ unlisted (paged)│
+//!            │ initial-events-end                     │ last page │
+//!            └──────────────▶ listed (version) ◀──────┘           │
+//!                              │  ▲ watch ends: resume ───────────┘
+//!                              └──┘
+//! ```
+//!
+//! Nothing is kept of the objects: what vanished while no watch was running is found by whoever is told where a list begins
+//! and ends. The objects themselves do not come through here: whoever reads them hands them on between the
+//! [`Signal`]s, and says how far it has come.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use gc_types::ResourceVersion;
+
+use crate::backoff::Backoff;
+
+/// A watch is asked to end after between once and twice this time, so that watches spread over servers.
+pub const WATCH_SECONDS: u32 = 290;
+/// A watch that outlives its own end by this time is dead.
+pub const WATCH_OVERTIME: Duration = Duration::from_secs(30);
+/// A streamed list that says nothing for this long comes from a server that does not know streamed lists.
+pub const STREAMED_LIST_SILENCE: Duration = Duration::from_secs(10);
+/// A watch that ends sooner counts as a failure, lest it is opened in a tight loop.
+pub const SHORT_WATCH: Duration = Duration::from_secs(1);
+/// The pause after a first failure; it doubles with each further one.
+pub const FIRST_DELAY: Duration = Duration::from_millis(100);
+/// The longest of these pauses.
+pub const LONGEST_DELAY: Duration = Duration::from_secs(30);
+
+/// What to ask the server, or how long not to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Nothing for so long.
+    Wait(Duration),
+    /// A page of a list (all of it, unless `is_paged`); the first one if there is no token.
+    Page {
+        /// Whether pages are asked for.
+        is_paged: bool,
+        /// Where the page before ended; empty for the first.
+        continue_token: String,
+    },
+    /// How far the server is: the version of a list of one object.
+    Newest,
+    /// A watch from a version on, or (without one) a streamed list that goes over into a watch.
+    Watch {
+        /// The version.
+        from: Option<String>,
+        /// After how many seconds the server is to end it.
+        seconds: u32,
+    },
+}
+
+/// What whoever follows the resource is told, beside the objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// A list begins: what is not told until it is synced is gone.
+    ListStarted,
+    /// Everything up to this version has been told; from here on every change is.
+    Synced(ResourceVersion),
+    /// Nothing has changed up to this version but what was told.
+    Progress(ResourceVersion),
+    /// What was told may be out of date. Told once, until it is synced again.
+    Stale,
+    /// The resource may not be served any more.
+    NotServed,
+    /// It failed, for this reason; `was_synced` if everything had been told before.
+    Failing {
+        /// Why.
+        why: Ended,
+        /// Whether it was synced at some time.
+        was_synced: bool,
+    },
+}
+
+/// How what was asked for ended before it was done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Ended {
+    /// The server ended the watch.
+    #[error("the watch ended")]
+    Finished,
+    /// No answer, or it broke off.
+    #[error("{0}")]
+    Unreachable(String),
+    /// What came cannot be read.
+    #[error("a malformed answer: {0}")]
+    Malformed(String),
+    /// An answer, or an event of the watch, other than what was asked for.
+    #[error("the server answered {code}: {message}")]
+    Refused {
+        /// The HTTP status code.
+        code: u16,
+        /// In the server's words.
+        message: String,
+        /// How long the server asks to wait.
+        retry_after: Option<Duration>,
+    },
+    /// Nothing came for so long.
+    #[error("no data for {} s", .0.as_secs())]
+    Silent(Duration),
+}
+
+/// What was asked for last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    Page,
+    Newest,
+    /// A watch; `opened` once the server has answered.
+    Watch {
+        listing: bool,
+        opened: bool,
+        seconds: u32,
+    },
+}
+
+/// The list and watch of one resource. See the module.
+#[derive(Clone, Debug)]
+pub struct ListWatch {
+    streamed: bool,
+    paged: bool,
+    version: Option<String>,
+    continue_token: String,
+    asked: Asked,
+    waits: Option<Duration>,
+    backoff: Backoff,
+    was_synced: bool,
+    announced_stale: bool,
+    /// The server may have been replaced by one that was restored from an older backup.
+    suspicious: bool,
+    signals: VecDeque<Signal>,
+}
+
+impl ListWatch {
+    /// Nothing has been listed. `streamed`: initial lists are asked for as streams first.
+    #[must_use]
+    pub fn new(streamed: bool) -> Self {
+        Self {
+            streamed,
+            paged: true,
+            version: None,
+            continue_token: String::new(),
+            asked: Asked::Nothing,
+            waits: None,
+            backoff: Backoff::new(FIRST_DELAY, LONGEST_DELAY),
+            was_synced: false,
+            announced_stale: false,
+            suspicious: false,
+            signals: VecDeque::new(),
+        }
+    }
+
+    /// What to ask now. `fraction` is random, in [0, 1).
+    pub fn ask(&mut self, fraction: f64) -> Ask {
+        if let Some(wait) = self.waits.take() {
+            return Ask::Wait(wait);
+        }
+        match &self.version {
+            None if !self.streamed => {
+                if self.continue_token.is_empty() {
+                    self.signals.push_back(Signal::ListStarted);
+                }
+                self.asked = Asked::Page;
+                Ask::Page { is_paged: self.paged, continue_token: self.continue_token.clone() }
+            }
+            Some(_) if self.suspicious => {
+                self.asked = Asked::Newest;
+                Ask::Newest
+            }
+            from => {
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in [0, WATCH_SECONDS)
+                let seconds = WATCH_SECONDS + (fraction * f64::from(WATCH_SECONDS)) as u32;
+                self.asked = Asked::Watch { listing: from.is_none(), opened: false, seconds };
+                Ask::Watch { from: from.clone(), seconds }
+            }
+        }
+    }
+
+    /// The next signal, in the order in which they belong between the objects.
+    pub fn poll_signal(&mut self) -> Option<Signal> {
+        self.signals.pop_front()
+    }
+
+    /// Whether a version is known from which to watch.
+    #[must_use]
+    pub fn is_listed(&self) -> bool {
+        self.version.is_some()
+    }
+
+    /// Whether an initial list is being streamed.
+    #[must_use]
+    pub fn is_listing(&self) -> bool {
+        matches!(self.asked, Asked::Watch { listing: true, .. })
+    }
+
+    /// How long the watch that is open may say nothing.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        match self.asked {
+            Asked::Watch { listing: true, .. } => STREAMED_LIST_SILENCE,
+            Asked::Watch { seconds, .. } => Duration::from_secs(u64::from(seconds)) + WATCH_OVERTIME,
+            _ => WATCH_OVERTIME,
+        }
+    }
+
+    /// The page that was asked for has been handed on: the version of the list, and where the next page begins (empty if it was the
+    /// last).
+    pub fn page_read(&mut self, version: &str, continue_token: &str) {
+        continue_token.clone_into(&mut self.continue_token);
+        if continue_token.is_empty() {
+            self.paged = true;
+            self.succeed(version);
+        }
+    }
+
+    /// The server has said how far it is. To a watch from a version that lies ahead of it, a server that was restored from an
+    /// older backup says nothing until it has caught up, and nothing ever about what it has lost. So after a failure that may have
+    /// been its restart, it is asked first.
+    pub fn newest_read(&mut self, version: &str) {
+        self.suspicious = false;
+        let newest = ResourceVersion::parse(version);
+        let known = self.version.as_deref().map(ResourceVersion::parse);
+        if newest != ResourceVersion::UNKNOWN && known.is_some_and(|known| newest < known) {
+            self.forget();
+            let message = "the server has gone back in time".to_owned();
+            self.fail(&Ended::Refused { code: 410, message, retry_after: None }, 0.0);
+        }
+    }
+
+    /// The server has begun to answer the watch.
+    pub fn opened(&mut self) {
+        let Asked::Watch { listing, opened, .. } = &mut self.asked else { return };
+        *opened = true;
+        if *listing {
+            self.signals.push_back(Signal::ListStarted);
+        } else if self.announced_stale {
+            // Resumed: nothing has been missed.
+            let version = self.version.clone().unwrap_or_default();
+            self.sync(&version);
+        }
+    }
+
+    /// The watch has told of an object at a version, which has been handed on.
+    pub fn reached(&mut self, version: &str) {
+        if !self.is_listing() && !version.is_empty() {
+            self.version = Some(version.to_owned());
+        }
+    }
+
+    /// The watch has told how far it is.
+    pub fn bookmark(&mut self, version: &str, ends_list: bool) {
+        match &mut self.asked {
+            Asked::Watch { listing, .. } if *listing => {
+                if ends_list {
+                    *listing = false;
+                    self.succeed(version);
+                }
+            }
+            _ => {
+                self.reached(version);
+                self.signals.push_back(Signal::Progress(ResourceVersion::parse(version)));
+            }
+        }
+    }
+
+    fn succeed(&mut self, version: &str) {
+        self.version = Some(version.to_owned());
+        self.backoff.reset();
+        self.sync(version);
+    }
+
+    fn sync(&mut self, version: &str) {
+        self.was_synced = true;
+        self.announced_stale = false;
+        self.signals.push_back(Signal::Synced(ResourceVersion::parse(version)));
+    }
+
+    /// What was asked for has ended so, after this time. `fraction` is random, in [0, 1).
+    pub fn ended(&mut self, ended: &Ended, elapsed: Duration, fraction: f64) {
+        let asked = std::mem::replace(&mut self.asked, Asked::Nothing);
+        if let Asked::Watch { seconds, listing: false, .. } = asked
+            && *ended == Ended::Finished
+        {
+            // Before its time: the server is going down, and who comes up may be another.
+            self.suspicious |= elapsed < Duration::from_secs(u64::from(seconds) - 1);
+            if elapsed >= SHORT_WATCH {
+                self.backoff.reset();
+                return;
+            }
+            self.waits = Some(self.backoff.next_delay(fraction));
+            return;
+        }
+        if elapsed > LONGEST_DELAY {
+            self.backoff.reset();
+        }
+        self.suspicious |= matches!(ended, Ended::Unreachable(_) | Ended::Refused { code: 500.., .. });
+        if Self::is_not_streamed(asked, ended, elapsed) {
+            self.streamed = false;
+            return;
+        }
+        match ended {
+            Ended::Refused { code: 410, .. } => {
+                // A list whose continue token expired is too slow for pages: whole, the next time.
+                self.paged &= asked != Asked::Page;
+                self.forget();
+            }
+            Ended::Refused { code: 404, .. } => {
+                self.signals.push_back(Signal::NotServed);
+                self.forget();
+            }
+            Ended::Refused { code: 400 | 422, .. } => self.forget(),
+            _ => {}
+        }
+        // A list begins again with its first page.
+        self.continue_token.clear();
+        self.fail(ended, fraction);
+    }
+
+    /// Whether a streamed list ended as those do of servers that do not know them.
+    fn is_not_streamed(asked: Asked, ended: &Ended, elapsed: Duration) -> bool {
+        let Asked::Watch { listing: true, opened, .. } = asked else { return false };
+        match ended {
+            Ended::Refused { code: 410, .. } => false,
+            Ended::Refused { code, .. } => opened || matches!(code, 400 | 403 | 422 | 500 | 501),
+            Ended::Finished => elapsed >= SHORT_WATCH,
+            Ended::Silent(_) => true,
+            Ended::Unreachable(_) | Ended::Malformed(_) => false,
+        }
+    }
+
+    fn forget(&mut self) {
+        self.version = None;
+        self.continue_token.clear();
+    }
+
+    fn fail(&mut self, why: &Ended, fraction: f64) {
+        self.signals.push_back(Signal::Failing { why: why.clone(), was_synced: self.was_synced });
+        if self.was_synced && !std::mem::replace(&mut self.announced_stale, true) {
+            self.signals.push_back(Signal::Stale);
+        }
+        let asked_for = match why {
+            Ended::Refused { retry_after, .. } => retry_after.unwrap_or_default(),
+            _ => Duration::ZERO,
+        };
+        self.waits = Some(self.backoff.next_delay(fraction).max(asked_for).min(LONGEST_DELAY));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! Lives of lists and watches. The same over HTTP is in `gc-kube/tests/watching.rs`, over the registry with faults in `gc-sim`.
+
+use super::*;
+
+/// One thing that happens.
+enum Step<'a> {
+    /// This is asked.
+    Ask(Ask),
+    /// A page is read: the version, and where the next begins.
+    Page(&'a str, &'a str),
+    /// How far the server is.
+    Newest(&'a str),
+    /// The watch is answered.
+    Opened,
+    /// It tells of an object at this version.
+    Reached(&'a str),
+    /// It tells how far it is.
+    Bookmark(&'a str, bool),
+    /// What was asked for ends, after so many seconds.
+    Ends(Ended, u64),
+    /// These signals have been given since.
+    Signals(Vec<Signal>),
+}
+
+use Step::{Ask as Asks, Bookmark, Ends, Newest, Opened, Page, Reached, Signals};
+
+fn live(what: &str, streamed: bool, steps: Vec<Step<'_>>) {
+    let mut protocol = ListWatch::new(streamed);
+    for (index, step) in steps.into_iter().enumerate() {
+        match step {
+            Asks(expected) => assert_eq!(protocol.ask(0.0), expected, "{what}, step {index}"),
+            Page(version, token) => protocol.page_read(version, token),
+            Newest(version) => protocol.newest_read(version),
+            Opened => protocol.opened(),
+            Reached(version) => protocol.reached(version),
+            Bookmark(version, ends_list) => protocol.bookmark(version, ends_list),
+            Ends(ended, seconds) => protocol.ended(&ended, Duration::from_secs(seconds), 1.0),
+            Signals(expected) => {
+                let given: Vec<Signal> = std::iter::from_fn(|| protocol.poll_signal()).collect();
+                assert_eq!(given, expected, "{what}, step {index}");
+            }
+        }
+    }
+}
+
+fn page(token: &str) -> Step<'static> {
+    Asks(Ask::Page { is_paged: true, continue_token: token.to_owned() })
+}
+
+fn watch(from: &str) -> Step<'static> {
+    Asks(Ask::Watch { from: Some(from.to_owned()), seconds: WATCH_SECONDS })
+}
+
+fn wait(milliseconds: u64) -> Step<'static> {
+    Asks(Ask::Wait(Duration::from_millis(milliseconds)))
+}
+
+fn refused(code: u16) -> Ended {
+    Ended::Refused { code, message: "m".to_owned(), retry_after: None }
+}
+
+fn cut() -> Ended {
+    Ended::Unreachable("cut".to_owned())
+}
+
+fn synced(version: u64) -> Signal {
+    Signal::Synced(ResourceVersion(version))
+}
+
+fn failing(why: Ended, was_synced: bool) -> Signal {
+    Signal::Failing { why, was_synced }
+}
+
+#[test]
+fn a_list_in_pages_goes_over_into_watches() {
+    live(
+        "pages, and watches that end in time",
+        false,
+        vec![
+            page(""),
+            Signals(vec![Signal::ListStarted]),
+            Page("5", "a"),
+            page("a"),
+            Signals(vec![]),
+            Page("5", ""),
+            Signals(vec![synced(5)]),
+            watch("5"),
+            Opened,
+            Reached("6"),
+            Bookmark("9", false),
+            Signals(vec![Signal::Progress(ResourceVersion(9))]),
+            Ends(Ended::Finished, 291),
+            Signals(vec![]),
+            watch("9"),
+        ],
+    );
+    live(
+        "a page is not answered: the list begins again, later and later",
+        false,
+        vec![
+            page(""),
+            Page("5", "a"),
+            page("a"),
+            Ends(cut(), 0),
+            Signals(vec![Signal::ListStarted, failing(cut(), false)]),
+            wait(100),
+            page(""),
+            Signals(vec![Signal::ListStarted]),
+            Ends(refused(403), 0),
+            wait(200),
+            page(""),
+            Page("7", ""),
+            Signals(vec![failing(refused(403), false), Signal::ListStarted, synced(7)]),
+            // What was unreachable once may be another server now.
+            Asks(Ask::Newest),
+            Newest("8"),
+            watch("7"),
+        ],
+    );
+    live(
+        "a token that expired: the list is asked for whole",
+        false,
+        vec![
+            page(""),
+            Page("5", "a"),
+            page("a"),
+            Ends(refused(410), 0),
+            wait(100),
+            Asks(Ask::Page { is_paged: false, continue_token: String::new() }),
+        ],
+    );
+}
+
+#[test]
+fn a_streamed_list_goes_over_into_a_watch_or_is_given_up() {
+    let stream = || Asks(Ask::Watch { from: None, seconds: WATCH_SECONDS });
+    live(
+        "it is served",
+        true,
+        vec![
+            stream(),
+            Opened,
+            Signals(vec![Signal::ListStarted]),
+            Reached("3"),
+            Bookmark("5", true),
+            Signals(vec![synced(5)]),
+            Reached("6"),
+            Ends(Ended::Finished, 300),
+            watch("6"),
+        ],
+    );
+    for (ended, opened) in
+        [(refused(422), false), (refused(500), true), (Ended::Silent(STREAMED_LIST_SILENCE), true)]
+    {
+        let mut steps = vec![stream()];
+        steps.extend(opened.then_some(Opened));
+        steps.extend([Ends(ended, 0), page("")]);
+        live("it is not", true, steps);
+    }
+    live("it is forbidden to be busy", true, vec![stream(), Ends(refused(429), 0), wait(100), stream()]);
+}
+
+#[test]
+fn a_watch_that_breaks_is_resumed_where_it_was() {
+    let listed = || vec![page(""), Page("5", ""), watch("5"), Opened, Reached("6")];
+    let with = |more: Vec<Step<'static>>| listed().into_iter().chain(more).collect::<Vec<_>>();
+    let told = || vec![Signal::ListStarted, synced(5)];
+    live(
+        "it is cut, and the server is as far",
+        false,
+        with(vec![
+            Signals(told()),
+            Ends(cut(), 20),
+            Signals(vec![failing(cut(), true), Signal::Stale]),
+            wait(100),
+            Asks(Ask::Newest),
+            Newest("6"),
+            watch("6"),
+            Opened,
+            Signals(vec![synced(6)]),
+        ]),
+    );
+    let gone = || Ended::Refused {
+        code: 410,
+        message: "the server has gone back in time".to_owned(),
+        retry_after: None,
+    };
+    live(
+        "the server has gone back in time",
+        false,
+        with(vec![
+            Ends(cut(), 20),
+            wait(100),
+            Asks(Ask::Newest),
+            Newest("4"),
+            Signals([told(), vec![failing(cut(), true), Signal::Stale, failing(gone(), true)]].concat()),
+            wait(100),
+            page(""),
+        ]),
+    );
+    live(
+        "what it missed is gone: told as stale once",
+        false,
+        with(vec![
+            Ends(refused(410), 20),
+            Signals([told(), vec![failing(refused(410), true), Signal::Stale]].concat()),
+            wait(100),
+            page(""),
+            Ends(refused(500), 0),
+            Signals(vec![Signal::ListStarted, failing(refused(500), true)]),
+        ]),
+    );
+    live(
+        "the server ends it early: it may be going down",
+        false,
+        with(vec![Ends(Ended::Finished, 20), Signals(told()), Asks(Ask::Newest), Newest("6"), watch("6")]),
+    );
+    live("at once: with a pause", false, with(vec![Ends(Ended::Finished, 0), wait(100), Asks(Ask::Newest)]));
+    live(
+        "not served any more: it is listed again when it is",
+        false,
+        with(vec![
+            Ends(refused(404), 0),
+            Signals([told(), vec![Signal::NotServed, failing(refused(404), true), Signal::Stale]].concat()),
+            wait(100),
+            page(""),
+        ]),
+    );
+    live(
+        "the server asks for patience",
+        false,
+        with(vec![
+            Ends(
+                Ended::Refused {
+                    code: 429,
+                    message: String::new(),
+                    retry_after: Some(Duration::from_secs(7)),
+                },
+                0,
+            ),
+            wait(7_000),
+            watch("6"),
+        ]),
+    );
+}
