@@ -271,6 +271,8 @@ impl ListWatch {
 
     fn succeed(&mut self, version: &str) {
         self.version = Some(version.to_owned());
+        // The list has said how far the server is.
+        self.suspicious = false;
         self.backoff.reset();
         self.sync(version);
     }
@@ -299,11 +301,11 @@ impl ListWatch {
         if elapsed > LONGEST_DELAY {
             self.backoff.reset();
         }
-        self.suspicious |= matches!(ended, Ended::Unreachable(_) | Ended::Refused { code: 500.., .. });
         if Self::is_not_streamed(asked, ended, elapsed) {
             self.streamed = false;
             return;
         }
+        self.suspicious |= matches!(ended, Ended::Unreachable(_) | Ended::Refused { code: 500.., .. });
         match ended {
             Ended::Refused { code: 410, .. } => {
                 // A list whose continue token expired is too slow for pages: whole, the next time.

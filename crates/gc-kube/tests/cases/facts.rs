@@ -170,6 +170,8 @@ async fn pages_are_listed_and_changes_watched_from_there() {
                 vec![change("MODIFIED", &node("n1", 11)), change("DELETED", &node("n2", 12)), bookmark(20)],
                 End::Cut,
             ),
+            // Whoever was unreachable may have been restored from a backup: it is asked how far it is.
+            page(20, "", &[]),
             Script::Watch(vec![change("ADDED", &node("n3", 21))], End::Open),
         ],
         Value::Null,
@@ -183,6 +185,7 @@ async fn pages_are_listed_and_changes_watched_from_there() {
             "GET /api/v1/nodes limit=500",
             "GET /api/v1/nodes limit=500&continue=a%20b",
             "GET /api/v1/nodes watch=true&allowWatchBookmarks=true&resourceVersion=10",
+            "GET /api/v1/nodes limit=1",
             "GET /api/v1/nodes watch=true&allowWatchBookmarks=true&resourceVersion=20",
         ]
     );
