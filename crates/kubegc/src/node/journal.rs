@@ -18,14 +18,14 @@ use crate::run::{JournalFile as Journal, JournalOptions};
 /// Where the journal is, and how large it may become.
 #[derive(Args, Debug)]
 pub(super) struct JournalFlags {
-    /// Write every removal with its reason and outcome to this file, one JSON object per line
+    /// Append every removal with its reason and outcome to this file, as JSON lines
     #[arg(long, value_name = "FILE")]
     pub(super) journal: Option<PathBuf>,
-    /// Size at which the journal is put aside and a new one begun, MiB
+    /// Size at which the journal is rotated, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) journal_max_size: u32,
-    /// How many older journals are kept
-    #[arg(long, value_name = "COUNT", default_value_t = 4)]
+    /// Number of rotated journals to keep
+    #[arg(long, value_name = "N", default_value_t = 4)]
     pub(super) journal_max_files: u32,
 }
 
