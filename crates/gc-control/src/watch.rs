@@ -48,7 +48,7 @@ pub enum Ask {
     },
     /// How far the server is: the version of a list of one object.
     Newest,
-    /// A watch from a version on, or (without one) a streamed list that goes over into a watch.
+    /// A watch from a version on, or (without one) a streamed list that continues as a watch.
     Watch {
         /// The version.
         from: Option<String>,
@@ -228,7 +228,7 @@ impl ListWatch {
         let known = self.version.as_deref().map(ResourceVersion::parse);
         if newest != ResourceVersion::UNKNOWN && known.is_some_and(|known| newest < known) {
             self.forget();
-            let message = "the server has gone back in time".to_owned();
+            let message = "the server was restored to an earlier version".to_owned();
             self.fail(&Ended::Refused { code: 410, message, retry_after: None }, 0.0);
         }
     }

@@ -180,11 +180,11 @@ fn a_watch_that_breaks_is_resumed_where_it_was() {
     );
     let gone = || Ended::Refused {
         code: 410,
-        message: "the server has gone back in time".to_owned(),
+        message: "the server was restored to an earlier version".to_owned(),
         retry_after: None,
     };
     live(
-        "the server has gone back in time",
+        "the server was restored to an earlier version",
         false,
         with(vec![
             Ends(cut(), 20),
