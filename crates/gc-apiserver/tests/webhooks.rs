@@ -36,7 +36,7 @@ async fn answer(request: http::Request<Incoming>) -> Result<http::Response<Full<
         }
         "/no" => json!({"uid": uid, "allowed": false, "status": {"message": "never"}}),
         "/slow" => {
-            tokio::time::sleep(Duration::from_secs(60)).await;
+            tokio::time::sleep(Duration::from_mins(1)).await;
             Value::Null
         }
         _ => Value::Null,
