@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gc_types::{
-    Event, ObjectKey, ObservedObject, Outcome, PropagationPolicy, Reason, Request, ResourceVersion, Uid,
+    Event, ObjectKey, ObservedObject, Outcome, PropagationPolicy, Reason, Request, ResourceId,
+    ResourceVersion, Uid,
 };
 
 use super::NodeView;
@@ -63,15 +64,15 @@ impl Engine {
         policy: Option<PropagationPolicy>,
         limit: usize,
     ) -> Result<Plan, PlanError> {
-        self.plan_all(&[(uid.clone(), policy)], |_| false, limit)
+        self.plan_all(&[(uid.clone(), policy)], |_, is_held| is_held, limit)
     }
 
-    /// The same for several deletions at once. The finalizers of others on objects for which `is_released` answers true are
-    /// removed as soon as these objects are deleted.
+    /// The same for several deletions at once. `is_held` says of each object whether something other than this collector
+    /// keeps it from ending once it is deleted; it is given whether the object carries finalizers of others.
     pub fn plan_all(
         &self,
         roots: &[(Uid, Option<PropagationPolicy>)],
-        is_released: impl Fn(&Uid) -> bool,
+        is_held: impl Fn(&Uid, bool) -> bool,
         limit: usize,
     ) -> Result<Plan, PlanError> {
         let mut concerned = BTreeSet::new();
@@ -85,7 +86,7 @@ impl Engine {
             self.add_below(root, limit, &mut concerned)?;
             deletions.push((self.graph.key(root), *policy));
         }
-        let mut rehearsal = Rehearsal::new(self, &concerned, &is_released);
+        let mut rehearsal = Rehearsal::new(self, &concerned, &is_held);
         rehearsal.run(&deletions, concerned.len())?;
         let mut plan = Plan {
             steps: rehearsal.steps,
@@ -140,10 +141,12 @@ struct Rehearsal {
     /// any.
     outside: BTreeMap<ObjectKey, Option<Uid>>,
     assumed: BTreeSet<Uid>,
+    /// Objects that may be on their way out, and that nothing may hold any more.
+    released: Vec<ObjectKey>,
 }
 
 impl Rehearsal {
-    fn new(real: &Engine, concerned: &BTreeSet<NodeId>, is_released: &impl Fn(&Uid) -> bool) -> Self {
+    fn new(real: &Engine, concerned: &BTreeSet<NodeId>, is_held: &impl Fn(&Uid, bool) -> bool) -> Self {
         let config = Config { startup_wait_milliseconds: 0, ..real.config().clone() };
         let mut rehearsal = Self {
             engine: Engine::new(config),
@@ -151,14 +154,19 @@ impl Rehearsal {
             steps: Vec::new(),
             outside: BTreeMap::new(),
             assumed: BTreeSet::new(),
+            released: Vec::new(),
         };
-        for (_, state) in real.graph.resources.iter().filter(|(_, state)| state.served) {
+        let used = Self::used(real, concerned);
+        let resources =
+            || real.graph.resources.iter().filter(|(_, state)| state.served && used.contains(&state.info.id));
+        for (_, state) in resources() {
             rehearsal.engine.handle(Event::ResourceServed(state.info.clone()));
         }
         for &node in concerned {
             let mut object = real.graph.object(node);
-            object.deletion.foreign_finalizers &= !is_released(&object.uid);
+            object.deletion.foreign_finalizers = is_held(&object.uid, object.deletion.foreign_finalizers);
             rehearsal.model.restore(object);
+            rehearsal.released.push(real.graph.key(node));
             for edge in real.graph.edges_of(node) {
                 let owner = real.graph.owner(edge);
                 if real.graph.has(owner, Flag::OBSERVED) && !concerned.contains(&owner) {
@@ -193,11 +201,29 @@ impl Rehearsal {
             rehearsal.engine.handle(Event::Observed(object));
         }
         let version = rehearsal.model.version();
-        for (_, state) in real.graph.resources.iter().filter(|(_, state)| state.served) {
+        for (_, state) in resources() {
             rehearsal.engine.handle(Event::Synced { resource: state.info.id, resource_version: version });
         }
         rehearsal.engine.handle(Event::Discovered);
         rehearsal
+    }
+
+    /// The resources that these objects and their references are about: of a hundred served ones, a handful.
+    fn used(real: &Engine, concerned: &BTreeSet<NodeId>) -> BTreeSet<ResourceId> {
+        let mut used = BTreeSet::new();
+        for &node in concerned {
+            used.insert(real.graph.key(node).resource);
+            for edge in real.graph.edges_of(node) {
+                let owner = real.graph.owner(edge);
+                if real.graph.has(owner, Flag::OBSERVED) {
+                    used.insert(real.graph.key(owner).resource);
+                }
+                if let Target::Place(resource, _) = real.graph.target(edge) {
+                    used.insert(real.graph.resource_id(resource));
+                }
+            }
+        }
+        used
     }
 
     fn run(
@@ -207,6 +233,11 @@ impl Rehearsal {
     ) -> Result<(), PlanError> {
         for (key, policy) in deletions {
             if let Some(event) = self.model.delete(key, *policy) {
+                self.engine.handle(event);
+            }
+        }
+        for key in std::mem::take(&mut self.released) {
+            if let Some(event) = self.model.end(&key) {
                 self.engine.handle(event);
             }
         }

@@ -9,6 +9,8 @@ pub(crate) mod examine;
 pub(crate) mod fuzz;
 mod gather;
 pub(crate) mod journal;
+#[cfg(test)]
+mod outcomes;
 mod output;
 pub(crate) mod plan;
 #[cfg(test)]

@@ -1,0 +1,169 @@
+//! What keeps an object that is being deleted from ending, other than its dependents.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use gc_ownership::NodeView;
+use gc_types::{ObjectKey, Uid};
+
+use super::planner::{Progress, Stage, survey_view};
+use crate::catalog::GroupResource;
+use crate::facts::{Facts, Known};
+use crate::finalizers::{self, Controller};
+use crate::stuck::{self, Code};
+use crate::survey::Survey;
+
+/// Finalizers that Kubernetes removes by itself as soon as what they wait for is done.
+const SELF_RELEASING: [&str; 6] = [
+    "batch.kubernetes.io/job-tracking",
+    "customresourcecleanup.apiextensions.k8s.io",
+    "foregroundDeletion",
+    CLAIM_PROTECTION,
+    VOLUME_PROTECTION,
+    "orphan",
+];
+const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
+const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
+/// A controller that works and has not removed its finalizer for so long is not counted on.
+const CONTROLLER_PATIENCE_MILLISECONDS: i64 = 600_000;
+
+/// A user of a claim.
+#[derive(Clone, Debug)]
+pub(super) struct User {
+    pub(super) uid: Uid,
+    pub(super) name: String,
+}
+
+pub(super) struct Holds<'a> {
+    survey: &'a Survey,
+    facts: &'a Facts,
+    /// What is stuck by something that no plan changes, with why; looked for when something is being deleted already.
+    stuck: OnceCell<BTreeMap<Uid, String>>,
+    /// Pods with the node that the plan deletes.
+    nodes: BTreeMap<Uid, Uid>,
+    users: RefCell<BTreeMap<ObjectKey, Rc<Vec<User>>>>,
+    controllers: RefCell<BTreeMap<String, Rc<Vec<Controller>>>>,
+}
+
+impl<'a> Holds<'a> {
+    pub(super) fn new(survey: &'a Survey, facts: &'a Facts) -> Self {
+        Self {
+            survey,
+            facts,
+            stuck: OnceCell::new(),
+            nodes: BTreeMap::new(),
+            users: RefCell::default(),
+            controllers: RefCell::default(),
+        }
+    }
+
+    /// The plan deletes the node of a pod.
+    pub(super) fn on_node(&mut self, pod: Uid, node: Uid) {
+        self.nodes.insert(pod, node);
+    }
+
+    /// Why an object is stuck already, if no controller is to be waited for.
+    pub(super) fn stuck(&self, view: &NodeView, progress: &Progress) -> Option<&str> {
+        let is_node_gone = self.nodes.get(&view.uid).is_some_and(|node| progress.gone.contains(node));
+        if !view.deletion.deleting || is_node_gone {
+            return None;
+        }
+        let stuck = self.stuck.get_or_init(|| self.all_stuck());
+        stuck.get(&view.uid).map(String::as_str)
+    }
+
+    fn all_stuck(&self) -> BTreeMap<Uid, String> {
+        let mut stuck = BTreeMap::new();
+        for row in stuck::diagnose(self.survey, self.facts).into_iter().filter(|row| row.since.is_some()) {
+            // These depend on what else is deleted, and on the controllers of finalizers.
+            let is_decided_here =
+                matches!(row.cause.code, Code::FinalizerHeld | Code::ClaimInUse | Code::VolumeInUse);
+            if is_decided_here || is_for_collector(row.cause.code) {
+                continue;
+            }
+            for (place, _) in &row.objects {
+                stuck.entry(Uid::new(&place.uid)).or_insert_with(|| row.cause.message.clone());
+            }
+        }
+        stuck
+    }
+
+    /// Whether an object that is deleted stays for now.
+    pub(super) fn is_held(&self, stage: Stage, progress: &Progress, uid: &Uid, has_finalizers: bool) -> bool {
+        let Some(view) = survey_view(self.survey, uid) else { return has_finalizers };
+        if stage != Stage::InTheEnd && self.stuck(&view, progress).is_some() {
+            return true;
+        }
+        let Some(key) = view.key.filter(|_| has_finalizers) else { return has_finalizers };
+        self.survey.finalizers(&key).iter().any(|finalizer| match finalizer.as_str() {
+            CLAIM_PROTECTION => !self.staying_users(&key, progress).is_empty(),
+            VOLUME_PROTECTION => self.staying_claim(&key, progress).is_some(),
+            name if SELF_RELEASING.contains(&name) => false,
+            name => match stage {
+                Stage::AtOnce => true,
+                Stage::InTime => self.releasing(name, &key).is_none(),
+                Stage::InTheEnd => false,
+            },
+        })
+    }
+
+    /// The finalizers of an object that Kubernetes does not remove by itself.
+    pub(super) fn foreign(&self, key: &ObjectKey) -> impl Iterator<Item = &'a String> {
+        let finalizers = self.survey.finalizers(key).iter();
+        finalizers.filter(|finalizer| !SELF_RELEASING.contains(&finalizer.as_str()))
+    }
+
+    /// Who can be counted on to remove a finalizer from an object, in words.
+    pub(super) fn releasing(&self, finalizer: &str, key: &ObjectKey) -> Option<String> {
+        let controllers = Rc::clone(
+            self.controllers
+                .borrow_mut()
+                .entry(finalizer.to_owned())
+                .or_insert_with(|| Rc::new(finalizers::responsible(finalizer, &[], self.facts))),
+        );
+        let works = controllers.iter().find(|controller| controller.works).map(Controller::message);
+        let Some(metadata) = self.survey.terminating().get(key) else {
+            let known = finalizers::known_controller(finalizer).filter(|_| controllers.is_empty());
+            return works.or_else(|| known.map(str::to_owned));
+        };
+        let waits = metadata.deleted.map_or(0, |deleted| self.facts.now().since(deleted));
+        works.filter(|_| waits < CONTROLLER_PATIENCE_MILLISECONDS)
+    }
+
+    /// The pods that use a claim and stay.
+    pub(super) fn staying_users(&self, key: &ObjectKey, progress: &Progress) -> Vec<User> {
+        let known = self.users.borrow().get(key).cloned();
+        let users = known.unwrap_or_else(|| {
+            let claims = GroupResource::new("", "persistentvolumeclaims");
+            let claim = self.facts.present(&claims, &key.namespace, &key.name);
+            let users = claim.map_or_else(Vec::new, |claim| stuck::users(claim, self.facts));
+            let user = |pod: &crate::Object| User { uid: Uid::new(pod.uid()), name: pod.name().to_owned() };
+            let users: Rc<Vec<User>> = Rc::new(users.into_iter().map(user).collect());
+            self.users.borrow_mut().insert(key.clone(), Rc::clone(&users));
+            users
+        });
+        users.iter().filter(|user| !progress.gone.contains(&user.uid)).cloned().collect()
+    }
+
+    /// The claim that a volume is bound to and that stays.
+    pub(super) fn staying_claim(&self, key: &ObjectKey, progress: &Progress) -> Option<String> {
+        let volume = self.facts.present(&GroupResource::new("", "persistentvolumes"), "", &key.name)?;
+        let (namespace, name) = (volume.text("/spec/claimRef/namespace"), volume.text("/spec/claimRef/name"));
+        if volume.text("/status/phase") != "Bound" || name.is_empty() {
+            return None;
+        }
+        let claims = GroupResource::new("", "persistentvolumeclaims");
+        match self.facts.object(&claims, namespace, name)? {
+            Known::Present(claim) if claim.uid() != volume.text("/spec/claimRef/uid") => None,
+            Known::Present(claim) if progress.gone.contains(&Uid::new(claim.uid())) => None,
+            Known::Absent => None,
+            Known::Present(_) | Known::Unreadable(_) => Some(format!("{namespace}/{name}")),
+        }
+    }
+}
+
+/// Whether a cause is that no garbage collector acts: a plan assumes that one is at work.
+fn is_for_collector(code: Code) -> bool {
+    matches!(code, Code::CollectorAbsent | Code::DependentNotDeleted | Code::ForegroundFinalizerApplied)
+}

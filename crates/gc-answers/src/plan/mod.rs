@@ -1,0 +1,190 @@
+//! What a deletion would lead to: the whole of it.
+
+mod fates;
+mod holds;
+mod planner;
+
+use std::collections::BTreeMap;
+
+use gc_ownership::{PlanError, PlanStep};
+use gc_types::{ObjectKey, PropagationPolicy, Uid};
+use serde_json::{Value, json};
+
+use crate::facts::Facts;
+use crate::stuck::Place;
+use crate::survey::Survey;
+use crate::text;
+use planner::Planner;
+
+/// What becomes of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    /// It is deleted.
+    Deleted,
+    /// It is deleted when the controllers of finalizers have done their work, or when what hangs is released.
+    Later,
+    /// It is marked for deletion and stays so.
+    Hangs,
+    /// It stays, and loses references to owners.
+    Released,
+}
+
+impl Fate {
+    /// The code.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Deleted => "Deleted",
+            Self::Later => "DeletedLater",
+            Self::Hangs => "Hangs",
+            Self::Released => "Released",
+        }
+    }
+}
+
+/// One object of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Which.
+    pub place: Place,
+    /// What becomes of it.
+    pub fate: Fate,
+    /// Why it is later, hangs, or comes again; one remark each.
+    pub remarks: Vec<String>,
+    /// Whether it was being deleted already.
+    pub is_terminating: bool,
+}
+
+/// Storage that is lost with a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostVolume {
+    /// The PersistentVolume.
+    pub name: String,
+    /// The claim, `namespace/name`.
+    pub claim: String,
+    /// Its capacity in bytes, if known.
+    pub bytes: Option<i128>,
+}
+
+/// What a deletion would lead to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlastRadius {
+    /// Every object concerned, by fate, kind and name.
+    pub items: Vec<Item>,
+    /// Volumes whose storage is lost.
+    pub lost_volumes: Vec<LostVolume>,
+    /// Volumes that stay without a claim.
+    pub retained_volumes: Vec<String>,
+    /// What hangs, in words.
+    pub hangs: Vec<String>,
+    /// What controllers create again.
+    pub recreated: Vec<String>,
+    /// Requests of the garbage collector, in an order in which they may happen.
+    pub steps: Vec<PlanStep>,
+    /// Edges for drawings: owner and dependent, by place in `items`.
+    pub edges: Vec<(usize, usize)>,
+    /// Owners that could not be looked up and count as living.
+    pub assumed_living: Vec<String>,
+}
+
+/// One deletion that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Which object.
+    pub key: ObjectKey,
+    /// Its UID.
+    pub uid: Uid,
+    /// What happens to its dependents.
+    pub policy: Option<PropagationPolicy>,
+}
+
+/// What these deletions would lead to, if everything else stayed as it is.
+pub fn plan(
+    survey: &Survey,
+    facts: &Facts,
+    targets: &[Target],
+    limit: usize,
+) -> Result<BlastRadius, PlanError> {
+    Planner::new(survey, facts, targets).plan(limit)
+}
+
+impl BlastRadius {
+    /// Whether something would never be deleted.
+    #[must_use]
+    pub fn hangs(&self) -> bool {
+        !self.hangs.is_empty() || self.items.iter().any(|item| item.fate == Fate::Hangs)
+    }
+
+    /// How many objects have this fate.
+    #[must_use]
+    pub fn count(&self, fate: Fate) -> usize {
+        self.items.iter().filter(|item| item.fate == fate).count()
+    }
+
+    /// In one line: how many objects of which kinds, what storage is lost, what hangs.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+        let going: Vec<&Item> = self.items.iter().filter(|item| item.fate != Fate::Released).collect();
+        for item in &going {
+            *kinds.entry(&item.place.kind).or_default() += 1;
+        }
+        let mut kinds: Vec<(&str, usize)> = kinds.into_iter().collect();
+        kinds.sort_by_key(|(kind, number)| (std::cmp::Reverse(*number), *kind));
+        let named: Vec<String> = kinds.iter().map(|(kind, number)| text::count(*number, kind)).collect();
+        let mut parts = vec![format!("{}: {}", text::count(going.len(), "object"), text::some_of(&named, 6))];
+        let volumes = self.lost_volumes.len();
+        if volumes > 0 {
+            let bytes: i128 = self.lost_volumes.iter().filter_map(|volume| volume.bytes).sum();
+            let verb = if volumes == 1 { "is" } else { "are" };
+            parts.push(format!("{} with {} {verb} lost", text::count(volumes, "volume"), gibibytes(bytes)));
+        }
+        for (fate, word) in [(Fate::Later, "deleted later"), (Fate::Released, "released")] {
+            match self.count(fate) {
+                0 => {}
+                number => parts.push(format!("{} {word}", text::thousands(number))),
+            }
+        }
+        parts.push(match self.count(Fate::Hangs) {
+            0 if !self.hangs() => "nothing hangs".to_owned(),
+            1 => "1 hangs".to_owned(),
+            number => format!("{} hang", text::thousands(number)),
+        });
+        parts.join("; ")
+    }
+
+    /// As data.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        let item = |item: &Item| {
+            let mut value = item.place.value();
+            value["fate"] = item.fate.name().into();
+            value["remarks"] = item.remarks.clone().into();
+            value["terminating"] = item.is_terminating.into();
+            value
+        };
+        let volume = |volume: &LostVolume| {
+            let bytes = volume.bytes.and_then(|bytes| i64::try_from(bytes).ok());
+            json!({"name": volume.name, "claim": volume.claim, "bytes": bytes})
+        };
+        json!({
+            "summary": self.summary(), "items": self.items.iter().map(item).collect::<Vec<_>>(),
+            "lostVolumes": self.lost_volumes.iter().map(volume).collect::<Vec<_>>(),
+            "retainedVolumes": self.retained_volumes, "hangs": self.hangs, "recreated": self.recreated,
+            "assumedLiving": self.assumed_living,
+        })
+    }
+}
+
+/// Bytes in the unit that fits.
+#[must_use]
+pub fn gibibytes(bytes: i128) -> String {
+    for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB")] {
+        if bytes >= 1 << shift {
+            let tenths = (bytes * 10) >> shift;
+            let fraction = if tenths % 10 == 0 { String::new() } else { format!(".{}", tenths % 10) };
+            return format!("{}{fraction} {unit}", tenths / 10);
+        }
+    }
+    format!("{bytes} bytes")
+}

@@ -1,0 +1,321 @@
+//! Random graphs of every kind that a plan knows about.
+
+use gc_types::PropagationPolicy;
+use serde_json::{Value, json};
+
+/// No controller removes it.
+pub(super) const HELD: &str = "example.com/hold";
+/// The controller of this one holds a Lease, and is played by the test.
+pub(super) const LATER: &str = "works.acme.dev/later";
+pub(super) const NODE_LEASES: &str = "kube-node-lease";
+
+/// The kinds of namespaces and objects of graphs, those of definitions apart.
+pub(super) const KINDS: [&str; 9] = [
+    "ConfigMap",
+    "CustomResourceDefinition",
+    "Lease",
+    "Namespace",
+    "Node",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Pod",
+    "Secret",
+];
+/// What the kinds of definitions begin with.
+pub(super) const DEFINED: &str = "Widget";
+
+const POLICIES: [Option<PropagationPolicy>; 4] = [
+    Some(PropagationPolicy::Background),
+    Some(PropagationPolicy::Foreground),
+    Some(PropagationPolicy::Orphan),
+    None,
+];
+
+/// splitmix64: the same graphs everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        usize::try_from(mixed % u64::try_from(bound.max(1)).unwrap()).unwrap()
+    }
+
+    fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+}
+
+/// An owner that is not in the graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stray {
+    /// It never existed.
+    Absent,
+    /// Its kind is not served.
+    Unserved,
+}
+
+/// An object of a graph.
+#[derive(Clone, Debug)]
+pub(super) struct Thing {
+    pub(super) kind: &'static str,
+    pub(super) name: String,
+    pub(super) finalizers: Vec<&'static str>,
+    /// By number, with whether the reference blocks.
+    pub(super) owners: Vec<(usize, bool)>,
+    pub(super) stray: Option<Stray>,
+    /// The node of a pod, the volume of a claim, the claim of a volume, the definition of a widget; by number.
+    pub(super) linked: Option<usize>,
+    /// The claim that a pod uses, by number.
+    pub(super) claim: Option<usize>,
+    /// What becomes of a volume whose claim is gone.
+    pub(super) is_retained: bool,
+}
+
+/// A graph with what is deleted in it.
+#[derive(Clone, Debug)]
+pub(super) struct Graph {
+    pub(super) seed: u64,
+    pub(super) things: Vec<Thing>,
+    /// Deleted before the plan is made.
+    pub(super) earlier: Vec<(usize, Option<PropagationPolicy>)>,
+    /// What is planned; `None` stands for the namespace.
+    pub(super) targets: Vec<Option<usize>>,
+    pub(super) policy: Option<PropagationPolicy>,
+}
+
+impl Graph {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut growth = Growth { seed, things: Vec::new(), random: Random(seed) };
+        for _ in 0..3 + growth.random.below(8) {
+            growth.grow();
+        }
+        growth.connect();
+        let Growth { things, mut random, .. } = growth;
+        let count = things.len();
+        let earlier = (0..random.pick(&[0, 0, 0, 1, 2]))
+            .map(|_| (random.below(count), random.pick(&POLICIES)))
+            .collect();
+        let mut targets: Vec<Option<usize>> = Vec::new();
+        for _ in 0..random.pick(&[1, 1, 1, 2, 3]) {
+            let target = if random.chance(15) { None } else { Some(random.below(count)) };
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+        // What brings more than its dependents is a target more often than by chance.
+        let special = ["Node", "CustomResourceDefinition", "PersistentVolumeClaim"];
+        let special = things.iter().position(|thing| special.contains(&thing.kind));
+        if special.is_some() && random.chance(50) {
+            targets = vec![special];
+        }
+        Self { seed, things, earlier, targets, policy: random.pick(&POLICIES) }
+    }
+
+    pub(super) fn namespace(&self) -> String {
+        format!("g{}", self.seed)
+    }
+}
+
+struct Growth {
+    seed: u64,
+    things: Vec<Thing>,
+    random: Random,
+}
+
+impl Growth {
+    fn add(&mut self, kind: &'static str, linked: Option<usize>) -> usize {
+        let mut finalizers = Vec::new();
+        for (finalizer, percent) in [(HELD, 7), (LATER, 7)] {
+            if self.random.chance(percent) {
+                finalizers.push(finalizer);
+            }
+        }
+        // Some tools apply them to living objects; no object can have both.
+        if self.random.chance(5) {
+            finalizers.push(self.random.pick(&["foregroundDeletion", "orphan"]));
+        }
+        let stray = if self.random.chance(4) {
+            Some(self.random.pick(&[Stray::Absent, Stray::Unserved]))
+        } else {
+            None
+        };
+        let (number, seed) = (self.things.len(), self.seed);
+        let name = match kind {
+            "CustomResourceDefinition" => format!("w{number}s.g{seed}.acme.dev"),
+            // Names of what has no namespace are told apart by the seed.
+            _ => format!("g{seed}-{}{number}", kind.to_lowercase()),
+        };
+        let is_retained = self.random.chance(30);
+        let owners = Vec::new();
+        self.things.push(Thing { kind, name, finalizers, owners, stray, linked, claim: None, is_retained });
+        number
+    }
+
+    fn some(&mut self, kind: &str) -> Option<usize> {
+        let all: Vec<usize> =
+            (0..self.things.len()).filter(|number| self.things[*number].kind == kind).collect();
+        if all.is_empty() { None } else { Some(self.random.pick(&all)) }
+    }
+
+    fn grow(&mut self) {
+        match self.random.below(100) {
+            0..50 => {
+                self.add("ConfigMap", None);
+            }
+            50..68 => {
+                self.add("Secret", None);
+            }
+            68..84 => {
+                let node = self.some("Node").filter(|_| self.random.chance(80));
+                let claim = self.some("PersistentVolumeClaim").filter(|_| self.random.chance(60));
+                let pod = self.add("Pod", node);
+                self.things[pod].claim = claim;
+            }
+            84..92 => {
+                let volume = self.add("PersistentVolume", None);
+                let claim = self.add("PersistentVolumeClaim", Some(volume));
+                self.things[volume].linked = Some(claim);
+            }
+            92..97 => {
+                let node = self.add("Node", None);
+                let lease = self.add("Lease", Some(node));
+                self.things[lease].name = self.things[node].name.clone();
+                self.things[lease].owners.push((node, false));
+            }
+            _ => {
+                let definition = self.add("CustomResourceDefinition", None);
+                for _ in 0..=self.random.below(3) {
+                    self.add("Widget", Some(definition));
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self) {
+        let count = self.things.len();
+        for number in 0..count {
+            let kind = self.things[number].kind;
+            if kind == "Lease" {
+                continue;
+            }
+            for _ in 0..self.random.pick(&[0, 1, 1, 1, 2, 3]) {
+                // Mostly older objects, so that there are more chains than cycles.
+                let bound = if self.random.chance(85) { number + 1 } else { count };
+                let owner = self.random.below(bound);
+                let owner_kind = self.things[owner].kind;
+                let may = owner_kind != "Lease" && (!is_cluster_wide(kind) || is_cluster_wide(owner_kind));
+                let known = self.things[number].owners.iter().any(|(known, _)| *known == owner);
+                if may && !known && (owner != number || self.random.chance(10)) {
+                    let blocks = self.random.chance(60);
+                    self.things[number].owners.push((owner, blocks));
+                }
+            }
+        }
+    }
+}
+
+fn is_cluster_wide(kind: &str) -> bool {
+    ["Node", "PersistentVolume", "CustomResourceDefinition"].contains(&kind)
+}
+
+impl Graph {
+    /// The namespace of an object.
+    pub(super) fn namespace_of(&self, thing: &Thing) -> String {
+        match thing.kind {
+            "Lease" => NODE_LEASES.to_owned(),
+            kind if is_cluster_wide(kind) => String::new(),
+            _ => self.namespace(),
+        }
+    }
+
+    pub(super) fn api_version(&self, thing: &Thing) -> String {
+        match thing.kind {
+            "Lease" => "coordination.k8s.io/v1".to_owned(),
+            "CustomResourceDefinition" => "apiextensions.k8s.io/v1".to_owned(),
+            "Widget" => format!("g{}.acme.dev/v1", self.seed),
+            _ => "v1".to_owned(),
+        }
+    }
+
+    /// The kind as it is served: each definition has one of its own.
+    pub(super) fn served_kind(thing: &Thing) -> String {
+        match thing.linked.filter(|_| thing.kind == "Widget") {
+            Some(definition) => format!("{DEFINED}{definition}"),
+            None => thing.kind.to_owned(),
+        }
+    }
+
+    /// The manifest of an object, without its owners.
+    pub(super) fn manifest(&self, number: usize, uids: &[String]) -> Value {
+        let thing = &self.things[number];
+        let mut manifest = json!({
+            "apiVersion": self.api_version(thing), "kind": Self::served_kind(thing),
+            "metadata": {"name": thing.name, "finalizers": thing.finalizers},
+        });
+        let linked = thing.linked.map(|linked| &self.things[linked]);
+        let modes = json!(["ReadWriteOnce"]);
+        match thing.kind {
+            "Pod" => {
+                manifest["spec"] = json!({"containers": [{"name": "c", "image": "i"}]});
+                if let Some(node) = linked {
+                    manifest["spec"]["nodeName"] = node.name.as_str().into();
+                }
+                if let Some(claim) = thing.claim {
+                    let claim = json!({"claimName": self.things[claim].name});
+                    manifest["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": claim}]);
+                }
+            }
+            "PersistentVolumeClaim" => {
+                let volume = linked.map(|volume| volume.name.as_str());
+                manifest["spec"] = json!({"accessModes": modes, "volumeName": volume,
+                                          "resources": {"requests": {"storage": "1Gi"}}});
+            }
+            "PersistentVolume" => {
+                let policy = if thing.is_retained { "Retain" } else { "Delete" };
+                manifest["spec"] = json!({
+                    "capacity": {"storage": "1Gi"}, "accessModes": modes, "persistentVolumeReclaimPolicy": policy,
+                    "csi": {"driver": "csi.acme.dev", "volumeHandle": thing.name}});
+            }
+            "CustomResourceDefinition" => {
+                let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+                let plural = format!("w{number}s");
+                manifest["spec"] = json!({
+                    "group": format!("g{}.acme.dev", self.seed), "scope": "Namespaced",
+                    "names": {"plural": plural, "kind": format!("{DEFINED}{number}")},
+                    "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]});
+            }
+            _ => {}
+        }
+        let known: Vec<Value> = self.references(number, uids);
+        if !known.is_empty() {
+            manifest["metadata"]["ownerReferences"] = known.into();
+        }
+        manifest
+    }
+
+    /// The references to owners that exist already.
+    pub(super) fn references(&self, number: usize, uids: &[String]) -> Vec<Value> {
+        let thing = &self.things[number];
+        let known = thing.owners.iter().filter_map(|(owner, blocks)| {
+            let uid = uids.get(*owner).filter(|uid| !uid.is_empty())?;
+            let owner = &self.things[*owner];
+            Some(json!({"apiVersion": self.api_version(owner), "kind": Self::served_kind(owner), "name": owner.name,
+                        "uid": uid, "blockOwnerDeletion": blocks}))
+        });
+        let stray = thing.stray.map(|stray| {
+            let api_version = if stray == Stray::Absent { "v1" } else { "nobody.example/v1" };
+            let uid = format!("0e2f1a34-5b6c-4d7e-8f90-{number:012}");
+            json!({"apiVersion": api_version, "kind": "ConfigMap", "name": "nobody", "uid": uid,
+                   "blockOwnerDeletion": true})
+        });
+        known.chain(stray).collect()
+    }
+}
