@@ -280,13 +280,13 @@ impl<'a> Exchange<'a> {
     }
 
     fn or_recreated(&self, outcome: Outcome, answer: &impl Answer, read: Option<Outcome>) -> Outcome {
-        let uid = match self.request {
-            Request::SetOwners { uid, .. }
-            | Request::RemoveFinalizer { uid, .. }
-            | Request::Guarded { uid, .. } => uid,
-            _ => return outcome,
+        let (Request::SetOwners { uid, .. }
+        | Request::RemoveFinalizer { uid, .. }
+        | Request::Guarded { uid, .. }) = self.request
+        else {
+            return outcome;
         };
-        match read.map_or_else(|| object(answer, Outcome::Found), |read| read) {
+        match read.unwrap_or_else(|| object(answer, Outcome::Found)) {
             Outcome::Found(found) if found.uid == *uid => outcome,
             Outcome::Found(_) | Outcome::Absent => Outcome::Absent,
             _ => outcome,
@@ -396,6 +396,7 @@ fn finalizer_patch(shown: &Answered, finalizer: FinalizerName) -> Option<Value> 
 }
 
 /// The first call of a request, or its outcome if there is none.
+#[allow(clippy::result_large_err, reason = "it is the answer, made once per request")]
 fn first_call(request: &Request) -> Result<(Stage, Call), Outcome> {
     let patch = |verb, subresource, body| (Stage::Patch { is_last: false }, Call { verb, subresource, body });
     match request {
@@ -475,6 +476,7 @@ fn delete_options(uid: &Uid, version: Option<ResourceVersion>, policy: Propagati
 }
 
 /// What a change rests on.
+#[allow(clippy::result_large_err, reason = "it is the answer, made once per request")]
 fn guards(uid: &Uid, version: ResourceVersion) -> Result<Value, Outcome> {
     if version == ResourceVersion::UNKNOWN {
         let message = "its resourceVersion is not a number, so that the change cannot be guarded".into();

@@ -328,11 +328,10 @@ impl ListWatch {
     fn is_not_streamed(asked: Asked, ended: &Ended, elapsed: Duration) -> bool {
         let Asked::Watch { listing: true, opened, .. } = asked else { return false };
         match ended {
-            Ended::Refused { code: 410, .. } => false,
+            Ended::Refused { code: 410, .. } | Ended::Unreachable(_) | Ended::Malformed(_) => false,
             Ended::Refused { code, .. } => opened || matches!(code, 400 | 403 | 422 | 500 | 501),
             Ended::Finished => elapsed >= SHORT_WATCH,
             Ended::Silent(_) => true,
-            Ended::Unreachable(_) | Ended::Malformed(_) => false,
         }
     }
 

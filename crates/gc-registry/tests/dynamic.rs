@@ -308,7 +308,7 @@ fn webhooks_refuse_and_unreachable_ones_do_as_their_policy_says() {
             "403  admission webhook \"no.example.com\" denied the request: no",
         ),
     ] {
-        let (world, _) = with_webhooks(&[], &[webhook.clone()]);
+        let (world, _) = with_webhooks(&[], std::slice::from_ref(&webhook));
         let created = create(&world, WriteOptions { dry_run: true, ..WriteOptions::default() });
         assert_eq!(outcome(created.map(|created| world::body(&created))), expected, "{webhook}");
         let created = create(&world, WriteOptions::default());

@@ -578,10 +578,7 @@ impl Collector {
 
 /// The resource of what an effect changes, if it depends on the time.
 fn timed(effect: &Effect) -> Option<ResourceId> {
-    let key = match &effect.request {
-        Request::Delete { key, .. } | Request::Guarded { key, .. } => key,
-        _ => return None,
-    };
+    let (Request::Delete { key, .. } | Request::Guarded { key, .. }) = &effect.request else { return None };
     effect.reason.is_timed().then_some(key.resource)
 }
 

@@ -234,7 +234,7 @@ impl Performer<'_> {
         };
         match request {
             Request::Delete { .. } if self.saboteur.is(Defect::NoGuardAtAll) => {
-                options.precondition_uid = None
+                options.precondition_uid = None;
             }
             Request::Guarded { .. } if self.saboteur.is(Defect::PodUnguarded) => {
                 (options.precondition_uid, options.precondition_resource_version) = (None, None);

@@ -67,7 +67,7 @@ fn an_evicted_pod_counts_as_disrupted_until_it_goes_or_two_minutes_pass() {
     let pod = world.names(Kind::Pod)[0].to_owned();
     let now = crate::time::format(world.now);
     world.change(Kind::PodDisruptionBudget, "web", |budget| {
-        budget["status"]["disruptedPods"] = json!({&*pod: now})
+        budget["status"]["disruptedPods"] = json!({&*pod: now});
     });
     world.settle();
     assert_eq!(counts(&world), [2, 3, 1, 4].map(Some));

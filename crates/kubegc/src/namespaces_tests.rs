@@ -600,8 +600,7 @@ impl Allowed {
 
     /// A client of the collector's account, which is bound to its rules.
     async fn client(&self) -> ApiClient {
-        let account =
-            format!("system:serviceaccount:kube-system:kubegc-{}", Controller::Namespace.account());
+        let account = format!("system:serviceaccount:kube-system:kubegc-{}", Controller::Namespace.account());
         let rules: Vec<Value> = Controller::Namespace
             .rules()
             .iter()

@@ -77,7 +77,7 @@ fn add_commands(parent: &Command, path: &str, page: &mut String) {
 fn row(argument: &Arg) -> String {
     let takes_value = argument.get_action().takes_values();
     let names: Vec<&str> =
-        argument.get_value_names().unwrap_or_default().iter().map(|name| name.as_str()).collect();
+        argument.get_value_names().unwrap_or_default().iter().map(clap::builder::Str::as_str).collect();
     let value = if takes_value { names.join(" ") } else { String::new() };
     let name = match (argument.get_short(), argument.get_long()) {
         (Some(short), Some(long)) => format!("-{short}, --{long}"),

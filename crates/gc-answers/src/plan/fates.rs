@@ -18,7 +18,7 @@ fn uids(views: &[NodeView]) -> BTreeSet<&Uid> {
 
 impl Planner<'_> {
     /// Compares what happens at once with what controllers make possible, and both with what may happen in the end.
-    pub(super) fn fates(mut self, in_the_end: Plan, limit: usize) -> Result<BlastRadius, PlanError> {
+    pub(super) fn fates(mut self, in_the_end: &Plan, limit: usize) -> Result<BlastRadius, PlanError> {
         let mut progress = Progress::default();
         let at_once = self.settle(Stage::AtOnce, &mut progress, limit)?;
         let in_time = if at_once.deleted.len() == in_the_end.deleted.len() {

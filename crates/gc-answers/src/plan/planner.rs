@@ -110,7 +110,7 @@ impl<'a> Planner<'a> {
                 self.follow(view);
             }
             if self.followed.len() == known {
-                return self.fates(plan, limit);
+                return self.fates(&plan, limit);
             }
         }
     }

@@ -209,7 +209,7 @@ fn endpoints_of_a_service_without_selector_are_mirrored() {
         ]
     );
     world.change(Kind::Endpoints, "db", |endpoints| {
-        endpoints["subsets"][0]["addresses"] = json!([{"ip": "192.0.2.3"}])
+        endpoints["subsets"][0]["addresses"] = json!([{"ip": "192.0.2.3"}]);
     });
     world.settle();
     let left = world.of_kind(Kind::EndpointSlice);
