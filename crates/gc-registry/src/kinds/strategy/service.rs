@@ -128,12 +128,12 @@ fn addresses(spec: &mut Members, uid: &str, old: Option<&Value>) {
         let single = spec.get("clusterIP").and_then(Value::as_str).filter(|ip| !ip.is_empty());
         single.map(str::to_owned)
     };
+    let stored = old.map(|old| text(old, &["spec", "clusterIP"])).filter(|ip| !ip.is_empty());
     let listed = spec.get("clusterIPs").and_then(Value::as_array).map_or(0, Vec::len);
-    // A new service whose addresses contradict each other is refused as it came.
-    if old.is_none() && listed > 0 && given(spec).is_none_or(|one| spec["clusterIPs"][0] != one) {
+    // A service without an address so far, whose addresses contradict each other, is refused as it came.
+    if stored.is_none() && listed > 0 && given(spec).is_none_or(|one| spec["clusterIPs"][0] != one) {
         return;
     }
-    let stored = old.map(|old| text(old, &["spec", "clusterIP"])).filter(|ip| !ip.is_empty());
     let address = given(spec)
         .or_else(|| stored.map(str::to_owned))
         .unwrap_or_else(|| service_address(uid, 0).to_string());
