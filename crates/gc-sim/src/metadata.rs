@@ -63,7 +63,13 @@ impl<'a> Metadata<'a> {
     /// Of an object as it was answered.
     #[must_use]
     pub fn of(object: &'a Object) -> Option<Self> {
-        let (text, revision) = object.stored_metadata()?;
+        let Some((text, revision)) = object.stored_metadata() else {
+            // It was brought into the form of today's schema, so that it is a value.
+            let value = object.metadata().ok()?;
+            let mut metadata = Self::deserialize(value).ok()?;
+            metadata.resource_version = ResourceVersion(value["resourceVersion"].as_str()?.parse().ok()?);
+            return Some(metadata);
+        };
         Self::read(text, revision.0)
     }
 
