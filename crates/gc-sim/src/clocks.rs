@@ -108,7 +108,11 @@ impl Clocks {
         let sent = Moment::from_start(Duration::from_millis(sent));
         self.server.observe(Timestamp(told.date), sent, answered, Timestamp(now + self.error));
         if answered.since(sent) <= LONGEST_ROUND_TRIP {
-            self.server_error = Some(told.server_error);
+            // An answer that waited while the machine slept is older than the machine can know: what it takes for the
+            // server's time is wrong by the sleep, and nothing follows from it.
+            let age = now - (told.date - told.server_error);
+            let is_fresh = age <= milliseconds(LONGEST_ROUND_TRIP + DATE_RESOLUTION);
+            self.server_error = is_fresh.then_some(told.server_error);
         }
     }
 
@@ -128,8 +132,11 @@ impl Clocks {
     /// who reads no header.
     #[must_use]
     pub fn must_pause(&self) -> bool {
-        let milliseconds = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
         let bound = LARGEST_CLOCK_DIFFERENCE + DATE_RESOLUTION + LONGEST_ROUND_TRIP;
         self.server_error.is_some_and(|server| (self.error - server).abs() > milliseconds(bound))
     }
+}
+
+fn milliseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
