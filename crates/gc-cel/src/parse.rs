@@ -361,10 +361,16 @@ impl Parser<'_> {
     /// A value, or `?` and an optional one.
     fn perhaps(&mut self) -> Result<Deep, Issue> {
         let at = self.place();
-        if !self.eat("?") {
-            return self.expression();
-        }
+        let optional = self.eat("?");
+        self.optional_value(at, optional)
+    }
+
+    /// The value of an item, entry or field. One that is `optional` is left out where it has no value.
+    fn optional_value(&mut self, at: usize, optional: bool) -> Result<Deep, Issue> {
         let (value, depth) = self.expression()?;
+        if !optional {
+            return Ok((value, depth));
+        }
         let depth = self.deeper(&[depth])?;
         Ok((self.node(at, Expression::Optional(Box::new(value))), depth))
     }
@@ -377,13 +383,7 @@ impl Parser<'_> {
             let optional = self.eat("?");
             let key = self.expression()?;
             self.expect(":")?;
-            let (value, mut depth) = self.expression()?;
-            let value = if optional {
-                depth = self.deeper(&[depth])?;
-                self.node(at, Expression::Optional(Box::new(value)))
-            } else {
-                value
-            };
+            let (value, depth) = self.optional_value(at, optional)?;
             deepest = deepest.max(key.1).max(depth);
             entries.push((key.0, value));
             if !self.eat(",") {
@@ -402,13 +402,7 @@ impl Parser<'_> {
             let optional = self.eat("?");
             let name = self.name("{")?;
             self.expect(":")?;
-            let (value, mut depth) = self.expression()?;
-            let value = if optional {
-                depth = self.deeper(&[depth])?;
-                self.node(at, Expression::Optional(Box::new(value)))
-            } else {
-                value
-            };
+            let (value, depth) = self.optional_value(at, optional)?;
             deepest = deepest.max(depth);
             fields.push((name, value));
             if !self.eat(",") {
