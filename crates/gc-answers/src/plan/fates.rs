@@ -7,7 +7,7 @@ use gc_types::Uid;
 
 use super::planner::{Planner, Progress, Stage, When, survey_view};
 use super::{BlastRadius, Fate, Item};
-use crate::stuck::Place;
+use crate::map::place_of_view;
 use crate::text;
 
 type Fates = BTreeMap<Uid, (NodeView, Fate)>;
@@ -208,16 +208,8 @@ impl Planner<'_> {
                 }
             }
             let remarks = self.remarks.remove(&view.uid).unwrap_or_default();
-            let resource = view.key.as_ref().and_then(|key| self.survey.resource(key));
             radius.items.push(Item {
-                place: Place {
-                    api_version: view.api_version.to_string(),
-                    kind: view.kind.to_string(),
-                    resource: resource.map(|resource| resource.name.to_string()).unwrap_or_default(),
-                    namespace: view.key.as_ref().map(|key| key.namespace.to_string()).unwrap_or_default(),
-                    name: view.name.to_string(),
-                    uid: view.uid.to_string(),
-                },
+                place: place_of_view(self.survey, view),
                 fate: *fate,
                 remarks,
                 is_terminating: view.deletion.deleting,
