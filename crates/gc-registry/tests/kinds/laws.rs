@@ -337,3 +337,9 @@ fn stays_under_updates(object: &Value) {
 fn contradicting_addresses_of_a_service_stay_for_validation_to_refuse() {
     stays_under_updates(&json!({"spec": {"clusterIPs": [null]}}));
 }
+
+/// A kind that counts no generations keeps what it stores of one, were it a null.
+#[test]
+fn a_stored_null_in_the_metadata_stays() {
+    stays_under_updates(&json!({"metadata": {"generation": null}, "spec": {}, "status": null}));
+}

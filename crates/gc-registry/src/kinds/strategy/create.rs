@@ -211,7 +211,8 @@ fn local_api_service(object: &mut Value, context: &Context<'_>) {
 /// Takes a member of the metadata over from the stored object.
 pub(super) fn keep_metadata(new: &mut Value, old: &Value, key: &str) {
     let path = ["metadata", key];
-    match at(old, &path) {
+    // Not `at`: a stored null stays what it is, and an update that changes nothing writes nothing.
+    match old.get("metadata").and_then(|metadata| metadata.get(key)) {
         Some(value) => put(new, &path, value.clone()),
         None => remove(new, &path),
     }
