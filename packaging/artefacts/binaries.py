@@ -1,0 +1,112 @@
+"""What a binary is for and what it needs, read from its header; and how it is built."""
+import dataclasses
+import os
+import pathlib
+import platform
+import struct
+import subprocess
+
+from .facts import ROOT, DistError, Platform, source_date
+
+ELF, MACH_O = b"\x7fELF\x02\x01", b"\xcf\xfa\xed\xfe"
+#: e_machine of ELF, and cputype of Mach-O.
+ELF_MACHINES = {62: "amd64", 183: "arm64"}
+MACH_MACHINES = {0x01000007: "amd64", 0x0100000C: "arm64"}
+PT_INTERP = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Binary:
+    """The program, and what its header says."""
+
+    contents: bytes
+    platform: Platform
+    static: bool
+
+
+def read(path, strip=False):
+    """Reads a binary; `strip` leaves its symbols out, which is for debug builds."""
+    path = pathlib.Path(path)
+    if strip:
+        contents = _stripped(path)
+    else:
+        try:
+            contents = path.read_bytes()
+        except OSError as error:
+            raise DistError(f"{path}: {error.strerror}; build it first: scripts/dist build") from error
+    return of(contents, path)
+
+
+def _stripped(path):
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder, "kubegc")
+        done = subprocess.run(["strip", "-o", out, path], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise DistError(f"{path}: {done.stderr.strip()}")
+        return out.read_bytes()
+
+
+def of(contents, path="the binary"):
+    """What the header of a program says."""
+    if contents[:6] == ELF:
+        machine = ELF_MACHINES.get(struct.unpack_from("<H", contents, 18)[0])
+        table, (size, count) = struct.unpack_from("<Q", contents, 32)[0], struct.unpack_from("<HH", contents, 54)
+        kinds = [struct.unpack_from("<I", contents, table + number * size)[0] for number in range(count)]
+        system, static = "linux", PT_INTERP not in kinds
+    elif contents[:4] == MACH_O:
+        machine = MACH_MACHINES.get(struct.unpack_from("<I", contents, 4)[0])
+        system, static = "darwin", False
+    else:
+        raise DistError(f"{path}: neither a 64-bit little-endian ELF file nor a Mach-O file")
+    if machine is None:
+        raise DistError(f"{path}: the processor is not known; expected amd64 or arm64")
+    return Binary(contents, Platform(system, machine), static)
+
+
+def host():
+    """The platform of this machine."""
+    machines = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+    machine = machines.get(platform.machine().lower())
+    system = platform.system().lower()
+    if machine is None or system not in ("linux", "darwin"):
+        raise DistError(f"{platform.system()} on {platform.machine()}: expected Linux or macOS on amd64 or arm64")
+    return Platform(system, machine)
+
+
+def build_command(target, cargo_home, target_dir):
+    """The command and the environment of a build that gives the same bytes in any folder.
+
+    Linux binaries are static against glibc (2.34 or newer, whose static form resolves names by itself; musl's allocator
+    is slow with many threads).
+    """
+    # Of two prefixes that fit, rustc takes the last.
+    flags = [f"--remap-path-prefix={path}={name}" for path, name in
+             ((cargo_home, "/cargo"), (ROOT, "/kubegc"), (target_dir, "/target"))]
+    environment = {
+        "SOURCE_DATE_EPOCH": str(source_date()),
+        # What C code says of its files.
+        "CFLAGS": f"-ffile-prefix-map={cargo_home}=/cargo -ffile-prefix-map={ROOT}=/kubegc",
+        "CARGO_INCREMENTAL": "0",
+        "CARGO_TARGET_DIR": str(target_dir),
+        "LC_ALL": "C",
+        "TZ": "UTC",
+    }
+    if target.endswith("-linux-gnu"):
+        flags += ["-Ctarget-feature=+crt-static", "-Clink-arg=-Wl,--build-id=none"]
+    environment["CARGO_ENCODED_RUSTFLAGS"] = "\x1f".join(flags)
+    command = ["cargo", "build", "--profile", "dist", "--locked", "--package", "kubegc", "--bin", "kubegc", "--target", target]
+    return command, environment
+
+
+def build(target=None, target_dir=None):
+    """Builds the binary of a target (by default of this machine), and returns its path."""
+    target = target or host().rust_target
+    home = pathlib.Path(os.environ.get("CARGO_HOME") or pathlib.Path.home() / ".cargo").resolve()
+    target_dir = pathlib.Path(target_dir or ROOT / "target" / "dist").resolve()
+    command, environment = build_command(target, home, target_dir)
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment})
+    if done.returncode != 0:
+        raise DistError(f"{' '.join(command)}: failed")
+    return target_dir / target / "dist" / "kubegc"
