@@ -40,8 +40,9 @@ pub(super) fn set_priority(request: &Request<'_>, new: &mut Value) -> Result<(),
         );
         return Err(request.forbidden(new, &why));
     }
-    let given = text(new, &["spec", "preemptionPolicy"]);
-    if !given.is_empty() && given != policy {
+    // An empty text is a value of its own: the field is a pointer.
+    let given = at(new, &["spec", "preemptionPolicy"]).and_then(Value::as_str);
+    if let Some(given) = given.filter(|given| *given != policy) {
         let why = format!(
             "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; {computed} {policy} from \
              the given PriorityClass name"

@@ -1,8 +1,12 @@
 //! What holds for every kind and every document.
 
+use std::sync::Arc;
+
 use gc_registry::api::UserInfo;
+use gc_registry::catalog::Catalog;
 use gc_registry::kinds::{self, Context};
 use gc_registry::resource::Target;
+use gc_registry::schema::{Node, Schema, builtin};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -342,4 +346,68 @@ fn contradicting_addresses_of_a_service_stay_for_validation_to_refuse() {
 #[test]
 fn a_stored_null_in_the_metadata_stays() {
     stays_under_updates(&json!({"metadata": {"generation": null}, "spec": {}, "status": null}));
+}
+
+/// Defaults fill what is absent. A pointer to an empty text is there: validation refuses it, where it is wrong.
+#[test]
+fn an_empty_text_behind_a_pointer_gets_no_default() {
+    let catalog = Catalog::with_custom(&[]);
+    for (group, version, resource) in RESOURCES {
+        let target = Target { group, version, resource, subresource: None };
+        let kind = &catalog.find(group, version, resource).unwrap().kind;
+        let mut paths = Vec::new();
+        pointers_to_text(
+            &builtin(group, version, kind).unwrap(),
+            &mut Vec::new(),
+            &mut Vec::new(),
+            &mut paths,
+        );
+        for path in paths {
+            let mut object = path.iter().rfold(json!(""), |inner, step| match step.as_str() {
+                "0" => json!([inner]),
+                member => json!({member: inner}),
+            });
+            kinds::apply_defaults(target, &mut object);
+            let path = format!("/{}", path.join("/"));
+            assert_eq!(object.pointer(&path), Some(&json!("")), "{resource} {path}");
+        }
+    }
+}
+
+/// The paths of all fields of a schema that are pointers to texts. Definitions that contain themselves are entered once.
+fn pointers_to_text(
+    schema: &Schema,
+    inside: &mut Vec<Arc<str>>,
+    path: &mut Vec<String>,
+    found: &mut Vec<Vec<String>>,
+) {
+    let name = schema.name.clone().unwrap_or_default();
+    if !name.is_empty() && inside.contains(&name) {
+        return;
+    }
+    inside.push(name);
+    match &schema.node {
+        Node::Object(object) => {
+            for (member, property) in &object.properties {
+                path.push(member.to_string());
+                if property.pointer && matches!(property.schema.node, Node::String(_)) {
+                    found.push(path.clone());
+                }
+                pointers_to_text(&property.schema, inside, path, found);
+                path.pop();
+            }
+        }
+        Node::List(list) => {
+            path.push("0".into());
+            pointers_to_text(&list.items, inside, path, found);
+            path.pop();
+        }
+        Node::Map(map) => {
+            path.push("key".into());
+            pointers_to_text(&map.values, inside, path, found);
+            path.pop();
+        }
+        _ => {}
+    }
+    inside.pop();
 }

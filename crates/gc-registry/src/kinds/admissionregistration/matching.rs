@@ -89,7 +89,7 @@ fn resources(field: &Field<'_, '_>, report: &mut Report) {
 
 /// `matchConstraints` and `matchResources`.
 pub(crate) fn match_resources(field: &Field<'_, '_>, report: &mut Report) {
-    report.one_of(&field.get("matchPolicy"), &MATCH_POLICIES);
+    report.one_of_if_set(&field.get("matchPolicy"), &MATCH_POLICIES);
     for member in ["namespaceSelector", "objectSelector"] {
         let chosen = field.get(member);
         if chosen.is_set() {

@@ -13,7 +13,7 @@ impl Kind for MutatingAdmissionPolicy {
     fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let params = spec.get("paramKind");
-        report.one_of(&spec.get("failurePolicy"), &FAILURE_POLICIES);
+        report.one_of_if_set(&spec.get("failurePolicy"), &FAILURE_POLICIES);
         if params.is_set() {
             param_kind(&params, report);
         }

@@ -23,6 +23,9 @@ pub(super) fn namespace(members: &mut Members) {
 }
 
 pub(super) fn node(members: &mut Members) {
+    if let Some(spec) = existing(members, "spec") {
+        pod_ranges(spec);
+    }
     let Some(status) = child(members, "status") else { return };
     if let Some(capacity) = status.get("capacity").cloned() {
         fill_absent(status, "allocatable", capacity);
@@ -55,6 +58,24 @@ pub(super) fn node(members: &mut Members) {
     }
 }
 
+/// The older name of a node's range of addresses is the first of all of its ranges, and wins where the two differ.
+fn pod_ranges(spec: &mut Members) {
+    let text = |value: Option<&Value>| {
+        value.and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+    };
+    let one = text(spec.get("podCIDR"));
+    let first = spec.get("podCIDRs").and_then(|list| list.get(0)).cloned();
+    match (one, first) {
+        (Some(one), first) if first.as_ref().and_then(Value::as_str) != Some(&one) => {
+            spec.insert("podCIDRs".into(), json!([one]));
+        }
+        (None, Some(first)) => {
+            spec.insert("podCIDR".into(), first);
+        }
+        _ => {}
+    }
+}
+
 /// Text of `stringData` becomes data, and is never shown again.
 pub(super) fn secret(members: &mut Members) {
     fill(members, "type", "Opaque");
@@ -72,7 +93,7 @@ pub(super) fn secret(members: &mut Members) {
 pub(super) fn persistent_volume(members: &mut Members) {
     if let Some(spec) = child(members, "spec") {
         fill(spec, "persistentVolumeReclaimPolicy", "Retain");
-        fill(spec, "volumeMode", "Filesystem");
+        fill_absent(spec, "volumeMode", "Filesystem");
         if let Some(path) = existing(spec, "hostPath") {
             fill_absent(path, "type", "");
         }
@@ -142,8 +163,8 @@ pub(super) fn event(group: &str, members: &mut Members) {
 
 pub(super) fn storage_class(members: &mut Members) {
     fill_absent(members, "provisioner", "");
-    fill(members, "reclaimPolicy", "Delete");
-    fill(members, "volumeBindingMode", "Immediate");
+    fill_absent(members, "reclaimPolicy", "Delete");
+    fill_absent(members, "volumeBindingMode", "Immediate");
 }
 
 pub(super) fn csi_driver(members: &mut Members) {
@@ -151,7 +172,7 @@ pub(super) fn csi_driver(members: &mut Members) {
     fill_absent(spec, "attachRequired", true);
     fill_absent(spec, "podInfoOnMount", false);
     fill_absent(spec, "storageCapacity", false);
-    fill(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+    fill_absent(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
     fill_absent(spec, "volumeLifecycleModes", json!(["Persistent"]));
     fill_absent(spec, "requiresRepublish", false);
     fill_absent(spec, "seLinuxMount", false);
@@ -200,13 +221,13 @@ pub(super) fn admission(resource: &str, members: &mut Members) {
     match resource {
         "validatingwebhookconfigurations" | "mutatingwebhookconfigurations" => {
             for webhook in items(members, "webhooks") {
-                fill(webhook, "failurePolicy", "Fail");
-                fill(webhook, "matchPolicy", "Equivalent");
+                fill_absent(webhook, "failurePolicy", "Fail");
+                fill_absent(webhook, "matchPolicy", "Equivalent");
                 fill_absent(webhook, "timeoutSeconds", 10);
                 child(webhook, "namespaceSelector");
                 child(webhook, "objectSelector");
                 if resource == "mutatingwebhookconfigurations" {
-                    fill(webhook, "reinvocationPolicy", "Never");
+                    fill_absent(webhook, "reinvocationPolicy", "Never");
                 }
                 if let Some(service) =
                     child(webhook, "clientConfig").and_then(|config| existing(config, "service"))
@@ -218,7 +239,7 @@ pub(super) fn admission(resource: &str, members: &mut Members) {
         }
         "validatingadmissionpolicies" | "mutatingadmissionpolicies" => {
             let Some(spec) = child(members, "spec") else { return };
-            fill(spec, "failurePolicy", "Fail");
+            fill_absent(spec, "failurePolicy", "Fail");
             if resource == "mutatingadmissionpolicies" {
                 fill(spec, "reinvocationPolicy", "Never");
             }
@@ -233,7 +254,7 @@ pub(super) fn admission(resource: &str, members: &mut Members) {
 
 fn match_resources(spec: &mut Members, key: &str) {
     let Some(rules) = existing(spec, key) else { return };
-    fill(rules, "matchPolicy", "Equivalent");
+    fill_absent(rules, "matchPolicy", "Equivalent");
     child(rules, "namespaceSelector");
     child(rules, "objectSelector");
     for key in ["resourceRules", "excludeResourceRules"] {
@@ -242,7 +263,7 @@ fn match_resources(spec: &mut Members, key: &str) {
 }
 
 fn any_scope(rule: &mut Members) {
-    fill(rule, "scope", "*");
+    fill_absent(rule, "scope", "*");
 }
 
 pub(super) fn api_service(members: &mut Members) {

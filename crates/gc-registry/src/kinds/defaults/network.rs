@@ -39,7 +39,7 @@ pub(super) fn service(members: &mut Members) {
         fill(spec, "externalTrafficPolicy", "Cluster");
     }
     if matches!(kind.as_str(), "ClusterIP" | "NodePort" | "LoadBalancer") {
-        fill(spec, "internalTrafficPolicy", "Cluster");
+        fill_absent(spec, "internalTrafficPolicy", "Cluster");
     }
     if kind == "LoadBalancer" {
         fill_absent(spec, "allocateLoadBalancerNodePorts", true);
@@ -66,7 +66,7 @@ pub(super) fn endpoints(members: &mut Members) {
 pub(super) fn endpoint_slice(members: &mut Members) {
     for port in items(members, "ports") {
         fill_absent(port, "name", "");
-        fill(port, "protocol", "TCP");
+        fill_absent(port, "protocol", "TCP");
     }
     for endpoint in items(members, "endpoints") {
         child(endpoint, "conditions");
@@ -93,7 +93,7 @@ pub(super) fn ingress(members: &mut Members) {
 
 pub(super) fn ingress_class(members: &mut Members) {
     if let Some(parameters) = existing(members, "spec").and_then(|spec| existing(spec, "parameters")) {
-        fill(parameters, "scope", "Cluster");
+        fill_absent(parameters, "scope", "Cluster");
     }
 }
 
@@ -108,7 +108,7 @@ pub(super) fn network_policy(members: &mut Members) {
     for direction in ["ingress", "egress"] {
         for rule in items(spec, direction) {
             for port in items(rule, "ports") {
-                fill(port, "protocol", "TCP");
+                fill_absent(port, "protocol", "TCP");
             }
         }
     }

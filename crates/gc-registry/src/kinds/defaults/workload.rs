@@ -116,11 +116,11 @@ pub(super) fn job(members: &mut Members) {
     fill_absent(spec, "parallelism", 1);
     let backoff = if is_set(spec, "backoffLimitPerIndex") { UNLIMITED } else { 6 };
     fill_absent(spec, "backoffLimit", backoff);
-    fill(spec, "completionMode", "NonIndexed");
+    fill_absent(spec, "completionMode", "NonIndexed");
     fill_absent(spec, "suspend", false);
     fill_absent(spec, "manualSelector", false);
     let replacement = if is_set(spec, "podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
-    fill(spec, "podReplacementPolicy", replacement);
+    fill_absent(spec, "podReplacementPolicy", replacement);
     if let Some(policy) = existing(spec, "podFailurePolicy") {
         for rule in items(policy, "rules") {
             for pattern in items(rule, "onPodConditions") {
@@ -186,7 +186,7 @@ fn scaling_rules(behavior: &mut Members, key: &str, window: Option<i64>, policie
     if let Some(seconds) = window {
         fill_absent(rules, "stabilizationWindowSeconds", seconds);
     }
-    fill(rules, "selectPolicy", "Max");
+    fill_absent(rules, "selectPolicy", "Max");
     if rules.get("policies").is_none() {
         let policies = policies
             .iter()

@@ -148,7 +148,7 @@ fn ports(field: &Field<'_, '_>, report: &mut Report) {
         if !names.insert(name.text()) {
             report.duplicate_text(&name, name.text());
         }
-        report.one_of(&port.get("protocol"), &PROTOCOLS);
+        report.one_of_if_set(&port.get("protocol"), &PROTOCOLS);
         if port.has("appProtocol") {
             qualified(&port.get("appProtocol"), report);
         }
