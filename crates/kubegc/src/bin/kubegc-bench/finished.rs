@@ -56,7 +56,7 @@ fn label() -> String {
 }
 
 /// The namespace's collection of another resource.
-fn collection(cluster: &Cluster, prefix: &str, resource: &str) -> String {
+pub(crate) fn collection(cluster: &Cluster, prefix: &str, resource: &str) -> String {
     let namespace = cluster.config_maps.trim_start_matches("/api/v1").trim_end_matches("/configmaps");
     format!("{prefix}{namespace}/{resource}")
 }

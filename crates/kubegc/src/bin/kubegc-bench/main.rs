@@ -10,6 +10,7 @@ mod finished;
 mod measure;
 mod namespaces;
 mod startup;
+mod workloads;
 
 use std::path::PathBuf;
 
@@ -52,22 +53,36 @@ enum Command {
     Pods(finished::PodOptions),
     /// Finished Jobs that expire one after the other under a collector that is started
     Jobs(finished::JobOptions),
+    /// Deployments, until every pod is ready, and then updates of all of them; the objects remain
+    Rollout(workloads::RolloutOptions),
+    /// Jobs, until each has completed, expired and gone
+    Completions(workloads::CompletionOptions),
+    /// The CPU time of a process (`--pid`) while nothing changes
+    Idle(workloads::IdleOptions),
+    /// From the start of `kubegc up` until it says that it is ready
+    Launch(startup::LaunchOptions),
 }
 
 fn main() -> anyhow::Result<()> {
     let line = CommandLine::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let cluster =
-            Cluster::connect(line.kubeconfig.as_deref(), &line.namespace, line.in_flight.max(1)).await?;
+        let connect = async || {
+            Cluster::connect(line.kubeconfig.as_deref(), &line.namespace, line.in_flight.max(1)).await
+        };
+        let pid = line.pid;
         match line.command {
-            Command::Cascade(options) => cascade::run(&cluster, &options, line.pid).await,
-            Command::Fill(options) => startup::fill(&cluster, &options).await,
+            Command::Cascade(options) => cascade::run(&connect().await?, &options, pid).await,
+            Command::Fill(options) => startup::fill(&connect().await?, &options).await,
             Command::Startup(options) => startup::run(&options).await,
-            Command::Namespaces(options) => namespaces::run(&cluster, &options, line.pid).await,
-            Command::Pods(options) => finished::pods(&cluster, &options).await,
-            Command::Jobs(options) => finished::jobs(&cluster, &options).await,
-            Command::Churn(options) => churn::run(&cluster, &options, line.pid).await,
+            Command::Namespaces(options) => namespaces::run(&connect().await?, &options, pid).await,
+            Command::Pods(options) => finished::pods(&connect().await?, &options).await,
+            Command::Jobs(options) => finished::jobs(&connect().await?, &options).await,
+            Command::Churn(options) => churn::run(&connect().await?, &options, pid).await,
+            Command::Rollout(options) => workloads::rollout(&connect().await?, &options, pid).await,
+            Command::Completions(options) => workloads::completions(&connect().await?, &options, pid).await,
+            Command::Idle(options) => workloads::idle(&options, pid).await,
+            Command::Launch(options) => startup::launch(&options).await,
         }
     })
 }

@@ -1,15 +1,17 @@
 //! A cold start: from the start of the collector's process until it knows all objects.
 
 use std::net::SocketAddr;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::cluster::Cluster;
-use crate::measure::{Usage, print_usage};
+use crate::measure::{Latencies, Usage, print_usage};
 
 /// How often readiness is asked for.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -83,6 +85,54 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     let none = Usage { cpu: Duration::ZERO, peak_kib: 0, resident_kib: 0 };
     print_usage(none, Usage::of(pid)?, took);
     child.kill().await?;
+    Ok(())
+}
+
+/// Options of `kubegc-bench launch`.
+#[derive(Debug, Args)]
+pub(crate) struct LaunchOptions {
+    /// Number of starts, one after the other
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    starts: u32,
+    /// How long to wait after the server is ready until memory is read, seconds
+    #[arg(long, default_value_t = 2)]
+    rest: u32,
+    /// The server, with its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+/// What `kubegc up` prints when it is ready.
+const READY: &str = "is ready on";
+
+/// Starts the server, waits until it prints that it is ready, and ends it, as often as asked for.
+pub(crate) async fn launch(options: &LaunchOptions) -> anyhow::Result<()> {
+    let (program, arguments) = options.command.split_first().context("a command")?;
+    let mut latencies = Latencies::default();
+    for number in 1..=options.starts {
+        let begun = Instant::now();
+        let mut child = tokio::process::Command::new(program)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot start {program}"))?;
+        let pid = child.id().context("the server has ended at once")?;
+        let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
+        while !lines.next_line().await?.context("the server did not become ready")?.contains(READY) {}
+        let took = begun.elapsed();
+        latencies.add(took);
+        tokio::time::sleep(Duration::from_secs(u64::from(options.rest))).await;
+        if number == options.starts {
+            let none = Usage { cpu: Duration::ZERO, peak_kib: 0, resident_kib: 0 };
+            print_usage(none, Usage::of(pid)?, begun.elapsed());
+        }
+        // Not killed: it has temporary files to remove.
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw).context("a process ID")?;
+        kill_process(process, Signal::TERM)?;
+        child.wait().await?;
+    }
+    println!("ready       {} starts: {}", latencies.count(), latencies.describe());
     Ok(())
 }
 
