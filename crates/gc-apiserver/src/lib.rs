@@ -21,4 +21,6 @@ pub use auth::pki::{GivenKeys, PkiError, write_private};
 pub use auth::sessions::{LINK_SECONDS, SESSION_COOKIE, SESSION_SECONDS, Sessions};
 pub use serve::extension::{Audience, Extension, ExtensionAnswer, ExtensionBody, ExtensionRequest};
 pub use transport::in_process::InProcess;
+pub use transport::listener_tls::ListenerTls;
+pub use transport::query::query_pairs;
 pub use transport::server::{RunningServer, Server, ServerConfig, StartError};

@@ -6,6 +6,7 @@ pub(crate) mod body;
 pub(crate) mod connections;
 pub(crate) mod exchange;
 pub(crate) mod in_process;
+pub(crate) mod listener_tls;
 pub(crate) mod path;
 pub(crate) mod query;
 pub(crate) mod server;

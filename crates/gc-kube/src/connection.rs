@@ -63,6 +63,12 @@ pub enum ConnectError {
     /// A proxy of another kind than http, https or socks5.
     #[error("proxy {0} is of an unknown kind; http, https and socks5 are known")]
     Proxy(Uri),
+    /// What a certificate is to be verified with is none.
+    #[error("the certificate authority is unusable: {0}")]
+    Authority(String),
+    /// An address that is none.
+    #[error("{0:?} is not an address; expected HOST:PORT")]
+    Address(String),
     /// A server name that is none.
     #[error("tls-server-name {0:?} is not a valid name")]
     ServerName(String),
@@ -122,6 +128,24 @@ pub struct Answer {
 
 type MakeService = dyn Fn() -> HttpService + Send + Sync;
 
+/// A bearer token, which nothing prints.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+impl std::str::FromStr for Token {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
 /// Which cluster, as whom: what kubectl's flags say. What is not given is taken from the kubeconfig.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
@@ -133,6 +157,8 @@ pub struct Access {
     pub cluster: Option<String>,
     /// The user, in place of the context's.
     pub user: Option<String>,
+    /// A bearer token, in place of the user's credentials.
+    pub token: Option<Token>,
     /// The user to impersonate.
     pub impersonate: Option<String>,
     /// The groups to impersonate.
@@ -151,6 +177,47 @@ fn kubeconfig_from_environment() -> Result<Option<kube::config::Kubeconfig>, kub
         });
     }
     Ok(merged)
+}
+
+/// The cluster that kubectl's flags lead to.
+async fn configuration(access: &Access) -> Result<kube::Config, ConnectError> {
+    let options = kube::config::KubeConfigOptions {
+        context: access.context.clone(),
+        cluster: access.cluster.clone(),
+        user: access.user.clone(),
+    };
+    let chosen = options.context.is_some() || options.cluster.is_some() || options.user.is_some();
+    let kubeconfig = match &access.kubeconfig {
+        Some(file) => Some(kube::config::Kubeconfig::read_from(file)?),
+        None => kubeconfig_from_environment()?,
+    };
+    let mut config = match kubeconfig {
+        Some(kubeconfig) => kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?,
+        None if chosen => kube::Config::from_kubeconfig(&options).await?,
+        None => kube::Config::infer().await?,
+    };
+    if let Some(token) = &access.token {
+        config.auth_info = kube::config::AuthInfo {
+            token: Some(token.0.clone().into()),
+            ..kube::config::AuthInfo::default()
+        };
+    }
+    if access.impersonate.is_some() || !access.impersonate_groups.is_empty() {
+        config.auth_info.impersonate.clone_from(&access.impersonate);
+        config.auth_info.impersonate_groups = Some(access.impersonate_groups.clone());
+    }
+    Ok(config)
+}
+
+/// The certificates of a PEM text.
+fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, ConnectError> {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject as _;
+    let found: Vec<Vec<u8>> = CertificateDer::pem_slice_iter(pem)
+        .map(|found| found.map(|certificate| certificate.to_vec()))
+        .collect::<Result<_, _>>()
+        .map_err(|error| ConnectError::Authority(error.to_string()))?;
+    if found.is_empty() { Err(ConnectError::Authority("it holds no certificate".into())) } else { Ok(found) }
 }
 
 /// A client of one API server. Cheap to clone.
@@ -196,25 +263,29 @@ impl ApiClient {
 
     /// The cluster that kubectl's flags lead to.
     pub async fn configured(access: &Access) -> Result<Self, ConnectError> {
-        let options = kube::config::KubeConfigOptions {
-            context: access.context.clone(),
-            cluster: access.cluster.clone(),
-            user: access.user.clone(),
-        };
-        let chosen = options.context.is_some() || options.cluster.is_some() || options.user.is_some();
-        let kubeconfig = match &access.kubeconfig {
-            Some(file) => Some(kube::config::Kubeconfig::read_from(file)?),
-            None => kubeconfig_from_environment()?,
-        };
-        let mut config = match kubeconfig {
-            Some(kubeconfig) => kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?,
-            None if chosen => kube::Config::from_kubeconfig(&options).await?,
-            None => kube::Config::infer().await?,
-        };
-        if access.impersonate.is_some() || !access.impersonate_groups.is_empty() {
-            config.auth_info.impersonate.clone_from(&access.impersonate);
-            config.auth_info.impersonate_groups = Some(access.impersonate_groups.clone());
-        }
+        Self::new(&configuration(access).await?)
+    }
+
+    /// Another server that knows the tokens of this cluster, such as the pages of a collector: with the credentials of
+    /// kubectl's flags, but for client certificates. Its certificate is verified with this authority (PEM), under
+    /// `server_name` if there is one.
+    pub async fn configured_elsewhere(
+        access: &Access,
+        authority: &str,
+        authority_pem: &[u8],
+        server_name: Option<&str>,
+    ) -> Result<Self, ConnectError> {
+        let mut config = configuration(access).await?;
+        let url = format!("https://{authority}");
+        config.cluster_url = url.parse().map_err(|_| ConnectError::Address(authority.to_owned()))?;
+        config.root_cert = Some(certificates(authority_pem)?);
+        config.accept_invalid_certs = false;
+        config.tls_server_name = server_name.map(str::to_owned);
+        config.proxy_url = None;
+        let who = &mut config.auth_info;
+        (who.client_certificate, who.client_certificate_data) = (None, None);
+        (who.client_key, who.client_key_data) = (None, None);
+        (who.impersonate, who.impersonate_groups) = (None, None);
         Self::new(&config)
     }
 
@@ -236,6 +307,13 @@ impl ApiClient {
         let (address, namespace) = (self.shared.address.clone(), self.shared.namespace.clone());
         let client = Self::over(make, address, namespace, Some(SharedServerClock::default()));
         Self { gate: self.gate.clone(), request_timeout: self.request_timeout, ..client }
+    }
+
+    /// A server without TLS and credentials, such as the pages of a collector on this machine.
+    pub fn plain(authority: &str) -> Result<Self, ConnectError> {
+        let url = format!("http://{authority}");
+        let uri = url.parse().map_err(|_| ConnectError::Address(authority.to_owned()))?;
+        Self::new(&kube::Config::new(uri))
     }
 
     /// A server in the same process: each request is a call of its HTTP service.

@@ -17,7 +17,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::run::{verb, word};
+use crate::journal::{verb, word};
 
 /// Names and values of labels.
 type Labels = Vec<(&'static str, String)>;

@@ -22,10 +22,11 @@ use gc_retention::storage_versions::StorageVersionCollector;
 use gc_retention::tokens::{CLEAN_UP_PERIOD_MILLISECONDS, TokenCollector};
 use gc_retention::volumes::{ClaimProtection, VolumeProtection};
 use gc_retention::volumes_reclaim::VolumeReclaim;
-use gc_types::{Effect, Event, Outcome, Timestamp};
+use gc_types::{Effect, Event, Timestamp};
 
 use crate::activity::{Activity, Movement, Rests, Watched};
 use crate::collector_metrics::CollectorMetrics;
+use crate::journal::Journal;
 use crate::namespace_trace::Trace;
 use crate::namespaces::{NamespaceController, NamespaceFeed, NamespaceNames};
 use crate::outside::{MachinesOutside, OutsideOptions, StorageOutside, milliseconds, positive};
@@ -132,24 +133,6 @@ impl Rests for ExpiryEngine {
     }
 }
 
-/// One line per decision at debug, one per failure at warn.
-struct LogObserver;
-
-impl Observer for LogObserver {
-    fn decided(&self, effect: &Effect) {
-        tracing::debug!(effect = effect.id.0, request = ?effect.request, reason = %effect.reason, "decided");
-    }
-
-    fn finished(&self, effect: &Effect, outcome: &Outcome, _round_trips: u32, took: Duration) {
-        match outcome {
-            Outcome::Refused { .. } | Outcome::Failed { .. } => {
-                tracing::warn!(effect = effect.id.0, request = ?effect.request, ?outcome, "not done");
-            }
-            _ => tracing::debug!(effect = effect.id.0, ?outcome, ?took, "done"),
-        }
-    }
-}
-
 /// Makes the audit sinks of a collector; the table says which resources its effects are about.
 pub(crate) type MakeWitnesses = dyn Fn(Controller, &ResourceTable) -> Vec<Arc<dyn Observer>> + Send + Sync;
 
@@ -162,6 +145,8 @@ pub(crate) struct Surroundings {
     pub(crate) metrics: Option<CollectorMetrics>,
     /// The audit sinks.
     pub(crate) witnesses: Arc<MakeWitnesses>,
+    /// The journal among them that a server with collectors shows, if it keeps one.
+    pub(crate) journal: Option<Arc<Journal>>,
     /// What stops them.
     pub(crate) restraints: Restraints,
     /// Where it is recorded whether they have something left to do.
@@ -173,7 +158,8 @@ impl Default for Surroundings {
         Self {
             clock: system_clock(),
             metrics: None,
-            witnesses: Arc::new(|_, _| vec![Arc::new(LogObserver)]),
+            witnesses: crate::run::log_witnesses(),
+            journal: None,
             restraints: Restraints::default(),
             activity: Activity::default(),
         }

@@ -19,6 +19,7 @@ pub mod embedded;
 mod envtest;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod journal;
 mod kubeconfig;
 mod logging;
 mod namespace_documents;
@@ -33,6 +34,7 @@ mod policy;
 mod questions;
 mod rbac;
 mod reference;
+mod reviews;
 mod run;
 mod table;
 mod up;

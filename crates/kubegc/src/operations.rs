@@ -1,24 +1,39 @@
-//! The small HTTP server of a collector: `/metrics`, `/healthz`, `/livez`, `/readyz`.
+//! The small HTTP server of a collector: `/metrics`, `/healthz`, `/livez`, `/readyz`, and what pages a collector adds.
+//!
+//! On a loopback address whoever reaches it may read everything. On any other address it speaks TLS, and everything but
+//! health is for users with permission for the path (`nonResourceURLs`), as for Kubernetes' own components.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
+use clap::Args;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use gc_apiserver::{ExtensionAnswer, ExtensionBody, ListenerTls};
+use gc_kube::ApiClient;
 use http::{Request, Response, StatusCode};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use crate::UsageError;
+use crate::reviews::{ReviewError, Reviews};
+
 /// Connections served at once; more wait.
 const MAX_CONNECTIONS: usize = 64;
+/// What everybody may ask: kubelets do, without credentials.
+const HEALTH_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 /// How long a connection without a request is kept.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -33,12 +48,12 @@ pub(crate) struct Shown {
     pub pages: Option<Arc<dyn Pages>>,
 }
 
-/// One answer beyond metrics and health.
-pub(crate) struct Page {
-    /// Its media type.
-    pub content_type: &'static str,
-    /// Its text.
-    pub body: String,
+/// The answer of a page: made at once, or by a question to something else.
+pub(crate) enum PageAnswer {
+    /// A document of this media type.
+    Document(&'static str, String),
+    /// Whatever this brings.
+    Asked(BoxFuture<'static, ExtensionAnswer>),
 }
 
 /// What a particular collector adds. Called on the server's tasks; a slow answer delays its client only.
@@ -52,11 +67,122 @@ pub(crate) trait Pages: Send + Sync {
         None
     }
     /// The page at a path, if there is one.
-    fn page(&self, path: &str, query: &str) -> Option<Page>;
+    fn page(&self, path: &str, query: &[(String, String)]) -> Option<PageAnswer>;
+}
+
+/// The certificate of pages on an address that is not loopback.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct TlsFlags {
+    /// Certificate chain (PEM) for metrics and pages on an address other than loopback [default: a new self-signed one at
+    /// each start]
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// Key (PEM) of --tls-cert-file
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+}
+
+impl TlsFlags {
+    fn load(&self) -> Result<ListenerTls> {
+        let read = |flag: &str, file: &PathBuf| {
+            std::fs::read(file)
+                .map_err(|error| UsageError::new(format!("--{flag} {}: {error}", file.display())))
+        };
+        let given = match (&self.tls_cert_file, &self.tls_private_key_file) {
+            (Some(certificate), Some(key)) => {
+                Some((read("tls-cert-file", certificate)?, read("tls-private-key-file", key)?))
+            }
+            _ => None,
+        };
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Ok(ListenerTls::new(given, &[host])
+            .map_err(|error| UsageError::new(format!("--tls-cert-file: {error}")))?)
+    }
+}
+
+/// Who may read what is shown.
+pub(crate) enum Protection {
+    /// Whoever can reach it.
+    Open,
+    /// Users with permission, over TLS.
+    Reviewed {
+        /// The certificate.
+        tls: ListenerTls,
+        /// Who says who they are; without an API server nobody is known.
+        reviews: Option<Reviews>,
+    },
+}
+
+impl Protection {
+    /// For an address: open on loopback; elsewhere for those that the API server of this client knows.
+    pub(crate) fn of(address: SocketAddr, flags: &TlsFlags, client: Option<&ApiClient>) -> Result<Self> {
+        if address.ip().to_canonical().is_loopback() {
+            return Ok(Self::Open);
+        }
+        Ok(Self::Reviewed { tls: flags.load()?, reviews: client.cloned().map(Reviews::new) })
+    }
+
+    /// What clients verify the certificate with, if it was made for this process.
+    pub(crate) fn authority_pem(&self) -> Option<&str> {
+        match self {
+            Self::Open => None,
+            Self::Reviewed { tls, .. } => tls.authority_pem(),
+        }
+    }
+
+    /// Refuses a request for a path that is not for its user.
+    async fn admit(&self, request: &Request<Incoming>) -> Result<(), Response<Body>> {
+        let path = request.uri().path();
+        let Self::Reviewed { reviews, .. } = self else { return Ok(()) };
+        if HEALTH_PATHS.contains(&path) {
+            return Ok(());
+        }
+        let unauthorized = |why: &str| {
+            let mut response = text(StatusCode::UNAUTHORIZED, why.to_owned());
+            let bearer = http::HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(http::header::WWW_AUTHENTICATE, bearer);
+            response
+        };
+        let header = request.headers().get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let scheme_and_token = header.and_then(|value| value.split_once(' '));
+        let token = scheme_and_token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        let Some((_, token)) = token else {
+            return Err(unauthorized("a bearer token of the cluster is needed"));
+        };
+        let Some(reviews) = reviews else {
+            return Err(unauthorized(
+                "no API server is known that could say whose token it is; see --kubeconfig",
+            ));
+        };
+        let unanswered = |error: ReviewError| {
+            tracing::warn!(%error, "a request for a page is refused: it cannot be authenticated");
+            text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the API server does not say who may read this; see the log",
+            )
+        };
+        let Some(user) = reviews.user(token.trim()).await.map_err(unanswered)? else {
+            return Err(unauthorized("the API server does not know this token"));
+        };
+        let verb = request.method().as_str().to_lowercase();
+        if reviews.allows_path(&user, &verb, path).await.map_err(unanswered)? {
+            return Ok(());
+        }
+        let why = format!(
+            "user {:?} cannot {verb} {path}: a ClusterRole with nonResourceURLs: [{path:?}] and verbs: [{verb:?}] would \
+             allow it",
+            user.name
+        );
+        Err(text(StatusCode::FORBIDDEN, why))
+    }
 }
 
 /// Listens until the process ends. Returns the address (the port may have been 0).
-pub(crate) async fn serve(address: SocketAddr, shown: Shown) -> Result<SocketAddr> {
+pub(crate) async fn serve(
+    address: SocketAddr,
+    shown: Shown,
+    protection: Arc<Protection>,
+) -> Result<SocketAddr> {
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
     let bound = listener.local_addr().context("cannot tell the address listened on")?;
     tokio::spawn(async move {
@@ -64,16 +190,17 @@ pub(crate) async fn serve(address: SocketAddr, shown: Shown) -> Result<SocketAdd
         loop {
             let Ok(slot) = slots.clone().acquire_owned().await else { return };
             let Ok((stream, _)) = listener.accept().await else { continue };
-            let shown = shown.clone();
+            let (shown, protection) = (shown.clone(), Arc::clone(&protection));
             tokio::spawn(async move {
-                let service = hyper::service::service_fn(move |request| {
-                    let shown = shown.clone();
-                    async move { Ok::<_, Infallible>(answer(&request, &shown).await) }
-                });
-                let mut server = hyper::server::conn::http1::Builder::new();
-                let connection = server.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-                // A connection that breaks concerns its client only.
-                let _ = connection.serve_connection(TokioIo::new(stream), service).await;
+                match &*protection {
+                    Protection::Open => converse(stream, &shown, &protection).await,
+                    Protection::Reviewed { tls, .. } => {
+                        // A handshake that fails concerns its client only.
+                        if let Ok(stream) = tls.accept(stream).await {
+                            converse(stream, &shown, &protection).await;
+                        }
+                    }
+                }
                 drop(slot);
             });
         }
@@ -81,21 +208,43 @@ pub(crate) async fn serve(address: SocketAddr, shown: Shown) -> Result<SocketAdd
     Ok(bound)
 }
 
-async fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Full<Bytes>> {
-    let text = |status, text: &str| {
-        let mut response = Response::new(Full::new(Bytes::from(text.to_owned())));
-        *response.status_mut() = status;
-        response
-    };
+async fn converse<S>(stream: S, shown: &Shown, protection: &Arc<Protection>)
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let service = hyper::service::service_fn(|request| async move {
+        Ok::<_, Infallible>(match protection.admit(&request).await {
+            Ok(()) => answer(&request, shown).await,
+            Err(refusal) => refusal,
+        })
+    });
+    let mut server = hyper::server::conn::http1::Builder::new();
+    let connection = server.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    // A connection that breaks concerns its client only.
+    let _ = connection.serve_connection(TokioIo::new(stream), service).await;
+}
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Full::new(text.into()).boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
+
+async fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Body> {
     match request.uri().path() {
         "/healthz" | "/livez" => match shown.pages.as_ref().and_then(|pages| pages.unhealthy()) {
             None => text(StatusCode::OK, "ok"),
-            Some(why) => text(StatusCode::INTERNAL_SERVER_ERROR, &why),
+            Some(why) => text(StatusCode::INTERNAL_SERVER_ERROR, why),
         },
         "/readyz" if shown.ready.load(Ordering::Relaxed) => text(StatusCode::OK, "ok"),
         "/readyz" => {
             let why = shown.pages.as_ref().and_then(|pages| pages.unready());
-            text(StatusCode::SERVICE_UNAVAILABLE, why.as_deref().unwrap_or("the first pass is not done yet"))
+            text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                why.unwrap_or_else(|| "the first pass is not done yet".into()),
+            )
         }
         "/metrics" => {
             if let Some(pages) = &shown.pages {
@@ -104,34 +253,49 @@ async fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Full<Byt
             metrics(shown)
         }
         path => match further(shown, path, request.uri().query().unwrap_or_default()).await {
-            Some(page) => {
-                let mut response = text(StatusCode::OK, &page.body);
-                let headers = response.headers_mut();
-                headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(page.content_type));
-                let nosniff = http::HeaderValue::from_static("nosniff");
-                headers.insert(http::header::X_CONTENT_TYPE_OPTIONS, nosniff);
-                response
-            }
+            Some(answer) => page(answer),
             None => text(StatusCode::NOT_FOUND, "not found; try /metrics, /healthz, /livez or /readyz"),
         },
     }
 }
 
 /// Writing out a large graph takes a while: not on a thread that others need.
-async fn further(shown: &Shown, path: &str, query: &str) -> Option<Page> {
+async fn further(shown: &Shown, path: &str, query: &str) -> Option<ExtensionAnswer> {
     let pages = shown.pages.clone()?;
-    let (path, query) = (path.to_owned(), query.to_owned());
-    tokio::task::spawn_blocking(move || pages.page(&path, &query)).await.ok().flatten()
+    let (path, query) = (path.to_owned(), gc_apiserver::query_pairs(query));
+    let answer = tokio::task::spawn_blocking(move || pages.page(&path, &query)).await.ok().flatten()?;
+    Some(match answer {
+        PageAnswer::Document(content_type, text) => {
+            let body = ExtensionBody::Whole(text.into());
+            ExtensionAnswer { code: 200, content_type, headers: Vec::new(), body }
+        }
+        PageAnswer::Asked(answer) => answer.await,
+    })
 }
 
-fn metrics(shown: &Shown) -> Response<Full<Bytes>> {
+fn page(answer: ExtensionAnswer) -> Response<Body> {
+    let body = match answer.body {
+        ExtensionBody::Whole(bytes) => Full::new(bytes).boxed_unsync(),
+        ExtensionBody::Stream(stream) => {
+            StreamBody::new(stream.map(|piece| Ok(Frame::data(piece)))).boxed_unsync()
+        }
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(answer.content_type));
+    headers.insert(http::header::X_CONTENT_TYPE_OPTIONS, http::HeaderValue::from_static("nosniff"));
+    headers.extend(answer.headers);
+    response
+}
+
+fn metrics(shown: &Shown) -> Response<Body> {
     let mut body = String::new();
     let status = match encode(&mut body, &shown.metrics) {
         Ok(()) => StatusCode::OK,
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    let mut response = Response::new(Full::new(Bytes::from(body)));
-    *response.status_mut() = status;
+    let mut response = text(status, body);
     let kind = http::HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
     response

@@ -31,6 +31,17 @@ pub(crate) struct Options {
     leader_elect_resource_namespace: String,
 }
 
+/// What the protection of metrics and pages needs.
+const PAGES_RULES: &str = "\
+# Whose token it is and what its user may read, for metrics and pages on an address other than loopback.
+- apiGroups: [\"authentication.k8s.io\"]
+  resources: [\"tokenreviews\"]
+  verbs: [\"create\"]
+- apiGroups: [\"authorization.k8s.io\"]
+  resources: [\"subjectaccessreviews\"]
+  verbs: [\"create\"]
+";
+
 /// Prints the manifests.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let enabled = permissions::enabled(&options.controllers)
@@ -53,6 +64,7 @@ fn manifests(options: &Options, rules: &[NeededRule]) -> String {
         }
         let _ = writeln!(text, "  verbs: {verbs:?}");
     }
+    text.push_str(PAGES_RULES);
     // Orders on the Lease, and the breaker's trips there, need these verbs; a star may grant some.
     let everywhere = rules.iter().find(|rule| (rule.group, rule.resource) == ("*", "*"));
     let is_granted = |verb: &&str| everywhere.is_some_and(|star| star.verbs.contains(verb));

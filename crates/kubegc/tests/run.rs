@@ -1,6 +1,8 @@
 //! `kubegc run` over TLS against a separate `kubegc apiserver`, and the questions.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
+#[path = "run/journal.rs"]
+mod journal;
 #[path = "run/safety.rs"]
 mod safety;
 mod support;

@@ -293,6 +293,20 @@ impl Pki {
         Ok(self)
     }
 
+    /// TLS of another listener: HTTP/1.1, without client certificates.
+    pub(crate) fn listener_config(&self) -> Result<rustls::ServerConfig, PkiError> {
+        let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| tls(&error))?
+            .with_no_client_auth()
+            .with_single_cert(self.serving_chain.clone(), self.serving_key.clone_key())
+            .map_err(|error| tls(&error))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(config)
+    }
+
     /// TLS of the server: HTTP/2 and HTTP/1.1, client certificates of our authority taken but not required.
     pub(crate) fn server_config(&self) -> Result<rustls::ServerConfig, PkiError> {
         let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());

@@ -8,6 +8,12 @@ use gc_registry::names;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query(pub(crate) Vec<(String, String)>);
 
+/// The names and values of a query string, decoded as those of a request.
+#[must_use]
+pub fn query_pairs(text: &str) -> Vec<(String, String)> {
+    Query::parse(text).0
+}
+
 impl Query {
     /// Parses `application/x-www-form-urlencoded` text. What is not valid UTF-8 after decoding is replaced.
     pub(crate) fn parse(text: &str) -> Self {

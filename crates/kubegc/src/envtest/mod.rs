@@ -23,7 +23,7 @@ use crate::apiserver::{self, ServerOptions};
 use crate::clock::CollectorClock;
 use crate::collectors::{ControllerOptions, Surroundings};
 use crate::logging::{self, LogFormat, LogOptions};
-use crate::operations::{self, Page, Pages, Shown};
+use crate::operations::{self, PageAnswer, Pages, Protection, Shown};
 use crate::up::{self, Up};
 use crate::workloads::WorkloadOptions;
 use crate::{UsageError, exit};
@@ -295,13 +295,13 @@ impl Pages for EtcdHealth {
         None
     }
 
-    fn page(&self, path: &str, _query: &str) -> Option<Page> {
+    fn page(&self, path: &str, _query: &[(String, String)]) -> Option<PageAnswer> {
         let body = match path {
             "/health" => r#"{"health":"true","reason":""}"#,
             "/version" => r#"{"etcdserver":"3.6.0","etcdcluster":"3.6.0"}"#,
             _ => return None,
         };
-        Some(Page { content_type: "application/json", body: body.to_owned() })
+        Some(PageAnswer::Document("application/json", body.to_owned()))
     }
 }
 
@@ -328,6 +328,7 @@ fn etcd(given: &Given) -> anyhow::Result<()> {
             operations::serve(
                 address,
                 Shown { metrics: Arc::new(Registry::default()), ready, pages: Some(pages) },
+                Arc::new(Protection::Open),
             )
             .await?;
         }

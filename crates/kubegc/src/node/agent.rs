@@ -32,7 +32,7 @@ use super::output::{
 use super::pods::Pods;
 use super::state::{StateDirectory, UnknownPods};
 use super::{filesystem, state, uses};
-use crate::operations::{self, Shown};
+use crate::operations::{self, Protection, Shown};
 
 /// Upstream's periods, counted from the end of a pass to the start of the next.
 const IMAGE_PERIOD: Duration = Duration::from_mins(5);
@@ -257,7 +257,7 @@ impl Agent {
         mut self,
         state_dir: &Path,
         collect: &[Collect],
-        listen: SocketAddr,
+        (listen, protection): (SocketAddr, Protection),
     ) -> Result<()> {
         let _only_one = state::lock_runtime(self.client.endpoint())?;
         let state = StateDirectory::open(state_dir)?;
@@ -266,7 +266,7 @@ impl Agent {
         let health = Arc::new(Health::new(collect));
         let ready = Arc::clone(&health.ready);
         let shown = Shown { metrics: Arc::clone(&self.registry), ready, pages: Some(health.clone()) };
-        let address = operations::serve(listen, shown).await?;
+        let address = operations::serve(listen, shown, Arc::new(protection)).await?;
         info!(%address, "metrics and health");
         let (seen, ages) = (self.memory.seen.clone(), self.memory.ages.clone());
         uses::follow(self.client.clone(), seen, ages, self.metrics.dropped_uses.clone());

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Collect;
-use crate::operations::{Page, Pages};
+use crate::operations::{PageAnswer, Pages};
 
 /// A pass that takes longer than this is stuck, and a restart helps. The longest passes seen took minutes.
 const LONGEST_PASS: Duration = Duration::from_hours(1);
@@ -68,7 +68,7 @@ impl Pages for Health {
         failed.map(|(collector, _)| format!("the last pass over {} failed; see the log", collector.name()))
     }
 
-    fn page(&self, _path: &str, _query: &str) -> Option<Page> {
+    fn page(&self, _path: &str, _query: &[(String, String)]) -> Option<PageAnswer> {
         None
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::containers::ContainerReport;
 use super::images::{ImageReport, Outcome};
-use crate::run::{JournalFile as Journal, JournalOptions};
+use crate::journal::{Journal, JournalOptions};
 
 /// Where the journal is, and how large it may become.
 #[derive(Args, Debug)]
@@ -38,7 +38,7 @@ impl NodeJournal {
         let Some(file) = flags.journal.clone() else { return Ok(Self(None)) };
         let largest_bytes = u64::from(flags.journal_max_size) << 20;
         let options = JournalOptions { file, largest_bytes, older_files: flags.journal_max_files };
-        Ok(Self(Some(Journal::open(options)?)))
+        Ok(Self(Some(Journal::open(Some(options), None)?)))
     }
 
     fn record(&self, entries: impl IntoIterator<Item = Value>) {

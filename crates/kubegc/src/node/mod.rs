@@ -32,6 +32,7 @@ use serde_json::Value;
 use tracing::{info, warn};
 
 use crate::logging::LogOptions;
+use crate::operations::{Protection, TlsFlags};
 use agent::Agent;
 use config::{NodeConfig, NodeFlags};
 use metrics::Metrics;
@@ -95,12 +96,15 @@ pub(crate) struct NodeOptions {
     /// Directory of static pod manifests, whose images are kept without a cluster
     #[arg(long, value_name = "DIR")]
     pod_manifest_path: Option<PathBuf>,
-    /// Address for /metrics, /healthz, /livez and /readyz
+    /// Address for /metrics, /healthz, /livez and /readyz; on an address other than loopback, TLS and (but for health) a
+    /// token of the cluster are needed
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10358")]
     listen: SocketAddr,
     /// Configuration file of the kubelet, to check whether it also collects
     #[arg(long, value_name = "FILE", default_value = "/var/lib/kubelet/config.yaml")]
     kubelet_config: PathBuf,
+    #[command(flatten)]
+    tls: TlsFlags,
     #[command(flatten)]
     journal: journal::JournalFlags,
     #[command(flatten)]
@@ -175,6 +179,7 @@ async fn start(options: NodeOptions, config: NodeConfig) -> Result<()> {
         warn!("--protect-namespace needs a cluster to ask; name one with --kubeconfig");
     }
     warn_of_kubelet(&options.kubelet_config, &options.collect, &config);
+    let protection = Protection::of(options.listen, &options.tls, api.as_ref());
     let target = api.map(|client| (client, node));
     let agent = Agent::new(client, config, Pods::new(source), target, (metrics, registry));
     // Questions and previews remove nothing that could be noted.
@@ -185,7 +190,10 @@ async fn start(options: NodeOptions, config: NodeConfig) -> Result<()> {
         Some(NodeCommand::Containers) => agent.show_containers(&options.state_dir, options.output).await,
         None if options.dry_run => agent.dry_run(&options.state_dir, &options.collect, options.output).await,
         None if options.once => agent.once(&options.state_dir, &options.collect, options.output).await,
-        None => agent.daemon(&options.state_dir, &options.collect, options.listen).await,
+        None => {
+            let pages = (options.listen, protection?);
+            agent.daemon(&options.state_dir, &options.collect, pages).await
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use gc_types::{Change, Effect, ObjectKey, Outcome, Request};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::run::{entry, verb};
+use crate::journal::{entry, verb};
 
 /// Changes that are kept.
 const KEPT_ENTRIES: usize = 4096;

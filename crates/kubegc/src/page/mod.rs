@@ -10,7 +10,7 @@ mod places;
 mod stream;
 mod views;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use gc_apiserver::{
@@ -24,6 +24,8 @@ use serde_json::{Value, json};
 use crate::clock::CollectorClock;
 use crate::collectors::MakeWitnesses;
 use crate::questions::view::{self, Question, Subject};
+use crate::run::LeaseFlags;
+use crate::run::control::{self, Control, Orders};
 use crate::up::control::status;
 use feed::Feed;
 use overview::Mode;
@@ -65,18 +67,12 @@ struct Shared {
     feed: Feed,
     views: Views,
     clock: CollectorClock,
-    pause: Mutex<Option<Pause>>,
+    /// What the Lease orders.
+    orders: Control,
     turns: Places,
     readers: Places,
     /// Known once the server has begun.
     server: OnceLock<(InProcess, String)>,
-}
-
-#[derive(Clone)]
-struct Pause {
-    reason: String,
-    by: String,
-    since: jiff::Timestamp,
 }
 
 /// An answer that is an error.
@@ -146,7 +142,7 @@ impl Page {
             feed: Feed::default(),
             views: Views::default(),
             clock,
-            pause: Mutex::new(None),
+            orders: Control::beside_server(),
             turns: Places::new(ANSWERED_AT_ONCE, ANSWERED_AT_ONCE_OF_USER),
             readers: Places::new(MAXIMUM_READERS, MAXIMUM_READERS_OF_USER),
             server: OnceLock::new(),
@@ -224,11 +220,7 @@ impl Page {
 
     async fn api(&self, request: ExtensionRequest) -> Result<ExtensionAnswer, Refusal> {
         let path = request.path.strip_prefix(API).unwrap_or_default().to_owned();
-        let (server, _) = self
-            .0
-            .server
-            .get()
-            .ok_or_else(|| Refusal::new(503, "Unavailable", "the server has not begun yet"))?;
+        let (server, _) = self.server()?;
         let user = server.as_user(&request.user);
         let reads = matches!(request.method, Method::GET | Method::HEAD);
         match (path.as_str(), reads) {
@@ -247,8 +239,8 @@ impl Page {
                 self.0.sessions.close(&request.headers);
                 Ok(guard::signed_out())
             }
-            ("pause", false) => self.pause(&request),
-            ("resume", false) => Ok(self.resume(&request)),
+            ("pause", false) => self.pause(&request).await,
+            ("resume", false) => self.resume(&request).await,
             _ => {
                 let turn = tokio::time::timeout(TURN_PATIENCE, self.0.turns.wait(&request.user.name)).await;
                 let Ok(Some(_turn)) = turn else {
@@ -303,13 +295,10 @@ impl Page {
         let mut in_sight = |about: &feed::About| {
             (namespace.is_empty() || *about.namespace == *namespace) && sight.may_see(about)
         };
-        let collected = self.0.feed.collected(jiff::Timestamp::now(), &mut in_sight);
-        let pause = self.0.pause.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mode = pause.map_or(Mode::Acting, |pause| Mode::Paused {
-            reason: pause.reason,
-            by: pause.by,
-            since: pause.since.to_string(),
-        });
+        let now = jiff::Timestamp::now();
+        let collected = self.0.feed.collected(now, &mut in_sight);
+        let orders = self.0.orders.orders();
+        let mode = orders.borrow().paused.as_deref().map_or(Mode::Acting, |note| Mode::paused(note, now));
         let may_pause = user.may_path("post", "/kubegc/v1/pause");
         let clock_ahead_seconds = self.0.clock.ahead() / 1000;
         let around = overview::Surroundings {
@@ -439,22 +428,59 @@ impl Page {
         Ok(ExtensionAnswer::json(200, &json!({"remaining": remaining})))
     }
 
-    fn pause(&self, request: &ExtensionRequest) -> Result<ExtensionAnswer, Refusal> {
+    async fn pause(&self, request: &ExtensionRequest) -> Result<ExtensionAnswer, Refusal> {
         let order: PauseOrder = read_order(request)?;
-        let by = request.user.name.clone();
+        let by = &request.user.name;
         let reason: String = order.reason.chars().filter(|c| !c.is_control()).take(LONGEST_REASON).collect();
         tracing::warn!(by, reason, "the collectors are paused");
-        let pause = Pause { reason, by, since: jiff::Timestamp::now() };
-        *self.0.pause.lock().unwrap_or_else(PoisonError::into_inner) = Some(pause);
-        self.0.clock.hold(true);
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let note = overview::pause_note(&now, &reason, by);
+        self.order(|orders| {
+            orders.paused.get_or_insert_with(|| note.clone());
+        })
+        .await?;
         Ok(ExtensionAnswer::json(200, &json!({"state": "Paused"})))
     }
 
-    fn resume(&self, request: &ExtensionRequest) -> ExtensionAnswer {
+    async fn resume(&self, request: &ExtensionRequest) -> Result<ExtensionAnswer, Refusal> {
         tracing::warn!(by = request.user.name, "the collectors are resumed");
-        *self.0.pause.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.0.clock.hold(false);
-        ExtensionAnswer::json(200, &json!({"state": "Acting"}))
+        self.order(|orders| orders.paused = None).await?;
+        Ok(ExtensionAnswer::json(200, &json!({"state": "Acting"})))
+    }
+
+    /// Writes orders to the Lease, where `kubegc pause` writes them too, and obeys them at once.
+    async fn order(&self, change: impl Fn(&mut Orders)) -> Result<(), Refusal> {
+        let (server, _) = self.server()?;
+        let (_, lease) = control::edit(&views::client(server), &LeaseFlags::default_name(), change).await?;
+        self.0.orders.saw(&lease);
+        self.obey();
+        Ok(())
+    }
+
+    fn obey(&self) {
+        self.0.clock.hold(self.0.orders.orders().borrow().paused.is_some());
+    }
+
+    /// Obeys what `kubegc pause` and `kubegc resume` write to the Lease, until it is dropped.
+    pub(crate) fn follow_orders(&self) -> impl Future<Output = ()> + Send + use<> {
+        let page = self.clone();
+        async move {
+            let Ok((server, _)) = page.server() else { return };
+            let lease = LeaseFlags::default_name();
+            let follow = page.0.orders.clone().follow(views::client(server), lease);
+            let mut orders = page.0.orders.orders();
+            let obey = async {
+                while orders.changed().await.is_ok() {
+                    page.obey();
+                }
+            };
+            futures::join!(follow, obey);
+        }
+    }
+
+    fn server(&self) -> Result<&(InProcess, String), Refusal> {
+        let server = self.0.server.get();
+        server.ok_or_else(|| Refusal::new(503, "Unavailable", "the server has not begun yet"))
     }
 
     fn feed(&self, request: &ExtensionRequest, user: InProcess) -> Result<ExtensionAnswer, Refusal> {

@@ -35,7 +35,22 @@ pub(super) enum Mode {
     },
 }
 
+/// How a pause that a user has ordered from the page is noted on the Lease.
+pub(super) fn pause_note(time: &str, reason: &str, user: &str) -> String {
+    format!("{time}: {reason} (by {user})")
+}
+
 impl Mode {
+    /// Reads a note, which the page, `kubegc pause`, or anybody with kubectl has written. What it does not say is taken
+    /// from the moment of reading.
+    pub(super) fn paused(note: &str, now: jiff::Timestamp) -> Self {
+        let noted = note.split_once(": ").and_then(|(time, rest)| Some((time.parse().ok()?, rest)));
+        let (since, rest) = noted.unwrap_or((now, note));
+        let by_user = rest.strip_suffix(')').and_then(|rest| rest.rsplit_once(" (by "));
+        let (reason, by) = by_user.unwrap_or((rest, "an annotation of the Lease"));
+        Self::Paused { reason: reason.to_owned(), by: by.to_owned(), since: since.to_string() }
+    }
+
     fn value(&self) -> Value {
         match self {
             Self::Acting => json!({"state": "Acting"}),
@@ -184,4 +199,32 @@ pub(super) fn search(survey: &Survey, text: &str) -> Value {
         .map(|view| gc_answers::map::place_of_view(survey, view).full_value())
         .collect();
     json!({"items": items, "total": total})
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn a_pause_is_read_as_it_was_noted() {
+        let now = "2026-09-21T15:00:00Z";
+        let time = "2026-09-21T14:13:20Z";
+        let of_page = pause_note(time, "lunch (late)", "ann");
+        for (note, reason, by, since) in [
+            (of_page.as_str(), "lunch (late)", "ann", time),
+            ("2026-09-21T14:13:20Z: kubegc pause", "kubegc pause", "an annotation of the Lease", time),
+            ("true", "true", "an annotation of the Lease", now),
+            ("why: because", "why: because", "an annotation of the Lease", now),
+        ] {
+            let read = Mode::paused(note, now.parse().unwrap());
+            let text = |text: &str| text.to_owned();
+            assert_eq!(
+                read,
+                Mode::Paused { reason: text(reason), by: text(by), since: text(since) },
+                "{note}"
+            );
+        }
+    }
 }

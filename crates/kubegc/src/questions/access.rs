@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use gc_kube::ApiClient;
-use gc_kube::connection::Access as ClusterAccess;
+use gc_kube::connection::{Access as ClusterAccess, Token};
 use gc_types::GoDuration;
 
 use crate::UsageError;
@@ -30,6 +30,9 @@ pub(crate) struct Access {
     /// User of the kubeconfig
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
+    /// Bearer token, in place of the kubeconfig's credentials
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<Token>,
     /// Impersonate this user
     #[arg(long = "as", value_name = "USER")]
     impersonate: Option<String>,
@@ -57,16 +60,22 @@ impl Access {
         Ok(if parsed.is_zero() { Duration::from_hours(24) } else { parsed })
     }
 
-    /// A client of the cluster, which has answered.
-    pub(crate) async fn connect(&self) -> anyhow::Result<ApiClient> {
-        let access = ClusterAccess {
+    /// What the flags say.
+    pub(super) fn of_cluster(&self) -> ClusterAccess {
+        ClusterAccess {
             kubeconfig: self.kubeconfig.clone().or_else(crate::kubeconfig::of_local_server),
             context: self.context.clone(),
             cluster: self.cluster.clone(),
             user: self.user.clone(),
+            token: self.token.clone(),
             impersonate: self.impersonate.clone(),
             impersonate_groups: self.impersonate_groups.clone(),
-        };
+        }
+    }
+
+    /// A client of the cluster, which has answered.
+    pub(crate) async fn connect(&self) -> anyhow::Result<ApiClient> {
+        let access = self.of_cluster();
         let client = ApiClient::configured(&access).await.map_err(|error| {
             let message = preflight::one_line(&error);
             UsageError::new(match &self.kubeconfig {

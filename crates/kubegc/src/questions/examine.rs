@@ -9,12 +9,10 @@ use gc_answers::stuck::{Row, diagnose};
 use gc_kube::ApiClient;
 use gc_retention::permissions::{self, Controller};
 use http::Method;
-use http_body_util::{BodyExt as _, Full};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
 use super::access::Access;
+use super::collector::{self, CollectorFlags};
 use super::doctor::{self, Facts, Held, TheirCollector};
 use super::gather::{self, Gatherer, Scope};
 use super::output::Output;
@@ -44,9 +42,8 @@ pub(crate) struct DoctorOptions {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_CONTROLLERS,
           allow_hyphen_values = true)]
     controllers: Vec<String>,
-    /// Also query a running collector at its --bind-address (for example through `kubectl port-forward`)
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    collector: Option<String>,
+    #[command(flatten)]
+    collector: CollectorFlags,
     #[command(flatten)]
     lease: LeaseFlags,
 }
@@ -114,10 +111,11 @@ async fn examine(
     let mut gathered = Gathered::at(gatherer.now);
     let stuck = gatherer.answer(&mut gathered, |gathered| diagnose(&survey, gathered)).await;
     facts.stuck = by_cause(&stuck);
-    if let Some(address) = &options.collector {
-        let page = tokio::time::timeout(PAGE_TIMEOUT, collector_page(address)).await;
+    if let Some(collector) = options.collector.connect(&options.access, &lease).await? {
+        let address = collector.address().to_owned();
+        let page = collector::page(&collector, "/debug/kubegc/resources");
         // A page that cannot be read is a finding, and no reason to stop.
-        match page {
+        match tokio::time::timeout(PAGE_TIMEOUT, page).await {
             Ok(Ok(page)) => facts.collector = Some(page),
             Ok(Err(error)) => facts.collector_error = Some(format!("{address}: {error:#}")),
             Err(_) => facts.collector_error = Some(format!("{address} does not answer")),
@@ -286,14 +284,4 @@ fn by_cause(rows: &[Row]) -> BTreeMap<String, (usize, String)> {
         causes.insert(cause, (row.objects.len(), one.unwrap_or_default()));
     }
     causes
-}
-
-/// What a running collector says of itself.
-async fn collector_page(address: &str) -> anyhow::Result<Value> {
-    let uri: http::Uri = format!("http://{address}/debug/kubegc/resources").parse()?;
-    let client: Client<_, Full<bytes::Bytes>> = Client::builder(TokioExecutor::new()).build_http();
-    let response = client.get(uri).await?;
-    let body = http_body_util::Limited::new(response.into_body(), 16 << 20).collect().await;
-    let body = body.map_err(|error| anyhow::anyhow!(error))?;
-    Ok(serde_json::from_slice(&body.to_bytes())?)
 }

@@ -3,14 +3,15 @@
 
 use serde_json::Value;
 
-use super::journal::{Found, Query, scan, table};
+use super::journal::table;
+use crate::journal::{Found, Selection, scan};
 
 /// A file of a journal: every line that is an entry is found, every other whole line is counted, and a torn last one is
 /// neither. What was found can be shown.
 pub fn journal_lines(data: &[u8]) {
     let read = |data: &[u8]| {
         let mut found = Found::default();
-        scan(data, &Query::default(), 0, &mut found).unwrap();
+        scan(data, &Selection { tail: 0, ..Selection::default() }, &mut found).unwrap();
         found
     };
     let found = read(data);

@@ -75,6 +75,11 @@ impl Gatherer {
         Ok(Self { client, catalog, now })
     }
 
+    /// The way to the cluster.
+    pub(super) fn client(&self) -> &ApiClient {
+        &self.client
+    }
+
     /// The namespace of the kubeconfig's context.
     pub(super) fn default_namespace(&self) -> &str {
         self.client.namespace()

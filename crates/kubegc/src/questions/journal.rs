@@ -1,42 +1,51 @@
-//! `kubegc journal`: what was done and why, from the journal's files.
+//! `kubegc journal`: what was done and why.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
 
-use anyhow::{Context as _, Result, bail};
-use clap::{Args, ValueEnum};
+use anyhow::{Result, bail};
+use clap::Args;
 use gc_types::GoDuration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::access::Access;
+use super::output::{Answer, Output};
+use super::sources::{JournalFlags, Source};
 use crate::UsageError;
+use crate::journal::{Found, Object, Query, Selection, long_name, text};
 use crate::table::Table;
 
-/// Older files are looked for up to this number.
-const OLDER_FILES: u32 = 10_000;
-/// Maximum length of a line; a longer one is not a journal entry.
-const LONGEST_LINE: usize = 4 << 20;
-
-/// Forms of the answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Aligned text
-    #[default]
-    Text,
-    /// With owners, evidence and figures
-    Wide,
-    /// JSON
-    Json,
-}
+/// Maximum width of a line for people.
+const LINE_WIDTH: usize = 120;
+/// The columns before the last one, with their widths in a journal that is followed; the last one has the rest.
+const COLUMNS: [(&str, usize); 5] =
+    [("TIME", 20), ("VERB", 10), ("NAMESPACE", 12), ("OBJECT", 36), ("OUTCOME", 8)];
+/// Maximum widths of these columns where all lines are known.
+const MAXIMUM_WIDTHS: [usize; 5] = [20, 16, 14, 60, 12];
+/// What the last column has at least: a code fits.
+const WHY_WIDTH: usize = 24;
+/// Place of the names of objects among the columns.
+const OBJECT: usize = 3;
+/// Blanks after each column.
+const GAP: usize = 2;
 
 /// Options of `kubegc journal`.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kubegc journal -f                          follow what the collectors do
+  kubegc journal --verb delete -n shop       list what was deleted in a namespace, and why
+  kubegc journal --object shop/pod/web-1     list what was done about one object")]
 pub(crate) struct JournalOptions {
-    /// Journal of `kubegc run --journal FILE`; also reads the rotated files FILE.1, FILE.2, …
-    #[arg(long, value_name = "FILE", env = "KUBEGC_JOURNAL")]
-    journal: PathBuf,
+    #[command(flatten)]
+    flags: JournalFlags,
+    /// Keep running and print new entries
+    #[arg(short, long)]
+    follow: bool,
+    /// Also show barriers, the checks before an owner is released
+    #[arg(long)]
+    barriers: bool,
     /// Only entries newer than this, such as 1h
     #[arg(long, value_name = "DURATION", conflicts_with = "since_time")]
     since: Option<String>,
@@ -64,116 +73,16 @@ pub(crate) struct JournalOptions {
     /// Maximum number of entries, newest first; 0 means all
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     tail: usize,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
+    /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…; with --follow text or json
+    #[arg(short, long, default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    access: Access,
 }
 
-/// What is asked for.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Query {
-    pub(super) since: Option<Timestamp>,
-    pub(super) object: Option<Object>,
-    pub(super) namespace: Option<String>,
-    pub(super) resource: Option<String>,
-    pub(super) outcome: Option<String>,
-    pub(super) verb: Option<String>,
-    pub(super) controller: Option<String>,
-}
-
-/// kubectl's short names of built-in resources.
-const SHORT_NAMES: [(&str, &str); 28] = [
-    ("cj", "cronjobs.batch"),
-    ("cm", "configmaps"),
-    ("crd", "customresourcedefinitions.apiextensions.k8s.io"),
-    ("crds", "customresourcedefinitions.apiextensions.k8s.io"),
-    ("cs", "componentstatuses"),
-    ("csr", "certificatesigningrequests.certificates.k8s.io"),
-    ("deploy", "deployments.apps"),
-    ("ds", "daemonsets.apps"),
-    ("ep", "endpoints"),
-    ("ev", "events"),
-    ("hpa", "horizontalpodautoscalers.autoscaling"),
-    ("ing", "ingresses.networking.k8s.io"),
-    ("limits", "limitranges"),
-    ("netpol", "networkpolicies.networking.k8s.io"),
-    ("no", "nodes"),
-    ("ns", "namespaces"),
-    ("pc", "priorityclasses.scheduling.k8s.io"),
-    ("pdb", "poddisruptionbudgets.policy"),
-    ("po", "pods"),
-    ("pv", "persistentvolumes"),
-    ("pvc", "persistentvolumeclaims"),
-    ("quota", "resourcequotas"),
-    ("rc", "replicationcontrollers"),
-    ("rs", "replicasets.apps"),
-    ("sa", "serviceaccounts"),
-    ("sc", "storageclasses.storage.k8s.io"),
-    ("sts", "statefulsets.apps"),
-    ("svc", "services"),
-];
-
-/// What people call a resource, in lower case, with kubectl's short names written out.
-fn long_name(called: &str) -> String {
-    let called = called.to_lowercase();
-    let long = SHORT_NAMES.iter().find(|(short, _)| *short == called).map(|(_, long)| (*long).to_owned());
-    long.unwrap_or(called)
-}
-
-/// An object as people name it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Object {
-    Named { namespace: Option<String>, kind: String, name: String },
-    Uid(String),
-}
-
-impl Object {
-    fn parse(text: &str) -> Result<Self, UsageError> {
-        let parts: Vec<&str> = text.split('/').collect();
-        match parts.as_slice() {
-            _ if parts.iter().any(|part| part.is_empty()) => {}
-            [uid] => return Ok(Self::Uid((*uid).to_owned())),
-            [kind, name] => return Ok(Self::named(None, kind, name)),
-            [namespace, kind, name] => return Ok(Self::named(Some(namespace), kind, name)),
-            _ => {}
-        }
-        Err(UsageError::new(format!(
-            "--object {text:?}: expected [NAMESPACE/]KIND/NAME, such as shop/pod/web-1, or a UID"
-        )))
-    }
-
-    pub(super) fn named(namespace: Option<&str>, kind: &str, name: &str) -> Self {
-        let namespace = namespace.map(str::to_owned);
-        Self::Named { namespace, kind: long_name(kind), name: name.to_owned() }
-    }
-
-    fn matches(&self, entry: &Value) -> bool {
-        match self {
-            Self::Uid(uid) => entry["uid"] == uid.as_str(),
-            Self::Named { namespace, kind, name } => {
-                entry["name"] == name.as_str()
-                    && namespace.as_ref().is_none_or(|namespace| entry["namespace"] == namespace.as_str())
-                    && is_called(kind, entry)
-            }
-        }
-    }
-}
-
-/// Whether an entry's resource is called so: by plural name or kind, with or without group.
-fn is_called(kind: &str, entry: &Value) -> bool {
-    let text = |field: &str| entry[field].as_str().unwrap_or_default().to_lowercase();
-    let resource = text("resource");
-    let (plural, group) = resource.split_once('.').unwrap_or((&resource, ""));
-    let (name, asked_group) = match kind.split_once('.') {
-        Some((name, group)) => (name, Some(group)),
-        None => (kind, None),
-    };
-    asked_group.is_none_or(|asked| asked == group) && (name == plural || name == text("kind"))
-}
-
-impl Query {
-    fn of(options: &JournalOptions, now: Timestamp) -> Result<Self, UsageError> {
-        let since = match (&options.since, &options.since_time) {
+impl JournalOptions {
+    fn selection(&self, now: Timestamp) -> Result<Selection, UsageError> {
+        let since = match (&self.since, &self.since_time) {
             (Some(text), _) => {
                 let age: GoDuration =
                     text.parse().map_err(|error| UsageError::new(format!("--since: {error}")))?;
@@ -184,105 +93,20 @@ impl Query {
             }
             (None, None) => None,
         };
-        Ok(Self {
+        let object = self.object.as_deref().map(Object::parse).transpose();
+        let query = Query {
             since,
-            object: options.object.as_deref().map(Object::parse).transpose()?,
-            namespace: options.namespace.clone(),
-            resource: options.resource.as_deref().map(long_name),
-            outcome: options.outcome.clone(),
-            verb: options.verb.clone(),
-            controller: options.controller.clone(),
-        })
-    }
-
-    fn matches(&self, entry: &Value) -> bool {
-        let is = |field: &str, wanted: &Option<String>| {
-            wanted.as_ref().is_none_or(|wanted| entry[field] == wanted.as_str())
+            object: object.map_err(|error| UsageError::new(format!("--{error}")))?,
+            namespace: self.namespace.clone(),
+            resource: self.resource.as_deref().map(long_name),
+            outcome: self.outcome.clone(),
+            verb: self.verb.clone(),
+            controller: self.controller.clone(),
+            server: None,
+            without_barriers: !self.barriers && self.verb.is_none(),
         };
-        let is_recent = |since: &Timestamp| {
-            entry["time"]
-                .as_str()
-                .and_then(|text| text.parse::<Timestamp>().ok())
-                .is_some_and(|at| at >= *since)
-        };
-        is("namespace", &self.namespace)
-            && is("outcome", &self.outcome)
-            && is("verb", &self.verb)
-            && is("controller", &self.controller)
-            && self.resource.as_ref().is_none_or(|resource| is_called(resource, entry))
-            && self.object.as_ref().is_none_or(|object| object.matches(entry))
-            && self.since.as_ref().is_none_or(is_recent)
+        Ok(Selection { query, tail: self.tail, ..Selection::default() })
     }
-}
-
-/// What was found.
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    /// Oldest first.
-    pub(super) entries: VecDeque<Value>,
-    /// Older matches that were left out.
-    pub(super) left_out: usize,
-    /// Lines that are no entries, the torn last ones of files apart.
-    pub(super) unreadable: usize,
-}
-
-/// Reads a journal and its older files, oldest first, and keeps the newest `tail` matches (0: all).
-pub(super) fn search(journal: &Path, query: &Query, tail: usize) -> Result<Found> {
-    let older = |number: u32| {
-        let mut name = journal.as_os_str().to_owned();
-        name.push(format!(".{number}"));
-        PathBuf::from(name)
-    };
-    let mut files: Vec<PathBuf> = (1..=OLDER_FILES).map(older).take_while(|file| file.exists()).collect();
-    files.reverse();
-    files.push(journal.to_owned());
-    let mut found = Found::default();
-    for file in files {
-        let opened = match File::open(&file) {
-            Ok(opened) => opened,
-            // Put aside under another name between the look and the opening: what it held is in the next one.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && file != journal => continue,
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
-        };
-        scan(BufReader::new(opened), query, tail, &mut found)
-            .with_context(|| format!("cannot read {}", file.display()))?;
-    }
-    Ok(found)
-}
-
-pub(super) fn scan(
-    mut lines: impl std::io::BufRead,
-    query: &Query,
-    tail: usize,
-    found: &mut Found,
-) -> Result<()> {
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let read = std::io::Read::take(&mut lines, LONGEST_LINE as u64).read_until(b'\n', &mut line)?;
-        if read == 0 {
-            return Ok(());
-        }
-        let is_whole = line.ends_with(b"\n");
-        match serde_json::from_slice::<Value>(&line) {
-            Ok(entry) if entry.is_object() => {
-                if query.matches(&entry) {
-                    found.entries.push_back(entry);
-                    if tail > 0 && found.entries.len() > tail {
-                        found.entries.pop_front();
-                        found.left_out += 1;
-                    }
-                }
-            }
-            // The writer was killed in the middle of its last line.
-            _ if !is_whole && line.len() < LONGEST_LINE => {}
-            _ => found.unreadable += 1,
-        }
-    }
-}
-
-fn text<'a>(entry: &'a Value, field: &str) -> &'a str {
-    entry[field].as_str().unwrap_or_default()
 }
 
 /// Why something was done: its code with the message.
@@ -304,84 +128,184 @@ fn object(entry: &Value) -> String {
     if name.is_empty() { resource.to_owned() } else { format!("{resource}/{name}") }
 }
 
-pub(super) fn table(entries: &VecDeque<Value>, is_wide: bool, out: &mut impl Write) -> Result<()> {
-    let mut headings = vec!["TIME", "VERB", "NAMESPACE", "OBJECT", "OUTCOME", "WHY"];
-    if is_wide {
-        headings.extend(["MESSAGE", "UID", "OWNERS", "EVIDENCE", "REQUESTS", "TOOK"]);
+/// `2026-09-21 14:01:00Z`; what is no time stays as it is.
+fn time(entry: &Value) -> String {
+    let text = text(entry, "time");
+    text.parse::<Timestamp>()
+        .map_or_else(|_| text.to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string())
+}
+
+/// The columns that every form for people has.
+fn cells(entry: &Value) -> [String; 6] {
+    let why = match text(entry, "failure") {
+        "" => text(entry, "verdict").to_owned(),
+        failure => format!("{} ({failure})", text(entry, "verdict")),
+    };
+    let own = |field: &str| text(entry, field).to_owned();
+    [time(entry), own("verb"), own("namespace"), object(entry), own("outcome"), why]
+}
+
+fn headings() -> [String; 6] {
+    let mut headings = [const { String::new() }; 6];
+    for (heading, (name, _)) in headings.iter_mut().zip(COLUMNS) {
+        name.clone_into(heading);
     }
-    let mut table = Table::new(&headings);
+    "WHY".clone_into(&mut headings[5]);
+    headings
+}
+
+/// A text of at most this width: the begin and the end of a name say more than its middle.
+fn shortened(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
+    }
+    let begin = width / 2;
+    let head: String = text.chars().take(begin).collect();
+    let tail: String = text.chars().skip(count + begin + 1 - width).collect();
+    format!("{head}…{tail}")
+}
+
+/// One line of at most [`LINE_WIDTH`] characters.
+fn line(cells: &[String; 6], widths: [usize; 5]) -> String {
+    let mut line = String::new();
+    for (cell, width) in cells.iter().zip(widths) {
+        line.push_str(&format!("{:<width$}  ", shortened(cell, width)));
+    }
+    let rest = LINE_WIDTH.saturating_sub(line.chars().count());
+    line.push_str(&shortened(&cells[5], rest));
+    line.trim_end().to_owned()
+}
+
+pub(super) fn table(entries: &VecDeque<Value>, is_wide: bool, out: &mut impl Write) -> Result<()> {
+    if is_wide {
+        return wide_table(entries, out);
+    }
+    let rows: Vec<[String; 6]> = std::iter::once(headings()).chain(entries.iter().map(cells)).collect();
+    let mut widths = MAXIMUM_WIDTHS;
+    for (column, width) in widths.iter_mut().enumerate() {
+        let widest = rows.iter().map(|row| row[column].chars().count()).max();
+        *width = widest.unwrap_or_default().min(*width);
+    }
+    let others = widths.iter().sum::<usize>() - widths[OBJECT] + GAP * widths.len() + WHY_WIDTH;
+    widths[OBJECT] = widths[OBJECT].min(LINE_WIDTH - others);
+    rows.iter().try_for_each(|row| Ok(writeln!(out, "{}", line(row, widths))?))
+}
+
+/// Everything about each entry, however wide.
+fn wide_table(entries: &VecDeque<Value>, out: &mut impl Write) -> Result<()> {
+    let mut names: Vec<String> = headings().to_vec();
+    names.extend(["MESSAGE", "UID", "OWNERS", "EVIDENCE", "REQUESTS", "TOOK"].map(str::to_owned));
+    let mut table = Table::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
     for entry in entries {
-        let why = match text(entry, "failure") {
-            "" => text(entry, "verdict").to_owned(),
-            failure => format!("{} ({failure})", text(entry, "verdict")),
-        };
-        let mut row = vec![
-            text(entry, "time").to_owned(),
-            text(entry, "verb").to_owned(),
-            text(entry, "namespace").to_owned(),
-            object(entry),
-            text(entry, "outcome").to_owned(),
-            why,
-        ];
-        if is_wide {
-            let owners = entry["owners"].as_array().into_iter().flatten();
-            let owners: Vec<String> =
-                owners.map(|owner| format!("{}/{}", text(owner, "kind"), text(owner, "name"))).collect();
-            let took = entry["durationSeconds"]
-                .as_f64()
-                .map_or(String::new(), |took| format!("{:.1}ms", took * 1e3));
-            row.extend([
-                text(entry, "message").to_owned(),
-                text(entry, "uid").to_owned(),
-                owners.join(","),
-                list(entry, "evidence").join("; "),
-                entry["requests"].as_u64().map_or(String::new(), |number| number.to_string()),
-                took,
-            ]);
-        }
+        let mut row = cells(entry).to_vec();
+        text(entry, "time").clone_into(&mut row[0]);
+        let owners = entry["owners"].as_array().into_iter().flatten();
+        let owners: Vec<String> =
+            owners.map(|owner| format!("{}/{}", text(owner, "kind"), text(owner, "name"))).collect();
+        let took =
+            entry["durationSeconds"].as_f64().map_or(String::new(), |took| format!("{:.1}ms", took * 1e3));
+        row.extend([
+            text(entry, "message").to_owned(),
+            text(entry, "uid").to_owned(),
+            owners.join(","),
+            list(entry, "evidence").join("; "),
+            entry["requests"].as_u64().map_or(String::new(), |number| number.to_string()),
+            took,
+        ]);
         table.row(row);
     }
     table.write(out)
 }
 
+impl Answer for Found {
+    fn value(&self) -> Value {
+        json!({ "items": self.entries })
+    }
+
+    fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> Result<()> {
+        if self.entries.is_empty() {
+            return Ok(writeln!(out, "Nothing is recorded.")?);
+        }
+        table(&self.entries, is_wide, out)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.entries.iter().map(object).collect()
+    }
+}
+
 /// `kubegc journal`
 pub(crate) fn journal(options: &JournalOptions) -> Result<()> {
-    let query = Query::of(options, Timestamp::now())?;
-    let found = search(&options.journal, &query, options.tail)?;
+    let selection = options.selection(Timestamp::now())?;
+    if options.follow && !matches!(options.output, Output::Text | Output::Json) {
+        return Err(UsageError::new("--follow prints text or json").into());
+    }
+    let runtime = crate::up::runtime()?;
+    let done = runtime.block_on(async {
+        let source = options.flags.find(&options.access).await?;
+        let found = source.search(&selection).await?;
+        warn(&found);
+        if !options.follow {
+            return super::output::print(&found, &options.output);
+        }
+        follow(options, &selection, &source, found).await
+    });
+    runtime.shutdown_timeout(std::time::Duration::from_millis(100));
+    done
+}
+
+fn warn(found: &Found) {
+    for failure in &found.failures {
+        eprintln!("warning: {failure}");
+    }
     if found.unreadable > 0 {
         eprintln!("warning: {} lines are not journal entries", found.unreadable);
     }
     if found.left_out > 0 {
         eprintln!("warning: {} older entries are left out; --tail 0 shows all", found.left_out);
     }
-    let mut out = Vec::new();
-    match options.output {
-        Format::Json => {
-            writeln!(out, "{}", serde_json::to_string_pretty(&json!({ "items": found.entries }))?)?;
-        }
-        _ if found.entries.is_empty() => writeln!(out, "Nothing is noted.")?,
-        Format::Text => table(&found.entries, false, &mut out)?,
-        Format::Wide => table(&found.entries, true, &mut out)?,
-    }
-    super::print(&out)
 }
 
-/// Why an object is gone, as the journal tells it. An error if it tells nothing.
-pub(super) fn why_gone(journal: &Path, object: Object, title: &str) -> Result<Value> {
-    let query = Query { object: Some(object), ..Query::default() };
-    let found = search(journal, &query, 0)?;
+/// Prints what there is, and then entries as they are made, a line each.
+async fn follow(
+    options: &JournalOptions,
+    selection: &Selection,
+    source: &Source,
+    found: Found,
+) -> Result<()> {
+    let widths = COLUMNS.map(|(_, width)| width);
+    let is_json = options.output == Output::Json;
+    let show = |entry: &Value| {
+        let text = if is_json { entry.to_string() } else { line(&cells(entry), widths) };
+        // A closed pipe ends it.
+        Ok(writeln!(std::io::stdout(), "{text}")?)
+    };
+    if !is_json {
+        writeln!(std::io::stdout(), "{}", line(&headings(), widths))?;
+    }
+    found.entries.iter().try_for_each(show)?;
+    // What is made between the two answers has a higher number than all that was found.
+    let last = found.entries.iter().filter_map(|entry| entry["number"].as_u64()).max().unwrap_or_default();
+    source.follow(selection, last, show).await
+}
+
+/// Why an object is gone, as a journal tells it. An error if it tells nothing.
+pub(super) fn why_gone(found: &Found, source: &Source, title: &str) -> Result<Value> {
     let done = |entry: &&Value| {
         let is_removal = matches!(text(entry, "verb"), "delete" | "force-delete" | "remove-finalizer");
         is_removal && text(entry, "outcome") == "applied"
     };
     let Some(last) = found.entries.iter().rfind(done) else {
         bail!(
-            "{title} does not exist, and the journal has no deletion of it: this collector did not delete it"
+            "{title} does not exist, and the journal has no deletion of it: this collector did not delete it \
+             (journal: {source})"
         );
     };
     // Of what was done before, only what happened to the same object.
     let same = found.entries.iter().filter(|entry| entry["uid"] == last["uid"]);
-    Ok(json!({"conclusion": "Collected", "deletion": last, "entries": same.collect::<Vec<_>>()}))
+    Ok(json!({"conclusion": "Collected", "deletion": last, "entries": same.collect::<Vec<_>>(),
+              "journal": source.to_string()}))
 }
 
 /// The same for people.
@@ -392,7 +316,11 @@ pub(super) fn why_gone_text(answer: &Value, out: &mut impl Write) -> Result<()> 
         namespace => format!(" in {namespace}"),
     };
     writeln!(out, "{}{place}", object(deletion))?;
-    writeln!(out, "It was collected at {}: {}.", text(deletion, "time"), reason(deletion))?;
+    let by = match text(deletion, "controller") {
+        "" => String::new(),
+        controller => format!(" by {controller}"),
+    };
+    writeln!(out, "It was collected at {}{by}: {}.", time(deletion), reason(deletion))?;
     let owners = deletion["owners"].as_array().into_iter().flatten();
     for owner in owners {
         let (kind, name, uid) = (text(owner, "kind"), text(owner, "name"), text(owner, "uid"));
@@ -415,7 +343,8 @@ pub(super) fn why_gone_text(answer: &Value, out: &mut impl Write) -> Result<()> 
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
     use super::*;
 
     fn entry(number: u32, name: &str, verb: &str, outcome: &str) -> Value {
@@ -427,103 +356,57 @@ mod tests {
         })
     }
 
-    fn journal() -> (tempfile::TempDir, PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("journal");
-        let lines = |entries: &[Value]| {
-            entries.iter().flat_map(|entry| [entry.to_string(), "\n".to_owned()]).collect::<String>()
-        };
-        std::fs::write(folder.path().join("journal.2"), lines(&[entry(1, "a", "delete", "conflict")]))
-            .unwrap();
-        // A torn line in a file that was put aside, too: the process was killed and another one rotated.
-        let torn = lines(&[entry(2, "a", "delete", "applied")]) + "{\"time\":\"2026-";
-        std::fs::write(folder.path().join("journal.1"), torn).unwrap();
-        let last = lines(&[entry(3, "b", "set-owners", "applied")])
-            + "not json\n[]\n"
-            + &lines(&[entry(4, "b", "delete", "refused")])
-            + "{\"torn";
-        std::fs::write(&file, last).unwrap();
-        (folder, file)
-    }
-
-    fn found(file: &Path, query: &Query, tail: usize) -> Vec<String> {
-        let found = search(file, query, tail).unwrap();
-        found
-            .entries
-            .iter()
-            .map(|entry| format!("{} {}", text(entry, "name"), text(entry, "outcome")))
-            .collect()
+    fn shown(entries: &[Value]) -> String {
+        let mut out = Vec::new();
+        table(&entries.to_vec().into(), false, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn entries_are_found_by_what_they_are_about() {
-        let (_folder, file) = journal();
-        let all = ["a conflict", "a applied", "b applied", "b refused"];
-        let of = |text: &str| Query { object: Some(Object::parse(text).unwrap()), ..Query::default() };
-        let time = |text: &str| Query { since: Some(text.parse().unwrap()), ..Query::default() };
-        for (query, expected) in [
-            (Query::default(), &all[..]),
-            (of("shop/replicaset/a"), &all[..2]),
-            (of("rs/a"), &all[..2]),
-            (of("ReplicaSet/a"), &all[..2]),
-            (of("replicasets.apps/a"), &all[..2]),
-            (of("replicasets.extensions/a"), &[]),
-            (of("other/rs/a"), &[]),
-            (of("pod/a"), &[]),
-            (of("uid-b"), &all[2..]),
-            (Query { outcome: Some("applied".into()), ..Query::default() }, &all[1..3]),
-            (
-                Query { verb: Some("delete".into()), outcome: Some("applied".into()), ..Query::default() },
-                &all[1..2],
+    fn lines_for_people_fit() {
+        let mut long = entry(1, &"replica".repeat(20), "remove-finalizer", "refused");
+        long["failure"] = "x".repeat(200).into();
+        long["namespace"] = "n".repeat(63).into();
+        let text = shown(&[long, entry(2, "a", "delete", "applied")]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.iter().all(|line| line.chars().count() <= LINE_WIDTH), "{text}");
+        assert!(
+            lines[1].starts_with(
+                "2026-09-21 14:01:00Z  remove-finalizer  nnnnnnn…nnnnnn  replicasets.ap…replicareplica  refused  "
             ),
-            (Query { resource: Some("replicasets".into()), ..Query::default() }, &all),
-            (Query { resource: Some("pods".into()), ..Query::default() }, &[]),
-            (Query { namespace: Some("shop".into()), ..Query::default() }, &all),
-            (Query { namespace: Some("x".into()), ..Query::default() }, &[]),
-            (time("2026-09-21T14:03:00Z"), &all[2..]),
-            (time("2026-09-21T16:04:00+02:00"), &all[3..]),
-        ] {
-            assert_eq!(found(&file, &query, 0), expected, "{query:?}");
-        }
-        assert_eq!(found(&file, &Query::default(), 1), ["b refused"]);
-        let search = search(&file, &Query::default(), 1).unwrap();
-        assert_eq!((search.left_out, search.unreadable), (3, 2));
-        assert!(super::search(Path::new("/nowhere/journal"), &Query::default(), 0).is_err());
-    }
-
-    #[test]
-    fn short_names_are_sorted_and_listed_once() {
-        assert!(SHORT_NAMES.windows(2).all(|pair| pair[0].0 < pair[1].0));
-    }
-
-    #[test]
-    fn objects_are_named_in_three_ways() {
-        for text in ["", "/", "a//b", "a/b/c/d", "shop/"] {
-            assert!(Object::parse(text).is_err(), "{text}");
-        }
+            "{text}"
+        );
+        let follow = line(&cells(&entry(2, "a", "delete", "applied")), COLUMNS.map(|(_, width)| width));
+        assert_eq!(
+            follow,
+            "2026-09-21 14:02:00Z  delete      shop          replicasets.apps/a                    applied   OwnersAbsent"
+        );
     }
 
     #[test]
     fn why_something_is_gone_is_told() {
-        let (_folder, file) = journal();
-        let answer = why_gone(&file, Object::named(Some("shop"), "rs", "a"), "rs/a").unwrap();
+        let entries = vec![entry(1, "a", "delete", "conflict"), entry(2, "a", "delete", "applied")];
+        let found = Found::of(entries.into());
+        let source = Source::of_file("/j");
+        let answer = why_gone(&found, &source, "rs/a").unwrap();
         let mut out = Vec::new();
         why_gone_text(&answer, &mut out).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "replicasets.apps/a in shop\n\
-             It was collected at 2026-09-21T14:02:00.000000Z: OwnersAbsent, every owner is absent.\n  \
+             It was collected at 2026-09-21 14:02:00Z: OwnersAbsent, every owner is absent.\n  \
                owner Deployment/web (u)\n\n\
              Evidence:\n  owner u: removal seen\n\n\
              What was done about it:\n\
-             TIME                          VERB     NAMESPACE   OBJECT               OUTCOME    WHY\n\
-             2026-09-21T14:01:00.000000Z   delete   shop        replicasets.apps/a   conflict   OwnersAbsent\n\
-             2026-09-21T14:02:00.000000Z   delete   shop        replicasets.apps/a   applied    OwnersAbsent\n"
+             TIME                  VERB    NAMESPACE  OBJECT              OUTCOME   WHY\n\
+             2026-09-21 14:01:00Z  delete  shop       replicasets.apps/a  conflict  OwnersAbsent\n\
+             2026-09-21 14:02:00Z  delete  shop       replicasets.apps/a  applied   OwnersAbsent\n"
         );
-        let error = why_gone(&file, Object::named(None, "rs", "b"), "rs/b").unwrap_err().to_string();
+        let refused = Found::of(vec![entry(3, "b", "delete", "refused")].into());
+        let error = why_gone(&refused, &source, "rs/b").unwrap_err().to_string();
         assert_eq!(
             error,
-            "rs/b does not exist, and the journal has no deletion of it: this collector did not delete it"
+            "rs/b does not exist, and the journal has no deletion of it: this collector did not delete it (journal: /j)"
         );
     }
 }

@@ -3,6 +3,7 @@
 //! ([`gather`]), and how answers are shown.
 
 pub(crate) mod access;
+mod collector;
 mod doctor;
 pub(crate) mod examine;
 #[cfg(any(test, fuzzing))]
@@ -15,6 +16,7 @@ mod output;
 pub(crate) mod plan;
 #[cfg(test)]
 mod situations;
+mod sources;
 pub(crate) mod stuck;
 mod target;
 pub(crate) mod tree;

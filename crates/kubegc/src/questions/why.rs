@@ -1,7 +1,6 @@
 //! `kubegc why`: why an object is, or is not, deleted.
 
 use std::io::Write as _;
-use std::path::PathBuf;
 
 use clap::Args;
 use gc_answers::why::{Why, needs_lists, owners, reference, why as answer_why};
@@ -13,7 +12,9 @@ use super::access::Access;
 use super::gather::{self, Gatherer, Scope};
 use super::journal;
 use super::output::{Answer, Output};
+use super::sources::JournalFlags;
 use super::target::{Named, Targets};
+use crate::journal::{Object as JournalObject, Query, Selection};
 
 /// Owners that are followed towards the roots at most.
 const MAX_OWNERS: usize = 200;
@@ -24,13 +25,12 @@ const MAX_OWNERS: usize = 200;
 Examples:
   kubegc why pod/web-1                   explain why it is deleted, when it will be, or why it is kept
   kubegc why job done -n shop -o json    print data with stable codes
-  kubegc why cm/x --journal FILE         also explain deleted objects")]
+  kubegc why cm/x --journal FILE         explain a deleted object from this journal")]
 pub(crate) struct WhyOptions {
     #[command(flatten)]
     targets: Targets,
-    /// Journal of `kubegc run --journal FILE`, to explain deleted objects
-    #[arg(long, value_name = "FILE", env = "KUBEGC_JOURNAL")]
-    journal: Option<PathBuf>,
+    #[command(flatten)]
+    journal: JournalFlags,
     /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…
     #[arg(short, long, default_value = "text")]
     output: Output,
@@ -59,7 +59,7 @@ pub(crate) fn why(options: &WhyOptions) -> anyhow::Result<()> {
         for named in options.targets.resolve(&gatherer).await? {
             answers.push(match ask(&gatherer, &named, patience).await? {
                 Some(why) => One::There(Box::new(why)),
-                None => One::Gone(gone(options, &named)?),
+                None => One::Gone(gone(options, &gatherer, &named).await?),
             });
         }
         anyhow::Ok(Answers { answers, now: gatherer.now })
@@ -68,16 +68,23 @@ pub(crate) fn why(options: &WhyOptions) -> anyhow::Result<()> {
     super::output::print(&answers?, &options.output)
 }
 
-fn gone(options: &WhyOptions, named: &Named) -> anyhow::Result<Value> {
+/// What the journal has about an object that does not exist.
+async fn gone(options: &WhyOptions, gatherer: &Gatherer, named: &Named) -> anyhow::Result<Value> {
     let missing = || gather::not_found(&named.resource, &named.namespace, &named.name);
-    let Some(file) = &options.journal else { return Err(missing()) };
+    let source = match options.journal.of_server(&options.access, gatherer.client()).await {
+        Ok(Some(source)) => source,
+        Ok(None) => return Err(missing()),
+        Err(error) => return Err(missing().context(format!("{error:#}"))),
+    };
     let namespace = named.resource.is_namespaced().then_some(named.namespace.as_str());
     let kind = named.resource.name.to_string();
-    journal::why_gone(
-        file,
-        journal::Object::named(namespace, &kind, &named.name),
-        &format!("{kind}/{}", named.name),
-    )
+    let object = Some(JournalObject::named(namespace, &kind, &named.name));
+    let selection = Selection { query: Query { object, ..Query::default() }, ..Selection::default() };
+    let found = source.search(&selection).await?;
+    if found.entries.is_empty() && !options.journal.is_named() {
+        return Err(missing());
+    }
+    journal::why_gone(&found, &source, &format!("{kind}/{}", named.name))
 }
 
 /// Answers for one object; `None` if the server says that it does not exist.

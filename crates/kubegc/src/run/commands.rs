@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use gc_kube::ApiClient;
 
 use super::control::{self, LeaseName, Orders};
 use super::{LeaseFlags, connect, preflight};
@@ -26,6 +27,9 @@ pub(crate) struct PauseOptions {
     /// Reason, shown by `kubegc doctor` and the log
     #[arg(long, value_name = "TEXT", default_value = "kubegc pause")]
     reason: String,
+    /// Pause even if no collector holds the Lease: one that starts later, or runs without leader election, obeys it
+    #[arg(long)]
+    beforehand: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -41,13 +45,26 @@ pub(crate) struct ResumeOptions {
 }
 
 impl Target {
-    /// Changes the orders; answers which Lease it was, and the orders before.
-    fn edit(&self, change: impl Fn(&mut Orders)) -> anyhow::Result<(LeaseName, Orders)> {
+    /// Changes the orders; answers which Lease it was, and the orders before. An error if somebody has to obey them, and
+    /// nobody does.
+    fn edit(
+        &self,
+        needs_collector: bool,
+        change: impl Fn(&mut Orders),
+    ) -> anyhow::Result<(LeaseName, Orders)> {
         let runtime = crate::up::runtime()?;
         let lease = self.lease.name();
         let before = runtime.block_on(async {
             let client = connect(self.kubeconfig.as_ref()).await?;
             preflight::reach(&client, false).await?;
+            if needs_collector && !is_obeyed(&client, &lease).await? {
+                let LeaseName { namespace, name } = &lease;
+                anyhow::bail!(
+                    "nothing is paused: no collector holds the Lease {namespace}/{name}, and this server runs none. \
+                     Name another Lease with --leader-elect-resource-name, or use --beforehand for a collector that \
+                     starts later or runs without leader election"
+                );
+            }
             anyhow::Ok(control::edit(&client, &lease, change).await?.0)
         });
         runtime.shutdown_timeout(Duration::from_millis(100));
@@ -55,11 +72,20 @@ impl Target {
     }
 }
 
+/// Whether a collector obeys a Lease: one holds it, or the server is `kubegc up`, whose collectors obey the default one.
+async fn is_obeyed(client: &ApiClient, lease: &LeaseName) -> anyhow::Result<bool> {
+    let present = control::read(client, lease).await?;
+    let is_held = present.is_some_and(|lease| {
+        lease["spec"]["holderIdentity"].as_str().is_some_and(|holder| !holder.is_empty())
+    });
+    Ok(is_held || (*lease == LeaseFlags::default_name() && preflight::has_collectors(client).await))
+}
+
 /// `kubegc pause`
 pub(crate) fn pause(options: &PauseOptions) -> anyhow::Result<()> {
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let note = format!("{now}: {}", options.reason);
-    let (lease, before) = options.target.edit(|orders| {
+    let (lease, before) = options.target.edit(!options.beforehand, |orders| {
         orders.paused.get_or_insert(note.clone());
     })?;
     match before.paused {
@@ -75,7 +101,7 @@ pub(crate) fn pause(options: &PauseOptions) -> anyhow::Result<()> {
 /// `kubegc resume`
 pub(crate) fn resume(options: &ResumeOptions) -> anyhow::Result<()> {
     let resource: Option<Arc<str>> = options.resource.as_ref().map(|name| name.to_lowercase().into());
-    let (_, before) = options.target.edit(|orders| match &resource {
+    let (_, before) = options.target.edit(false, |orders| match &resource {
         Some(resource) => drop(orders.tripped.get_or_insert_default().remove(resource)),
         None => {
             orders.paused = None;

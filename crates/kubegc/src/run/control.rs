@@ -6,6 +6,8 @@
 //! | `kubegc.io/paused` | anything but empty or `false`: nothing is sent |
 //! | `kubegc.io/tripped` | the resources that the breaker stopped, as JSON; taking one out resumes it |
 //! | `kubegc.io/observe-until` | until when the first run after an installation only observes |
+//!
+//! `kubegc.io/pages-certificate-authority` is no order: the leader writes there what verifies the certificate of its pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use gc_kube::ApiClient;
-use gc_kube::breaker::{SharedBreaker, Trip};
+use gc_kube::breaker::{Breaker, BreakerOptions, SharedBreaker, Trip};
 use gc_kube::connection::Answer;
 use gc_types::Timestamp;
 use http::{Method, StatusCode};
@@ -27,6 +29,8 @@ use super::preflight::{self, Forbidden};
 const PAUSED: &str = "kubegc.io/paused";
 const TRIPPED: &str = "kubegc.io/tripped";
 const OBSERVE_UNTIL: &str = "kubegc.io/observe-until";
+/// The authority (PEM) of the self-signed certificate that the leader's pages have.
+pub(crate) const PAGES_AUTHORITY: &str = "kubegc.io/pages-certificate-authority";
 /// Pause after a watch of the Lease has ended, and between tries to write to it.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The watch of the Lease is asked to end after this time, seconds.
@@ -119,7 +123,7 @@ struct Seen {
 
 /// Takes in what the Lease says and passes it on. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Control {
+pub(crate) struct Control {
     seen: Arc<Mutex<Seen>>,
     leadership: Leadership,
     breaker: SharedBreaker,
@@ -127,6 +131,11 @@ pub(super) struct Control {
 }
 
 impl Control {
+    /// Of collectors beside their server: only a pause stops them.
+    pub(crate) fn beside_server() -> Self {
+        Self::new(Leadership::always(), SharedBreaker::new(Breaker::new(BreakerOptions::default())))
+    }
+
     pub(super) fn new(leadership: Leadership, breaker: SharedBreaker) -> Self {
         Self { seen: Arc::default(), leadership, breaker, orders: watch::Sender::default() }
     }
@@ -136,12 +145,12 @@ impl Control {
     }
 
     /// The orders, as they change.
-    pub(super) fn orders(&self) -> watch::Receiver<Orders> {
+    pub(crate) fn orders(&self) -> watch::Receiver<Orders> {
         self.orders.subscribe()
     }
 
     /// Takes in a Lease, as the watch tells it or as an answer to a write.
-    pub(super) fn saw(&self, lease: &Value) {
+    pub(crate) fn saw(&self, lease: &Value) {
         self.saw_since(lease, 0);
     }
 
@@ -207,7 +216,7 @@ impl Control {
     }
 
     /// Reads the Lease once, and then follows it until the task is aborted.
-    pub(super) async fn follow(self, client: ApiClient, lease: LeaseName) {
+    pub(crate) async fn follow(self, client: ApiClient, lease: LeaseName) {
         loop {
             match self.look(&client, &lease).await {
                 Ok(Some(version)) => {
@@ -429,7 +438,6 @@ async fn write_event(client: &ApiClient, lease: &LeaseName, written: &Value, rea
 mod tests {
     #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
     use super::*;
-    use gc_kube::breaker::{Breaker, BreakerOptions};
 
     fn lease(version: u64, annotations: &Value) -> Value {
         json!({"metadata": {"resourceVersion": version.to_string(), "annotations": annotations}})

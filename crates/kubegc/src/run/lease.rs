@@ -10,7 +10,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::control::{Control, LeaseName};
+use super::control::{Control, LeaseName, PAGES_AUTHORITY};
 use super::preflight::Forbidden;
 
 /// Jitter: candidates read the Lease up to this much later than the retry period says.
@@ -50,7 +50,7 @@ impl LeaseOptions {
 /// Whether this process may act. Shared by the election and the orders on the Lease, which set it, and everything that
 /// asks.
 #[derive(Clone, Debug)]
-pub(super) struct Leadership {
+pub(crate) struct Leadership {
     state: Arc<Mutex<State>>,
     held: watch::Sender<bool>,
 }
@@ -76,7 +76,7 @@ impl Leadership {
     }
 
     /// Without an election: always.
-    pub(super) fn always() -> Self {
+    pub(crate) fn always() -> Self {
         // Far beyond the life of a process, and far within what a clock can hold.
         let until = Some(Instant::now() + Duration::from_hours(876_000));
         let state = Arc::new(Mutex::new(State { until, paused: false }));
@@ -112,7 +112,7 @@ impl Leadership {
     }
 
     /// True while the collector is to hold its effects.
-    pub(super) fn held(&self) -> watch::Receiver<bool> {
+    pub(crate) fn held(&self) -> watch::Receiver<bool> {
         self.held.subscribe()
     }
 
@@ -170,6 +170,8 @@ pub(super) struct Candidate {
     leadership: Leadership,
     /// Metadata of the Lease as we last read or wrote it: its version, and what others have put there.
     metadata: Option<Value>,
+    /// What clients verify the certificate of our pages with.
+    pages_authority: Option<String>,
 }
 
 impl Candidate {
@@ -181,7 +183,13 @@ impl Candidate {
         leadership: Leadership,
     ) -> Self {
         let election = Election::new(identity, options.lease_duration, options.renew_deadline);
-        Self { client, options, election, origin: Instant::now(), control, leadership, metadata: None }
+        let origin = Instant::now();
+        Self { client, options, election, origin, control, leadership, metadata: None, pages_authority: None }
+    }
+
+    /// Writes onto the Lease what clients verify the certificate of our pages with.
+    pub(super) fn showing_pages_with(self, pages_authority: Option<String>) -> Self {
+        Self { pages_authority, ..self }
     }
 
     fn title(&self) -> String {
@@ -345,9 +353,18 @@ impl Candidate {
     async fn write(&self, record: &Record, metadata: Option<&Value>) -> Result<Answer, RequestError> {
         let LeaseName { namespace, name } = &self.options.lease;
         let fresh = || json!({"name": name, "namespace": namespace});
+        let mut metadata_now = metadata.cloned().unwrap_or_else(fresh);
+        match &self.pages_authority {
+            Some(pem) => metadata_now["annotations"][PAGES_AUTHORITY] = pem.as_str().into(),
+            None => {
+                if let Some(annotations) = metadata_now["annotations"].as_object_mut() {
+                    annotations.remove(PAGES_AUTHORITY);
+                }
+            }
+        }
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": metadata.cloned().unwrap_or_else(fresh), "spec": record.spec(),
+            "metadata": metadata_now, "spec": record.spec(),
         });
         let method = if metadata.is_some() { Method::PUT } else { Method::POST };
         self.send(method, &self.path(metadata.is_some()), Some(&lease)).await

@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::control::Orders;
-use super::journal::{Journal, verb, word};
 use super::lease::Leadership;
 use super::observe;
 use super::work_queue::WorkQueues;
-use crate::operations::{Page, Pages};
+use crate::journal::{self, Journal, verb, word};
+use crate::operations::{PageAnswer, Pages};
 
 /// The engine, for the collector and for queries. Each event or question holds it for its own duration.
 #[derive(Clone)]
@@ -300,7 +300,7 @@ pub(super) struct RunPages {
     pub(super) pacing: tokio::sync::watch::Receiver<PacingState>,
     pub(super) metrics: Metrics,
     pub(super) leadership: Leadership,
-    pub(super) journal: Option<Arc<Journal>>,
+    pub(super) journal: Arc<Journal>,
     pub(super) breaker: SharedBreaker,
     pub(super) orders: watch::Receiver<Orders>,
     pub(super) holding: watch::Receiver<Option<HeldBy>>,
@@ -374,10 +374,7 @@ impl Pages for RunPages {
             let seconds = now.duration_since(status.since).unwrap_or_default().as_secs_f64();
             metrics.resources.get_or_create(&labels).set(seconds);
         }
-        if let Some(journal) = &self.journal {
-            let dropped = journal.dropped();
-            metrics.journal_dropped.set(i64::try_from(dropped).unwrap_or(i64::MAX));
-        }
+        metrics.journal_dropped.set(i64::try_from(self.journal.dropped()).unwrap_or(i64::MAX));
     }
 
     fn unhealthy(&self) -> Option<String> {
@@ -385,22 +382,25 @@ impl Pages for RunPages {
         self.leadership.is_overdue().then(|| "the lease is not renewed".into())
     }
 
-    fn page(&self, path: &str, query: &str) -> Option<Page> {
+    fn page(&self, path: &str, query: &[(String, String)]) -> Option<PageAnswer> {
         match path {
             "/debug/controllers/garbagecollector/graph"
             | "/debug/controllers/garbage-collector-controller/graph" => {
                 let around: Vec<Uid> =
-                    query.split('&').filter_map(|pair| pair.strip_prefix("uid=")).map(Uid::new).collect();
+                    query.iter().filter(|(name, _)| name == "uid").map(|(_, uid)| Uid::new(uid)).collect();
                 let dump = self.engine.lock().dump(&around);
-                Some(Page { content_type: "text/vnd.graphviz", body: dump.dot() })
+                Some(PageAnswer::Document("text/vnd.graphviz", dump.dot()))
             }
             "/debug/kubegc/graph" => {
                 let dump = self.engine.lock().dump(&[]);
-                let body = serde_json::to_string(&dump).ok()?;
-                Some(Page { content_type: "application/json", body })
+                Some(PageAnswer::Document("application/json", serde_json::to_string(&dump).ok()?))
             }
             "/debug/kubegc/resources" => {
-                Some(Page { content_type: "application/json", body: self.resources().to_string() })
+                Some(PageAnswer::Document("application/json", self.resources().to_string()))
+            }
+            journal::PATH => {
+                let (journal, query) = (Arc::clone(&self.journal), query.to_vec());
+                Some(PageAnswer::Asked(Box::pin(async move { journal::answer(&journal, &query).await })))
             }
             _ => None,
         }

@@ -5,7 +5,6 @@ mod config;
 pub(crate) mod control;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
-mod journal;
 mod lease;
 mod metrics;
 mod observe;
@@ -33,19 +32,19 @@ use crate::UsageError;
 use crate::apiserver;
 use crate::collector_metrics::CollectorMetrics;
 use crate::collectors::{MakeWitnesses, NamespaceOptions, RunningCollectors, Surroundings};
+use crate::journal::{Journal, JournalObserver};
 use crate::logging;
 use crate::namespaces::{NamespaceFeed, NamespaceNames};
-use crate::operations::{self, Shown};
+use crate::operations::{self, Protection, Shown};
 use control::Control;
-use journal::{Journal, JournalObserver};
-pub(crate) use journal::{Journal as JournalFile, JournalOptions, entry, verb, word};
-use lease::{Candidate, Leadership};
+use lease::Candidate;
+pub(crate) use lease::Leadership;
 use metrics::{Metrics, RunPages, SharedEngine};
 use observe::Observation;
-pub(crate) use options::{DEFAULT_CONTROLLERS, Given, LeaseFlags, Options};
+pub(crate) use options::{DEFAULT_CONTROLLERS, DEFAULT_PAGES, Given, LeaseFlags, Options, default_journal};
 use options::{Mode, Settings};
 use prometheus_client::registry::Registry;
-use report::{DryRunReport, LogDecisions};
+use report::{Audited, DryRunReport, LogDecisions};
 
 /// How often readiness is checked until it is reached.
 const READINESS_PAUSE: Duration = Duration::from_millis(50);
@@ -133,19 +132,31 @@ impl Live {
 /// Makes those who write down what a collector does: nothing is deleted without a trace.
 #[derive(Clone)]
 struct Witnesses {
-    journal: Option<Arc<Journal>>,
+    journal: Arc<Journal>,
     mode: Mode,
+    audited: Audited,
+}
+
+/// The audit sinks of collectors that run beside their server: the log, with a line for each deletion, and the journal.
+pub(crate) fn witnesses(journal: Arc<Journal>) -> Arc<MakeWitnesses> {
+    Witnesses { journal, mode: Mode::Act, audited: Audited::Deletions }.for_others()
+}
+
+/// The log alone.
+pub(crate) fn log_witnesses() -> Arc<MakeWitnesses> {
+    Arc::new(|controller, table| {
+        vec![Arc::new(LogDecisions::new(controller, table.clone(), Audited::Deletions))]
+    })
 }
 
 impl Witnesses {
-    /// The log with its audit lines, and the journal if there is one.
+    /// The log with its audit lines, and the journal.
     fn of(&self, controller: Controller, table: &ResourceTable) -> Vec<Arc<dyn Observer>> {
-        let mut witnesses: Vec<Arc<dyn Observer>> =
-            vec![Arc::new(LogDecisions::new(controller, table.clone()))];
-        if let Some(journal) = self.journal.clone() {
-            witnesses.push(Arc::new(JournalObserver { journal, controller, table: table.clone() }));
-        }
-        witnesses
+        let journal = Arc::clone(&self.journal);
+        vec![
+            Arc::new(LogDecisions::new(controller, table.clone(), self.audited)),
+            Arc::new(JournalObserver { journal, controller, table: table.clone() }),
+        ]
     }
 
     /// The same for collectors other than that of owner references, which cannot be compared with another one: where
@@ -173,8 +184,9 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     let collector = Collector::new(gated.clone(), settings.collector())
         .holding_writes(live.holding.subscribe())
         .restrained_by(live.restraints());
-    let journal = settings.journal.clone().map(Journal::open).transpose()?.map(Arc::new);
-    let witnesses = Witnesses { journal: journal.clone(), mode: settings.mode };
+    let journal = Arc::new(settings.journal.clone().open(client.address())?);
+    let witnesses =
+        Witnesses { journal: Arc::clone(&journal), mode: settings.mode, audited: Audited::Writes };
     let engine = SharedEngine::default();
     let mut registry = Registry::default();
     let metrics = Metrics::register(&settings.lease.lease.name, &mut registry);
@@ -195,7 +207,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         pacing: collector.pacing(),
         metrics,
         leadership: live.leadership.clone(),
-        journal: journal.clone(),
+        journal: Arc::clone(&journal),
         breaker: live.breaker.clone(),
         orders: live.control.orders(),
         holding: live.holding.subscribe(),
@@ -205,7 +217,9 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     };
     let shown =
         Shown { metrics: Arc::new(registry), ready: Arc::clone(&ready), pages: Some(Arc::new(pages)) };
-    let address = operations::serve(settings.bind_address, shown).await?;
+    let protection = Arc::new(Protection::of(settings.bind_address, &options.tls, Some(&client))?);
+    let authority = protection.authority_pem().map(str::to_owned);
+    let address = operations::serve(settings.bind_address, shown, protection).await?;
     tracing::info!(%address, server = client.address(), mode = ?settings.mode, "kubegc run");
 
     // Until the server is there and lets us, nothing else makes sense; but a signal ends the wait.
@@ -236,7 +250,8 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     });
     let (lease, elects) = (settings.lease.clone(), settings.elects());
     let mut candidate =
-        Candidate::new(client, lease, lease::identity(), live.control.clone(), live.leadership.clone());
+        Candidate::new(client, lease, lease::identity(), live.control.clone(), live.leadership.clone())
+            .showing_pages_with(authority);
     tasks.spawn(reload(hangups, options.clone(), given.clone(), settings, live));
     let led = async {
         if !elects {
@@ -269,9 +284,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
             Err(error.into())
         }
     };
-    if let Some(journal) = journal {
-        journal.close();
-    }
+    journal.close();
     result
 }
 
@@ -291,7 +304,7 @@ fn observers(
         Mode::Act => {}
         Mode::DryRun => observers.push(Arc::new(DryRunReport::new(table))),
         Mode::Observe | Mode::ObserveFor(_) => {
-            let (window, journal) = (settings.observe_window, witnesses.journal.clone());
+            let (window, journal) = (settings.observe_window, Arc::clone(&witnesses.journal));
             let observation =
                 Arc::new(Observation::new(window, engine.clone(), metrics.clone(), journal, table));
             tasks.spawn(Arc::<Observation>::clone(&observation).judge());

@@ -21,8 +21,8 @@ use gc_types::{
 };
 use serde_json::{Value, json};
 
-use super::journal::Journal;
 use super::metrics::{Metrics, SharedEngine};
+use crate::journal::Journal;
 
 /// Maximum number of predictions, and of deletions to be explained, that are kept; further ones are not compared, and are
 /// counted.
@@ -344,7 +344,7 @@ pub(super) struct Observation {
     comparator: Mutex<Comparator>,
     engine: SharedEngine,
     metrics: Metrics,
-    journal: Option<Arc<Journal>>,
+    journal: Arc<Journal>,
     table: ResourceTable,
     started: Instant,
 }
@@ -357,7 +357,7 @@ impl Observation {
         window: Duration,
         engine: SharedEngine,
         metrics: Metrics,
-        journal: Option<Arc<Journal>>,
+        journal: Arc<Journal>,
         table: ResourceTable,
     ) -> Self {
         let window = i64::try_from(window.as_millis()).unwrap_or(i64::MAX);
@@ -396,20 +396,17 @@ impl Observation {
             tracing::warn!(kind = judgement.kind, resource, %namespace, %name, uid = %judgement.uid, reason,
                 "observed: disagreement");
         }
-        if let Some(journal) = &self.journal {
-            let word = if judgement.agreed { "agreement" } else { "disagreement" };
-            let mut entry = json!({
-                "verb": "observe", "outcome": word, "kind": judgement.kind, "resource": resource,
-                "namespace": &**namespace, "name": &**name, "uid": judgement.uid.to_string(),
-            });
-            if let Some(reason) = &judgement.reason {
-                entry["verdict"] = reason.code().into();
-                entry["message"] = reason.message().into();
-                entry["evidence"] =
-                    reason.evidence.iter().map(|fact| Value::from(fact.to_string())).collect();
-            }
-            journal.record(entry);
+        let word = if judgement.agreed { "agreement" } else { "disagreement" };
+        let mut entry = json!({
+            "verb": "observe", "outcome": word, "kind": judgement.kind, "resource": resource,
+            "namespace": &**namespace, "name": &**name, "uid": judgement.uid.to_string(),
+        });
+        if let Some(reason) = &judgement.reason {
+            entry["verdict"] = reason.code().into();
+            entry["message"] = reason.message().into();
+            entry["evidence"] = reason.evidence.iter().map(|fact| Value::from(fact.to_string())).collect();
         }
+        self.journal.record(entry);
     }
 }
 

@@ -15,16 +15,25 @@ use gc_types::GoDuration;
 
 use super::config;
 use super::control::LeaseName;
-use super::journal::JournalOptions;
 use super::lease::LeaseOptions;
 use crate::UsageError;
 use crate::collectors::ControllerOptions;
+use crate::journal::{Journal, JournalOptions};
 use crate::logging::LogOptions;
+use crate::operations::TlsFlags;
 
+/// The Lease of the collectors, unless flags name another one.
+const LEASE_NAME: &str = "kubegc-garbage-collector";
+const LEASE_NAMESPACE: &str = "kube-system";
 /// Upstream's default of `--kube-api-burst`.
 const DEFAULT_BURST: u32 = 30;
 /// The collector that runs by default; kube-controller-manager keeps the others until they are enabled here.
 pub(crate) const DEFAULT_CONTROLLERS: &str = "garbage-collector-controller";
+
+/// The default of `--bind-address`.
+pub(crate) const DEFAULT_PAGES: &str = "127.0.0.1:10357";
+/// The name of the journal in the user's data directory.
+const JOURNAL: &str = "run-journal.jsonl";
 
 /// Headings in the help text.
 const HEADING_MODE: &str = "Dry run and observation";
@@ -93,8 +102,8 @@ pub(crate) struct Options {
     /// Window over which the circuit breaker counts deletions
     #[arg(long, help_heading = HEADING_SAFETY, value_name = "DURATION", default_value = "10m")]
     breaker_window: String,
-    /// Address for metrics, health and debugging pages
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10357")]
+    /// Address for metrics, health, journal and debugging pages; on an address other than loopback they need TLS and a token
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = DEFAULT_PAGES)]
     bind_address: SocketAddr,
     /// Act only while holding a Lease, so that other replicas can stand by
     #[arg(long, help_heading = HEADING_LEADER, value_name = "BOOL", default_value_t = true, num_args = 0..=1,
@@ -111,16 +120,19 @@ pub(crate) struct Options {
     leader_elect_retry_period: String,
     #[command(flatten)]
     lease: LeaseFlags,
-    /// Append every effect with its reason and outcome to this file, as JSON lines
+    /// Append every effect with its reason and outcome to this file, as JSON lines; `none` keeps only the newest entries,
+    /// in memory [default: run-journal.jsonl in the user's data directory]
     #[arg(long, help_heading = HEADING_JOURNAL, value_name = "FILE")]
     journal: Option<PathBuf>,
     /// Size at which the journal is rotated, in MiB
-    #[arg(long, help_heading = HEADING_JOURNAL, value_name = "MIB", default_value_t = 64,
+    #[arg(long, help_heading = HEADING_JOURNAL, value_name = "MIB", default_value_t = 32,
           value_parser = clap::value_parser!(u32).range(1..))]
     journal_max_size: u32,
     /// Number of rotated journals to keep
-    #[arg(long, help_heading = HEADING_JOURNAL, value_name = "N", default_value_t = 4)]
+    #[arg(long, help_heading = HEADING_JOURNAL, value_name = "N", default_value_t = 2)]
     journal_max_files: u32,
+    #[command(flatten)]
+    pub(super) tls: TlsFlags,
     #[command(flatten)]
     controllers: ControllerOptions,
     #[command(flatten)]
@@ -132,14 +144,19 @@ pub(crate) struct Options {
 #[command(next_help_heading = HEADING_LEADER)]
 pub(crate) struct LeaseFlags {
     /// Name of the Lease
-    #[arg(long, value_name = "NAME", default_value = "kubegc-garbage-collector")]
+    #[arg(long, value_name = "NAME", default_value = LEASE_NAME)]
     leader_elect_resource_name: String,
     /// Namespace of the Lease
-    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
+    #[arg(long, value_name = "NAMESPACE", default_value = LEASE_NAMESPACE)]
     leader_elect_resource_namespace: String,
 }
 
 impl LeaseFlags {
+    /// The Lease unless flags name another one; the collectors of `kubegc up` obey it.
+    pub(crate) fn default_name() -> LeaseName {
+        LeaseName { namespace: LEASE_NAMESPACE.into(), name: LEASE_NAME.into() }
+    }
+
     pub(crate) fn name(&self) -> LeaseName {
         let namespace = self.leader_elect_resource_namespace.clone();
         LeaseName { namespace, name: self.leader_elect_resource_name.clone() }
@@ -192,7 +209,7 @@ pub(super) struct Settings {
     pub(super) ignored_resources: Vec<(String, String)>,
     pub(super) kept_resources: BTreeSet<Arc<str>>,
     pub(super) breaker: BreakerOptions,
-    pub(super) journal: Option<JournalOptions>,
+    pub(super) journal: JournalPlace,
     /// Notices to log once at startup.
     pub(super) notices: Vec<String>,
 }
@@ -481,20 +498,54 @@ fn breaker(options: &Options, given: &Given, file: &config::Breaker) -> Result<B
     })
 }
 
-fn journal(options: &Options, given: &Given, file: &config::Journal) -> Option<JournalOptions> {
-    let path = options.journal.clone().or_else(|| file.file.clone())?;
+/// Where the journal is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum JournalPlace {
+    /// The newest entries, in memory.
+    Memory,
+    /// In this file, and the newest entries in memory.
+    File(JournalOptions),
+    /// In this file if it can be written, since none was named.
+    Default(JournalOptions),
+}
+
+impl JournalPlace {
+    /// Begins the journal of collectors on this server.
+    pub(super) fn open(self, server: &str) -> anyhow::Result<Journal> {
+        let server = Some(server.to_owned());
+        match self {
+            Self::Memory => Journal::open(None, server),
+            Self::File(options) => Journal::open(Some(options), server),
+            Self::Default(options) => Journal::open_default(options, server),
+        }
+    }
+}
+
+fn journal(options: &Options, given: &Given, file: &config::Journal) -> JournalPlace {
     let size =
         given.pick("journal_max_size", options.journal_max_size, file.max_size.filter(|size| *size > 0));
-    Some(JournalOptions {
-        file: path,
-        largest_bytes: u64::from(size) << 20,
-        older_files: given.pick("journal_max_files", options.journal_max_files, file.max_files),
-    })
+    let largest_bytes = u64::from(size) << 20;
+    let older_files = given.pick("journal_max_files", options.journal_max_files, file.max_files);
+    match options.journal.clone().or_else(|| file.file.clone()) {
+        Some(path) if path.as_os_str() == "none" => JournalPlace::Memory,
+        Some(file) => JournalPlace::File(JournalOptions { file, largest_bytes, older_files }),
+        None => match default_journal() {
+            Some(file) => JournalPlace::Default(JournalOptions { file, largest_bytes, older_files }),
+            None => JournalPlace::Memory,
+        },
+    }
+}
+
+/// Where the journal is unless a file is named; `None` if the user has no data directory.
+pub(crate) fn default_journal() -> Option<PathBuf> {
+    Some(crate::kubeconfig::default_data_dir().ok()?.join(JOURNAL))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+    use std::path::Path;
+
     use super::*;
     use clap::{Command, FromArgMatches as _};
 
@@ -551,7 +602,7 @@ mod tests {
         assert_eq!(file.kept_resources, BTreeSet::from(["secrets".into()]));
         let limits = (file.breaker.largest_number, file.breaker.largest_share, file.breaker.window);
         assert_eq!(limits, (Some(5), None, Duration::from_mins(1)));
-        let journal = file.journal.unwrap();
+        let JournalPlace::File(journal) = file.journal else { panic!("{:?}", file.journal) };
         assert_eq!((journal.file, journal.largest_bytes, journal.older_files), ("/j".into(), 2 << 20, 9));
 
         let flags = settings(
@@ -580,7 +631,8 @@ mod tests {
         assert_eq!(flags.kept_resources, BTreeSet::from(["pods".into()]));
         assert_eq!((flags.breaker.largest_number, flags.breaker.largest_share), (Some(300_000), Some(0.5)));
         assert_eq!(flags.bind_address.port(), 10_357);
-        assert_eq!(flags.journal.unwrap().file, PathBuf::from("/x"));
+        assert!(matches!(flags.journal, JournalPlace::File(journal) if journal.file == Path::new("/x")));
+        assert_eq!(settings(&["--journal=none"], None).unwrap().journal, JournalPlace::Memory);
     }
 
     #[test]

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use gc_kube::{Observer, ResourceTable};
 use gc_retention::permissions::Controller;
-use gc_types::{Effect, HeldBy, Outcome, Request};
+use gc_types::{Change, Effect, HeldBy, Outcome, OutsideCall, Request};
 
-use super::journal::{subject, verb, word};
+use crate::journal::{subject, verb, word};
 
 /// Maximum number of reported effects that are remembered, so that each is reported only once.
 const REMEMBERED: usize = 65_536;
@@ -21,16 +21,36 @@ fn object(request: &Request, table: &ResourceTable) -> String {
     format!("{resource} {}{slash}{}", key.namespace, key.name)
 }
 
-/// The audit line of each write at info (target `kubegc::audit`), failures at warn; every decision and read at debug.
+/// Which writes have an audit line at info.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Audited {
+    /// Every write.
+    Writes,
+    /// Only deletions.
+    Deletions,
+}
+
+/// Whether a request deletes something.
+fn is_deletion(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Delete { .. }
+            | Request::Guarded { change: Change::ForceDelete, .. }
+            | Request::Outside { call: OutsideCall::DeleteStorage(_), .. }
+    )
+}
+
+/// The audit lines of writes at info (target `kubegc::audit`), failures at warn; every decision and read at debug.
 pub(super) struct LogDecisions {
     controller: Controller,
     table: ResourceTable,
+    audited: Audited,
 }
 
 impl LogDecisions {
     /// Of one collector, whose effects name resources by this table.
-    pub(super) fn new(controller: Controller, table: ResourceTable) -> Self {
-        Self { controller, table }
+    pub(super) fn new(controller: Controller, table: ResourceTable, audited: Audited) -> Self {
+        Self { controller, table, audited }
     }
 }
 
@@ -53,6 +73,15 @@ impl Observer for LogDecisions {
             ),
             Outcome::Held(_) => {
                 tracing::debug!(controller, effect = effect.id.0, outcome = outcome_word, "held");
+            }
+            // An object that was gone already, or has changed since, was not deleted.
+            _ if self.audited == Audited::Deletions => {
+                if is_deletion(&effect.request) && matches!(outcome, Outcome::Applied(_)) {
+                    tracing::info!(
+                        target: "kubegc::audit", controller, object = %object(&effect.request, &self.table),
+                        reason = %effect.reason, "deleted"
+                    );
+                }
             }
             _ if is_write => tracing::info!(
                 target: "kubegc::audit", controller, effect = effect.id.0, verb,

@@ -4,6 +4,7 @@
 //! GET  /kubegc/v1/clock                  {"now": "…", "ahead": "36h0m0s"}
 //! POST /kubegc/v1/clock?advance=36h      the same, afterwards; `ahead=36h` sets it
 //! POST /kubegc/v1/settle?timeout=10s     {"settled": true, "took": "12ms"}, or 504 and who is still moving
+//! GET  /kubegc/v1/journal                what the collectors did, and why; see [`journal::answer`]
 //! ```
 //!
 //! The pages of [`pages`] are answered here, too.
@@ -21,9 +22,11 @@ use serde_json::{Value, json};
 use crate::activity::Activity;
 use crate::backup::pages;
 use crate::clock::CollectorClock;
+use crate::journal::{self, Journal};
 use crate::page::{Page, guard};
 
-const CLOCK: &str = "/kubegc/v1/clock";
+/// The clock of the collectors that run beside the server.
+pub(crate) const CLOCK: &str = "/kubegc/v1/clock";
 const SETTLE: &str = "/kubegc/v1/settle";
 /// How long is waited unless the request says otherwise, and at most.
 const DEFAULT_PATIENCE: Duration = Duration::from_secs(10);
@@ -41,12 +44,14 @@ struct Shared {
     activity: Activity,
     /// Known once the server has begun.
     registry: OnceLock<Arc<Registry>>,
+    /// What the collectors did, if it is recorded.
+    journal: Option<Arc<Journal>>,
 }
 
 impl Control {
-    pub(crate) fn new(clock: CollectorClock, activity: Activity) -> Self {
+    pub(crate) fn new(clock: CollectorClock, activity: Activity, journal: Option<Arc<Journal>>) -> Self {
         let page = Page::new(clock.clone());
-        Self(Arc::new(Shared { page, clock, activity, registry: OnceLock::new() }))
+        Self(Arc::new(Shared { page, clock, activity, registry: OnceLock::new(), journal }))
     }
 
     /// The page of the server.
@@ -127,7 +132,7 @@ impl Control {
 impl Extension for Control {
     fn audience(&self, path: &str) -> Option<Audience> {
         match path {
-            CLOCK | SETTLE | pages::PATH => Some(Audience::Permitted),
+            CLOCK | SETTLE | pages::PATH | journal::PATH => Some(Audience::Permitted),
             path => Page::audience(path),
         }
     }
@@ -149,7 +154,11 @@ impl Extension for Control {
                 (Method::POST, pages::PATH) => {
                     pages::page(control.0.registry.get().cloned(), request.query).await
                 }
-                (_, CLOCK | SETTLE | pages::PATH) => not_allowed(),
+                (Method::GET, journal::PATH) => {
+                    let journal = control.0.journal.as_ref()?;
+                    return Some(journal::answer(journal, &request.query).await);
+                }
+                (_, CLOCK | SETTLE | pages::PATH | journal::PATH) => not_allowed(),
                 _ => return control.0.page.clone().answer(request).await,
             };
             Some(ExtensionAnswer::json(code, &document))

@@ -30,8 +30,10 @@ use crate::clock::CollectorClock;
 use crate::collector_metrics::CollectorMetrics;
 use crate::collectors::{ControllerOptions, NamespaceOptions, RunningCollectors, Surroundings};
 use crate::definitions;
+use crate::journal::{Journal, JournalOptions};
 use crate::logging::{self, LogOptions};
-use crate::operations::{self, Shown};
+use crate::operations::{self, Protection, Shown, TlsFlags};
+use crate::run;
 use crate::workloads::{self, WorkloadOptions};
 use control::Control;
 
@@ -43,6 +45,13 @@ const UNATTENDED: [(&str, &str); 1] = [("autoscaling", "HorizontalPodAutoscaler"
 
 /// Who opens the page by the link that is printed.
 const ADMINISTRATOR: &str = "kubegc-admin";
+
+/// Name of the journal in the data directory.
+pub(crate) const JOURNAL: &str = "journal.jsonl";
+/// Size at which the journal is rotated.
+const JOURNAL_BYTES: u64 = 32 << 20;
+/// Number of rotated journals that are kept.
+const OLDER_JOURNALS: u32 = 2;
 
 /// Under this name requests of workload controllers are counted.
 const WORKLOADS: &str = "workload-controllers";
@@ -61,9 +70,12 @@ pub(crate) struct Options {
     controllers: ControllerOptions,
     #[command(flatten)]
     workloads: WorkloadOptions,
-    /// Address for the metrics of the collectors [default: none]
+    /// Address for the metrics of the collectors [default: none]; on an address other than loopback they need TLS and a
+    /// token
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind_address: Option<SocketAddr>,
+    #[command(flatten)]
+    tls: TlsFlags,
     /// File with a duration, such as 36h, by which to set the collectors' clock ahead; changes take effect within a
     /// second
     #[arg(long, value_name = "FILE")]
@@ -108,7 +120,8 @@ impl Up {
         let mut settings = settings.clone();
         settings.controllers.retain(|word| !workloads::is_named(word));
         let enabled = settings.enabled()?;
-        let control = Control::new(clock.clone(), surroundings.activity.clone());
+        let control =
+            Control::new(clock.clone(), surroundings.activity.clone(), surroundings.journal.clone());
         let witnesses = control.page().witnesses(Arc::clone(&surroundings.witnesses));
         let surroundings = Surroundings { witnesses, ..surroundings };
         let unattended: &[_] = if living.is_empty() { &[] } else { &UNATTENDED };
@@ -196,12 +209,29 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     let mut registry = Registry::default();
     let clock = CollectorClock::following(options.collector_clock_offset.as_ref())?;
     let metrics = Some(CollectorMetrics::register(&mut registry));
-    let surroundings = Surroundings { metrics, ..Surroundings::default() };
+    let journal = Arc::new(journal(&options.server)?);
+    let surroundings = Surroundings {
+        metrics,
+        witnesses: run::witnesses(Arc::clone(&journal)),
+        journal: Some(Arc::clone(&journal)),
+        ..Surroundings::default()
+    };
     let up = Up::start(&options.server, &options.controllers, &options.workloads, None, &clock, surroundings)
         .await?;
+    let orders = tokio::spawn(up.control.page().follow_orders());
     let done = attend(options, &up, registry, &mut ended).await;
+    orders.abort();
     up.shutdown().await;
+    journal.close();
     done
+}
+
+/// The journal of what the collectors do: in the data directory, if there is one, and in memory.
+fn journal(options: &ServerOptions) -> anyhow::Result<Journal> {
+    let Some(folder) = options.data_dir()? else { return Journal::open(None, None) };
+    let file = folder.join(JOURNAL);
+    let options = JournalOptions { file, largest_bytes: JOURNAL_BYTES, older_files: OLDER_JOURNALS };
+    Journal::open_default(options, None)
 }
 
 /// Serves until the end of the process or of the command.
@@ -216,7 +246,10 @@ async fn attend(
     if let Some(address) = options.bind_address {
         let ready = Arc::new(AtomicBool::new(true));
         let shown = Shown { metrics: Arc::new(registry), ready, pages: None };
-        let address = operations::serve(address, shown).await?;
+        let way = up.server.in_process("kubegc");
+        let client = ApiClient::in_process(move |request| way.call(request));
+        let protection = Protection::of(address, &options.tls, Some(&client))?;
+        let address = operations::serve(address, shown, Arc::new(protection)).await?;
         tracing::info!(%address, "metrics of the collectors");
     }
     if !options.command.is_empty() {

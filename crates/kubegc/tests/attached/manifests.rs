@@ -37,7 +37,11 @@ fn the_permissions_are_those_that_the_code_asks_for() {
     let role = yaml(few.split("---").next().unwrap());
     assert_eq!(
         role["rules"],
-        yaml("[{apiGroups: [batch], resources: [jobs], verbs: [delete, list, watch]}]")
+        yaml(
+            "[{apiGroups: [batch], resources: [jobs], verbs: [delete, list, watch]}, \
+              {apiGroups: [authentication.k8s.io], resources: [tokenreviews], verbs: [create]}, \
+              {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}]"
+        )
     );
     assert_eq!(role["metadata"]["name"], "few");
     // Without the star, the Lease and the Event about it need rules of their own.
@@ -115,13 +119,13 @@ fn the_chart_says_what_the_manifests_say() {
     assert_eq!(read("deploy/monitoring/dashboard.json"), read("deploy/helm/kubegc/files/dashboard.json"));
     let Some(rendered) = rendered_chart(&[]) else { return };
     let rendered = rendered.unwrap();
-    for kind in ["PriorityLevelConfiguration", "Deployment", "PodDisruptionBudget"] {
+    for kind in ["PriorityLevelConfiguration", "StatefulSet", "PodDisruptionBudget"] {
         let of = |objects: &[Value]| {
             let object = objects.iter().find(|object| object["kind"] == kind).unwrap();
             let mut spec = object["spec"].clone();
             // Labels differ by the release; arguments by what only a chart can ask for.
             spec["selector"] = Value::Null;
-            if kind == "Deployment" {
+            if kind == "StatefulSet" {
                 let template = &mut spec["template"];
                 template["metadata"] = Value::Null;
                 let pod = &mut template["spec"];
@@ -132,7 +136,7 @@ fn the_chart_says_what_the_manifests_say() {
             }
             spec
         };
-        let files = ["deployment.yaml", "flowcontrol.yaml", "poddisruptionbudget.yaml"];
+        let files = ["statefulset.yaml", "flowcontrol.yaml", "poddisruptionbudget.yaml"];
         assert_eq!(of(&rendered), of(&manifests("deploy/run", &files)), "{kind}");
     }
 }
@@ -167,8 +171,10 @@ fn rendered_chart(expressions: &[&str]) -> Option<Result<Vec<Value>, String>> {
 fn the_values_of_the_chart_reach_the_container() {
     let container = |expressions: &[&str]| {
         let objects = rendered_chart(expressions)?.unwrap();
-        let deployment = objects.into_iter().find(|object| object["kind"] == "Deployment").unwrap();
-        Some(deployment["spec"]["template"]["spec"].clone())
+        let replicas = objects.into_iter().find(|object| object["kind"] == "StatefulSet").unwrap();
+        let mut pod = replicas["spec"]["template"]["spec"].clone();
+        pod["claims"] = replicas["spec"]["volumeClaimTemplates"].clone();
+        Some(pod)
     };
     let Some(default) = container(&[]) else { return };
     let plain = container(&["journal.enabled=false"]).unwrap();
@@ -177,15 +183,22 @@ fn the_values_of_the_chart_reach_the_container() {
         "--bind-address=0.0.0.0:10357",
         "--log-format=json",
         "--leader-elect-resource-namespace=kube-system",
-        "--controllers=garbage-collector-controller"
+        "--controllers=garbage-collector-controller",
+        "--journal=none"
     ]);
     assert_eq!(plain["containers"][0]["args"], base);
-    assert_eq!(plain["volumes"], Value::Null);
-    assert_eq!(default["volumes"][0]["emptyDir"], json!({"sizeLimit": "128Mi"}));
+    assert_eq!((&plain["volumes"], &plain["claims"]), (&Value::Null, &Value::Null));
+    assert_eq!(default["volumes"], Value::Null);
+    let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "128Mi"}}});
+    assert_eq!(default["claims"][0]["spec"], claim);
+    let short = container(&["journal.persistent=false"]).unwrap();
+    assert_eq!(short["volumes"][0]["emptyDir"], json!({"sizeLimit": "128Mi"}));
+    assert_eq!(short["claims"], Value::Null);
     let full = container(&[
         "dryRun=true",
         "journal.maxSize=5",
         "journal.maxFiles=3",
+        "journal.storageClassName=fast",
         "extraArgs={--kube-api-qps=7,--kube-api-burst=9}",
         "controllers={*,-namespace-controller}",
         "image.repository=example.test/kubegc",
@@ -213,7 +226,8 @@ fn the_values_of_the_chart_reach_the_container() {
     assert_eq!(full["imagePullSecrets"], json!([{"name": "pull"}]));
     assert_eq!(full["nodeSelector"], json!({"disk": "fast"}));
     assert_eq!(full["tolerations"], json!([{"operator": "Exists"}]));
-    assert_eq!(full["volumes"][0]["emptyDir"], json!({"sizeLimit": "25Mi"}));
+    assert_eq!(full["claims"][0]["spec"]["resources"]["requests"], json!({"storage": "25Mi"}));
+    assert_eq!(full["claims"][0]["spec"]["storageClassName"], "fast");
     let refused = rendered_chart(&["replica=3"]).unwrap().unwrap_err();
     assert!(refused.contains("additional properties 'replica' not allowed"), "{refused}");
 }
@@ -239,16 +253,16 @@ fn the_base_is_applied_to_a_server() {
         let out = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{out}{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-        assert_eq!(out.lines().count(), 12, "{out}");
+        assert_eq!(out.lines().count(), 13, "{out}");
         // kubectl replaces the selector of a budget each time, as its schema says, and calls that configured.
         let as_expected = |line: &str| line.ends_with(expected) || line.starts_with("poddisruptionbudget");
         assert!(out.lines().all(as_expected), "{out}");
     }
     let admin = Admin::of(&server);
-    let deployment = admin.get("/apis/apps/v1/namespaces/kube-system/deployments/kubegc").1;
-    assert_eq!(deployment["spec"]["replicas"], 2);
+    let replicas = admin.get("/apis/apps/v1/namespaces/kube-system/statefulsets/kubegc").1;
+    assert_eq!(replicas["spec"]["replicas"], 2);
     // What the container is told to do is understood.
-    let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
+    let arguments = replicas["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
     let arguments: Vec<&str> = arguments.iter().map(|argument| argument.as_str().unwrap()).collect();
     let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
         .args(&arguments)

@@ -88,8 +88,17 @@ fn a_tripped_breaker_stops_one_resource_beyond_restarts_until_it_is_resumed() {
 fn pausing_stops_everything_and_resuming_goes_on() {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
+    let (code, _, error) = kubegc(&["pause"], &server.kubeconfig);
+    assert_eq!(code, Some(1));
+    assert!(
+        error.starts_with(
+            "error: nothing is paused: no collector holds the Lease kube-system/kubegc-garbage-"
+        ),
+        "{error}"
+    );
+    assert_eq!(admin.get(LEASE).0, 404);
     // Before any collector runs: the order waits for it.
-    let out = ask(&server, &["pause", "--reason", "not yet"]);
+    let out = ask(&server, &["pause", "--beforehand", "--reason", "not yet"]);
     assert!(
         out.starts_with(
             "Paused: collectors with the Lease kube-system/kubegc-garbage-collector send nothing"
@@ -226,9 +235,9 @@ fn the_journal_answers_why_something_is_gone() {
     assert!(why.starts_with("configmaps/root-0 in default\nIt was collected at "), "{why}");
     assert!(why.contains(": OwnersAbsent, every owner is absent.\n  owner ConfigMap/root ("), "{why}");
     let table = plain(&["journal", "--journal", journal, "--since=1h", "--object=default/configmap/root-0"]);
-    let fields: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().skip(1).take(4).collect();
+    let fields: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().skip(2).take(4).collect();
     assert_eq!(fields, ["delete", "default", "configmaps/root-0", "applied"], "{table}");
-    assert_eq!(plain(&["journal", "--journal", journal, "--object=cm/never"]), "Nothing is noted.\n");
+    assert_eq!(plain(&["journal", "--journal", journal, "--object=cm/never"]), "Nothing is recorded.\n");
     let (code, _, error) = kubegc(&["why", "cm/root-0"], &server.kubeconfig);
     assert_eq!(code, Some(1));
     assert!(error.contains("\"root-0\" not found"), "{error}");

@@ -209,6 +209,7 @@ pub fn kubegc(arguments: &[&str], kubeconfig: &Path) -> (Option<i32>, String, St
         .args(arguments)
         .arg("--kubeconfig")
         .arg(kubeconfig)
+        .env("XDG_DATA_HOME", kubeconfig.with_file_name("data"))
         .output()
         .unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -240,6 +241,8 @@ impl Run {
             .args(["run", "--bind-address", "127.0.0.1:0", "--log-format", "json", "--kubeconfig"])
             .arg(kubeconfig)
             .args(arguments)
+            // Its journal is not one of whoever runs the tests.
+            .env("XDG_DATA_HOME", kubeconfig.with_file_name("data"))
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();

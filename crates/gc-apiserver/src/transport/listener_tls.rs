@@ -1,0 +1,50 @@
+//! TLS for another listener of the process, such as the metrics of a collector.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::auth::pki::{GivenKeys, Keep, Pki, PkiError};
+
+/// How long a TLS handshake may take.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A certificate to serve with, for clients that show none. HTTP/1.1 alone.
+pub struct ListenerTls {
+    acceptor: TlsAcceptor,
+    /// The authority of a certificate that was made for this process.
+    authority_pem: Option<String>,
+}
+
+impl std::fmt::Debug for ListenerTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ListenerTls").field("is_made", &self.authority_pem.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl ListenerTls {
+    /// With the given certificate chain and key, in PEM, or a new certificate for these hosts.
+    pub fn new(given: Option<(Vec<u8>, Vec<u8>)>, hosts: &[String]) -> Result<Self, PkiError> {
+        let is_made = given.is_none();
+        let keys = GivenKeys { serving: given, ..GivenKeys::default() };
+        let pki = Pki::load_or_make(&Keep::InMemory, hosts, jiff::Timestamp::now())?.with(&keys)?;
+        let acceptor = TlsAcceptor::from(Arc::new(pki.listener_config()?));
+        Ok(Self { acceptor, authority_pem: is_made.then_some(pki.ca_pem) })
+    }
+
+    /// What clients verify the certificate with, if it was made here.
+    #[must_use]
+    pub fn authority_pem(&self) -> Option<&str> {
+        self.authority_pem.as_deref()
+    }
+
+    /// The handshake of one connection, within a bounded time.
+    pub async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+        tokio::time::timeout(HANDSHAKE_PATIENCE, self.acceptor.accept(stream))
+            .await
+            .map_err(|_| std::io::ErrorKind::TimedOut)?
+    }
+}

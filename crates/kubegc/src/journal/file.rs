@@ -1,0 +1,126 @@
+//! The journal's file: of bounded size, with a bounded number of older ones (`FILE.1` is the youngest of them).
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+
+/// Where the journal is, and how large it may become.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JournalOptions {
+    pub(crate) file: PathBuf,
+    pub(crate) largest_bytes: u64,
+    pub(crate) older_files: u32,
+}
+
+/// The file with this number; 0 is the one that is written to.
+pub(super) fn numbered(file: &Path, number: u32) -> PathBuf {
+    if number == 0 {
+        return file.to_owned();
+    }
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!(".{number}"));
+    PathBuf::from(name)
+}
+
+/// A file that is rotated when it is full.
+pub(super) struct RotatedFile {
+    options: JournalOptions,
+    /// Keeps other processes from writing to it.
+    _lock: Option<File>,
+    file: BufWriter<File>,
+    bytes: u64,
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    File::options().append(true).create(true).mode(0o600).open(path)
+}
+
+impl RotatedFile {
+    pub(super) fn open(options: JournalOptions) -> anyhow::Result<Self> {
+        let file = open(&options.file)
+            .with_context(|| format!("cannot open the journal {}", options.file.display()))?;
+        let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+        Ok(Self { options, _lock: None, file: BufWriter::new(file), bytes })
+    }
+
+    /// The same in a directory that is created if it does not exist. An error if another process writes to the file.
+    pub(super) fn open_alone(options: JournalOptions) -> anyhow::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let shown = options.file.display().to_string();
+        if let Some(folder) = options.file.parent() {
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(folder)
+                .with_context(|| format!("cannot create {}", folder.display()))?;
+        }
+        let lock = open(&options.file.with_extension("lock"))
+            .with_context(|| format!("cannot open the lock of the journal {shown}"))?;
+        lock.try_lock().with_context(|| format!("another process writes the journal {shown}"))?;
+        Ok(Self { _lock: Some(lock), ..Self::open(options)? })
+    }
+
+    /// Appends lines, each with a line feed.
+    pub(super) fn append(&mut self, lines: &[Arc<str>]) -> std::io::Result<()> {
+        for line in lines {
+            let length = u64::try_from(line.len()).unwrap_or(u64::MAX).saturating_add(1);
+            if self.bytes > 0 && self.bytes.saturating_add(length) > self.options.largest_bytes {
+                self.rotate()?;
+            }
+            self.file.write_all(line.as_bytes())?;
+            self.file.write_all(b"\n")?;
+            self.bytes = self.bytes.saturating_add(length);
+        }
+        self.file.flush()
+    }
+
+    fn rotate(&mut self) -> std::io::Result<()> {
+        self.file.flush()?;
+        let JournalOptions { file, older_files, .. } = &self.options;
+        for number in (0..*older_files).rev() {
+            match std::fs::rename(numbered(file, number), numbered(file, number + 1)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        if *older_files == 0 {
+            std::fs::remove_file(file)?;
+        }
+        self.file = BufWriter::new(open(file)?);
+        self.bytes = 0;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use super::*;
+
+    #[test]
+    fn a_full_file_is_put_aside_and_the_oldest_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        let options = JournalOptions { file: file.clone(), largest_bytes: 20, older_files: 2 };
+        let lines = |numbers: std::ops::RangeInclusive<u32>| -> Vec<Arc<str>> {
+            numbers.map(|number| format!("{{\"n\":{number}}}").into()).collect()
+        };
+        let mut rotated = RotatedFile::open(options.clone()).unwrap();
+        rotated.append(&lines(1..=8)).unwrap();
+        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!(read("journal"), "{\"n\":7}\n{\"n\":8}\n");
+        assert_eq!(read("journal.1"), "{\"n\":5}\n{\"n\":6}\n");
+        assert_eq!(read("journal.2"), "{\"n\":3}\n{\"n\":4}\n");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
+        // Opened again, it continues where it was.
+        let mut again = RotatedFile::open(options).unwrap();
+        again.append(&lines(9..=9)).unwrap();
+        assert_eq!(read("journal"), "{\"n\":9}\n");
+        assert_eq!(read("journal.1"), "{\"n\":7}\n{\"n\":8}\n");
+    }
+}

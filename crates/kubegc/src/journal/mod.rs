@@ -1,0 +1,222 @@
+//! The journal: every effect with its reason, evidence, outcome and duration, one JSON object per line. The newest
+//! entries are kept in memory ([`recent`]); where there is a file, all are appended to it ([`file`]).
+
+mod entry;
+mod file;
+mod query;
+mod recent;
+mod serve;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context as _;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+pub(crate) use entry::{JournalObserver, entry, subject, verb, word};
+pub(crate) use file::JournalOptions;
+use file::RotatedFile;
+#[cfg(any(test, fuzzing))]
+pub(crate) use query::scan;
+pub(crate) use query::{Found, Object, Query, Selection, long_name, search, text};
+use recent::Recent;
+pub(crate) use serve::{Answered, PATH, answer};
+
+/// Maximum number of entries that wait for the disk; further ones are dropped and counted.
+const QUEUED_ENTRIES: usize = 8192;
+/// Searches at a time; each reads all files.
+const SEARCHES_AT_ONCE: usize = 2;
+/// Maximum number of clients that follow the journal.
+const MAXIMUM_FOLLOWERS: usize = 16;
+
+/// Takes entries on any thread, and keeps and writes them on its own.
+pub(crate) struct Journal {
+    recent: Arc<Recent>,
+    /// What the entries are written to, if anything.
+    file: Option<PathBuf>,
+    queue: Mutex<Option<SyncSender<Value>>>,
+    writer: Mutex<Option<std::thread::JoinHandle<()>>>,
+    /// Entries that were lost because too many waited, or because the disk did not take them.
+    dropped: Arc<AtomicU64>,
+    searches: Semaphore,
+    followers: Arc<Semaphore>,
+}
+
+/// What the journal's thread has.
+struct Writer {
+    recent: Arc<Recent>,
+    file: Option<RotatedFile>,
+    /// The server that the entries are about, if each of them names it.
+    server: Option<String>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Journal {
+    /// Keeps entries in memory, and appends them to a file if there is one. With a server, each entry names it.
+    pub(crate) fn open(options: Option<JournalOptions>, server: Option<String>) -> anyhow::Result<Self> {
+        let path = options.as_ref().map(|options| options.file.clone());
+        Self::start(path, options.map(RotatedFile::open).transpose()?, server)
+    }
+
+    /// The same with a file that nobody asked for: where it cannot be written, memory is enough, and the log says so.
+    pub(crate) fn open_default(options: JournalOptions, server: Option<String>) -> anyhow::Result<Self> {
+        let path = options.file.clone();
+        match RotatedFile::open_alone(options) {
+            Ok(file) => Self::start(Some(path), Some(file), server),
+            Err(error) => {
+                tracing::info!("the journal is kept in memory only: {error:#}");
+                Self::start(None, None, server)
+            }
+        }
+    }
+
+    fn start(
+        path: Option<PathBuf>,
+        file: Option<RotatedFile>,
+        server: Option<String>,
+    ) -> anyhow::Result<Self> {
+        let (recent, dropped) = (Arc::<Recent>::default(), Arc::<AtomicU64>::default());
+        let (queue, entries) = sync_channel(QUEUED_ENTRIES);
+        let writer = Writer { recent: Arc::clone(&recent), file, server, lost: Arc::clone(&dropped) };
+        let writer = std::thread::Builder::new()
+            .name("journal".into())
+            .spawn(move || writer.drain(&entries))
+            .context("cannot start the journal's thread")?;
+        Ok(Self {
+            recent,
+            file: path,
+            queue: Mutex::new(Some(queue)),
+            writer: Mutex::new(Some(writer)),
+            dropped,
+            searches: Semaphore::new(SEARCHES_AT_ONCE),
+            followers: Arc::new(Semaphore::new(MAXIMUM_FOLLOWERS)),
+        })
+    }
+
+    /// Number of missing entries.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Writes what waits and closes the file.
+    pub(crate) fn close(&self) {
+        drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if let Some(writer) = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // The writer ends by itself; that it panicked is all there could be to say.
+            let _ = writer.join();
+        }
+    }
+
+    /// Records something that is no effect. The time is added.
+    pub(crate) fn record(&self, mut entry: Value) {
+        entry["time"] = entry::now().into();
+        self.append(entry);
+    }
+
+    fn append(&self, entry: Value) {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if queue.as_ref().is_some_and(|queue| queue.try_send(entry).is_err()) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What it has about something: from its files, and from memory what no file has.
+    pub(crate) fn search(&self, selection: &Selection) -> Found {
+        let unwritten = self.recent.unwritten();
+        let mut found = match self.file.as_deref().map(|file| search(file, selection)) {
+            Some(Ok(found)) => found,
+            Some(Err(error)) => {
+                let mut found = Found::default();
+                found.failures.push(format!("{error:#}"));
+                found
+            }
+            None => Found::default(),
+        };
+        found.complete(&unwritten, selection);
+        found
+    }
+}
+
+impl Writer {
+    fn drain(mut self, entries: &Receiver<Value>) {
+        let mut failing = false;
+        while let Ok(first) = entries.recv() {
+            let server = self.server.clone();
+            let named = |mut entry: Value| {
+                if let Some(server) = &server {
+                    entry["server"] = server.as_str().into();
+                }
+                entry
+            };
+            let batch = std::iter::once(first).chain(entries.try_iter().take(QUEUED_ENTRIES)).map(named);
+            let lines = self.recent.push(batch);
+            let Some(file) = &mut self.file else { continue };
+            let result = file.append(&lines);
+            match &result {
+                Ok(()) => self.recent.wrote(lines.len()),
+                Err(error) => {
+                    // Some of them may have got through.
+                    let lost = u64::try_from(lines.len()).unwrap_or(u64::MAX);
+                    self.lost.fetch_add(lost, Ordering::Relaxed);
+                    if !failing {
+                        tracing::error!(%error, "the journal cannot be written; collection continues without it");
+                    }
+                }
+            }
+            failing = result.is_err();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn numbers(found: &Found) -> Vec<u64> {
+        found.entries.iter().map(|entry| entry["n"].as_u64().unwrap()).collect()
+    }
+
+    #[test]
+    fn what_the_disk_does_not_take_is_counted_and_still_known() {
+        // Writing to this device fails as a full disk does.
+        let options = JournalOptions { file: "/dev/full".into(), largest_bytes: 1 << 20, older_files: 0 };
+        let journal = Journal::open(Some(options), None).unwrap();
+        for number in 0..3 {
+            journal.record(json!({"n": number}));
+        }
+        journal.close();
+        assert_eq!(journal.dropped(), 3);
+        let mut found = Found::default();
+        found.complete(&journal.recent.unwritten(), &Selection::default());
+        assert_eq!(numbers(&found), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_journal_finds_what_it_wrote_and_what_it_keeps_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        let options = JournalOptions { file: file.clone(), largest_bytes: 1 << 20, older_files: 1 };
+        for (options, server) in
+            [(Some(options.clone()), Some("https://c")), (Some(options), None), (None, None)]
+        {
+            let has_file = options.is_some();
+            let journal = Journal::open(options, server.map(str::to_owned)).unwrap();
+            journal.record(json!({"n": 7, "verb": "delete"}));
+            journal.close();
+            let found = journal.search(&Selection::default());
+            let expected = match (has_file, server) {
+                (true, None) => vec![7, 7],
+                _ => vec![7],
+            };
+            assert_eq!(numbers(&found), expected, "{server:?} {has_file}");
+            assert_eq!(found.entries[0]["server"].as_str(), has_file.then_some("https://c"));
+        }
+    }
+}

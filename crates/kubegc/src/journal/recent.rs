@@ -1,0 +1,188 @@
+//! The newest entries in memory, for whoever follows the journal and for one without a file.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// Maximum number of entries that are kept.
+pub(super) const KEPT_ENTRIES: usize = 4_096;
+/// Maximum size of their text together.
+const KEPT_BYTES: usize = 4 << 20;
+
+#[derive(Debug)]
+struct Line {
+    number: u64,
+    text: Arc<str>,
+    /// Whether the file has it.
+    is_written: bool,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    lines: VecDeque<Line>,
+    bytes: usize,
+    /// How many entries have left it.
+    dropped: u64,
+    last_number: u64,
+}
+
+impl Ring {
+    fn end(&self) -> u64 {
+        self.dropped.saturating_add(u64::try_from(self.lines.len()).unwrap_or(u64::MAX))
+    }
+}
+
+/// A ring of entries. A reader costs no memory but its position in it.
+#[derive(Debug)]
+pub(super) struct Recent {
+    ring: Mutex<Ring>,
+    /// The position after the newest entry.
+    end: watch::Sender<u64>,
+}
+
+/// Entries that a reader has not seen.
+pub(super) struct Unread {
+    /// The oldest first.
+    pub(super) lines: Vec<Arc<str>>,
+    /// Older ones, which are no longer kept.
+    pub(super) lost: u64,
+    /// The position to continue from.
+    pub(super) next: u64,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self { ring: Mutex::default(), end: watch::Sender::new(0) }
+    }
+}
+
+impl Recent {
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes entries and gives each its number: microseconds since 1970, or more where several come at once. Answers
+    /// their lines.
+    pub(super) fn push(&self, entries: impl Iterator<Item = Value>) -> Vec<Arc<str>> {
+        let now = u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default();
+        let mut ring = self.lock();
+        let mut lines = Vec::new();
+        for mut entry in entries {
+            let number = now.max(ring.last_number.saturating_add(1));
+            ring.last_number = number;
+            entry["number"] = number.into();
+            let text: Arc<str> = entry.to_string().into();
+            lines.push(Arc::clone(&text));
+            ring.bytes += text.len();
+            ring.lines.push_back(Line { number, text, is_written: false });
+            while ring.lines.len() > 1 && (ring.lines.len() > KEPT_ENTRIES || ring.bytes > KEPT_BYTES) {
+                let left = ring.lines.pop_front().map_or(0, |line| line.text.len());
+                ring.bytes -= left;
+                ring.dropped += 1;
+            }
+        }
+        let end = ring.end();
+        drop(ring);
+        self.end.send_replace(end);
+        lines
+    }
+
+    /// The file has the newest entries.
+    pub(super) fn wrote(&self, number_of_entries: usize) {
+        self.lock().lines.iter_mut().rev().take(number_of_entries).for_each(|line| line.is_written = true);
+    }
+
+    /// The entries that no file has.
+    pub(super) fn unwritten(&self) -> Vec<Arc<str>> {
+        let ring = self.lock();
+        ring.lines.iter().filter(|line| !line.is_written).map(|line| Arc::clone(&line.text)).collect()
+    }
+
+    /// Changes when there is something new.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.end.subscribe()
+    }
+
+    /// The position of the first entry after the one with this number; without a number, that after the newest.
+    pub(super) fn position(&self, after: Option<u64>) -> u64 {
+        let ring = self.lock();
+        match after {
+            None => ring.end(),
+            Some(number) => {
+                let seen = ring.lines.partition_point(|line| line.number <= number);
+                ring.dropped.saturating_add(u64::try_from(seen).unwrap_or(u64::MAX))
+            }
+        }
+    }
+
+    /// The entries from this position on.
+    pub(super) fn since(&self, position: u64) -> Unread {
+        let ring = self.lock();
+        let skip = usize::try_from(position.saturating_sub(ring.dropped)).unwrap_or(usize::MAX);
+        Unread {
+            lines: ring.lines.iter().skip(skip).map(|line| Arc::clone(&line.text)).collect(),
+            lost: ring.dropped.saturating_sub(position),
+            next: ring.end(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn names(lines: &[Arc<str>]) -> Vec<u64> {
+        lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap()["n"].as_u64().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_newest_entries_are_kept_in_order() {
+        let recent = Recent::default();
+        let count = u64::try_from(KEPT_ENTRIES).unwrap();
+        let pushed = recent.push((1..=count + 2).map(|number| json!({ "n": number })));
+        let all = recent.since(0);
+        assert_eq!((all.lines.len(), all.lost, all.next), (KEPT_ENTRIES, 2, count + 2));
+        assert_eq!((names(&all.lines)[0], *recent.changes().borrow()), (3, count + 2));
+        let number =
+            |line: &Arc<str>| serde_json::from_str::<Value>(line).unwrap()["number"].as_u64().unwrap();
+        let numbers: Vec<u64> = pushed.iter().map(number).collect();
+        assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]));
+        // Numbers say where a reader was, also one that no longer is in the ring.
+        for (after, expected) in
+            [(Some(numbers[numbers.len() - 2]), vec![count + 2]), (Some(u64::MAX), vec![]), (None, vec![])]
+        {
+            assert_eq!(names(&recent.since(recent.position(after)).lines), expected, "{after:?}");
+        }
+        assert_eq!(recent.since(recent.position(Some(0))).lines.len(), KEPT_ENTRIES);
+    }
+
+    #[test]
+    fn large_entries_push_out_more_of_the_others() {
+        let recent = Recent::default();
+        let large = "x".repeat(KEPT_BYTES / 2);
+        for number in 1..=4 {
+            recent.push(std::iter::once(json!({"n": number, "message": large})));
+        }
+        assert_eq!(names(&recent.since(0).lines), [4]);
+        // One that is too large by itself is still seen.
+        recent.push(std::iter::once(json!({"n": 5, "message": large.repeat(3)})));
+        assert_eq!(names(&recent.since(0).lines), [5]);
+    }
+
+    #[test]
+    fn what_the_file_does_not_have_is_known() {
+        let recent = Recent::default();
+        recent.push([json!({"n": 1}), json!({"n": 2})].into_iter());
+        recent.wrote(2);
+        recent.push(std::iter::once(json!({"n": 3})));
+        recent.push(std::iter::once(json!({"n": 4})));
+        recent.wrote(1);
+        assert_eq!(names(&recent.unwritten()), [3]);
+    }
+}

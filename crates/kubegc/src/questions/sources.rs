@@ -1,0 +1,278 @@
+//! Where a journal is found: the file or collector that was named, the server's own, that of a collector on this
+//! machine, or the file that one has left.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use gc_kube::ApiClient;
+use http::{Method, StatusCode};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+
+use super::access::Access;
+use super::collector::CollectorFlags;
+use crate::UsageError;
+use crate::journal::{self, Answered, Found, Selection};
+use crate::run::{DEFAULT_PAGES, LeaseFlags, default_journal, preflight};
+
+/// How often a file that is followed is read again.
+const FOLLOW_PERIOD: Duration = Duration::from_millis(250);
+/// Pause before a collector that is followed is asked again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How long a collector that nobody named may take to answer.
+const GUESS_PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum length of a line of a journal that is followed.
+const LONGEST_LINE: usize = 16 << 20;
+
+/// Which journal.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct JournalFlags {
+    /// Read the journal from this file and its rotated files FILE.1, FILE.2, … [default: ask the server or a collector on
+    /// this machine, then read the file that `kubegc run` writes by default]
+    #[arg(long, value_name = "FILE", env = "KUBEGC_JOURNAL")]
+    pub(super) journal: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) collector: CollectorFlags,
+}
+
+/// A journal.
+pub(super) struct Source {
+    kind: Kind,
+    /// Only what is about this server: others may have the same journal.
+    server: Option<String>,
+}
+
+enum Kind {
+    File(PathBuf),
+    Asked(ApiClient),
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.kind {
+            Kind::File(file) => write!(f, "{}", file.display()),
+            Kind::Asked(client) => f.write_str(client.address()),
+        }
+    }
+}
+
+impl JournalFlags {
+    /// Whether a journal was named.
+    pub(super) fn is_named(&self) -> bool {
+        self.journal.is_some() || self.collector.collector.is_some()
+    }
+
+    /// The journal that was named, if one was.
+    async fn named(&self, access: &Access) -> Result<Option<Source>> {
+        if let Some(file) = &self.journal {
+            return Ok(Some(Source { kind: Kind::File(file.clone()), server: None }));
+        }
+        let client = self.collector.connect(access, &LeaseFlags::default_name()).await?;
+        Ok(client.map(|client| Source { kind: Kind::Asked(client), server: None }))
+    }
+
+    /// The journal of the collectors that work on a server; `None` if none is found.
+    pub(super) async fn of_server(&self, access: &Access, client: &ApiClient) -> Result<Option<Source>> {
+        if let Some(named) = self.named(access).await? {
+            return Ok(Some(named));
+        }
+        let own = Source { kind: Kind::Asked(client.clone()), server: None };
+        if own.is_there().await? {
+            return Ok(Some(own));
+        }
+        let server = Some(client.address().to_owned());
+        if let Ok(client) = ApiClient::plain(DEFAULT_PAGES) {
+            let guess = Source { kind: Kind::Asked(client), server: server.clone() };
+            // Whatever else may listen there keeps no journal.
+            if let Ok(Ok(true)) = tokio::time::timeout(GUESS_PATIENCE, guess.is_there()).await {
+                return Ok(Some(guess));
+            }
+        }
+        let file = default_journal().filter(|file| file.exists());
+        Ok(file.map(|file| Source { kind: Kind::File(file), server }))
+    }
+
+    /// The journal of the server that is meant, which need not run.
+    pub(super) async fn find(&self, access: &Access) -> Result<Source> {
+        if let Some(named) = self.named(access).await? {
+            return Ok(named);
+        }
+        let client = match access.connect().await {
+            Ok(client) => client,
+            Err(error) => {
+                let Some(file) = left_behind() else { return Err(error) };
+                eprintln!("warning: {error:#}; reading {}", file.display());
+                return Ok(Source { kind: Kind::File(file), server: None });
+            }
+        };
+        let found = self.of_server(access, &client).await?;
+        found.ok_or_else(|| {
+            UsageError::new(format!(
+                "no journal found: {} keeps none, and no collector answers at {DEFAULT_PAGES}; name its file with \
+                 --journal FILE or its address with --collector ADDRESS:PORT",
+                client.address()
+            ))
+            .into()
+        })
+    }
+}
+
+/// The journal that a server or a collector on this machine has left.
+fn left_behind() -> Option<PathBuf> {
+    let of_server = crate::kubeconfig::default_data_dir().ok().map(|folder| folder.join(crate::up::JOURNAL));
+    let newest = |file: &PathBuf| file.metadata().and_then(|metadata| metadata.modified()).ok();
+    of_server.into_iter().chain(default_journal()).filter(|file| file.exists()).max_by_key(newest)
+}
+
+impl Source {
+    /// A file.
+    #[cfg(test)]
+    pub(super) fn of_file(file: &str) -> Self {
+        Self { kind: Kind::File(file.into()), server: None }
+    }
+
+    /// Whether there is a journal. What is not allowed is an error.
+    async fn is_there(&self) -> Result<bool> {
+        let Kind::Asked(client) = &self.kind else { return Ok(true) };
+        Ok(ask(client, "tail=1&barriers=true").await?.is_some())
+    }
+
+    /// The selection for this journal.
+    fn narrowed(&self, selection: &Selection) -> Selection {
+        let mut selection = selection.clone();
+        if self.server.is_some() {
+            selection.query.server.clone_from(&self.server);
+        }
+        selection
+    }
+
+    /// What is in it.
+    pub(super) async fn search(&self, selection: &Selection) -> Result<Found> {
+        let selection = self.narrowed(selection);
+        match &self.kind {
+            Kind::File(file) => journal::search(file, &selection),
+            Kind::Asked(client) => {
+                let answer = ask(client, &selection.query_string()).await?;
+                answer.map(Answered::read).with_context(|| format!("{self} keeps no journal"))
+            }
+        }
+    }
+
+    /// Passes on the entries after this number, and others as they are made, until `show` fails.
+    pub(super) async fn follow(
+        &self,
+        selection: &Selection,
+        last: u64,
+        mut show: impl FnMut(&Value) -> Result<()>,
+    ) -> Result<()> {
+        let selection = self.narrowed(selection);
+        let show = |entry: &Value| if selection.query.matches(entry) { show(entry) } else { Ok(()) };
+        match &self.kind {
+            Kind::File(file) => follow_file(file, last, show).await,
+            Kind::Asked(client) => follow_pages(client, &selection, last, show).await,
+        }
+    }
+}
+
+/// The answer to a query; `None` if there is no journal.
+async fn ask(client: &ApiClient, query: &str) -> Result<Option<Value>> {
+    let path = format!("{}?{query}", journal::PATH);
+    let answer = client.call(preflight::request(Method::GET, &path, None)).await?;
+    match answer.head.status {
+        StatusCode::NOT_FOUND => Ok(None),
+        status if status.is_success() => {
+            // A server of another kind may answer everything with a page of its own.
+            Ok(serde_json::from_slice::<Value>(&answer.body)
+                .ok()
+                .filter(|document| document["items"].is_array()))
+        }
+        status => bail!(
+            "the journal of {} cannot be read: {}: {}",
+            client.address(),
+            status.as_u16(),
+            preflight::message(&answer)
+        ),
+    }
+}
+
+fn number(entry: &Value) -> Option<u64> {
+    entry["number"].as_u64()
+}
+
+/// Follows a collector, also over the end of an answer.
+async fn follow_pages(
+    client: &ApiClient,
+    selection: &Selection,
+    mut last: u64,
+    mut show: impl FnMut(&Value) -> Result<()>,
+) -> Result<()> {
+    let mut has_answered = false;
+    loop {
+        let path = format!("{}?follow=true&after={last}&{}", journal::PATH, selection.query_string());
+        let response = match client.open(0, preflight::request(Method::GET, &path, None)).await {
+            Ok(response) if response.status().is_success() => response,
+            Ok(response) => {
+                bail!("the journal of {} cannot be followed: {}", client.address(), response.status())
+            }
+            // A collector that restarts is there again in a moment.
+            Err(_) if has_answered => {
+                tokio::time::sleep(RETRY_PAUSE).await;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        has_answered = true;
+        let mut body = response.into_body();
+        let mut buffer: Vec<u8> = Vec::new();
+        while let Some(Ok(frame)) = body.frame().await {
+            let Ok(chunk) = frame.into_data() else { continue };
+            buffer.extend_from_slice(&chunk);
+            while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = buffer.drain(..=end).collect();
+                let Ok(entry) = serde_json::from_slice::<Value>(&line) else { continue };
+                last = number(&entry).unwrap_or(last);
+                if entry["verb"] == "skipped" {
+                    eprintln!("warning: {} entries were skipped: they came too fast", entry["count"]);
+                    continue;
+                }
+                show(&entry)?;
+            }
+            if buffer.len() > LONGEST_LINE {
+                bail!("a line of the journal is too long");
+            }
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Follows a file, also when it is rotated.
+async fn follow_file(path: &Path, last: u64, mut show: impl FnMut(&Value) -> Result<()>) -> Result<()> {
+    let open = || File::open(path).with_context(|| format!("cannot read {}", path.display()));
+    let mut reader = BufReader::new(open()?);
+    let mut line = String::new();
+    loop {
+        // A line that is not complete yet is completed by the next read.
+        while reader.read_line(&mut line)? > 0 && line.ends_with('\n') {
+            if let Ok(entry) = serde_json::from_str::<Value>(&line)
+                && number(&entry).is_some_and(|number| number > last)
+            {
+                show(&entry)?;
+            }
+            line.clear();
+        }
+        tokio::time::sleep(FOLLOW_PERIOD).await;
+        let same = path.metadata().is_ok_and(|now| {
+            reader.get_ref().metadata().is_ok_and(|open| (open.dev(), open.ino()) == (now.dev(), now.ino()))
+        });
+        // What was written to the old file before it was put aside is read first.
+        if !same && reader.fill_buf()?.is_empty() && path.exists() {
+            reader = BufReader::new(open()?);
+            line.clear();
+        }
+    }
+}

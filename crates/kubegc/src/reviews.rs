@@ -1,0 +1,226 @@
+//! Who asks, and what they may do, as an API server says it: TokenReview and SubjectAccessReview.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use gc_kube::ApiClient;
+use gc_registry::api::UserInfo;
+use http::Method;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
+
+use crate::run::preflight;
+
+/// How long an answer of the API server counts, as for kube-controller-manager's own pages.
+const ANSWER_LIFETIME: Duration = Duration::from_secs(10);
+/// Maximum number of answers that are remembered; with more, all are forgotten.
+const REMEMBERED_ANSWERS: usize = 1_024;
+/// Reviews at a time: clients without a valid token cost the API server no more than this.
+const REVIEWS_AT_ONCE: usize = 4;
+/// Longest token that is reviewed.
+const LONGEST_TOKEN: usize = 16 << 10;
+
+/// Why there is no answer.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub(crate) enum ReviewError {
+    /// The API server did not review it.
+    #[error("{0} cannot be created: {1}")]
+    Unanswered(&'static str, String),
+}
+
+/// Remembered answers, by a hash of the question.
+struct Remembered<T>(Mutex<BTreeMap<[u8; 32], (Instant, T)>>);
+
+impl<T: Clone> Remembered<T> {
+    fn get(&self, question: &[u8; 32]) -> Option<T> {
+        let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, answer) = answers.get(question)?;
+        (at.elapsed() < ANSWER_LIFETIME).then(|| answer.clone())
+    }
+
+    fn put(&self, question: [u8; 32], answer: T) {
+        let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.len() >= REMEMBERED_ANSWERS {
+            answers.clear();
+        }
+        answers.insert(question, (Instant::now(), answer));
+    }
+}
+
+/// Asks one API server.
+pub(crate) struct Reviews {
+    client: ApiClient,
+    users: Remembered<Option<UserInfo>>,
+    permissions: Remembered<bool>,
+    turns: Semaphore,
+}
+
+impl Reviews {
+    /// Asks with this client, whose user must be allowed to create both reviews.
+    pub(crate) fn new(client: ApiClient) -> Self {
+        Self {
+            client,
+            users: Remembered(Mutex::default()),
+            permissions: Remembered(Mutex::default()),
+            turns: Semaphore::new(REVIEWS_AT_ONCE),
+        }
+    }
+
+    /// Whose token it is; `None` if it is nobody's.
+    pub(crate) async fn user(&self, token: &str) -> Result<Option<UserInfo>, ReviewError> {
+        if token.is_empty() || token.len() > LONGEST_TOKEN {
+            return Ok(None);
+        }
+        // The token itself is not kept.
+        let question: [u8; 32] = Sha256::digest(token).into();
+        if let Some(known) = self.users.get(&question) {
+            return Ok(known);
+        }
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+        let status =
+            self.review("TokenReview", "/apis/authentication.k8s.io/v1/tokenreviews", &review).await?;
+        let user = (status["authenticated"] == true).then(|| user_of(&status["user"]));
+        self.users.put(question, user.clone());
+        Ok(user)
+    }
+
+    /// Whether a user may do something with a path that is no resource; the verb is a method in lower case.
+    pub(crate) async fn allows_path(
+        &self,
+        user: &UserInfo,
+        verb: &str,
+        path: &str,
+    ) -> Result<bool, ReviewError> {
+        let wish = json!({"nonResourceAttributes": {"verb": verb, "path": path}});
+        self.allows(user, wish).await
+    }
+
+    async fn allows(&self, user: &UserInfo, mut spec: Value) -> Result<bool, ReviewError> {
+        spec["user"] = user.name.as_str().into();
+        spec["uid"] = user.uid.as_str().into();
+        spec["groups"] = json!(user.groups);
+        spec["extra"] = user.extra.iter().map(|(key, values)| (key.clone(), json!(values))).collect();
+        let question: [u8; 32] = Sha256::digest(spec.to_string()).into();
+        if let Some(known) = self.permissions.get(&question) {
+            return Ok(known);
+        }
+        let review =
+            json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let status = self.review("SubjectAccessReview", path, &review).await?;
+        let allowed = status["allowed"] == true;
+        self.permissions.put(question, allowed);
+        Ok(allowed)
+    }
+
+    /// The status of a review.
+    async fn review(&self, kind: &'static str, path: &str, review: &Value) -> Result<Value, ReviewError> {
+        let unanswered = |why: String| ReviewError::Unanswered(kind, why);
+        let _turn = self.turns.acquire().await.map_err(|error| unanswered(error.to_string()))?;
+        let request = preflight::request(Method::POST, path, Some(review));
+        let answer =
+            self.client.call(request).await.map_err(|error| unanswered(preflight::one_line(&error)))?;
+        if !answer.head.status.is_success() {
+            return Err(unanswered(preflight::message(&answer)));
+        }
+        let mut document: Value =
+            serde_json::from_slice(&answer.body).map_err(|error| unanswered(error.to_string()))?;
+        Ok(document["status"].take())
+    }
+}
+
+fn user_of(status: &Value) -> UserInfo {
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let text = |field: &str| status[field].as_str().unwrap_or_default().to_owned();
+    let extra = status["extra"].as_object().into_iter().flatten();
+    UserInfo {
+        name: text("username"),
+        uid: text("uid"),
+        groups: texts(&status["groups"]),
+        extra: extra.map(|(key, values)| (key.clone(), texts(values))).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::{BodyExt as _, Full};
+
+    use super::*;
+
+    /// An API server that knows one token, whose user may read one path; it counts what it is asked.
+    fn reviews() -> (Reviews, Arc<AtomicUsize>) {
+        let asked = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&asked);
+        let client = ApiClient::in_process(move |request: Request<Full<Bytes>>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async move {
+                let path = request.uri().path().to_owned();
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let spec = serde_json::from_slice::<Value>(&body).unwrap()["spec"].take();
+                let (code, document) = match path.as_str() {
+                    _ if spec["token"] == "broken" => (500, json!({"message": "etcd is down"})),
+                    "/apis/authentication.k8s.io/v1/tokenreviews" if spec["token"] == "t" => (
+                        201,
+                        json!({"status": {"authenticated": true, "user": {"username": "ann", "uid": "7",
+                                "groups": ["g"], "extra": {"k": ["v"]}}}}),
+                    ),
+                    "/apis/authentication.k8s.io/v1/tokenreviews" => (201, json!({"status": {}})),
+                    _ => {
+                        let expected = json!({"user": "ann", "uid": "7", "groups": ["g"], "extra": {"k": ["v"]},
+                            "nonResourceAttributes": {"verb": "get", "path": "/metrics"}});
+                        (201, json!({"status": {"allowed": spec == expected}}))
+                    }
+                };
+                Response::builder().status(code).body(Full::new(Bytes::from(document.to_string()))).unwrap()
+            }
+        });
+        (Reviews::new(client), asked)
+    }
+
+    #[tokio::test]
+    async fn the_server_is_asked_once_for_each_question() {
+        let (reviews, asked) = reviews();
+        for _ in 0..3 {
+            let user = reviews.user("t").await.unwrap().unwrap();
+            assert_eq!(user.name, "ann");
+            assert!(reviews.allows_path(&user, "get", "/metrics").await.unwrap());
+            assert!(!reviews.allows_path(&user, "get", "/debug").await.unwrap());
+            assert_eq!(reviews.user("other").await.unwrap(), None);
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 4);
+        // What cannot be a token is not asked about.
+        assert_eq!(reviews.user("").await.unwrap(), None);
+        assert_eq!(reviews.user(&"x".repeat(LONGEST_TOKEN + 1)).await.unwrap(), None);
+        assert_eq!(asked.load(Ordering::Relaxed), 4);
+        // A failure is no answer, and not remembered.
+        for _ in 0..2 {
+            let failed = reviews.user("broken").await.unwrap_err();
+            assert_eq!(failed, ReviewError::Unanswered("TokenReview", "etcd is down".into()));
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 6);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let remembered = Remembered(Mutex::default());
+        for number in 0..=REMEMBERED_ANSWERS {
+            remembered.put(Sha256::digest(number.to_string()).into(), number);
+        }
+        assert_eq!(remembered.0.lock().unwrap().len(), 1);
+        assert_eq!(
+            remembered.get(&Sha256::digest(REMEMBERED_ANSWERS.to_string()).into()),
+            Some(REMEMBERED_ANSWERS)
+        );
+    }
+}

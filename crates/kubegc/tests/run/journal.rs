@@ -1,0 +1,137 @@
+//! The journal that nobody has to ask for: of `kubegc up` and of `kubegc run`.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::support::{Kubegc, Signal};
+use super::support_cluster::{Admin, MAPS, QUICK_LEASE, Run, ask, kubeconfig, kubegc, until};
+
+/// Deletes an owner, and waits until its dependent is collected.
+fn collect_family(admin: &Admin, name: &str) {
+    let leaf = format!("{name}-leaf");
+    let owner = admin.map(name, None);
+    admin.map(&leaf, Some((name, &owner)));
+    admin.delete(name, "Foreground");
+    until("the dependent is collected", || !admin.exists(&leaf) && !admin.exists(name));
+}
+
+fn entries(text: &str) -> Vec<Value> {
+    let document: Value = serde_json::from_str(text).unwrap();
+    document["items"].as_array().unwrap().clone()
+}
+
+#[test]
+fn up_keeps_a_journal_that_commands_find_by_themselves() {
+    let data = tempfile::tempdir().unwrap();
+    let folder = data.path().to_str().unwrap();
+    let flags = ["--data-dir", folder, "--workloads=off"];
+    let server = Kubegc::start_with("up", flags);
+    let admin = Admin::of(&server);
+    collect_family(&admin, "first");
+    let deletions = ["journal", "--object=default/cm/first-leaf", "--verb=delete", "-o", "json"];
+    until("it is recorded", || entries(&ask(&server, &deletions)).len() == 1);
+    let entry = entries(&ask(&server, &deletions)).remove(0);
+    assert_eq!(
+        (&entry["outcome"], &entry["verdict"]),
+        (&json!("applied"), &json!("OwnerForegroundDeleting")),
+        "{entry}"
+    );
+    let text = ask(&server, &["journal", "-n", "default"]);
+    assert!(text.contains("configmaps/first-leaf") && !text.contains("barrier"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    let text = ask(&server, &["journal", "--barriers"]);
+    assert!(text.lines().any(|line| line.contains("  barrier  ")), "{text}");
+
+    // Who follows sees what comes; what was there already, too.
+    let mut follower = Command::new(env!("CARGO_BIN_EXE_kubegc"))
+        .args(["journal", "-f", "--verb=delete", "-n", "default", "-o", "json", "--kubeconfig"])
+        .arg(&server.kubeconfig)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap()["name"].clone();
+    assert_eq!(next(), "first-leaf");
+    collect_family(&admin, "second");
+    assert_eq!(next(), "second-leaf");
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+
+    // Only who may read the path does.
+    let foreign = server.folder.path().join("foreign");
+    let made =
+        admin.create("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "a"}}));
+    assert_eq!(made["kind"], "ServiceAccount");
+    let path = "/api/v1/namespaces/default/serviceaccounts/a/token";
+    let token = admin
+        .create(path, &json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}));
+    kubeconfig(&foreign, &server.url, &server.ca, token["status"]["token"].as_str().unwrap());
+    let (code, _, error) = kubegc(&["journal"], &foreign);
+    assert_eq!(code, Some(1));
+    assert!(error.contains(" cannot be read: 403: ") && error.lines().count() == 1, "{error}");
+
+    // A later run of the server knows what the one before did.
+    server.end(Signal::TERM);
+    let server = Kubegc::start_with("up", flags);
+    let why = ask(&server, &["why", "cm/first-leaf"]);
+    assert!(why.starts_with("configmaps/first-leaf in default\nIt was collected at "), "{why}");
+    assert!(why.contains("Z by garbage-collector-controller: "), "{why}");
+    let (code, _, error) = kubegc(&["why", "cm/never"], &server.kubeconfig);
+    assert_eq!(code, Some(1));
+    assert!(error.contains("\"never\" not found"), "{error}");
+}
+
+#[test]
+fn up_obeys_a_pause() {
+    let server = Kubegc::start_collectors();
+    let admin = Admin::of(&server);
+    let owner = admin.map("owner", None);
+    admin.map("leaf", Some(("owner", &owner)));
+    assert!(ask(&server, &["pause", "--reason=lunch"]).starts_with("Paused: "));
+    let mode = |admin: &Admin| admin.get("/kubegc/v1/overview").1["mode"].clone();
+    until("the page says so", || mode(&admin)["reason"] == "lunch");
+    admin.delete("owner", "Background");
+    // What is due waits.
+    admin.send(Method::POST, "/kubegc/v1/settle?timeout=300ms", &Value::Null);
+    assert!(admin.exists("leaf"));
+    // What the page resumes, the Lease no longer orders.
+    let (code, _) = admin.send(Method::POST, "/kubegc/v1/resume", &json!({}));
+    assert_eq!(code, 200);
+    until("it is collected", || !admin.exists("leaf"));
+    assert_eq!(ask(&server, &["resume"]), "Nothing was paused or stopped.\n");
+    let (code, _) = admin.send(Method::POST, "/kubegc/v1/pause", &json!({"reason": "tea"}));
+    assert_eq!(code, 200);
+    assert!(ask(&server, &["pause"]).ends_with("Z: tea (by kubegc-admin)).\n"));
+    assert_eq!(ask(&server, &["resume"]), "Resumed.\n");
+    until("the page says so", || mode(&admin)["state"] == "Acting");
+}
+
+#[test]
+fn run_keeps_a_journal_without_a_flag() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let mut run = Run::start(&server, &QUICK_LEASE);
+    until("it is ready", || run.is_ready() && run.leads());
+    collect_family(&admin, "first");
+    // Asked at its address, and after its end from the file that it has left.
+    let address = run.address().to_owned();
+    let recorded = |more: &[&str]| {
+        let flags = ["journal", "--object=default/cm/first-leaf", "--verb=delete", "-o", "json"];
+        entries(&ask(&server, &[&flags, more].concat()))
+    };
+    until("it is recorded", || recorded(&["--collector", &address]).len() == 1);
+    assert!(admin.get(MAPS).0 == 200);
+    run.signal(Signal::TERM);
+    assert_eq!(run.wait().code(), Some(0));
+    let entry = recorded(&[]).remove(0);
+    assert_eq!(entry["server"].as_str().unwrap().trim_end_matches('/'), server.url);
+    // What is about other servers in the same file is none of this one's.
+    let other = Kubegc::start("apiserver");
+    std::fs::create_dir_all(other.folder.path().join("data/kubegc")).unwrap();
+    let file = "data/kubegc/run-journal.jsonl";
+    std::fs::copy(server.folder.path().join(file), other.folder.path().join(file)).unwrap();
+    assert_eq!(ask(&other, &["journal"]), "Nothing is recorded.\n");
+}
