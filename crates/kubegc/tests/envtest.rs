@@ -283,3 +283,59 @@ async fn fabric8_passes_values_as_next_words_and_collectors_can_be_asked_for() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+/// What setup-envtest downloads, checks and unpacks, and where it looks for what it has unpacked before.
+#[test]
+fn archives_are_those_of_setup_envtest() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
+        command.args(["envtest", "assets"]).arg(folder.path()).args(arguments);
+        command.env("PATH", folder.path().join("nothing")).output().unwrap()
+    };
+    let refused = written(&["--archive-url=file:///tmp"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let output = written(&["--archive-url=http://127.0.0.1:8000/"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("use 1.36.2 --index http://127.0.0.1:8000/envtest-releases.yaml\n"), "{text}");
+
+    let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let name = format!("envtest-v1.36.2-linux-{machine}.tar.gz");
+    let sum = Command::new("sha512sum").arg(folder.path().join(&name)).output().unwrap().stdout;
+    let hash = String::from_utf8(sum).unwrap().split(' ').next().unwrap().to_owned();
+    let index: serde_json::Value = serde_saphyr::from_str(
+        &std::fs::read_to_string(folder.path().join("envtest-releases.yaml")).unwrap(),
+    )
+    .unwrap();
+    assert_eq!(
+        index,
+        serde_json::json!({"releases": {"v1.36.2": {
+            &name: {"hash": hash, "selfLink": format!("http://127.0.0.1:8000/{name}")},
+        }}})
+    );
+    // Of an archive, only regular files are unpacked, whatever folder they are in.
+    let listed = Command::new("tar").arg("-tvzf").arg(folder.path().join(&name)).output().unwrap().stdout;
+    let listed = String::from_utf8(listed).unwrap();
+    let entries: Vec<(&str, &str)> =
+        listed.lines().map(|line| (&line[..10], line.rsplit('/').next().unwrap())).collect();
+    assert_eq!(entries, ["kube-apiserver", "etcd", "kubectl"].map(|name| ("-rwxr-xr-x", name)));
+
+    // What is unpacked, or was written there in the first place, runs under its names.
+    let store = folder.path().join(format!("k8s/1.36.2-linux-{machine}"));
+    let unpacked = folder.path().join("unpacked");
+    std::fs::create_dir(&unpacked).unwrap();
+    let mut tar = Command::new("tar");
+    tar.arg("-xzf").arg(folder.path().join(&name)).args(["--strip-components=2", "-C"]).arg(&unpacked);
+    assert!(tar.status().unwrap().success());
+    for folder in [store, unpacked] {
+        let version = Command::new(folder.join("kube-apiserver")).arg("--version").output().unwrap();
+        assert_eq!(String::from_utf8(version.stdout).unwrap(), "Kubernetes v1.36.2\n");
+        assert!(Command::new(folder.join("etcd")).arg("--help").output().unwrap().status.success());
+        let kubectl = Command::new(folder.join("kubectl")).output().unwrap();
+        assert_eq!(kubectl.status.code(), Some(1));
+        let said = String::from_utf8(kubectl.stderr).unwrap();
+        assert!(said.starts_with("kubectl was not on PATH when kubegc wrote this"), "{said}");
+    }
+    assert!(!folder.path().join("kubectl").exists());
+}

@@ -4,6 +4,7 @@
 //! flags of the real ones, and wait for `/healthz` and `/health`. Objects are kept in memory; the etcd answers and keeps
 //! nothing. No collector runs unless `KUBEGC_ENVTEST_CONTROLLERS` names some.
 
+mod archive;
 mod assets;
 mod flags;
 
@@ -37,8 +38,8 @@ const CONTROLLERS: &str = "KUBEGC_ENVTEST_CONTROLLERS";
 const DEFAULT_PORT: u16 = 6443;
 /// Where etcd listens by default.
 const DEFAULT_ETCD_URL: &str = "http://127.0.0.1:2379";
-/// The version that `--version` tells.
-const VERSION: &str = "Kubernetes v1.36.2";
+/// The version of Kubernetes that `--version` reports, and that archives are named by.
+const KUBERNETES_VERSION: &str = "1.36.2";
 
 const fn effective(name: &'static str) -> Flag {
     Flag { name, is_switch: false, has_effect: true }
@@ -171,7 +172,14 @@ fn program(
     let given = flags::parse(known, arguments)?;
     if given.help || given.version {
         let about = format!("kubegc, called as {name}: for test frameworks.");
-        print!("{}", if given.help { flags::help(name, &about, known) } else { format!("{VERSION}\n") });
+        print!(
+            "{}",
+            if given.help {
+                flags::help(name, &about, known)
+            } else {
+                format!("Kubernetes v{KUBERNETES_VERSION}\n")
+            }
+        );
         return Ok(ExitCode::SUCCESS);
     }
     if !given.without_effect.is_empty() {
