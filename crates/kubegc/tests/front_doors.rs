@@ -114,6 +114,28 @@ fn a_demonstration_without_a_reader_leaves_nothing_behind() {
     assert_eq!(left(home.path()), [""; 0]);
 }
 
+/// Whether the watch or the answer came first, the same reason is given for each object.
+#[test]
+fn a_demonstration_explains_each_object_the_same_way_each_time() {
+    let home = tempfile::tempdir().unwrap();
+    let explained = || {
+        let (code, out, error) = ended(home.path(), &["demo"]);
+        assert_eq!(code, 0, "{out}{error}");
+        let lines = out.lines().filter(|line| line.contains("  gone ") || line.contains("  kept "));
+        // Without the time.
+        let mut lines: Vec<String> = lines
+            .map(|line| line.split("  ").filter(|part| !part.ends_with(" ms")).collect::<Vec<_>>().join(" "))
+            .collect();
+        lines.sort();
+        lines
+    };
+    let first = explained();
+    assert_eq!(first.len(), 17, "{first:#?}");
+    for _ in 0..3 {
+        assert_eq!(explained(), first);
+    }
+}
+
 #[tokio::test]
 async fn the_clock_is_set_and_settling_is_awaited_over_http() {
     let server = Kubegc::start("up");
