@@ -102,9 +102,9 @@ def _packaged(folder, path):
 
 
 def _all():
-    from . import checks_install, checks_metadata
+    from . import checks_install, checks_metadata, checks_operators
 
-    for module in (checks_metadata, checks_install):
+    for module in (checks_metadata, checks_install, checks_operators):
         for name, function in vars(module).items():
             if name.startswith("check_"):
                 yield name.removeprefix("check_").replace("_", " "), function

@@ -4,11 +4,10 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
 import tarfile
 import time
 
-from .checks import DEMO_ENDS, demo, need, run
+from .checks import DEMO_ENDS, Skipped, demo, need, run
 from .facts import NAME, ROOT, VERSION
 from .indexes import KUBERNETES
 
@@ -115,49 +114,68 @@ def check_image_in_containerd(bench):
         run(["umount", "-l", folder])
 
 
-def _python_environment(folder):
-    """A virtual environment without a network, which sees the packages of the test environment."""
-    run([sys.executable, "-m", "venv", folder])
-    python = folder / "bin" / "python"
-    packages = run([PYTHON, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip()
-    own = run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip()
+def install_wheel(bench, name):
+    """The python of a virtual environment with the wheel, made without a network; it sees the test environment's packages."""
+    if not PYTHON.exists():
+        raise Skipped("an environment for Python (scripts/setup)")
+    python = bench.folder / name / "bin" / "python"
+    run([PYTHON, "-m", "venv", "--without-pip", bench.folder / name])
+    run(_pip(python, "install", "--quiet", "--no-index", "--no-deps", "--no-compile", bench.path(".whl")))
+    find = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    own, packages = run([python, "-c", find]).strip(), run([PYTHON, "-c", find]).strip()
     pathlib.Path(own, "test-environment.pth").write_text(packages + "\n")
     return python
 
 
+def _pip(python, *arguments):
+    return [PYTHON, "-m", "pip", "--disable-pip-version-check", "--python", python, *arguments]
+
+
+def environment():
+    """The environment, without what leads to another binary or another cluster."""
+    return {name: value for name, value in os.environ.items() if name not in ("KUBEGC_BINARY", "KUBECONFIG")}
+
+
 def check_wheel_in_a_virtual_environment(bench):
-    if not PYTHON.exists():
-        need("an environment for Python (scripts/setup)")
-    python = _python_environment(bench.folder / "venv")
-    run([python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check", bench.path(".whl")])
-    program = bench.folder / "venv" / "bin" / "kubegc"
+    python = install_wheel(bench, "venv")
+    program = python.with_name(NAME)
     demo([program])
-    demo([python, "-m", "kubegc"])
+    demo([python, "-m", NAME])
     assert run([program, "--version"]) == f"{NAME} {VERSION}\n"
-    environment = {name: value for name, value in os.environ.items() if name not in ("KUBEGC_BINARY", "KUBECONFIG")}
-    output = run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "packaging/python/test_plugin.py"],
-                 env=environment, cwd=bench.folder)
+    tests = ROOT / "packaging/python/test_plugin.py"
+    output = run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests], env=environment(), cwd=bench.folder)
     assert " passed" in output and "skipped" not in output, output
-    run([python, "-m", "pip", "uninstall", "--quiet", "--yes", "--disable-pip-version-check", NAME])
+    run(_pip(python, "uninstall", "--quiet", "--yes", NAME))
     assert not program.exists()
 
 
-def check_packages_in_an_npm_prefix(bench):
+def install_npm(bench, folder):
+    """A folder with both packages, installed without a network."""
     need("node", "npm")
-    folder = bench.new("npm")
+    folder.mkdir()
     (folder / "package.json").write_text('{"private": true, "type": "module"}')
-    platform = f"{bench.platform.system}-{bench.platform.npm_cpu}"
-    archives = [bench.path(f"-npm-{VERSION}.tgz"), bench.path(f"-{platform}-{VERSION}.tgz")]
-    cache = f"--cache={bench.folder}/npm-cache"
+    archives = [bench.path(f"-npm-{VERSION}.tgz"), bench.path(f"-{_npm_platform(bench)}-{VERSION}.tgz")]
     # The packages of other platforms are optional, and cannot be had offline.
-    run(["npm", "install", "--offline", "--no-audit", "--no-fund", "--ignore-scripts", cache, *archives], cwd=folder)
-    demo(["npx", "--offline", cache, "kubegc"], cwd=folder)
+    run(["npm", "install", "--offline", "--no-audit", "--no-fund", "--ignore-scripts", _npm_cache(bench), *archives], cwd=folder)
+    return folder
+
+
+def _npm_platform(bench):
+    return f"{bench.platform.system}-{bench.platform.npm_cpu}"
+
+
+def _npm_cache(bench):
+    return f"--cache={bench.folder}/npm-cache"
+
+
+def check_packages_in_an_npm_prefix(bench):
+    folder = install_npm(bench, bench.folder / "npm")
+    demo(["npx", "--offline", _npm_cache(bench), NAME], cwd=folder)
     shutil.copy(ROOT / "packaging/npm/test.mjs", folder)
-    environment = {name: value for name, value in os.environ.items() if name not in ("KUBEGC_BINARY", "KUBECONFIG")}
-    run(["node", "--test", "test.mjs"], cwd=folder, env=environment)
-    shutil.rmtree(folder / "node_modules" / "@kubegc")
-    said = run(["node", "node_modules/kubegc/cli.js", "demo"], expect=1, cwd=folder, env=environment)
-    assert said.startswith(f"error: @kubegc/{platform} is not installed."), said
+    run(["node", "--test", "test.mjs"], cwd=folder, env=environment())
+    shutil.rmtree(folder / "node_modules" / f"@{NAME}")
+    said = run(["node", f"node_modules/{NAME}/cli.js", "demo"], expect=1, cwd=folder, env=environment())
+    assert said.startswith(f"error: @{NAME}/{_npm_platform(bench)} is not installed."), said
 
 
 def check_envtest_archive(bench):
