@@ -6,6 +6,7 @@
 //! happen, [`world::run`] makes it happen, [`oracle`] judges it from the store's own log, and [`runner::shrink`] makes
 //! the story of a failure short. `docs/proof.md` says what it proves, and what it does not.
 
+pub mod campaign;
 pub mod candidates;
 pub mod clients;
 pub mod clocks;

@@ -1,9 +1,12 @@
 //! `kubegc-sim`: runs simulated worlds.
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
+use std::ops::Range;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use gc_sim::campaign::{Record, SLICE_SEEDS, Slice, seeds_of};
 use gc_sim::defects::{self, DEFECTS, Defect};
 use gc_sim::runner::{Summary, hunt, run_seeds, run_story, shrink};
 use gc_sim::small::{Plan, explore};
@@ -13,8 +16,10 @@ use gc_sim::world::Options;
 const USAGE: &str = "\
 Simulated worlds that try to make the collector delete the wrong thing.
 
-  kubegc-sim --seeds COUNT [--from SEED] [--threads N] [--mutation NAME]
-                              runs many worlds; a failure names the command that repeats it
+  kubegc-sim --seeds A..B [--record FILE] [--threads N] [--mutation NAME]
+                              runs many worlds (a number of seeds, with --from SEED, is understood as well); a failure
+                              prints the command that repeats it. With --record, each finished slice is appended to the
+                              file, and the same command continues after the last one
   kubegc-sim --seed N [--mutation NAME] [--whole]
                               repeats one and tells what happens; of a failure, the short story (--whole: all of it)
   kubegc-sim --mutations [--tries N] [--limit SEEDS] [--mutation NAME]
@@ -26,7 +31,8 @@ Simulated worlds that try to make the collector delete the wrong thing.
 /// Arguments.
 #[derive(Debug, Default)]
 struct Arguments {
-    seeds: Option<u64>,
+    seeds: Option<String>,
+    record: Option<PathBuf>,
     from: u64,
     seed: Option<u64>,
     threads: Option<u64>,
@@ -49,7 +55,10 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
             text.parse::<u64>().map_err(|_| format!("{name}: not a number: {text}"))
         };
         match name.as_str() {
-            "--seeds" => parsed.seeds = Some(number()?),
+            "--seeds" => parsed.seeds = Some(arguments.next().unwrap_or_default()),
+            "--record" => {
+                parsed.record = Some(arguments.next().ok_or("--record needs a file")?.into());
+            }
             "--from" => parsed.from = number()?,
             "--seed" => parsed.seed = Some(number()?),
             "--threads" => parsed.threads = Some(number()?),
@@ -80,14 +89,25 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    let seeds = arguments.seeds.as_ref().map(|text| seeds_of(text, arguments.from)).transpose();
+    let seeds = match seeds {
+        Ok(seeds) => seeds,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::from(2);
+        }
+    };
     let succeeded = if let Some(seed) = arguments.seed {
         one(seed, &arguments)
     } else if let Some(objects) = arguments.small {
         small(objects, &arguments)
     } else if arguments.mutations {
         table(&arguments)
-    } else if let Some(count) = arguments.seeds {
-        many(count, &arguments)
+    } else if let Some(seeds) = seeds {
+        many(&seeds, &arguments).unwrap_or_else(|why| {
+            eprintln!("{why}");
+            false
+        })
     } else {
         println!("{USAGE}");
         true
@@ -156,52 +176,37 @@ fn threads(arguments: &Arguments) -> u64 {
     arguments.threads.unwrap_or(cores)
 }
 
-/// Number of seeds between two reports of progress.
-const SLICE: u64 = 50_000;
-
-#[allow(clippy::cast_precision_loss, reason = "figures for people")]
-fn many(count: u64, arguments: &Arguments) -> bool {
-    let begun = Instant::now();
+/// Runs all seeds that are not recorded yet. True if no world failed, those recorded before included.
+fn many(seeds: &Range<u64>, arguments: &Arguments) -> Result<bool, String> {
     let options = Options { defect: arguments.mutation, trace: false };
+    let record = arguments.record.as_deref().map(Record);
+    let mut total = record.map_or_else(|| Ok(Slice::none_of(seeds)), |record| record.read(seeds))?;
     let mut summary = Summary::default();
-    let end = arguments.from.saturating_add(count);
-    let mut from = arguments.from;
-    while from < end {
-        let slice = SLICE.min(end - from);
-        let found = run_seeds(from, slice, threads(arguments), options);
-        // At once: a night that is broken off keeps what it has found.
-        for (seed, violation) in &found.failures {
+    while total.to < seeds.end {
+        let slice = total.to..seeds.end.min(total.to + SLICE_SEEDS);
+        let begun = Instant::now();
+        let found = run_seeds(slice.start, slice.end - slice.start, threads(arguments), options);
+        let slice = Slice::new(&slice, &found, begun.elapsed().as_secs_f64());
+        for failure in &slice.failures {
             let mutation = DEFECTS.iter().find(|row| Some(row.0) == arguments.mutation);
             let mutation = mutation.map(|row| format!(" --mutation {}", row.1)).unwrap_or_default();
-            println!("{violation}\n  repeat with: kubegc-sim --seed {seed}{mutation}\n");
+            println!("{}\n  repeat with: kubegc-sim --seed {}{mutation}\n", failure.violation, failure.seed);
+        }
+        if let Some(record) = record {
+            record.append(&slice)?;
         }
         summary.merge(found);
-        from += slice;
-        if from < end {
-            let rate = summary.seeds as f64 / begun.elapsed().as_secs_f64();
-            println!("up to {from}: {} violations, {rate:.0} seeds/s", summary.failures.len());
+        total.add(slice);
+        if total.to < seeds.end {
+            println!("{}", total.line());
         }
     }
-    print_summary(&summary, begun.elapsed().as_secs_f64());
-    summary.failures.is_empty()
-}
-
-#[allow(clippy::cast_precision_loss, reason = "figures for people")]
-fn print_summary(summary: &Summary, seconds: f64) {
-    println!(
-        "{} seeds in {seconds:.1} s ({:.0} seeds/s), {} events ({:.0} events/s), {} requests, {} objects collected",
-        summary.seeds,
-        summary.seeds as f64 / seconds,
-        summary.events,
-        summary.events as f64 / seconds,
-        summary.requests,
-        summary.collected
-    );
     for (what, count) in &summary.happened {
         println!("  {count:>9} {what}");
     }
     println!("not judged: {:?}", summary.exemptions);
-    println!("violations: {}", summary.failures.len());
+    println!("{}", total.line());
+    Ok(total.failures.is_empty())
 }
 
 fn table(arguments: &Arguments) -> bool {

@@ -1,0 +1,232 @@
+//! Campaigns: very many worlds in slices, each recorded when it is finished, so that a campaign that was interrupted
+//! continues where it was.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::ops::Range;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::runner::Summary;
+
+/// Number of seeds in a slice: less than a minute's work is lost by an interruption.
+pub const SLICE_SEEDS: u64 = 10_000;
+
+/// A world that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Its seed.
+    pub seed: u64,
+    /// The oracle that noticed, and what it noticed.
+    pub violation: String,
+}
+
+/// What one slice of a campaign, or all of it, came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Slice {
+    /// The first seed.
+    pub from: u64,
+    /// The seed after the last.
+    pub to: u64,
+    /// Worlds run: fewer than seeds if there were many failures.
+    pub worlds: u64,
+    /// Events that engines got.
+    pub events: u64,
+    /// Requests that reached the server from collectors.
+    pub requests: u64,
+    /// Objects that collectors deleted.
+    pub collected: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// The worlds that failed.
+    pub failures: Vec<Failure>,
+}
+
+impl Slice {
+    /// The record of seeds that were run.
+    #[must_use]
+    pub fn new(seeds: &Range<u64>, summary: &Summary, seconds: f64) -> Self {
+        let failures = summary
+            .failures
+            .iter()
+            .map(|(seed, violation)| Failure { seed: *seed, violation: violation.to_string() });
+        Self {
+            from: seeds.start,
+            to: seeds.end,
+            worlds: summary.seeds,
+            events: summary.events,
+            requests: summary.requests,
+            collected: summary.collected,
+            seconds,
+            failures: failures.collect(),
+        }
+    }
+
+    /// Nothing of a campaign yet.
+    #[must_use]
+    pub fn none_of(seeds: &Range<u64>) -> Self {
+        Self { from: seeds.start, to: seeds.start, ..Self::default() }
+    }
+
+    /// Adds the next one.
+    pub fn add(&mut self, next: Self) {
+        self.to = next.to;
+        self.worlds += next.worlds;
+        self.events += next.events;
+        self.requests += next.requests;
+        self.collected += next.collected;
+        self.seconds += next.seconds;
+        self.failures.extend(next.failures);
+    }
+
+    /// One line for people.
+    #[must_use]
+    pub fn line(&self) -> String {
+        #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
+        let rate = self.worlds as f64 / self.seconds.max(0.001);
+        let Self { from, to, worlds, events, requests, collected, seconds, failures } = self;
+        format!(
+            "seeds {from}..{to}: {worlds} worlds, {} violations, {events} events, {requests} requests, \
+             {collected} objects collected, {seconds:.0} s, {rate:.0} worlds/s",
+            failures.len()
+        )
+    }
+}
+
+/// What a file with one slice in each line says of a campaign: everything up to the first seed that it lacks. The last
+/// line may be incomplete.
+///
+/// # Errors
+///
+/// If the file is of another campaign, or is none of this kind.
+pub fn recorded(seeds: &Range<u64>, text: &str) -> Result<Slice, String> {
+    let mut total = Slice::none_of(seeds);
+    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+    for (number, line) in (1..).zip(complete.lines()) {
+        let slice: Slice = serde_json::from_str(line)
+            .map_err(|error| format!("line {number} is not the record of a slice: {error}"))?;
+        if slice.from != total.to || slice.to > seeds.end || slice.to <= slice.from {
+            let Range { start, end } = seeds;
+            let (from, to) = (slice.from, slice.to);
+            return Err(format!(
+                "line {number} is about seeds {from}..{to}, which do not continue {start}..{end} from {}; \
+                 remove the file to begin again",
+                total.to
+            ));
+        }
+        total.add(slice);
+    }
+    Ok(total)
+}
+
+/// Where a campaign is recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a>(pub &'a Path);
+
+impl Record<'_> {
+    /// What is recorded; nothing if there is no such file.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read, or is not of this campaign.
+    pub fn read(&self, seeds: &Range<u64>) -> Result<Slice, String> {
+        let text = match std::fs::read_to_string(self.0) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(format!("{}: {error}", self.0.display())),
+        };
+        let total = recorded(seeds, &text).map_err(|why| format!("{}: {why}", self.0.display()))?;
+        // An incomplete line would spoil the next one.
+        let length = text.rfind('\n').map_or(0, |end| end + 1);
+        if length < text.len() {
+            std::fs::write(self.0, &text[..length])
+                .map_err(|error| format!("{}: {error}", self.0.display()))?;
+        }
+        Ok(total)
+    }
+
+    /// Records one more slice.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn append(&self, slice: &Slice) -> Result<(), String> {
+        let mut line = serde_json::to_string(slice).map_err(|error| error.to_string())?;
+        line.push('\n');
+        let written = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.0)
+            .and_then(|mut file| file.write_all(line.as_bytes()));
+        written.map_err(|error| format!("{}: {error}", self.0.display()))
+    }
+}
+
+/// The seeds that an argument names: `A..B`, or a number of them from `first` on.
+///
+/// # Errors
+///
+/// If it names none.
+pub fn seeds_of(text: &str, first: u64) -> Result<Range<u64>, String> {
+    let number = |text: &str| text.replace('_', "").parse::<u64>().ok();
+    let range = match text.split_once("..") {
+        Some((from, to)) => number(from).zip(number(to)).map(|(from, to)| from..to),
+        None => number(text).map(|count| first..first.saturating_add(count)),
+    };
+    range
+        .filter(|range| !range.is_empty())
+        .ok_or_else(|| format!("--seeds: expected A..B or a number of seeds, got {text:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(from: u64, to: u64) -> Slice {
+        let failures = vec![Failure { seed: from, violation: "safety: x".to_owned() }];
+        Slice { from, to, worlds: to - from, events: 7, requests: 5, collected: 3, seconds: 2.0, failures }
+    }
+
+    fn lines(slices: &[Slice]) -> String {
+        slices.iter().map(|slice| serde_json::to_string(slice).unwrap_or_default() + "\n").collect()
+    }
+
+    #[test]
+    fn a_campaign_continues_after_its_last_complete_line() {
+        let (one, two) = (slice(10, 20), slice(20, 30));
+        let mut both = one.clone();
+        both.add(two.clone());
+        let whole = lines(&[one.clone(), two.clone()]);
+        for (text, expected) in [
+            (String::new(), Slice::none_of(&(10..40))),
+            (lines(&[one.clone()]), one.clone()),
+            (whole.clone(), both),
+            (whole[..whole.len() - 1].to_owned(), one),
+        ] {
+            assert_eq!(recorded(&(10..40), &text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_of_a_campaign_is_refused() {
+        for text in [lines(&[slice(0, 10)]), lines(&[slice(10, 50)]), lines(&[slice(10, 10)]), "x\n".into()] {
+            assert!(recorded(&(10..40), &text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn seeds_are_a_range_or_a_count() {
+        for (text, expected) in [
+            ("10_000..20_000", Some(10_000..20_000)),
+            ("500", Some(7..507)),
+            ("5..5", None),
+            ("0", None),
+            ("5..", None),
+            ("..", None),
+            ("many", None),
+        ] {
+            assert_eq!(seeds_of(text, 7).ok(), expected, "{text}");
+        }
+    }
+}
