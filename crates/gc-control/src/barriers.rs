@@ -19,6 +19,7 @@ use std::time::Duration;
 use gc_types::{EffectId, Event, Outcome, ResourceId, ResourceVersion};
 
 use crate::Moment;
+use crate::pacing::Signal;
 
 /// How long a watch may take to deliver the version before a list is made instead.
 pub const BARRIER_PATIENCE: Duration = Duration::from_millis(10);
@@ -67,6 +68,23 @@ pub enum ListEnd {
     NotServed,
     /// Anything else.
     Failed(String),
+}
+
+/// What an answer other than a list means, and what it says about the server. Servers answer 504 where their cache does not
+/// come as far as it was asked to (`Too large resource version`), and 400 or 422 where they cannot read how it was asked.
+#[must_use]
+pub fn list_refused(
+    code: u16,
+    message: &str,
+    retry_after: Option<Duration>,
+    from_cache: bool,
+) -> (ListEnd, Option<Signal>) {
+    if from_cache && matches!(code, 400 | 422 | 504) {
+        // That a cache waits to catch up says nothing about how busy the server is.
+        return (ListEnd::CacheBehind, None);
+    }
+    let signal = if matches!(code, 429 | 503 | 504) { Signal::Busy(retry_after) } else { Signal::Answered };
+    (ListEnd::Failed(format!("the list was answered with {code}: {message}")), Some(signal))
 }
 
 /// What became of a barrier.

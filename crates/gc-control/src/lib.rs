@@ -9,6 +9,8 @@ pub mod backoff;
 pub mod barriers;
 pub mod breaker;
 pub mod clocks;
+pub mod controller;
+pub mod engines;
 pub mod pacing;
 pub mod requests;
 mod time;

@@ -116,6 +116,20 @@ pub trait Answer {
     fn text(&self) -> String;
 }
 
+/// Whether something may be done outside on behalf of an object that was just read: other systems know no preconditions.
+/// `None` if it is as it was decided on; otherwise the outcome.
+#[must_use]
+pub fn refuses_outside(read: &Outcome, uid: &Uid, version: ResourceVersion) -> Option<Outcome> {
+    match read {
+        Outcome::Found(found) if found.uid != *uid => Some(Outcome::Absent),
+        Outcome::Found(found) if version == ResourceVersion::UNKNOWN || found.resource_version != version => {
+            Some(Outcome::Conflict)
+        }
+        Outcome::Found(_) => None,
+        other => Some(other.clone()),
+    }
+}
+
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {

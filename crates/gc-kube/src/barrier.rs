@@ -1,13 +1,12 @@
 //! The lists that barriers need (see [`gc_control::barriers`]).
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
-use gc_control::barriers::{List, ListEnd};
+use gc_control::barriers::{List, ListEnd, list_refused};
 use gc_control::pacing::Signal;
 use gc_types::Event;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{Method, Request, StatusCode};
+use http::{Method, Request};
 use http_body_util::Full;
 use tokio::sync::mpsc;
 
@@ -91,7 +90,7 @@ async fn pages(
         if !code.is_success() {
             let message = decode_status(encoding, &answer.body).unwrap_or_default().message;
             let wait = retry_after(&answer.head.headers);
-            return Err(refused(code, &message, wait, list.not_older_than.is_some()));
+            return Err(list_refused(code.as_u16(), &message, wait, list.not_older_than.is_some()));
         }
         let listed = decode_list(encoding, &answer.body).map_err(|error| failed(&error))?;
         let continues = !listed.continue_token.is_empty();
@@ -111,26 +110,5 @@ async fn pages(
             return Ok(());
         }
         continue_token = listed.continue_token.into_owned();
-    }
-}
-
-/// What an answer other than a list means. Servers say 504 where their cache does not come as far as it was asked to
-/// (`Too large resource version`), and 400 or 422 where they cannot read how it was asked.
-fn refused(code: StatusCode, message: &str, wait: Option<Duration>, from_cache: bool) -> Refusal {
-    match code {
-        StatusCode::GATEWAY_TIMEOUT | StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY
-            if from_cache =>
-        {
-            // That a cache waits to catch up says nothing about how busy the server is.
-            (ListEnd::CacheBehind, None)
-        }
-        _ => {
-            let busy = matches!(
-                code,
-                StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
-            );
-            let signal = if busy { Signal::Busy(wait) } else { Signal::Answered };
-            (ListEnd::Failed(format!("the list was answered with {code}: {message}")), Some(signal))
-        }
     }
 }

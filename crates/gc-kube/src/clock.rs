@@ -1,7 +1,7 @@
 //! Time, as the collectors get it.
 
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use gc_control::Moment;
 use gc_control::clocks::{Reading, SteadyClock, WallClock};
@@ -77,10 +77,4 @@ impl ClockReader {
         }
         reading
     }
-}
-
-/// How long it is until then; nothing if it is past.
-#[must_use]
-pub fn until(then: Timestamp, now: Timestamp) -> Duration {
-    Duration::from_millis(u64::try_from(then.0.saturating_sub(now.0)).unwrap_or_default())
 }

@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::breaker::{Definitions, SharedBreaker};
-use crate::collector::QUEUED_BATCHES;
 use crate::connection::ApiClient;
+use crate::driver::QUEUED_BATCHES;
 use crate::facts::{Accept, FactsWatcher, METADATA, NewsLine, NewsPage, Reader};
 use crate::raw::{RawPage, raw_line, raw_page, told};
 use crate::resources::Route;

@@ -1,10 +1,10 @@
 //! The API-server client: discovery, metadata watches, effects to requests, pacing.
 //!
 //! ```text
-//!   discovery ─▶ supervisor ─▶ one watcher per resource ─ events ─▶ ┌──────────┐
-//!                    ▲ CRDs, APIServices, paths not served          │ Collector │─▶ engine
-//!                    └──────────────────────────────────────────────│  (driver) │◀─ effects
-//!   API server ◀── requests, as many as the pacing allows ──────────└──────────┘
+//!   discovery ─▶ supervisor ─▶ one watcher per resource ─ events ─▶ ┌─────────┐
+//!                    ▲ CRDs, APIServices, paths not served          │ Driver  │─▶ Controller (gc-control): restraints
+//!                    └──────────────────────────────────────────────│         │◀─ steps           └▶ engine
+//!   API server ◀── requests, as many as the pacing allows ──────────└─────────┘
 //! ```
 //!
 //! The same code serves the embedded server and any real one: [`connection::ApiClient`] hides whether a
@@ -20,6 +20,7 @@ mod collector;
 pub mod connection;
 mod definitions;
 pub mod discovery;
+mod driver;
 mod facts;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -30,7 +31,6 @@ mod policies;
 mod raw;
 pub mod requests;
 mod resources;
-mod rest;
 mod restraints;
 mod retention;
 mod server_clock;
@@ -40,11 +40,14 @@ mod watcher;
 pub mod wire;
 
 pub use backoff::Backoff;
-pub use clock::{Clock, moment, steady_clock, system_clock, until};
-pub use collector::{Collector, CollectorOptions, Engine, QUEUED_BATCHES, SHUTDOWN_GRACE};
+pub use clock::{Clock, moment, steady_clock, system_clock};
+pub use collector::{Collector, CollectorOptions};
 pub use connection::ApiClient;
 pub use definitions::{KEEP_OBJECTS, follow_definitions};
+pub use driver::{QUEUED_BATCHES, SHUTDOWN_GRACE};
 pub use gc_control::clocks::Agreement;
+pub use gc_control::controller::until;
+pub use gc_control::engines::EventEngine;
 pub use gc_control::pacing;
 pub use objects::{ObjectNews, watch_objects};
 pub use observer::{NoObserver, Observer, Observers};

@@ -1,5 +1,5 @@
-//! The policies of a cluster at work: watches the `RetentionPolicy` objects and what they are about, performs what
-//! their engines decide, and writes their status.
+//! The policies of a cluster: the adapter that watches the `RetentionPolicy` objects and what they are about, and writes their
+//! status.
 //!
 //! Which watches there are, whose turn it is and which statuses are written is decided by
 //! [`gc_retention::policies::roster::Roster`].
@@ -12,13 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use gc_control::controller::{Controller, Surroundings as _, until};
+use gc_control::engines::Policies;
+use gc_control::pacing::PacingOptions;
 use gc_retention::engine::Standing;
 use gc_retention::measures;
-use gc_retention::policies::roster::{Member, Roster, StatusWrite, Target, Told, Watch};
+use gc_retention::policies::roster::{Member, StatusWrite, Target, Told, Watch};
 use gc_retention::policies::{GROUP, KIND, RESOURCE, VERSION};
 use gc_types::{
-    Effect, EffectId, EventNote, Evidence, Gvr, HeldBy, ObjectKey, Outcome, Reason, ResourceId, ResourceInfo,
-    Scope, Severity, Timestamp, Uid, Verdict,
+    Effect, EffectId, Event, EventNote, Evidence, Gvr, ObjectKey, Outcome, Reason, ResourceId, ResourceInfo,
+    Scope, Severity, Uid, Verdict,
 };
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
@@ -28,22 +31,16 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::clock::{Clock, ClockReader, machine_clock, moment, steady_now, system_clock, until};
-use crate::collector::{QUEUED_BATCHES, SHUTDOWN_GRACE};
+use crate::clock::{Clock, steady_now, system_clock};
 use crate::connection::ApiClient;
 use crate::discovery::{Discovered, DiscoveryError, discover};
+use crate::driver::{Adapter, Done, Outer, QUEUED_BATCHES, Setup};
 use crate::facts::FactsWatcher;
-use crate::notes::{EVENT_SOURCE, Notes};
 use crate::observer::Observer;
-use crate::requests::{Performed, Performer};
+use crate::requests::Performer;
 use crate::resources::{ResourceTable, Route};
-use crate::rest::Rest;
-use crate::restraints::{ClockGuard, Deletion, Guard, Restraints, changed, deleted};
-use crate::server_clock;
+use crate::restraints::Restraints;
 use crate::supervisor::DISCOVERY_PERIOD;
-use gc_control::Moment;
-use gc_control::clocks::{Reading, SteadyClock};
-use gc_control::pacing::{Pacer, PacingOptions, Signal};
 use readers::{ObjectReader, PolicyReader};
 
 /// Minimum time between two reports of the policies' state.
@@ -52,66 +49,28 @@ const STANDING_PAUSE: Duration = Duration::from_secs(1);
 const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
 /// A discovery that is older may have missed a kind that has just been defined.
 const DISCOVERY_FRESH: Duration = Duration::from_secs(2);
-/// Maximum time between two ticks of the engines.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// What a watch has delivered.
+/// The shortest sleep before a status is written.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
+
+/// What a watch has delivered, or another task has found out.
 enum News {
     PoliciesStarted,
     PoliciesSynced,
     Policy(Value),
     PolicyGone(String),
-    Objects { watch: u64, told: Told },
+    Objects {
+        watch: u64,
+        told: Told,
+    },
+    /// What is served.
+    Discovered(Result<Discovered, DiscoveryError>),
+    /// A status was written, and this is the policy now; or it was not.
+    Written(StatusWrite, Option<Value>),
 }
 
 /// The policies of one API server.
 pub struct PolicyCollector {
-    client: ApiClient,
-    pacing: PacingOptions,
-    dry_run: bool,
-    source: &'static str,
-    table: ResourceTable,
-    restraints: Restraints,
-    clock: Clock,
-}
-
-struct Flying {
-    member: Member,
-    effect: Effect,
-    begun: Moment,
-}
-
-struct Driver {
-    client: ApiClient,
-    observer: Arc<dyn Observer>,
-    performer: Performer,
-    table: ResourceTable,
-    restraints: Restraints,
-    guard: Guard,
-    clock_guard: ClockGuard,
-    pacer: Pacer,
-    notes: Notes,
-    told_standing: Option<Instant>,
-    dry_run: bool,
-    sink: mpsc::Sender<Vec<News>>,
-    roster: Roster,
-    resources: BTreeMap<(Arc<str>, Arc<str>), ResourceId>,
-    /// The watches that are at work, of those that the roster wants.
-    watches: HashMap<u64, AbortHandle>,
-    /// The newest of those that were begun, or could not be for now.
-    newest_watch: u64,
-    /// What is served, and when that was asked.
-    served: Option<(Discovered, Instant)>,
-    discover_at: Option<Instant>,
-    discovering: bool,
-    notes_made: u64,
-    flying: HashMap<tokio::task::Id, Flying>,
-    requests: JoinSet<Performed>,
-    statuses: JoinSet<(StatusWrite, Option<Value>)>,
-    discoveries: JoinSet<Result<Discovered, DiscoveryError>>,
-    tasks: JoinSet<()>,
-    clock: ClockReader,
-    steady: SteadyClock,
-    now: Timestamp,
+    setup: Setup,
 }
 
 impl PolicyCollector {
@@ -120,64 +79,49 @@ impl PolicyCollector {
     pub fn new(client: ApiClient, pacing: PacingOptions, dry_run: bool) -> Self {
         let table = ResourceTable::default();
         table.insert(Arc::new(policy_route()));
-        Self {
-            client,
-            pacing,
-            dry_run,
-            source: EVENT_SOURCE,
-            table,
-            restraints: Restraints::default(),
-            clock: system_clock(),
-        }
+        let mut setup = Setup::new(client, table, pacing, dry_run);
+        setup.clock = Some(system_clock());
+        Self { setup }
     }
 
     /// Its Events name this component as their source.
     #[must_use]
-    pub fn named(self, source: &'static str) -> Self {
-        Self { source, ..self }
+    pub fn named(mut self, source: &'static str) -> Self {
+        self.setup.source = source;
+        self
     }
 
     /// The clock that it uses.
     #[must_use]
-    pub fn with_clock(self, clock: Clock) -> Self {
-        Self { clock, ..self }
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.setup.clock = Some(clock);
+        self
     }
 
     /// Obeys these.
     #[must_use]
-    pub fn restrained_by(self, restraints: Restraints) -> Self {
-        Self { restraints, ..self }
+    pub fn restrained_by(mut self, restraints: Restraints) -> Self {
+        self.setup.restraints = restraints;
+        self
     }
 
     /// The resources that policies are about, by which its effects name them.
     #[must_use]
     pub fn table(&self) -> ResourceTable {
-        self.table.clone()
+        self.setup.table.clone()
     }
 
-    /// Runs until `shutdown` is ready; then sends nothing further, and gives what is in flight [`SHUTDOWN_GRACE`].
-    pub async fn run(mut self, observer: Arc<dyn Observer>, shutdown: impl Future<Output = ()>) {
+    /// Runs until `shutdown` is ready; then sends nothing further, and gives what is in flight
+    /// [`SHUTDOWN_GRACE`](crate::SHUTDOWN_GRACE).
+    pub async fn run(self, observer: Arc<dyn Observer>, shutdown: impl Future<Output = ()>) {
         let (sink, news) = mpsc::channel(QUEUED_BATCHES);
-        let mut tasks = JoinSet::new();
-        let reader = Arc::new(PolicyReader { route: policy_route() });
-        tasks.spawn(FactsWatcher::new(self.client.clone(), reader, sink.clone()).run());
-        let (notes, writer) = Notes::new(self.client.clone(), self.table.clone(), self.source);
-        tasks.spawn(writer);
-        tasks.spawn(server_clock::follow(self.client.clone()));
-        let mut driver = Driver {
-            performer: Performer::new(self.client.clone(), self.table.clone()),
-            clock_guard: ClockGuard::new(&self.client),
-            client: self.client,
-            observer,
-            table: self.table,
-            guard: Guard::new(self.restraints.breaker.take()),
-            restraints: self.restraints,
-            pacer: Pacer::new(self.pacing),
-            notes,
-            told_standing: None,
-            dry_run: self.dry_run,
-            sink,
-            roster: Roster::default(),
+        let client = self.setup.client.clone();
+        let adapter = PolicyAdapter {
+            performer: Performer::new(client.clone(), self.setup.table.clone()),
+            client: client.clone(),
+            table: self.setup.table.clone(),
+            sink: sink.clone(),
+            reported: None,
             resources: BTreeMap::new(),
             watches: HashMap::new(),
             newest_watch: 0,
@@ -185,18 +129,12 @@ impl PolicyCollector {
             discover_at: None,
             discovering: false,
             notes_made: 0,
-            flying: HashMap::new(),
-            requests: JoinSet::new(),
-            statuses: JoinSet::new(),
-            discoveries: JoinSet::new(),
-            tasks,
-            clock: ClockReader::new(self.clock),
-            steady: SteadyClock::new(machine_clock(), moment()),
-            now: Timestamp::default(),
+            tasks: JoinSet::new(),
         };
+        let mut driver = self.setup.driver(Policies::default(), false, adapter, observer);
+        let reader = Arc::new(PolicyReader { route: policy_route() });
+        driver.beside(FactsWatcher::new(client, reader, sink).run());
         driver.run(news, shutdown).await;
-        driver.land().await;
-        driver.tasks.abort_all();
     }
 }
 
@@ -215,80 +153,112 @@ fn policy_route() -> Route {
     })
 }
 
-impl Driver {
-    async fn run(&mut self, mut news: mpsc::Receiver<Vec<News>>, shutdown: impl Future<Output = ()>) {
-        let mut shutdown = std::pin::pin!(shutdown);
-        self.tick();
-        loop {
-            let rest = self.act();
-            self.write_statuses();
-            self.tell();
-            let wake = self.next_wake(rest);
-            tokio::select! {
-                biased;
-                () = &mut shutdown => return,
-                Ok(()) = self.restraints.held.changed() => self.tick(),
-                () = self.guard.changed() => self.tick(),
-                () = changed(&mut self.restraints.bounds) => self.take_bounds(),
-                Some(done) = self.requests.join_next_with_id() => self.take_done(done),
-                Some(Ok(written)) = self.statuses.join_next() => self.take_written(written),
-                Some(Ok(discovered)) = self.discoveries.join_next() => self.take_discovered(discovered),
-                batch = news.recv() => {
-                    let Some(batch) = batch else { return };
-                    self.tick();
-                    for news in batch {
-                        self.take_news(news);
-                    }
-                    self.tick();
-                }
-                () = tokio::time::sleep_until(wake) => self.tick(),
-            }
+/// Feeds the policies from watches, and writes their statuses.
+struct PolicyAdapter {
+    client: ApiClient,
+    performer: Performer,
+    table: ResourceTable,
+    sink: mpsc::Sender<Vec<News>>,
+    /// When the state of the policies was reported last.
+    reported: Option<Instant>,
+    resources: BTreeMap<(Arc<str>, Arc<str>), ResourceId>,
+    /// The watches that are at work, of those that the roster wants.
+    watches: HashMap<u64, AbortHandle>,
+    /// The newest of those that were begun, or could not be for now.
+    newest_watch: u64,
+    /// What is served, and when that was asked.
+    served: Option<(Discovered, Instant)>,
+    discover_at: Option<Instant>,
+    discovering: bool,
+    notes_made: u64,
+    /// Watches, discoveries, and statuses that are being written (of each policy one at a time).
+    tasks: JoinSet<()>,
+}
+
+impl Adapter for PolicyAdapter {
+    type Engine = Policies;
+    type News = News;
+    type Found = ();
+
+    const FURTHER_BATCHES: usize = 0;
+
+    fn take(&mut self, batch: Vec<News>, controller: &mut Controller<Policies>) {
+        let engine = controller.engine_mut();
+        for news in batch {
+            self.take_news(news, engine);
         }
+        engine.settle();
     }
 
-    fn tick(&mut self) {
-        match self.clock.read() {
-            Reading::Passed(now) => self.now = now,
-            Reading::Set { now, .. } => {
-                self.now = now;
-                self.roster.set_clock(now);
-                self.rewatch(0);
-            }
+    fn take_listed(&mut self, _events: Vec<Event>, _engine: &mut Policies) {}
+
+    fn take_found(&mut self, _found: Vec<()>, _engine: &mut Policies) {}
+
+    fn perform(&self, request: gc_types::Request) -> impl Future<Output = Done<()>> + Send + 'static {
+        let performer = self.performer.clone();
+        async move { Done::of(performer.perform(&request).await) }
+    }
+
+    /// That a kind is not served any more, its watch learns.
+    fn not_served(&self) {}
+
+    fn ticked(&mut self, was_set: bool, engine: &mut Policies) {
+        if was_set {
+            self.rewatch(0, engine);
         }
-        self.roster.tick(self.now, self.steady.at(moment()));
         if self.discover_at.is_some_and(|at| at <= Instant::now()) && !self.discovering {
             (self.discover_at, self.discovering) = (None, true);
-            let client = self.client.clone();
-            self.discoveries.spawn(async move { discover(&client).await });
+            let (client, sink) = (self.client.clone(), self.sink.clone());
+            self.tasks.spawn(async move {
+                // An error says that the collector has ended.
+                let _ = sink.send(vec![News::Discovered(discover(&client).await)]).await;
+            });
         }
     }
 
-    fn take_news(&mut self, news: News) {
+    fn acted(&mut self, may_write: bool, engine: &mut Policies, surroundings: &Outer) {
+        if may_write {
+            self.write_statuses(engine);
+        }
+        self.report(engine, surroundings);
+    }
+
+    fn next_wake(&self, may_write: bool, engine: &Policies) -> Option<Instant> {
+        let written = engine.next_status().filter(|_| may_write);
+        let written = written.map(|at| Instant::now() + until(at, steady_now()).max(SHORTEST_SLEEP));
+        written.into_iter().chain(self.discover_at.filter(|_| !self.discovering)).min()
+    }
+}
+
+impl PolicyAdapter {
+    fn take_news(&mut self, news: News, engine: &mut Policies) {
         match news {
-            News::Objects { watch, told } => return self.roster.told(watch, told),
-            News::PoliciesStarted => self.roster.list_started(),
-            News::PoliciesSynced => self.roster.synced(),
-            News::Policy(object) => self.take_policy(&object),
-            News::PolicyGone(name) => self.roster.removed(&name),
+            News::Objects { watch, told } => return engine.roster.told(watch, told),
+            News::Written(write, stored) => return engine.roster.written(&write, stored.as_ref()),
+            News::Discovered(discovered) => return self.take_discovered(discovered, engine),
+            News::PoliciesStarted => engine.roster.list_started(),
+            News::PoliciesSynced => engine.roster.synced(),
+            News::Policy(object) => self.take_policy(&object, engine),
+            News::PolicyGone(name) => engine.roster.removed(&name),
         }
         // What could not be begun before waits for the next discovery: statuses come here as well, all the time.
-        self.rewatch(self.newest_watch);
+        self.rewatch(self.newest_watch, engine);
     }
 
-    fn take_policy(&mut self, object: &Value) {
+    fn take_policy(&mut self, object: &Value, engine: &mut Policies) {
         let resources = &mut self.resources;
         let number = |api_version: &str, kind: &str| {
             let next = ResourceId(FIRST_RESOURCE + u32::try_from(resources.len()).unwrap_or(u32::MAX / 2));
             *resources.entry((api_version.into(), kind.into())).or_insert(next)
         };
-        if let Err(error) = self.roster.observed(object, number) {
+        if let Err(error) = engine.roster.observed(object, number) {
             tracing::warn!(policy = %object["metadata"]["name"], %error, "this policy is ignored");
         }
     }
 
     /// Ends the watches that the roster does not want any more, and begins those that it wants since.
-    fn rewatch(&mut self, since: u64) {
-        let wanted = self.roster.watches();
+    fn rewatch(&mut self, since: u64, engine: &mut Policies) {
+        let wanted = engine.roster.watches();
         self.watches.retain(|number, task| {
             let stays = wanted.contains_key(number);
             if !stays {
@@ -302,12 +272,12 @@ impl Driver {
         let missing: Vec<(u64, Watch)> = missing.map(|(number, watch)| (*number, watch.clone())).collect();
         for (number, watch) in missing {
             self.newest_watch = self.newest_watch.max(number);
-            self.watch(number, watch);
+            self.watch(number, watch, engine);
         }
     }
 
     /// Begins a watch if its kind is served. If that is not known, discovery is asked; what it says comes back here.
-    fn watch(&mut self, number: u64, watch: Watch) {
+    fn watch(&mut self, number: u64, watch: Watch, engine: &mut Policies) {
         let found = self.served.as_ref().map(|(served, at)| {
             (find(served, &watch.target, watch.resource), at.elapsed() < DISCOVERY_FRESH)
         });
@@ -315,7 +285,7 @@ impl Driver {
             // Not discovered yet, or perhaps served since.
             None | Some((Err(_), false)) => self.discover_at = Some(Instant::now()),
             Some((Err(why), true)) => {
-                self.roster.told(number, Told::Failed(why));
+                engine.roster.told(number, Told::Failed(why));
                 self.discover_at.get_or_insert_with(|| Instant::now() + DISCOVERY_PERIOD);
             }
             Some((Ok(info), _)) => {
@@ -328,12 +298,12 @@ impl Driver {
         }
     }
 
-    fn take_discovered(&mut self, discovered: Result<Discovered, DiscoveryError>) {
+    fn take_discovered(&mut self, discovered: Result<Discovered, DiscoveryError>, engine: &mut Policies) {
         self.discovering = false;
         match discovered {
             Ok(discovered) => {
                 self.served = Some((discovered, Instant::now()));
-                self.rewatch(0);
+                self.rewatch(0, engine);
             }
             Err(error) => {
                 tracing::warn!(%error, "discovery failed; policies about kinds that are not known wait");
@@ -342,99 +312,27 @@ impl Driver {
         }
     }
 
-    fn take_bounds(&mut self) {
-        if let Some(bounds) = &self.restraints.bounds {
-            self.pacer.set_options(*bounds.borrow());
-        }
-    }
-
-    /// Asks for effects, one by one while they may go, and sends them.
-    fn act(&mut self) -> Rest {
-        if self.restraints.is_held() {
-            return Rest::Idle;
-        }
-        loop {
-            let now = moment();
-            if let Err(until) = self.pacer.check(now) {
-                return Rest::Full(until);
-            }
-            // A run pauses while its resource is stopped, and continues from there.
-            let may_act = may_act(&self.table, &self.guard, &self.clock_guard);
-            let polled = self.roster.poll_effect(may_act);
-            let Some((member, effect)) = polled else { return Rest::Idle };
-            self.observer.decided(&effect);
-            let route = deleted(&effect).and_then(|key| self.table.get(key.resource));
-            let held = match route {
-                _ if self.dry_run => Some(HeldBy::DryRun),
-                Some(route) => {
-                    let deletion = Deletion { resource: &route.name, inferred: false, objects: usize::MAX };
-                    self.guard.admit(deletion, steady_now(), &*self.observer)
-                }
-                None => None,
-            };
-            if let Some(by) = held {
-                let outcome = Outcome::Held(by);
-                self.observer.finished(&effect, &outcome, 0, Duration::ZERO);
-                self.roster.finish(&member, effect.id, &outcome);
-                continue;
-            }
-            self.pacer.begin();
-            let (performer, request) = (self.performer.clone(), effect.request.clone());
-            let task = self.requests.spawn(async move { performer.perform(&request).await });
-            self.flying.insert(task.id(), Flying { member, effect, begun: now });
-        }
-    }
-
-    fn take_done(&mut self, done: Result<(tokio::task::Id, Performed), tokio::task::JoinError>) {
-        let (id, performed) = match done {
-            Ok(answer) => answer,
-            // A request that died without an answer: its fate is unknown.
-            Err(error) => {
-                let outcome = Outcome::Failed { message: error.to_string(), retry_after_milliseconds: None };
-                (error.id(), Performed { outcome, signal: Signal::Answered, round_trips: 1 })
-            }
-        };
-        let Some(Flying { member, effect, begun }) = self.flying.remove(&id) else { return };
-        let now = moment();
-        let took = now.since(begun);
-        let Performed { outcome, signal, round_trips } = performed;
-        self.pacer.finish(now.before(took / round_trips.max(1)), now, signal);
-        if let Some(route) = deleted(&effect).and_then(|key| self.table.get(key.resource)) {
-            self.guard.finished(&route.name, false, &outcome);
-        }
-        self.observer.finished(&effect, &outcome, round_trips, took);
-        self.roster.finish(&member, effect.id, &outcome);
-        self.tick();
-    }
-
-    /// Whether anything may be written into a status.
-    fn may_write(&self) -> bool {
-        !self.dry_run && !self.restraints.is_held()
-    }
-
-    fn write_statuses(&mut self) {
-        if !self.may_write() {
-            return;
-        }
-        for write in self.roster.statuses() {
-            let client = self.client.clone();
-            self.statuses.spawn(async move {
-                let written = write_status(&client, &write.member.name, &write.patch).await;
-                (write, written)
+    fn write_statuses(&mut self, engine: &mut Policies) {
+        for write in engine.roster.statuses() {
+            let (client, sink) = (self.client.clone(), self.sink.clone());
+            self.tasks.spawn(async move {
+                let stored = write_status(&client, &write.member.name, &write.patch).await;
+                // An error says that the collector has ended.
+                let _ = sink.send(vec![News::Written(write, stored)]).await;
             });
         }
     }
 
-    /// Tells the trouble of each policy, once for each text, and from time to time how all of them stand.
-    fn tell(&mut self) {
+    /// Reports each problem of a policy once, and from time to time the state of all of them.
+    fn report(&mut self, engine: &mut Policies, surroundings: &Outer) {
         let now = Instant::now();
-        if self.told_standing.is_some_and(|told| now.saturating_duration_since(told) < STANDING_PAUSE) {
+        if self.reported.is_some_and(|last| now.saturating_duration_since(last) < STANDING_PAUSE) {
             return;
         }
-        self.told_standing = Some(now);
+        self.reported = Some(now);
         let mut states: BTreeMap<&'static str, usize> = BTreeMap::new();
-        let mut standing = Standing { synced: self.roster.is_synced(), ..Standing::default() };
-        for (_, engine) in self.roster.engines() {
+        let mut standing = Standing { synced: engine.roster.is_synced(), ..Standing::default() };
+        for (_, engine) in engine.roster.engines() {
             *states.entry(engine.state()).or_default() += 1;
             standing.waiting += engine.due();
             standing.counts.judged += engine.judged();
@@ -443,16 +341,16 @@ impl Driver {
             measures::reading_of(&measures::POLICIES, vec![Arc::from(state)], count)
         };
         standing.gauges = states.into_iter().map(state).collect();
-        self.observer.standing(&standing);
-        if self.roster.is_synced() && !self.restraints.is_held() {
-            for (member, reason, message) in self.roster.new_troubles() {
-                self.note(&member, reason, message);
+        surroundings.observer.standing(&standing);
+        if engine.roster.is_synced() && !surroundings.is_held() {
+            for (member, reason, message) in engine.roster.new_troubles() {
+                self.note(&member, reason, message, surroundings);
             }
         }
     }
 
-    /// An Event about a policy; what is held or only tried writes none.
-    fn note(&mut self, member: &Member, reason: &'static str, message: String) {
+    /// An Event about a policy; a dry run writes none.
+    fn note(&mut self, member: &Member, reason: &'static str, message: String, surroundings: &Outer) {
         self.notes_made += 1;
         let name = Arc::clone(&member.name);
         let about = ObjectKey { resource: ResourceId(0), namespace: "".into(), name };
@@ -465,54 +363,15 @@ impl Driver {
             request: gc_types::Request::Note(note.clone()),
             reason: Reason { verdict, owners: Vec::new(), evidence },
         };
-        self.observer.decided(&effect);
-        let outcome = if self.dry_run {
-            Outcome::Held(HeldBy::DryRun)
+        surroundings.decided(&effect);
+        let outcome = if let Some(by) = surroundings.dry_run() {
+            Outcome::Held(by)
         } else {
-            self.notes.take(note);
+            surroundings.notes.take(note);
             Outcome::Applied(None)
         };
-        self.observer.finished(&effect, &outcome, u32::from(!self.dry_run), Duration::ZERO);
+        surroundings.finished(&effect, &outcome, 0, Duration::ZERO);
     }
-
-    fn take_written(&mut self, (write, written): (StatusWrite, Option<Value>)) {
-        self.roster.written(&write, written.as_ref());
-        self.tick();
-    }
-
-    fn next_wake(&self, rest: Rest) -> Instant {
-        let now = Instant::now();
-        let may_act = may_act(&self.table, &self.guard, &self.clock_guard);
-        let (at, written_at) = self.roster.next_wakeup(may_act);
-        let after = |at, from| now + until(at, from).max(Duration::from_millis(1));
-        // While it is held, what is due stays due.
-        let due = at.filter(|_| !self.restraints.is_held());
-        let acted = rest.ends(due.map(|at| after(at, self.now)));
-        let written = written_at.filter(|_| self.may_write()).map(|at| after(at, self.steady.at(moment())));
-        let discovered = self.discover_at.filter(|_| !self.discovering);
-        let wakes = acted.into_iter().chain(written).chain(discovered);
-        wakes.fold(now + LONGEST_SLEEP, Instant::min)
-    }
-
-    /// Sends nothing further, and waits a little for what is in flight.
-    async fn land(&mut self) {
-        let deadline = Instant::now() + SHUTDOWN_GRACE;
-        while let Ok(Some(done)) = tokio::time::timeout_at(deadline, self.requests.join_next_with_id()).await
-        {
-            self.take_done(done);
-        }
-        self.requests.abort_all();
-    }
-}
-
-/// Whether objects of a resource may be deleted now: the breaker, the configuration or clocks that disagree may say no.
-fn may_act<'a>(
-    table: &'a ResourceTable,
-    guard: &'a Guard,
-    clocks: &ClockGuard,
-) -> impl Fn(ResourceId) -> bool + 'a {
-    let is_paused = clocks.is_paused();
-    move |resource| !is_paused && table.get(resource).is_none_or(|route| guard.holds(&route.name).is_none())
 }
 
 /// The resource of a kind, in the version that a policy names.

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use gc_kube::{ApiClient, Collector, CollectorOptions, Engine, NoObserver, StatusBoard, SyncState};
-use gc_types::{Effect, Event, Timestamp};
+use gc_kube::{ApiClient, Collector, CollectorOptions, EventEngine, NoObserver, StatusBoard, SyncState};
+use gc_types::{Effect, Event, ResourceId, Timestamp};
 use http::Response;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -60,7 +60,7 @@ fn stream(events: Vec<Value>, end: End) -> Response<Body> {
 /// An engine that records its events.
 struct Recorder(mpsc::UnboundedSender<String>);
 
-impl Engine for Recorder {
+impl EventEngine for Recorder {
     fn handle(&mut self, event: Event) {
         let line = match event {
             Event::ListStarted(_) => "list".into(),
@@ -80,6 +80,12 @@ impl Engine for Recorder {
     }
 
     fn next_wakeup(&self) -> Option<Timestamp> {
+        None
+    }
+
+    fn set_clock(&mut self, _now: Timestamp) {}
+
+    fn objects_of(&self, _resource: ResourceId) -> Option<usize> {
         None
     }
 }

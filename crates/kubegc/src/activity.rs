@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gc_kube::StatusBoard;
+use gc_kube::{EventEngine, StatusBoard};
 use gc_registry::Registry;
 use gc_registry::catalog::Catalog;
 use gc_retention::engine::{Collecting, Counts, Observation, Standing};
@@ -247,7 +247,7 @@ impl<E> Watched<E> {
     }
 }
 
-impl<E: gc_kube::Engine + Rests> gc_kube::Engine for Watched<E> {
+impl<E: EventEngine + Rests> EventEngine for Watched<E> {
     fn handle(&mut self, event: Event) {
         // A tick changes nothing unless something is due, which the next look for effects shows.
         if !matches!(event, Event::Tick(_)) {
@@ -267,6 +267,11 @@ impl<E: gc_kube::Engine + Rests> gc_kube::Engine for Watched<E> {
 
     fn next_wakeup(&self) -> Option<Timestamp> {
         self.inner.next_wakeup()
+    }
+
+    fn set_clock(&mut self, now: Timestamp) {
+        self.told();
+        self.inner.set_clock(now);
     }
 
     fn objects_of(&self, resource: ResourceId) -> Option<usize> {
@@ -343,5 +348,52 @@ impl<C: Collecting> Collecting for Watched<C> {
 
     fn standing(&self) -> Standing {
         self.inner.standing()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Clocked(Vec<Timestamp>);
+
+    impl EventEngine for Clocked {
+        fn handle(&mut self, _event: Event) {}
+
+        fn poll_effect(&mut self) -> Option<Effect> {
+            None
+        }
+
+        fn next_wakeup(&self) -> Option<Timestamp> {
+            None
+        }
+
+        fn set_clock(&mut self, now: Timestamp) {
+            self.0.push(now);
+        }
+
+        fn objects_of(&self, _resource: ResourceId) -> Option<usize> {
+            Some(7)
+        }
+    }
+
+    impl Rests for Clocked {
+        fn rests(&self) -> bool {
+            true
+        }
+
+        fn due(&self) -> Option<Timestamp> {
+            None
+        }
+    }
+
+    /// The expiry of annotated objects did not learn that its clock had been set back, and deleted what was not due.
+    #[test]
+    fn a_watched_engine_learns_that_its_clock_was_set() {
+        let mut watched = Watched::new(Clocked::default(), Activity::default().named("expiry"), 0);
+        watched.set_clock(Timestamp(5));
+        assert_eq!(watched.inner.0, [Timestamp(5)]);
+        assert_eq!(watched.objects_of(ResourceId(1)), Some(7));
     }
 }

@@ -22,7 +22,7 @@ use gc_retention::storage_versions::StorageVersionCollector;
 use gc_retention::tokens::{CLEAN_UP_PERIOD_MILLISECONDS, TokenCollector};
 use gc_retention::volumes::{ClaimProtection, VolumeProtection};
 use gc_retention::volumes_reclaim::VolumeReclaim;
-use gc_types::{Effect, Event, Timestamp};
+use gc_types::Timestamp;
 
 use crate::activity::{Activity, Movement, Rests, Watched};
 use crate::collector_metrics::CollectorMetrics;
@@ -94,26 +94,9 @@ impl ControllerOptions {
     }
 }
 
-/// The ownership engine as gc-kube drives it.
-pub(crate) struct OwnershipEngine(pub(crate) gc_ownership::Engine);
-
-impl gc_kube::Engine for OwnershipEngine {
-    fn handle(&mut self, event: Event) {
-        self.0.handle(event);
-    }
-
-    fn poll_effect(&mut self) -> Option<Effect> {
-        self.0.poll_effect()
-    }
-
-    fn next_wakeup(&self) -> Option<Timestamp> {
-        self.0.next_wakeup()
-    }
-}
-
-impl Rests for OwnershipEngine {
+impl Rests for gc_ownership::Engine {
     fn rests(&self) -> bool {
-        self.0.is_started() && self.0.only_polls_left()
+        self.is_started() && self.only_polls_left()
     }
 
     /// Its timers follow a clock of their own, and none that counts is left when it rests.
@@ -188,7 +171,7 @@ pub(crate) struct NamespaceOptions {
 /// Collectors at work on one cluster.
 pub(crate) struct RunningCollectors {
     stop: tokio::sync::watch::Sender<bool>,
-    ownership: Option<tokio::task::JoinHandle<Watched<OwnershipEngine>>>,
+    ownership: Option<tokio::task::JoinHandle<Watched<gc_ownership::Engine>>>,
     namespaces: Option<tokio::task::JoinHandle<()>>,
     retention: Vec<(Controller, tokio::task::JoinHandle<Counts>)>,
     others: Vec<tokio::task::JoinHandle<()>>,
@@ -230,7 +213,7 @@ impl RunningCollectors {
                     let collector = Collector::new(client, options.clone())
                         .restrained_by(surroundings.restraints.clone());
                     observers.extend((surroundings.witnesses)(controller, &collector.table()));
-                    let engine = OwnershipEngine(gc_ownership::Engine::new(gc_ownership::Config::default()));
+                    let engine = gc_ownership::Engine::new(gc_ownership::Config::default());
                     let engine = Watched::new(engine, surroundings.activity.of(controller), 0);
                     surroundings.activity.add_board(collector.board());
                     let (observer, shutdown) =

@@ -41,7 +41,7 @@ const FORBIDDEN: [&str; 16] = [
 const MAY_USE: &[(&str, &[&str])] = &[
     ("gc-types", &[]),
     ("gc-ownership", &["gc-types"]),
-    ("gc-control", &["gc-types"]),
+    ("gc-control", &["gc-types", "gc-ownership", "gc-retention"]),
     ("gc-cel", &[]),
     ("gc-retention", &["gc-types", "gc-cel"]),
     ("gc-registry", &["gc-types", "gc-cel"]),

@@ -16,23 +16,6 @@ const BEFORE: u64 = 50;
 /// The version of the first mark.
 const MARKED: u64 = 100;
 
-/// The engine that ships.
-struct Ownership(gc_ownership::Engine);
-
-impl Engine for Ownership {
-    fn handle(&mut self, event: Event) {
-        self.0.handle(event);
-    }
-
-    fn poll_effect(&mut self) -> Option<Effect> {
-        self.0.poll_effect()
-    }
-
-    fn next_wakeup(&self) -> Option<Timestamp> {
-        self.0.next_wakeup()
-    }
-}
-
 /// What observers get, which is what the journal and the metrics show.
 #[derive(Default)]
 struct Counted {
@@ -141,7 +124,7 @@ fn cluster(finalizer: &'static str, cache: Cache, marked: bool) -> Cluster {
     });
     let counted = Arc::new(Counted::default());
     let collector = Collector::new(client, CollectorOptions::default());
-    let engine = Ownership(gc_ownership::Engine::new(gc_ownership::Config::default()));
+    let engine = gc_ownership::Engine::new(gc_ownership::Config::default());
     tokio::spawn(collector.run(engine, Arc::clone(&counted) as Arc<dyn Observer>, std::future::pending()));
     Cluster { counted, seen, frames }
 }

@@ -23,7 +23,7 @@ struct Slow {
 /// More than the queue (16) and what is taken in at once (16) hold together with the batch in hand.
 const BURST: u64 = 100;
 
-impl Engine for Slow {
+impl EventEngine for Slow {
     fn handle(&mut self, event: Event) {
         if let Event::Observed(object) = event {
             if !std::mem::replace(&mut self.stopped, true) {
@@ -46,6 +46,12 @@ impl Engine for Slow {
     }
 
     fn next_wakeup(&self) -> Option<Timestamp> {
+        None
+    }
+
+    fn set_clock(&mut self, _now: Timestamp) {}
+
+    fn objects_of(&self, _resource: ResourceId) -> Option<usize> {
         None
     }
 }
@@ -96,7 +102,7 @@ struct Deleter {
     outcomes: mpsc::UnboundedSender<String>,
 }
 
-impl Engine for Deleter {
+impl EventEngine for Deleter {
     fn handle(&mut self, event: Event) {
         match event {
             Event::ResourceServed(info) => {
@@ -142,6 +148,12 @@ impl Engine for Deleter {
     }
 
     fn next_wakeup(&self) -> Option<Timestamp> {
+        None
+    }
+
+    fn set_clock(&mut self, _now: Timestamp) {}
+
+    fn objects_of(&self, _resource: ResourceId) -> Option<usize> {
         None
     }
 }

@@ -27,7 +27,7 @@ struct World {
 /// Tells which resources come and go.
 struct Resources(mpsc::UnboundedSender<String>);
 
-impl Engine for Resources {
+impl EventEngine for Resources {
     fn handle(&mut self, event: Event) {
         let line = match event {
             Event::ResourceServed(info) => format!("served {}", info.gvr.resource),
@@ -43,6 +43,12 @@ impl Engine for Resources {
     }
 
     fn next_wakeup(&self) -> Option<Timestamp> {
+        None
+    }
+
+    fn set_clock(&mut self, _now: Timestamp) {}
+
+    fn objects_of(&self, _resource: ResourceId) -> Option<usize> {
         None
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use gc_kube::breaker::SharedBreaker;
 use gc_kube::pacing::PacingState;
-use gc_kube::{Agreement, Observer, ResourceTable, SharedServerClock, StatusBoard, SyncState};
+use gc_kube::{Agreement, EventEngine, Observer, ResourceTable, SharedServerClock, StatusBoard, SyncState};
 use gc_types::{Effect, Event, HeldBy, Outcome, Request, ResourceId, Timestamp, Uid};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -40,7 +40,7 @@ impl SharedEngine {
     }
 }
 
-impl gc_kube::Engine for SharedEngine {
+impl EventEngine for SharedEngine {
     fn handle(&mut self, event: Event) {
         self.lock().handle(event);
     }
@@ -52,6 +52,9 @@ impl gc_kube::Engine for SharedEngine {
     fn next_wakeup(&self) -> Option<Timestamp> {
         self.lock().next_wakeup()
     }
+
+    /// Its timers follow a clock that nobody sets.
+    fn set_clock(&mut self, _now: Timestamp) {}
 
     fn objects_of(&self, resource: ResourceId) -> Option<usize> {
         Some(self.lock().objects_of(resource))

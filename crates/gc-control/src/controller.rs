@@ -1,0 +1,570 @@
+//! The loop of a controller: observe, decide, act.
+//!
+//! A [`Controller`] owns an [`Engine`], which decides, and everything that stands between its decisions and a server:
+//! the Lease and an operator's pause, a dry run, the comparison of clocks, the circuit breaker, the concurrency limit and
+//! barriers. An engine cannot reach a server past them. What it asks of the outside comes as [`Step`]s; what has become of
+//! them is reported back. It neither sends nor waits: `gc-kube` drives it over HTTP, and `gc-sim` over the registry.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use gc_types::{
+    Change, Effect, EffectId, Event, EventNote, HeldBy, ObjectKey, Outcome, OutsideCall, Request, ResourceId,
+    Timestamp,
+};
+
+use crate::Moment;
+use crate::barriers::{Answer, Barriers, List, ListEnd, Place};
+use crate::breaker::{Admission, Breaker, Trip, is_inferred};
+use crate::clocks::Reading;
+use crate::pacing::{Pacer, PacingOptions, PacingState, Signal};
+use crate::requests::Performed;
+
+/// Maximum time between two ticks of an engine.
+pub const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// Minimum time before the tick for something that is overdue.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
+
+/// What decides: a synchronous function of what it is told.
+pub trait Engine {
+    /// Who wanted an effect, where several share an engine.
+    type Origin: Clone;
+
+    /// Sets the time: by the clock by which objects age, and by one that nobody sets.
+    fn tick(&mut self, now: Timestamp, steady: Timestamp);
+    /// The clock by which objects age was set, forward or back: it shows this now.
+    fn set_clock(&mut self, now: Timestamp);
+    /// The next thing to do, or `None` if there is nothing to do now. `may_delete` says of which resources something may be
+    /// deleted at all; an engine that does not ask is answered [`Outcome::Held`].
+    fn poll_effect(&mut self, may_delete: &dyn Fn(ResourceId) -> bool) -> Option<(Self::Origin, Effect)>;
+    /// Takes the outcome of an effect. What is held is wanted again after a release at the earliest.
+    fn finish(&mut self, origin: &Self::Origin, id: EffectId, outcome: Outcome);
+    /// What was held of one resource, or of all, is decided again.
+    fn release(&mut self, resource: Option<ResourceId>);
+    /// When it needs the next tick, if at all, by the clock by which objects age.
+    fn next_wakeup(&self, may_delete: &dyn Fn(ResourceId) -> bool) -> Option<Timestamp>;
+    /// How many objects of a resource are known, if that is counted.
+    fn objects_of(&self, resource: ResourceId) -> Option<usize>;
+}
+
+/// What restrains a controller from outside, and who observes it. Everything is required, so that nobody who drives a
+/// controller can forget a restraint.
+pub trait Surroundings {
+    /// Whether nothing may be decided: another replica leads, or an operator has paused the collectors.
+    fn is_held(&self) -> bool;
+    /// What every change is held for, if anything.
+    fn dry_run(&self) -> Option<HeldBy>;
+    /// Whether deletions that depend on the time pause.
+    fn clocks_disagree(&self) -> bool;
+    /// Asks the breaker that the controllers of a process share; `None` if there is none.
+    fn ask_breaker<T>(&self, ask: impl FnOnce(&mut Breaker) -> T) -> Option<T>;
+    /// `resource.group`, as the breaker counts deletions; `None` if the resource is not known any more.
+    fn resource_name(&self, resource: ResourceId) -> Option<Arc<str>>;
+    /// An effect is wanted.
+    fn decided(&self, effect: &Effect);
+    /// An effect has an outcome, after a number of requests and a duration.
+    fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration);
+    /// The breaker has stopped the collection of a resource.
+    fn tripped(&self, trip: &Trip);
+}
+
+/// What is to be done outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Send this request, and report its end to [`Controller::finished`].
+    Send {
+        /// Its number.
+        number: u64,
+        /// What is asked for.
+        request: Request,
+    },
+    /// Make this list, and report its end to [`Controller::listed`].
+    List(List),
+    /// The list of this number is not needed any more: its end need not be reported.
+    CancelList(u64),
+    /// Write this Kubernetes Event.
+    Note(EventNote),
+}
+
+/// Why nothing is sent now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Nothing is wanted, or nothing may be decided.
+    Idle,
+    /// The concurrency limit lets nothing go until then, or until a request is done. What is wanted is not decided before.
+    Full(Option<Moment>),
+}
+
+/// An effect whose outcome is awaited.
+#[derive(Clone, Debug)]
+pub struct Flight<O> {
+    /// Who wanted it.
+    pub origin: O,
+    /// What is wanted.
+    pub effect: Effect,
+    /// Since when.
+    pub begun: Moment,
+}
+
+/// A list of a barrier that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Listing {
+    begun: Moment,
+    pages: u32,
+}
+
+/// An engine, and what restrains it. See the module.
+#[derive(Debug)]
+pub struct Controller<E: Engine> {
+    engine: E,
+    pacer: Pacer,
+    /// Requests on their way; the concurrency limit bounds them.
+    flights: BTreeMap<u64, Flight<E::Origin>>,
+    next_number: u64,
+    /// How barriers are answered, unless they are requests like any other.
+    barriers: Option<Barriers>,
+    /// The barriers that were asked for; the engine bounds them.
+    asked: BTreeMap<EffectId, Flight<E::Origin>>,
+    lists: BTreeMap<u64, Listing>,
+    /// The resources of which the breaker held something.
+    held_by_breaker: BTreeSet<ResourceId>,
+    /// The resources of which something was held because clocks disagree.
+    held_by_clock: BTreeSet<ResourceId>,
+    steps: VecDeque<Step>,
+    now: Timestamp,
+    steady: Timestamp,
+}
+
+impl<E: Engine> Controller<E> {
+    /// Nothing is in flight. Requests for barriers are sent like all others.
+    #[must_use]
+    pub fn new(engine: E, pacing: PacingOptions) -> Self {
+        Self {
+            engine,
+            pacer: Pacer::new(pacing),
+            flights: BTreeMap::new(),
+            next_number: 0,
+            barriers: None,
+            asked: BTreeMap::new(),
+            lists: BTreeMap::new(),
+            held_by_breaker: BTreeSet::new(),
+            held_by_clock: BTreeSet::new(),
+            steps: VecDeque::new(),
+            now: Timestamp::default(),
+            steady: Timestamp::default(),
+        }
+    }
+
+    /// Barriers are answered by what watches deliver, or by lists (see [`crate::barriers`]).
+    #[must_use]
+    pub fn with_barriers(self) -> Self {
+        Self { barriers: Some(Barriers::default()), ..self }
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    /// The engine, to tell it what was observed.
+    pub fn engine_mut(&mut self) -> &mut E {
+        &mut self.engine
+    }
+
+    /// The engine, when all is over.
+    #[must_use]
+    pub fn into_engine(self) -> E {
+        self.engine
+    }
+
+    /// The figures of the concurrency limit.
+    #[must_use]
+    pub fn pacing(&self) -> PacingState {
+        self.pacer.state()
+    }
+
+    /// Changes the bounds of the concurrency limit.
+    pub fn set_pacing(&mut self, options: PacingOptions) {
+        self.pacer.set_options(options);
+    }
+
+    /// What is on its way under a number.
+    #[must_use]
+    pub fn flight(&self, number: u64) -> Option<&Flight<E::Origin>> {
+        self.flights.get(&number)
+    }
+
+    /// What the clock by which objects age showed at the last tick.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The next thing to be done outside.
+    pub fn poll_step(&mut self) -> Option<Step> {
+        self.steps.pop_front()
+    }
+
+    // ---- observe ----
+
+    /// Time passes. To be told before anything else, and before [`Controller::act`].
+    pub fn tick(&mut self, reading: Reading, steady: Timestamp, surroundings: &impl Surroundings) {
+        self.steady = steady;
+        match reading {
+            Reading::Passed(now) => self.now = now,
+            Reading::Set { expected, now } => {
+                self.now = now;
+                self.engine.tick(expected, steady);
+                self.engine.set_clock(now);
+            }
+        }
+        self.engine.tick(self.now, steady);
+        if !self.held_by_clock.is_empty() && !surroundings.clocks_disagree() {
+            for resource in std::mem::take(&mut self.held_by_clock) {
+                self.engine.release(Some(resource));
+            }
+        }
+    }
+
+    /// Takes note of an event from discovery, or from a resource's own list or watch, for barriers that wait for it. The
+    /// engine is told separately.
+    pub fn delivered(&mut self, event: &Event) {
+        if let Some(barriers) = &mut self.barriers {
+            barriers.observe(event);
+        }
+    }
+
+    /// What the breaker stops has changed: held effects of resources that may continue are decided again.
+    pub fn breaker_changed(&mut self, surroundings: &impl Surroundings) {
+        let resumed: Vec<ResourceId> = self
+            .held_by_breaker
+            .extract_if(.., |resource| stopped(*resource, surroundings).is_none())
+            .collect();
+        for resource in resumed {
+            self.engine.release(Some(resource));
+        }
+    }
+
+    /// A dry run has begun or ended: what was held is decided again once it has ended.
+    pub fn dry_run_changed(&mut self, surroundings: &impl Surroundings) {
+        if surroundings.dry_run().is_none() {
+            self.engine.release(None);
+        }
+    }
+
+    // ---- act ----
+
+    /// Whether anything may be written beside effects (a status).
+    pub fn may_write(surroundings: &impl Surroundings) -> bool {
+        !surroundings.is_held() && surroundings.dry_run().is_none()
+    }
+
+    /// Asks the engine for effects, at most so many, while they may go. What they lead to are steps.
+    pub fn act(&mut self, now: Moment, most: usize, surroundings: &impl Surroundings) -> Rest {
+        self.end_reached(now, surroundings);
+        if surroundings.is_held() {
+            return Rest::Idle;
+        }
+        self.make_lists(now);
+        let rest = self.take_effects(now, most, surroundings);
+        // Every barrier that was asked for before a list begins shares it.
+        self.end_reached(now, surroundings);
+        self.make_lists(now);
+        rest
+    }
+
+    fn take_effects(&mut self, now: Moment, most: usize, surroundings: &impl Surroundings) -> Rest {
+        for _ in 0..most {
+            if let Err(until) = self.pacer.check(now) {
+                return Rest::Full(until);
+            }
+            let clocks_disagree = OnceCell::new();
+            let may_delete = |resource| may_delete(resource, &clocks_disagree, surroundings);
+            let Some((origin, effect)) = self.engine.poll_effect(&may_delete) else { return Rest::Idle };
+            surroundings.decided(&effect);
+            self.accept(Flight { origin, effect, begun: now }, surroundings);
+        }
+        Rest::Idle
+    }
+
+    fn accept(&mut self, flight: Flight<E::Origin>, surroundings: &impl Surroundings) {
+        if let Some(by) = self.restrain(&flight.effect, surroundings) {
+            return self.answer_at_once(&flight, Outcome::Held(by), surroundings);
+        }
+        match (&flight.effect.request, &mut self.barriers) {
+            (Request::Note(note), _) => {
+                self.steps.push_back(Step::Note(note.clone()));
+                self.answer_at_once(&flight, Outcome::Applied(None), surroundings);
+            }
+            (Request::Barrier { resource, namespace, at_least }, Some(barriers)) => {
+                let place = Place { resource: *resource, namespace: namespace.clone() };
+                barriers.ask(flight.effect.id, place, *at_least, flight.begun);
+                self.asked.insert(flight.effect.id, flight);
+            }
+            (request, _) => {
+                self.pacer.begin();
+                let number = self.next_number;
+                self.next_number += 1;
+                self.steps.push_back(Step::Send { number, request: request.clone() });
+                self.flights.insert(number, flight);
+            }
+        }
+    }
+
+    fn answer_at_once(
+        &mut self,
+        flight: &Flight<E::Origin>,
+        outcome: Outcome,
+        surroundings: &impl Surroundings,
+    ) {
+        surroundings.finished(&flight.effect, &outcome, 0, Duration::ZERO);
+        self.engine.finish(&flight.origin, flight.effect.id, outcome);
+    }
+
+    /// What holds an effect back, if anything does. A deletion that nothing holds back is counted.
+    fn restrain(&mut self, effect: &Effect, surroundings: &impl Surroundings) -> Option<HeldBy> {
+        if let Some(by) = surroundings.dry_run().filter(|_| changes(&effect.request)) {
+            return Some(by);
+        }
+        if let Some(resource) = changed_resource(&effect.request)
+            && effect.reason.is_timed()
+            && surroundings.clocks_disagree()
+        {
+            self.held_by_clock.insert(resource);
+            return Some(HeldBy::Clock);
+        }
+        let (resource, by) = if let Some(key) = emptied(&effect.request) {
+            // Its volume is deleted afterwards, and counted then.
+            (key.resource, stopped(key.resource, surroundings))
+        } else {
+            let resource = deleted(&effect.request)?.resource;
+            (resource, self.admit(resource, is_inferred(&effect.reason), surroundings))
+        };
+        if by.is_some() {
+            self.held_by_breaker.insert(resource);
+        }
+        by
+    }
+
+    /// Asks the breaker for a deletion.
+    fn admit(
+        &self,
+        resource: ResourceId,
+        inferred: bool,
+        surroundings: &impl Surroundings,
+    ) -> Option<HeldBy> {
+        let name = surroundings.resource_name(resource)?;
+        // Where objects are not counted there is no share of them.
+        let objects = self.engine.objects_of(resource).unwrap_or(usize::MAX);
+        let admission =
+            surroundings.ask_breaker(|breaker| breaker.admit(&name, inferred, objects, self.steady))?;
+        match admission {
+            Admission::Admitted => None,
+            Admission::Held(by) => Some(by),
+            Admission::Tripped(trip) => {
+                surroundings.tripped(&trip);
+                Some(HeldBy::Breaker)
+            }
+        }
+    }
+
+    /// Begins the lists that barriers need now, as far as the concurrency limit allows.
+    fn make_lists(&mut self, now: Moment) {
+        let Some(barriers) = &mut self.barriers else { return };
+        while self.pacer.check(now).is_ok()
+            && let Some(list) = barriers.poll_list(now)
+        {
+            self.pacer.begin();
+            self.lists.insert(list.number, Listing { begun: now, pages: 1 });
+            self.steps.push_back(Step::List(list));
+        }
+    }
+
+    // ---- outcomes ----
+
+    /// A request has ended. `server_took` is how long the API server took of it, where others took part.
+    pub fn finished(
+        &mut self,
+        number: u64,
+        performed: Performed,
+        server_took: Option<Duration>,
+        now: Moment,
+        surroundings: &impl Surroundings,
+    ) {
+        let Some(Flight { origin, effect, begun }) = self.flights.remove(&number) else { return };
+        let Performed { outcome, signal, round_trips } = performed;
+        let took = now.since(begun);
+        // How long others took says nothing about the API server.
+        let per_call = server_took.unwrap_or(took) / round_trips.max(1);
+        self.pacer.finish(now.before(per_call), now, signal);
+        // Of unknown fate or not: what was deleted after all is not asked for again, and what was not is counted when it is.
+        if !matches!(outcome, Outcome::Applied(_))
+            && let Some(name) =
+                deleted(&effect.request).and_then(|key| surroundings.resource_name(key.resource))
+        {
+            let inferred = is_inferred(&effect.reason);
+            surroundings.ask_breaker(|breaker| breaker.refund(&name, inferred));
+        }
+        surroundings.finished(&effect, &outcome, round_trips, took);
+        self.engine.finish(&origin, effect.id, outcome);
+    }
+
+    /// A page of a list has come, and another one is asked for.
+    pub fn list_continued(&mut self, number: u64) {
+        if let Some(barriers) = &mut self.barriers {
+            barriers.continued(number);
+        }
+        if let Some(listing) = self.lists.get_mut(&number) {
+            listing.pages += 1;
+        }
+    }
+
+    /// A list has ended, after everything that it found was told; `signal` is what its last answer says about the server, if
+    /// it says anything.
+    pub fn listed(
+        &mut self,
+        number: u64,
+        end: ListEnd,
+        signal: Option<Signal>,
+        now: Moment,
+        surroundings: &impl Surroundings,
+    ) {
+        if let Some(Listing { begun, pages }) = self.lists.remove(&number) {
+            match signal {
+                Some(signal) => self.pacer.finish(now.before(now.since(begun) / pages), now, signal),
+                None => self.pacer.release(),
+            }
+        }
+        let Some(barriers) = &mut self.barriers else { return };
+        for answer in barriers.finish(number, end, now) {
+            self.end_barrier(answer, now, surroundings);
+        }
+        self.end_reached(now, surroundings);
+    }
+
+    /// Ends the barriers that watches have reached, and the lists that are not needed any more.
+    fn end_reached(&mut self, now: Moment, surroundings: &impl Surroundings) {
+        let Some(barriers) = &mut self.barriers else { return };
+        let (reached, cancelled) = (barriers.take_reached(), barriers.take_cancelled());
+        for answer in reached {
+            self.end_barrier(answer, now, surroundings);
+        }
+        for number in cancelled {
+            if self.lists.remove(&number).is_some() {
+                self.pacer.release();
+                self.steps.push_back(Step::CancelList(number));
+            }
+        }
+    }
+
+    fn end_barrier(&mut self, answer: Answer, now: Moment, surroundings: &impl Surroundings) {
+        let Answer { effect: id, outcome, requests } = answer;
+        let Some(Flight { origin, effect, begun }) = self.asked.remove(&id) else { return };
+        surroundings.finished(&effect, &outcome, requests, now.since(begun));
+        self.engine.finish(&origin, id, outcome);
+    }
+
+    // ---- rest ----
+
+    /// When to continue, if nothing happens before: after [`Controller::act`] has come to this.
+    #[must_use]
+    pub fn next_wake(&self, rest: Rest, now: Moment, surroundings: &impl Surroundings) -> Moment {
+        let latest = now.after(LONGEST_SLEEP);
+        self.next_due(rest, now, surroundings).map_or(latest, |due| due.min(latest))
+    }
+
+    /// When there is something to do again, if nothing happens before and restraints stay as they are.
+    #[must_use]
+    pub fn next_due(&self, rest: Rest, now: Moment, surroundings: &impl Surroundings) -> Option<Moment> {
+        // While it is held, what is due stays due.
+        if surroundings.is_held() {
+            return None;
+        }
+        // Clocks are compared again and again.
+        let paused = (!self.held_by_clock.is_empty()).then(|| now.after(LONGEST_SLEEP));
+        let wanted = match rest {
+            Rest::Full(until) => until,
+            Rest::Idle => {
+                let clocks_disagree = OnceCell::new();
+                let may_delete = |resource| may_delete(resource, &clocks_disagree, surroundings);
+                let due = self.engine.next_wakeup(&may_delete);
+                let due = due.map(|at| now.after(until(at, self.now).max(SHORTEST_SLEEP)));
+                let listed = self.barriers.as_ref().and_then(Barriers::next_due);
+                due.into_iter().chain(listed).min()
+            }
+        };
+        wanted.into_iter().chain(paused).min()
+    }
+}
+
+/// How long it is until then; nothing if it is past.
+#[must_use]
+pub fn until(then: Timestamp, now: Timestamp) -> Duration {
+    Duration::from_millis(u64::try_from(then.0.saturating_sub(now.0)).unwrap_or_default())
+}
+
+/// Whether objects of a resource may be deleted now: the breaker, the configuration or clocks that disagree may say no.
+fn may_delete(
+    resource: ResourceId,
+    clocks_disagree: &OnceCell<bool>,
+    surroundings: &impl Surroundings,
+) -> bool {
+    !*clocks_disagree.get_or_init(|| surroundings.clocks_disagree())
+        && stopped(resource, surroundings).is_none()
+}
+
+/// What holds deletions of a resource now, if anything does. Nothing is counted.
+fn stopped(resource: ResourceId, surroundings: &impl Surroundings) -> Option<HeldBy> {
+    let name = surroundings.resource_name(resource)?;
+    surroundings.ask_breaker(|breaker| breaker.holds(&name))?
+}
+
+/// Whether a request changes anything anywhere.
+#[must_use]
+pub fn changes(request: &Request) -> bool {
+    match request {
+        Request::Read { .. }
+        | Request::Barrier { .. }
+        | Request::Outside { call: OutsideCall::LookUpMachine { .. }, .. } => false,
+        Request::Delete { .. }
+        | Request::SetOwners { .. }
+        | Request::RemoveFinalizer { .. }
+        | Request::Guarded { .. }
+        | Request::Note(_)
+        | Request::Outside { call: OutsideCall::DeleteStorage(_), .. } => true,
+    }
+}
+
+/// The resource of the object that a request is about, where it may change something on its behalf.
+fn changed_resource(request: &Request) -> Option<ResourceId> {
+    match request {
+        Request::Delete { key, .. }
+        | Request::SetOwners { key, .. }
+        | Request::RemoveFinalizer { key, .. }
+        | Request::Guarded { key, .. }
+        | Request::Outside { key, .. } => Some(key.resource),
+        Request::Read { .. } | Request::Barrier { .. } | Request::Note(_) => None,
+    }
+}
+
+/// The object that a request deletes, if it deletes one.
+fn deleted(request: &Request) -> Option<&ObjectKey> {
+    match request {
+        Request::Delete { key, .. } | Request::Guarded { key, change: Change::ForceDelete, .. } => Some(key),
+        _ => None,
+    }
+}
+
+/// The object whose storage a request destroys, if it does.
+fn emptied(request: &Request) -> Option<&ObjectKey> {
+    match request {
+        Request::Outside { key, call: OutsideCall::DeleteStorage(_), .. } => Some(key),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

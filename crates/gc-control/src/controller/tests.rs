@@ -1,0 +1,355 @@
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use gc_types::{PropagationPolicy, Reason, ResourceVersion, Severity, Uid, Verdict, codes};
+
+use super::*;
+use crate::breaker::BreakerOptions;
+
+const PODS: ResourceId = ResourceId(1);
+const JOBS: ResourceId = ResourceId(2);
+
+/// Wants what it is given, and wants what was held again when it is released.
+#[derive(Debug, Default)]
+struct Wanting {
+    wanted: VecDeque<Request>,
+    /// Whether each is wanted because of its age.
+    timed: bool,
+    /// Whether it asks first whether anything may be deleted.
+    asks: bool,
+    flying: BTreeMap<EffectId, Request>,
+    held: Vec<Request>,
+    outcomes: Vec<Outcome>,
+    set_to: Vec<Timestamp>,
+    due: Option<Timestamp>,
+}
+
+impl Engine for Wanting {
+    type Origin = &'static str;
+
+    fn tick(&mut self, _now: Timestamp, _steady: Timestamp) {}
+
+    fn set_clock(&mut self, now: Timestamp) {
+        self.set_to.push(now);
+    }
+
+    fn poll_effect(&mut self, may_delete: &dyn Fn(ResourceId) -> bool) -> Option<(&'static str, Effect)> {
+        let next = self.wanted.front()?;
+        if self.asks && !changed_resource(next).is_none_or(may_delete) {
+            return None;
+        }
+        let request = self.wanted.pop_front()?;
+        let id = EffectId(self.outcomes.len() as u64 + self.flying.len() as u64);
+        self.flying.insert(id, request.clone());
+        let verdict = if self.timed { Verdict::Retention(codes::TIMED[0]) } else { Verdict::OwnersAbsent };
+        Some(("one", Effect { id, request, reason: Reason { verdict, owners: vec![], evidence: vec![] } }))
+    }
+
+    fn finish(&mut self, origin: &&'static str, id: EffectId, outcome: Outcome) {
+        assert_eq!(*origin, "one");
+        let request = self.flying.remove(&id).unwrap();
+        if let Outcome::Held(_) = outcome {
+            self.held.push(request);
+        }
+        self.outcomes.push(outcome);
+    }
+
+    fn release(&mut self, resource: Option<ResourceId>) {
+        let released = self.held.extract_if(.., |request| {
+            resource.is_none_or(|resource| changed_resource(request) == Some(resource))
+        });
+        self.wanted.extend(released);
+    }
+
+    fn next_wakeup(&self, _may_delete: &dyn Fn(ResourceId) -> bool) -> Option<Timestamp> {
+        self.due
+    }
+
+    fn objects_of(&self, _resource: ResourceId) -> Option<usize> {
+        None
+    }
+}
+
+/// What restrains it, and how often it was reported to.
+struct World {
+    is_held: Cell<bool>,
+    dry_run: Cell<Option<HeldBy>>,
+    clocks_disagree: Cell<bool>,
+    breaker: RefCell<Breaker>,
+    reports: RefCell<Vec<&'static str>>,
+}
+
+impl World {
+    fn new(largest_number: u64) -> Self {
+        let options = BreakerOptions { largest_number: Some(largest_number), ..BreakerOptions::default() };
+        Self {
+            is_held: Cell::new(false),
+            dry_run: Cell::new(None),
+            clocks_disagree: Cell::new(false),
+            breaker: RefCell::new(Breaker::new(options)),
+            reports: RefCell::default(),
+        }
+    }
+}
+
+impl Surroundings for World {
+    fn is_held(&self) -> bool {
+        self.is_held.get()
+    }
+
+    fn dry_run(&self) -> Option<HeldBy> {
+        self.dry_run.get()
+    }
+
+    fn clocks_disagree(&self) -> bool {
+        self.clocks_disagree.get()
+    }
+
+    fn ask_breaker<T>(&self, ask: impl FnOnce(&mut Breaker) -> T) -> Option<T> {
+        Some(ask(&mut self.breaker.borrow_mut()))
+    }
+
+    fn resource_name(&self, resource: ResourceId) -> Option<Arc<str>> {
+        Some(if resource == PODS { "pods".into() } else { "jobs.batch".into() })
+    }
+
+    fn decided(&self, _effect: &Effect) {
+        self.reports.borrow_mut().push("decided");
+    }
+
+    fn finished(&self, _effect: &Effect, _outcome: &Outcome, _round_trips: u32, _took: Duration) {
+        self.reports.borrow_mut().push("finished");
+    }
+
+    fn tripped(&self, _trip: &Trip) {
+        self.reports.borrow_mut().push("tripped");
+    }
+}
+
+fn key(resource: ResourceId) -> ObjectKey {
+    ObjectKey { resource, namespace: "shop".into(), name: "web".into() }
+}
+
+fn delete(resource: ResourceId) -> Request {
+    Request::Delete {
+        key: key(resource),
+        uid: Uid::new("u"),
+        resource_version: Some(ResourceVersion(1)),
+        policy: PropagationPolicy::Background,
+    }
+}
+
+fn barrier(at_least: u64) -> Request {
+    Request::Barrier { resource: PODS, namespace: None, at_least: ResourceVersion(at_least) }
+}
+
+fn controller(wanted: impl IntoIterator<Item = Request>) -> Controller<Wanting> {
+    let engine = Wanting { wanted: wanted.into_iter().collect(), ..Wanting::default() };
+    Controller::new(engine, PacingOptions::default())
+}
+
+fn at(milliseconds: u64) -> Moment {
+    Moment::from_start(Duration::from_millis(milliseconds))
+}
+
+fn sent(controller: &mut Controller<Wanting>) -> Vec<Request> {
+    let steps = std::iter::from_fn(|| controller.poll_step());
+    steps
+        .map(|step| match step {
+            Step::Send { request, .. } => request,
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+fn answered(outcome: Outcome) -> Performed {
+    Performed { outcome, signal: Signal::Answered, round_trips: 1 }
+}
+
+/// Each restraint alone holds a deletion back; what was held is sent when the restraint ends.
+#[test]
+fn every_restraint_holds_a_deletion_until_it_ends() {
+    struct Case {
+        name: &'static str,
+        set: fn(&World, bool),
+        by: Option<HeldBy>,
+        reads_pass: bool,
+    }
+    let cases = [
+        Case { name: "held", set: |world, on| world.is_held.set(on), by: None, reads_pass: false },
+        Case {
+            name: "dry run",
+            set: |world, on| world.dry_run.set(on.then_some(HeldBy::DryRun)),
+            by: Some(HeldBy::DryRun),
+            reads_pass: true,
+        },
+        Case {
+            name: "clocks",
+            set: |world, on| world.clocks_disagree.set(on),
+            by: Some(HeldBy::Clock),
+            reads_pass: true,
+        },
+        Case {
+            name: "breaker",
+            set: |world, on| {
+                let mut breaker = world.breaker.borrow_mut();
+                if on {
+                    breaker.stop(Trip { resource: "pods".into(), since: Timestamp(0), why: "test".into() });
+                } else {
+                    breaker.resume("pods");
+                }
+            },
+            by: Some(HeldBy::Breaker),
+            reads_pass: true,
+        },
+    ];
+    for Case { name, set, by, reads_pass } in cases {
+        let world = World::new(100);
+        let read = Request::Read { key: key(PODS) };
+        let mut controller = controller([delete(PODS), read.clone()]);
+        controller.engine.timed = true;
+        set(&world, true);
+        controller.tick(Reading::Passed(Timestamp(1)), Timestamp(1), &world);
+        assert_eq!(controller.act(at(1), 9, &world), Rest::Idle, "{name}");
+        let passed = if reads_pass { vec![read.clone()] } else { Vec::new() };
+        assert_eq!(sent(&mut controller), passed, "{name}");
+        let held: Vec<Outcome> = by.into_iter().map(Outcome::Held).collect();
+        assert_eq!(controller.engine.outcomes, held, "{name}");
+        set(&world, false);
+        controller.tick(Reading::Passed(Timestamp(2)), Timestamp(2), &world);
+        controller.breaker_changed(&world);
+        controller.dry_run_changed(&world);
+        controller.act(at(2), 9, &world);
+        let mut expected = vec![delete(PODS)];
+        expected.extend((!reads_pass).then_some(read));
+        assert_eq!(sent(&mut controller), expected, "{name}");
+    }
+}
+
+/// An engine that asks first wants nothing of what is stopped, and nothing of it is held.
+#[test]
+fn an_engine_can_ask_what_may_be_deleted() {
+    let world = World::new(100);
+    let mut controller = controller([delete(PODS)]);
+    controller.engine.asks = true;
+    world.clocks_disagree.set(true);
+    controller.act(at(1), 9, &world);
+    assert_eq!((sent(&mut controller), controller.engine.outcomes.len()), (vec![], 0));
+    world.clocks_disagree.set(false);
+    controller.act(at(2), 9, &world);
+    assert_eq!(sent(&mut controller), [delete(PODS)]);
+}
+
+/// What the server did not do is not counted; what trips is reported once, and stops its resource alone.
+#[test]
+fn the_breaker_counts_what_was_done() {
+    let world = World::new(1);
+    let mut controller = controller([delete(PODS)]);
+    controller.act(at(1), 9, &world);
+    sent(&mut controller);
+    controller.finished(0, answered(Outcome::Conflict), None, at(2), &world);
+    controller.engine.wanted.extend([delete(PODS), delete(PODS), delete(PODS), delete(JOBS)]);
+    controller.act(at(3), 9, &world);
+    assert_eq!(sent(&mut controller), [delete(PODS), delete(JOBS)]);
+    let held = Outcome::Held(HeldBy::Breaker);
+    assert_eq!(controller.engine.outcomes, [Outcome::Conflict, held.clone(), held]);
+    let trips = world.reports.borrow().iter().filter(|report| **report == "tripped").count();
+    assert_eq!(trips, 1);
+}
+
+/// The concurrency limit is asked before anything is decided.
+#[test]
+fn nothing_is_decided_that_cannot_be_sent() {
+    let world = World::new(100);
+    let pacing = PacingOptions { initial: 1, smallest: 1, largest: 1, ..PacingOptions::default() };
+    let engine = Wanting { wanted: [delete(PODS), delete(JOBS)].into(), ..Wanting::default() };
+    let mut controller = Controller::new(engine, pacing);
+    assert_eq!(controller.act(at(1), 9, &world), Rest::Full(None));
+    assert_eq!((sent(&mut controller), controller.engine.wanted.len()), (vec![delete(PODS)], 1));
+    let busy = Performed {
+        outcome: Outcome::Failed { message: "429".into(), retry_after_milliseconds: Some(1_000) },
+        signal: Signal::Busy(Some(Duration::from_secs(1))),
+        round_trips: 1,
+    };
+    controller.finished(0, busy, None, at(5), &world);
+    assert_eq!(controller.act(at(6), 9, &world), Rest::Full(Some(at(1_005))));
+    assert_eq!(controller.next_wake(Rest::Full(Some(at(700))), at(6), &world), at(700));
+    assert_eq!(controller.act(at(1_005), 9, &world), Rest::Full(None));
+    assert_eq!(sent(&mut controller), [delete(JOBS)]);
+}
+
+#[test]
+fn a_barrier_ends_with_its_watch_or_with_a_list() {
+    let world = World::new(100);
+    let mut controller = controller([barrier(7), barrier(0), barrier(0)]).with_barriers();
+    controller.act(at(1), 9, &world);
+    let Some(Step::List(list)) = controller.poll_step() else { panic!("no list") };
+    assert_eq!((list.number, list.not_older_than, controller.poll_step()), (0, None, None), "they share one");
+    controller.delivered(&Event::Progress { resource: PODS, resource_version: ResourceVersion(7) });
+    controller.act(at(2), 9, &world);
+    assert_eq!(controller.engine.outcomes, [Outcome::Applied(None)]);
+    assert_eq!(controller.pacing().in_flight, 1);
+    controller.listed(0, ListEnd::Complete, Some(Signal::Answered), at(9), &world);
+    assert_eq!(controller.engine.outcomes, vec![Outcome::Applied(None); 3]);
+    assert_eq!(controller.pacing().in_flight, 0);
+}
+
+/// Without barriers of its own, a controller sends them as requests.
+#[test]
+fn a_barrier_can_be_a_request() {
+    let world = World::new(100);
+    let mut controller = controller([barrier(7)]);
+    controller.act(at(1), 9, &world);
+    assert_eq!(sent(&mut controller), [barrier(7)]);
+}
+
+#[test]
+fn a_note_is_written_at_once_and_not_in_a_dry_run() {
+    let note = EventNote {
+        about: key(PODS),
+        uid: Uid::new("u"),
+        severity: Severity::Normal,
+        reason: "Test",
+        message: "m".into(),
+    };
+    for (dry_run, steps, outcome) in [
+        (None, vec![Step::Note(note.clone())], Outcome::Applied(None)),
+        (Some(HeldBy::DryRun), vec![], Outcome::Held(HeldBy::DryRun)),
+    ] {
+        let world = World::new(100);
+        world.dry_run.set(dry_run);
+        let mut controller = controller([Request::Note(note.clone())]);
+        controller.act(at(1), 9, &world);
+        let made: Vec<Step> = std::iter::from_fn(|| controller.poll_step()).collect();
+        assert_eq!((made, &controller.engine.outcomes[..]), (steps, &[outcome][..]));
+    }
+}
+
+#[test]
+fn an_engine_learns_that_its_clock_was_set() {
+    let world = World::new(100);
+    let mut controller = controller([]);
+    let reading = Reading::Set { expected: Timestamp(9), now: Timestamp(5) };
+    controller.tick(reading, Timestamp(70), &world);
+    assert_eq!((controller.now(), &controller.engine.set_to[..]), (Timestamp(5), &[Timestamp(5)][..]));
+}
+
+#[test]
+fn it_wakes_for_what_is_due_unless_it_is_held() {
+    let world = World::new(100);
+    let mut controller = controller([]);
+    controller.tick(Reading::Passed(Timestamp(1_000)), Timestamp(0), &world);
+    for (due, held, expected) in [
+        (None, false, 1_100),
+        (Some(1_250), false, 350),
+        (Some(900), false, 101),
+        (Some(9_000), false, 1_100),
+        (Some(1_250), true, 1_100),
+    ] {
+        controller.engine.due = due.map(Timestamp);
+        world.is_held.set(held);
+        assert_eq!(controller.next_wake(Rest::Idle, at(100), &world), at(expected), "{due:?}");
+    }
+}

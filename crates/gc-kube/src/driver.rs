@@ -1,0 +1,402 @@
+//! The loop of every collector: drives a [`Controller`] by what its watches deliver, and carries out its steps.
+//!
+//! One task owns the engine. Requests are sent by other tasks, as many at a time as the concurrency limit allows; their
+//! outcomes come back here. Nothing here decides anything.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gc_control::barriers::{List, ListEnd};
+use gc_control::breaker::{Breaker, Trip};
+use gc_control::clocks::Reading;
+use gc_control::controller::{Controller, Engine, Step, Surroundings};
+use gc_control::pacing::{Pacer, PacingOptions, PacingState, Signal};
+use gc_types::{Effect, Event, HeldBy, Outcome, Request, ResourceId};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::time::Instant;
+
+use crate::barrier::{self, Ended, Found};
+use crate::breaker::SharedBreaker;
+use crate::clock::{Clock, ClockReader, instant, moment, steady_now};
+use crate::connection::ApiClient;
+use crate::notes::{EVENT_SOURCE, Notes};
+use crate::observer::Observer;
+use crate::requests::Performed;
+use crate::resources::ResourceTable;
+use crate::restraints::{Restraints, changed};
+use crate::server_clock::{self, SharedServerClock};
+
+/// Maximum number of queued batches of what watches deliver; beyond it, the watches wait.
+pub const QUEUED_BATCHES: usize = 16;
+/// How long requests in flight may take to finish when a collector stops.
+pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
+/// Maximum number of outcomes that are handled before effects are polled.
+const OUTCOMES_AT_ONCE: usize = 16;
+
+/// What a request came to, and what else was found by it.
+pub(crate) struct Done<F> {
+    pub(crate) performed: Performed,
+    pub(crate) found: Vec<F>,
+    /// How long the API server took of it, where others took part.
+    pub(crate) server_took: Option<Duration>,
+}
+
+impl<F> Done<F> {
+    pub(crate) fn of(performed: Performed) -> Self {
+        Self { performed, found: Vec::new(), server_took: None }
+    }
+
+    /// It is not known what became of it.
+    pub(crate) fn unknown(message: String) -> Self {
+        let outcome = Outcome::Failed { message, retry_after_milliseconds: None };
+        Self::of(Performed { outcome, signal: Signal::Answered, round_trips: 1 })
+    }
+}
+
+/// What a collector watches, and how its requests are carried out.
+pub(crate) trait Adapter: Send {
+    /// What decides.
+    type Engine: Engine<Origin: Send> + Send;
+    /// What watches deliver.
+    type News: Send + 'static;
+    /// What requests find beside their outcomes.
+    type Found: Send + 'static;
+
+    /// Maximum number of queued batches that are taken with the first one before effects are polled.
+    const FURTHER_BATCHES: usize;
+
+    /// Takes one batch of what watches deliver.
+    fn take(&mut self, batch: Vec<Self::News>, controller: &mut Controller<Self::Engine>);
+    /// Takes what the list of a barrier has found.
+    fn take_listed(&mut self, events: Vec<Event>, engine: &mut Self::Engine);
+    /// Takes what a request has found, before its outcome.
+    fn take_found(&mut self, found: Vec<Self::Found>, engine: &mut Self::Engine);
+    /// Carries out a request.
+    fn perform(&self, request: Request) -> impl Future<Output = Done<Self::Found>> + Send + 'static;
+    /// A path was not served.
+    fn not_served(&self);
+    /// Time has passed, or the clock `was_set`.
+    fn ticked(&mut self, was_set: bool, engine: &mut Self::Engine);
+    /// Effects were polled. Reports how it stands, and writes what is no effect, if it `may_write`; the Events that it
+    /// returns are written, too.
+    fn acted(&mut self, may_write: bool, engine: &mut Self::Engine, surroundings: &Outer);
+    /// When it has something to do besides, if it `may_write`.
+    fn next_wake(&self, may_write: bool, engine: &Self::Engine) -> Option<Instant>;
+}
+
+/// What every collector is made from.
+pub(crate) struct Setup {
+    pub(crate) client: ApiClient,
+    pub(crate) table: ResourceTable,
+    /// The figures of the concurrency limit.
+    pub(crate) pacing: watch::Sender<PacingState>,
+    bounds: PacingOptions,
+    pub(crate) dry_run: watch::Receiver<Option<HeldBy>>,
+    pub(crate) restraints: Restraints,
+    /// The clock by which objects age; if there is none, the wall clock of the start, continued.
+    pub(crate) clock: Option<Clock>,
+    pub(crate) source: &'static str,
+}
+
+impl Setup {
+    pub(crate) fn new(client: ApiClient, table: ResourceTable, bounds: PacingOptions, dry_run: bool) -> Self {
+        Self {
+            client,
+            table,
+            pacing: watch::Sender::new(Pacer::new(bounds).state()),
+            bounds,
+            dry_run: watch::channel(dry_run.then_some(HeldBy::DryRun)).1,
+            restraints: Restraints::default(),
+            clock: None,
+            source: EVENT_SOURCE,
+        }
+    }
+
+    /// A driver of this engine, whose barriers are answered by watches and lists if it `has_barriers`.
+    pub(crate) fn driver<A: Adapter>(
+        self,
+        engine: A::Engine,
+        has_barriers: bool,
+        adapter: A,
+        observer: Arc<dyn Observer>,
+    ) -> Driver<A> {
+        let Restraints { held, breaker, bounds } = self.restraints;
+        let controller = Controller::new(engine, self.bounds);
+        let (notes, writer) = Notes::new(self.client.clone(), self.table.clone(), self.source);
+        let mut background = JoinSet::new();
+        background.spawn(writer);
+        background.spawn(server_clock::follow(self.client.clone()));
+        let (list_sink, listed) = mpsc::channel(QUEUED_BATCHES);
+        Driver {
+            adapter,
+            controller: if has_barriers { controller.with_barriers() } else { controller },
+            stops: breaker.as_ref().map(SharedBreaker::changes),
+            surroundings: Outer {
+                held,
+                dry_run: self.dry_run,
+                breaker,
+                server_clock: self.client.server_clock().cloned(),
+                table: self.table,
+                observer,
+                notes,
+            },
+            bounds,
+            client: self.client,
+            clock: self.clock.map(ClockReader::new),
+            pacing: self.pacing,
+            requests: JoinSet::new(),
+            numbers: HashMap::new(),
+            lists: JoinSet::new(),
+            listing: HashMap::new(),
+            list_sink,
+            listed,
+            background,
+        }
+    }
+}
+
+/// What restrains a collector of this process, and who observes it.
+pub(crate) struct Outer {
+    held: watch::Receiver<bool>,
+    dry_run: watch::Receiver<Option<HeldBy>>,
+    breaker: Option<SharedBreaker>,
+    server_clock: Option<SharedServerClock>,
+    pub(crate) table: ResourceTable,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) notes: Notes,
+}
+
+impl Surroundings for Outer {
+    fn is_held(&self) -> bool {
+        *self.held.borrow()
+    }
+
+    fn dry_run(&self) -> Option<HeldBy> {
+        *self.dry_run.borrow()
+    }
+
+    fn clocks_disagree(&self) -> bool {
+        self.server_clock.as_ref().is_some_and(|clock| clock.agreement().pauses())
+    }
+
+    fn ask_breaker<T>(&self, ask: impl FnOnce(&mut Breaker) -> T) -> Option<T> {
+        Some(ask(&mut self.breaker.as_ref()?.lock()))
+    }
+
+    fn resource_name(&self, resource: ResourceId) -> Option<Arc<str>> {
+        self.table.get(resource).map(|route| Arc::clone(&route.name))
+    }
+
+    fn decided(&self, effect: &Effect) {
+        self.observer.decided(effect);
+    }
+
+    fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
+        self.observer.finished(effect, outcome, round_trips, took);
+    }
+
+    fn tripped(&self, trip: &Trip) {
+        tracing::error!(resource = %trip.resource, "{trip}; `kubegc resume` continues");
+        if let Some(breaker) = &self.breaker {
+            breaker.change(|_| ());
+        }
+        self.observer.tripped(trip);
+    }
+}
+
+/// A controller at work.
+pub(crate) struct Driver<A: Adapter> {
+    adapter: A,
+    controller: Controller<A::Engine>,
+    surroundings: Outer,
+    /// Follows what the breaker stops.
+    stops: Option<watch::Receiver<u64>>,
+    /// Follows the bounds of the concurrency limit, where they may change.
+    bounds: Option<watch::Receiver<PacingOptions>>,
+    client: ApiClient,
+    clock: Option<ClockReader>,
+    pacing: watch::Sender<PacingState>,
+    requests: JoinSet<Done<A::Found>>,
+    /// The numbers of the requests in flight; the concurrency limit bounds them.
+    numbers: HashMap<tokio::task::Id, u64>,
+    lists: JoinSet<Ended>,
+    /// The lists under way, by their numbers.
+    listing: HashMap<u64, AbortHandle>,
+    list_sink: mpsc::Sender<Found>,
+    listed: mpsc::Receiver<Found>,
+    background: JoinSet<()>,
+}
+
+type JoinedRequest<F> = Result<(tokio::task::Id, Done<F>), JoinError>;
+
+impl<A: Adapter> Driver<A> {
+    /// Runs something beside it until it ends.
+    pub(crate) fn beside(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.background.spawn(task);
+    }
+
+    /// Runs until `shutdown` is ready, or until the watches have ended; then sends nothing further, gives what is in flight
+    /// [`SHUTDOWN_GRACE`], and returns the engine.
+    pub(crate) async fn run(
+        mut self,
+        mut news: mpsc::Receiver<Vec<A::News>>,
+        shutdown: impl Future<Output = ()>,
+    ) -> A::Engine {
+        let mut shutdown = std::pin::pin!(shutdown);
+        self.tick();
+        loop {
+            let wake = self.act();
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Ok(()) = self.surroundings.held.changed() => self.tick(),
+                Ok(()) = self.surroundings.dry_run.changed() => {
+                    self.tick();
+                    self.controller.dry_run_changed(&self.surroundings);
+                }
+                () = changed(&mut self.stops) => {
+                    self.tick();
+                    self.controller.breaker_changed(&self.surroundings);
+                }
+                () = changed(&mut self.bounds) => self.take_bounds(),
+                Some(done) = self.requests.join_next_with_id() => self.take_done(done),
+                Some(found) = self.listed.recv() => self.take_found(found),
+                Some(ended) = self.lists.join_next() => self.take_ended(ended),
+                batch = news.recv() => {
+                    let Some(batch) = batch else { break };
+                    self.take_news(batch, &mut news);
+                }
+                () = tokio::time::sleep_until(wake) => self.tick(),
+            }
+        }
+        self.land().await;
+        self.controller.into_engine()
+    }
+
+    fn tick(&mut self) {
+        let steady = steady_now();
+        let reading = self.clock.as_mut().map_or(Reading::Passed(steady), ClockReader::read);
+        self.controller.tick(reading, steady, &self.surroundings);
+        let was_set = matches!(reading, Reading::Set { .. });
+        self.adapter.ticked(was_set, self.controller.engine_mut());
+    }
+
+    fn take_bounds(&mut self) {
+        if let Some(bounds) = &self.bounds {
+            self.controller.set_pacing(*bounds.borrow());
+            self.pacing.send_replace(self.controller.pacing());
+        }
+    }
+
+    fn take_news(&mut self, first: Vec<A::News>, more: &mut mpsc::Receiver<Vec<A::News>>) {
+        self.tick();
+        // What is taken out of the queue is always handled: `take` comes before checking the queue.
+        let queued = std::iter::from_fn(|| more.try_recv().ok()).take(A::FURTHER_BATCHES);
+        for batch in std::iter::once(first).chain(queued) {
+            self.adapter.take(batch, &mut self.controller);
+        }
+    }
+
+    /// Polls effects and begins what they lead to. Returns when to continue if nothing happens before.
+    fn act(&mut self) -> Instant {
+        let now = moment();
+        let rest = self.controller.act(now, usize::MAX, &self.surroundings);
+        self.take_steps();
+        let may_write = Controller::<A::Engine>::may_write(&self.surroundings);
+        self.adapter.acted(may_write, self.controller.engine_mut(), &self.surroundings);
+        let wake = instant(self.controller.next_wake(rest, now, &self.surroundings));
+        self.adapter.next_wake(may_write, self.controller.engine()).map_or(wake, |other| other.min(wake))
+    }
+
+    fn take_steps(&mut self) {
+        while let Some(step) = self.controller.poll_step() {
+            match step {
+                Step::Send { number, request } => {
+                    let task = self.requests.spawn(self.adapter.perform(request));
+                    self.numbers.insert(task.id(), number);
+                }
+                Step::List(list) => self.start_list(list),
+                Step::CancelList(number) => {
+                    if let Some(task) = self.listing.remove(&number) {
+                        task.abort();
+                    }
+                }
+                Step::Note(note) => self.surroundings.notes.take(note),
+            }
+        }
+    }
+
+    fn start_list(&mut self, list: List) {
+        let number = list.number;
+        let Some(route) = self.surroundings.table.get(list.place.resource) else {
+            self.controller.listed(number, ListEnd::NotServed, None, moment(), &self.surroundings);
+            return;
+        };
+        let (client, sink) = (self.client.clone(), self.list_sink.clone());
+        let task = self.lists.spawn(async move { barrier::list(&client, &route, &list, &sink).await });
+        self.listing.insert(number, task);
+    }
+
+    fn take_found(&mut self, found: Found) {
+        // What a list finds that was given up proves nothing, and is true all the same.
+        self.tick();
+        if found.continues {
+            self.controller.list_continued(found.list);
+        }
+        self.adapter.take_listed(found.events, self.controller.engine_mut());
+    }
+
+    fn take_ended(&mut self, ended: Result<Ended, JoinError>) {
+        // What it found was handed on before it ended.
+        while let Ok(found) = self.listed.try_recv() {
+            self.take_found(found);
+        }
+        let Ok(Ended { list: number, end, signal }) = ended else { return };
+        self.tick();
+        self.listing.remove(&number);
+        if end == ListEnd::NotServed {
+            self.adapter.not_served();
+        }
+        self.controller.listed(number, end, signal, moment(), &self.surroundings);
+    }
+
+    fn take_done(&mut self, first: JoinedRequest<A::Found>) {
+        self.tick();
+        self.take_one(first);
+        for _ in 0..OUTCOMES_AT_ONCE {
+            let Some(next) = self.requests.try_join_next_with_id() else { break };
+            self.take_one(next);
+        }
+        self.pacing.send_replace(self.controller.pacing());
+    }
+
+    fn take_one(&mut self, done: JoinedRequest<A::Found>) {
+        let (id, done) = match done {
+            Ok(answer) => answer,
+            // A request that died without an answer: its fate is unknown.
+            Err(error) => (error.id(), Done::unknown(error.to_string())),
+        };
+        let Some(number) = self.numbers.remove(&id) else { return };
+        let Done { performed, found, server_took } = done;
+        if performed.outcome == Outcome::NotServed {
+            self.adapter.not_served();
+        }
+        self.adapter.take_found(found, self.controller.engine_mut());
+        let now = moment();
+        self.controller.finished(number, performed, server_took, now, &self.surroundings);
+    }
+
+    /// Sends nothing further, and waits a little for what is in flight.
+    async fn land(&mut self) {
+        let deadline = Instant::now() + SHUTDOWN_GRACE;
+        self.lists.abort_all();
+        while let Ok(Some(done)) = tokio::time::timeout_at(deadline, self.requests.join_next_with_id()).await
+        {
+            self.take_done(done);
+        }
+        self.requests.abort_all();
+        self.background.abort_all();
+    }
+}
