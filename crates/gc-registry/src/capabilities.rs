@@ -23,9 +23,13 @@ impl Call<'_> {
             _ => return Vec::new(),
         };
         let mut found = Vec::new();
+        let host_process = ["securityContext", "windowsOptions", "hostProcess"];
+        let pod: Vec<&str> = path.iter().copied().chain(host_process).collect();
+        let mut has_host_process = flag(object, &pod) == Some(true);
         for kind in ["initContainers", "containers", "ephemeralContainers"] {
             let place: Vec<&str> = path.iter().copied().chain([kind]).collect();
             for (index, container) in list(object, &place).iter().enumerate() {
+                has_host_process |= flag(container, &host_process) == Some(true);
                 if flag(container, &["securityContext", "privileged"]) == Some(true) {
                     found.push(FieldError {
                         field: format!("{}[{index}].securityContext.privileged", place.join(".")),
@@ -34,6 +38,13 @@ impl Call<'_> {
                     });
                 }
             }
+        }
+        if has_host_process {
+            found.push(FieldError {
+                field: path.join("."),
+                reason: CauseReason::Forbidden,
+                detail: "Forbidden: hostProcess containers are disallowed by cluster policy".into(),
+            });
         }
         found
     }

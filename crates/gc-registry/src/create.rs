@@ -83,10 +83,10 @@ impl Call<'_> {
             let charges = self.validate(&new, None)?;
             let key = persist::object_key(self.resource(), &self.target.namespace, &name);
             if options.dry_run {
+                self.warn_of(&new, None);
                 if let Some(existing) = self.read(&key)? {
                     return Err(self.exists(&name, &self.decode(&existing)?));
                 }
-                self.warn_of(&new, None);
                 let is_definition = rules::is_definition(self.resource());
                 let new = if is_definition { crd::before_acceptance(&new, 0) } else { new };
                 return Ok(self.answer_value(201, new));
@@ -103,7 +103,10 @@ impl Call<'_> {
                 }
                 Stored::Raced if given_name.is_empty() && turn < GENERATED_NAMES => {}
                 Stored::Raced => match self.read(&key)? {
-                    Some(stored) => return Err(self.exists(&name, &self.decode(&stored)?)),
+                    Some(stored) => {
+                        self.warn_of(&new, None);
+                        return Err(self.exists(&name, &self.decode(&stored)?));
+                    }
                     // A quota was charged for somebody else meanwhile, or the object is gone again.
                     None if turn < MAX_TURNS => {}
                     None => return Err(self.modified(&name)),

@@ -113,8 +113,8 @@ impl Call<'_> {
     /// DELETE of the object that the request names.
     pub(crate) fn delete(&mut self, options: &DeleteOptions) -> Result<Response, ApiError> {
         let deletion = Deletion::validate(options)?;
-        let deleted = self.delete_object(&self.target.name, &self.key(), &deletion)?;
         self.warn_of_orphans(&deletion);
+        let deleted = self.delete_object(&self.target.name, &self.key(), &deletion)?;
         self.deletion_response(&deletion, deleted)
     }
 

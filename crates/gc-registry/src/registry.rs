@@ -34,6 +34,8 @@ pub struct Config {
     pub allow_privileged: bool,
     /// Whether the server counts what quotas bound, where no kube-controller-manager does.
     pub counts_quotas: bool,
+    /// Whether the server gathers the rules of aggregated ClusterRoles, which upstream's controller manager does.
+    pub aggregates_roles: bool,
     /// How long events are kept (`--event-ttl`), in seconds.
     pub event_ttl_seconds: u32,
     /// Group and kind of the objects that no controller of this server acts on; whoever creates one is warned.
@@ -47,6 +49,7 @@ impl Default for Config {
             plugins: Plugins::default(),
             allow_privileged: true,
             counts_quotas: false,
+            aggregates_roles: false,
             event_ttl_seconds: 3600,
             unattended: &[],
         }
@@ -159,6 +162,12 @@ impl Registry {
     }
 
     /// The policies and webhooks of this moment.
+    /// What the server was told to do.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     pub(crate) fn configured(&self) -> Arc<Configured> {
         Arc::clone(&self.configured.read().unwrap_or_else(PoisonError::into_inner))
     }

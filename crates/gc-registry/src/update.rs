@@ -214,7 +214,8 @@ impl Call<'_> {
             self.validate_dynamically(Some(&new), Some(&live), options.dry_run)?;
             let charges = self.validate(&new, Some(&live))?;
             let mut before_acceptance = None;
-            if rules::is_definition(self.resource()) && !meta::is_deleting(&new) {
+            // A dry run shows what was sent: names are accepted after a definition was stored.
+            if rules::is_definition(self.resource()) && !meta::is_deleting(&new) && !options.dry_run {
                 let before = new.clone();
                 self.settle_definition(&mut new);
                 before_acceptance = (before["status"] != new["status"]).then_some(before);

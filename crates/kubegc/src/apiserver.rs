@@ -85,6 +85,9 @@ pub(crate) struct ServerOptions {
     /// Quotas are counted, as kube-controller-manager does.
     #[arg(skip)]
     pub(crate) counts_quotas: bool,
+    /// The rules of aggregated ClusterRoles are gathered, as kube-controller-manager does.
+    #[arg(skip)]
+    pub(crate) aggregates_roles: bool,
     /// Group and kind of what no controller acts on; whoever creates such an object is warned.
     #[arg(skip)]
     pub(crate) unattended: &'static [(&'static str, &'static str)],
@@ -116,6 +119,7 @@ impl ServerOptions {
             disable_admission_plugins: Vec::new(),
             write_kubeconfig: None,
             counts_quotas: false,
+            aggregates_roles: false,
             unattended: &[],
             refuse_privileged: false,
             keys: GivenKeys::default(),
@@ -226,6 +230,7 @@ pub(crate) async fn serve(
         plugins: options.plugins()?,
         allow_privileged: !options.refuse_privileged,
         counts_quotas: options.counts_quotas,
+        aggregates_roles: options.aggregates_roles,
         unattended: options.unattended,
         ..gc_registry::Config::default()
     };

@@ -294,7 +294,9 @@ pub(crate) async fn follow_roles(state: &Arc<State>, background: &mut JoinSet<()
         initial_rules(state, resource, &mut watch).await?;
         background.spawn(keep_following(Arc::clone(state), resource, watch));
     }
-    background.spawn(aggregation::keep(Arc::clone(state)));
+    if state.registry.config().aggregates_roles {
+        background.spawn(aggregation::keep(Arc::clone(state)));
+    }
     Ok(())
 }
 

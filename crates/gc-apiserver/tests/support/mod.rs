@@ -53,7 +53,8 @@ impl Answer {
 
 impl TestServer {
     pub async fn start() -> Self {
-        let registry = Registry::open(Arc::new(MemoryStorage::default()), Config::default()).unwrap();
+        let settings = Config { aggregates_roles: true, ..Config::default() };
+        let registry = Registry::open(Arc::new(MemoryStorage::default()), settings).unwrap();
         let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             data_dir: None,

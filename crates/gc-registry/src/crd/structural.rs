@@ -101,7 +101,9 @@ fn is_set(source: &Source, key: &str) -> bool {
         None | Some(Value::Null | Value::Bool(false)) => false,
         Some(Value::String(text)) => !text.is_empty(),
         Some(Value::Array(items)) => !items.is_empty(),
-        Some(Value::Object(map)) => !map.is_empty() || matches!(key, "additionalProperties" | "default"),
+        Some(Value::Object(map)) => {
+            !map.is_empty() || matches!(key, "additionalProperties" | "additionalItems" | "default")
+        }
         Some(_) => true,
     }
 }
@@ -548,7 +550,9 @@ fn check_members(source: &Source, path: &str, allowed: &Allowed, problems: &mut 
         problems.push(forbidden(format!("{path}.default"), &format!("must not be set {why}")));
     }
     for (key, why) in FORBIDDEN_MEMBERS {
-        if is_set(source, key) {
+        // Pointers and maps of which upstream asks only whether they are there.
+        let counts_when_empty = matches!(key, "dependencies" | "$ref");
+        if is_set(source, key) || counts_when_empty && source.get(key).is_some_and(|value| !value.is_null()) {
             problems.push(forbidden(format!("{path}.{key}"), why));
         }
     }

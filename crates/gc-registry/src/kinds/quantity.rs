@@ -42,6 +42,11 @@ pub enum QuantityError {
 }
 
 impl Quantity {
+    /// Whether it is no whole number, to a thousandth.
+    pub(crate) fn is_fractional(&self) -> bool {
+        self.nano % NANO != 0
+    }
+
     /// Reads a quantity.
     ///
     /// ```

@@ -17,6 +17,10 @@ struct Place<'a> {
     fields: Vec<&'a str>,
 }
 
+/// A type with a decoder of its own, which has an error of its own.
+const SCHEMA_OR_BOOLEAN: &str =
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool";
+
 /// Checks the types of a document of a built-in kind. The error is worded as Go's decoder does it, such as
 /// `json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string`; it becomes a
 /// 400. `null` fits everywhere, and unknown fields are not checked.
@@ -26,6 +30,11 @@ pub fn check_types(schema: &Schema, value: &Value) -> Result<(), String> {
 
 fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Result<(), String> {
     match (&schema.node, value) {
+        (Node::Any, Value::String(_) | Value::Number(_) | Value::Array(_))
+            if schema.name.as_deref() == Some(SCHEMA_OR_BOOLEAN) =>
+        {
+            Err("boolean or JSON schema expected".into())
+        }
         (_, Value::Null)
         | (Node::Any, _)
         | (Node::Boolean, Value::Bool(_))

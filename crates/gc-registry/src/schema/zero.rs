@@ -15,6 +15,15 @@ pub enum Empties {
     Null,
 }
 
+/// Fields whose empty list or map is refused where an absent one is not: validation has to see it.
+const REFUSED_WHEN_EMPTY: [(&str, &str); 2] =
+    [("io.k8s.api.autoscaling.v2.HPAScalingRules", "policies"), (JSON_SCHEMA, "dependencies")];
+const JSON_SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+/// Templates whose metadata may have no list but labels and annotations, not even an empty one.
+const TEMPLATES: [&str; 2] =
+    ["io.k8s.api.core.v1.PersistentVolumeClaimTemplate", "io.k8s.api.resource.v1.ResourceClaimTemplateSpec"];
+const LISTS_OF_METADATA: [&str; 2] = ["finalizers", "ownerReferences"];
+
 /// The form of a document of a built-in kind after it was decoded into Go's type and encoded again: fields
 /// that the type does not have go, `null` is the same as absent, empty values that may be absent are, and zero
 /// values that are always encoded are there.
@@ -28,7 +37,14 @@ pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
                 if value.is_null() {
                     return false;
                 }
+                if name == "metadata" && is_one_of(schema, &TEMPLATES) {
+                    normalize_metadata_of_template(&property.schema, value, empties);
+                    return true;
+                }
                 normalize(&property.schema, value, empties);
+                if REFUSED_WHEN_EMPTY.iter().any(|(of, field)| name == field && is_one_of(schema, &[of])) {
+                    return true;
+                }
                 // An empty list of managers is an order to forget them, carried out later.
                 name == "managedFields" || !is_dropped(property, value, empties)
             });
@@ -61,6 +77,19 @@ pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
             }
         }
         _ => {}
+    }
+}
+
+fn is_one_of(schema: &Schema, names: &[&str]) -> bool {
+    schema.name.as_deref().is_some_and(|name| names.contains(&name))
+}
+
+fn normalize_metadata_of_template(schema: &Schema, metadata: &mut Value, empties: Empties) {
+    let empty = |name: &&&str| metadata.get(**name).and_then(Value::as_array).is_some_and(Vec::is_empty);
+    let kept: Vec<_> = LISTS_OF_METADATA.iter().filter(empty).collect();
+    normalize(schema, metadata, empties);
+    if let Some(members) = metadata.as_object_mut() {
+        members.extend(kept.into_iter().map(|name| ((*name).to_owned(), Value::Array(Vec::new()))));
     }
 }
 

@@ -7,6 +7,7 @@ mod laws;
 mod printers;
 mod strategy;
 mod validation;
+mod warnings;
 
 use gc_registry::resource::Target;
 

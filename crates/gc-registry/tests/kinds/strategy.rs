@@ -344,16 +344,3 @@ fn objects_are_selected_by_their_fields() {
     assert_eq!(pairs("v1/secrets", json!({"type": "Opaque"})), list(&[("type", "Opaque")]));
     assert_eq!(pairs("v1/configmaps", json!({})), list(&[]));
 }
-
-#[test]
-fn duplicate_variables_and_old_labels_are_warned_of() {
-    let pod = json!({"spec": {"nodeSelector": {"beta.kubernetes.io/os": "linux"},
-        "containers": [{"env": [{"name": "A"}, {"name": "B"}, {"name": "A"}]}]}});
-    assert_eq!(
-        kinds::warnings(target("v1/pods"), &pod, None),
-        [
-            "spec.nodeSelector[beta.kubernetes.io/os]: deprecated; use \"kubernetes.io/os\" instead",
-            "spec.containers[0].env[2]: hides previous definition of \"A\", which may be dropped when using apply",
-        ]
-    );
-}

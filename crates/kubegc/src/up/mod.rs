@@ -125,7 +125,8 @@ impl Up {
         let witnesses = control.page().witnesses(Arc::clone(&surroundings.witnesses));
         let surroundings = Surroundings { witnesses, ..surroundings };
         let unattended: &[_] = if living.is_empty() { &[] } else { &UNATTENDED };
-        let options = ServerOptions { counts_quotas: true, unattended, ..options.clone() };
+        let options =
+            ServerOptions { counts_quotas: true, aggregates_roles: true, unattended, ..options.clone() };
         let server = apiserver::serve(&options, Some(Arc::new(control.clone()))).await?;
         control.serve(server.registry());
         control.page().serve(server.in_process(ADMINISTRATOR), &server.credentials().server);

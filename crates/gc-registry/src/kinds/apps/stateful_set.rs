@@ -115,7 +115,6 @@ fn spec_rules(spec: &Field<'_, '_>, report: &mut Report) {
     pod_spec::template(&template, report);
     unnamed_claims(spec, &template.get("spec").get("volumes"), report);
     workloads::always_restarted(&template, "StatefulSet", report);
-    report.not_negative(&spec.get("revisionHistoryLimit"));
 }
 
 /// Each claim is a volume of the pods, which follows the template's own and has its name from the claim.

@@ -61,7 +61,7 @@ pub(crate) fn conditions(object: &Field<'_, '_>, report: &mut Report) {
             report.duplicate_text(&kind, kind.text());
         }
         if kind.text().is_empty() {
-            report.required(&kind, "must not be empty");
+            report.required(&kind, "");
         }
     }
 }

@@ -33,6 +33,8 @@ pub(crate) fn template_metadata(field: &Field<'_, '_>, report: &mut Report) {
             serde_json::Value::Number(number) => {
                 number.as_i64() == Some(0) && name != "deletionGracePeriodSeconds"
             }
+            // Upstream asks whether the list is there, not whether it has items.
+            serde_json::Value::Array(_) => false,
             _ => field.with(member).is_empty(),
         };
         if !unset {

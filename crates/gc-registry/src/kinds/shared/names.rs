@@ -180,6 +180,13 @@ pub(crate) fn parse_cidr(text: &str) -> Option<(IpAddr, u8)> {
     (length <= if address.is_ipv4() { 32 } else { 128 }).then_some((address, length))
 }
 
+const LEADING_ZEROS: &str = "must not have leading 0s in IP or prefix length";
+
+/// Whether it is an IPv4 address in the clothes of an IPv6 one, which programs read differently.
+fn is_mapped(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some())
+}
+
 /// Whether `address` lies in the range that begins at `first` and fixes `length` bits.
 pub(crate) fn contains(first: IpAddr, length: u8, address: IpAddr) -> bool {
     match (first, address) {
@@ -200,14 +207,38 @@ pub(crate) fn ip(field: &Field<'_, '_>, report: &mut Report) {
 }
 
 pub(crate) fn ip_text(field: &Field<'_, '_>, text: &str, report: &mut Report) {
-    if parse_ip(text).is_none() {
-        report.invalid_text(field, text, NOT_AN_IP);
-    }
+    let problem = match parse_ip(text) {
+        None => NOT_AN_IP,
+        Some(ip) if is_mapped(ip) => "must not be an IPv4-mapped IPv6 address",
+        Some(IpAddr::V4(ip)) if ip.to_string() != text => "must not have leading 0s",
+        Some(_) => return,
+    };
+    report.invalid_text(field, text, problem);
 }
 
 pub(crate) fn cidr_text(field: &Field<'_, '_>, text: &str, report: &mut Report) {
-    if parse_cidr(text).is_none() {
-        report.invalid_text(field, text, NOT_A_CIDR);
+    let problem = match parse_cidr(text) {
+        None => NOT_A_CIDR,
+        Some((ip, length)) if ip.is_ipv4() && format!("{ip}/{length}") != text => LEADING_ZEROS,
+        Some((_, length)) if !text.ends_with(&format!("/{length}")) => LEADING_ZEROS,
+        Some((ip, _)) if is_mapped(ip) => "must not have an IPv4-mapped IPv6 address",
+        Some((ip, length)) if masked(ip, length) != ip => "must not have bits set beyond the prefix length",
+        Some(_) => return,
+    };
+    report.invalid_text(field, text, problem);
+}
+
+/// The first address of the range that contains an address and fixes `length` bits.
+pub(crate) fn masked(address: IpAddr, length: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(ip) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+            IpAddr::from(Ipv4Addr::from(u32::from(ip) & mask))
+        }
+        IpAddr::V6(ip) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+            IpAddr::from(std::net::Ipv6Addr::from(u128::from(ip) & mask))
+        }
     }
 }
 
@@ -217,17 +248,7 @@ pub(crate) fn canonical_cidr(field: &Field<'_, '_>, report: &mut Report) {
         report.invalid(field, NOT_A_CIDR);
         return;
     };
-    let masked = match address {
-        IpAddr::V4(ip) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
-            IpAddr::from(Ipv4Addr::from(u32::from(ip) & mask))
-        }
-        IpAddr::V6(ip) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
-            IpAddr::from(std::net::Ipv6Addr::from(u128::from(ip) & mask))
-        }
-    };
-    let wanted = format!("{masked}/{length}");
+    let wanted = format!("{}/{length}", masked(address, length));
     if wanted != field.text() {
         report.invalid(field, &format!("must be in canonical form ({wanted:?})"));
     }

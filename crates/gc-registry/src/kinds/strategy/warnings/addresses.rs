@@ -1,0 +1,86 @@
+//! Addresses and ranges that are accepted, and not written as they should be.
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use crate::kinds::access::{list, text};
+use crate::kinds::shared::names::{masked, parse_cidr, parse_ip};
+use crate::names::quoted;
+
+pub(super) fn ip(path: &str, address: &str, texts: &mut Vec<String>) {
+    if let Some(IpAddr::V6(ip)) = parse_ip(address)
+        && ip.to_string() != address
+    {
+        texts.push(format!(
+            "{path}: IPv6 address {} should be in RFC 5952 canonical format (\"{ip}\")",
+            quoted(address)
+        ));
+    }
+}
+
+pub(super) fn cidr(path: &str, range: &str, texts: &mut Vec<String>) {
+    let Some((address, length)) = parse_cidr(range) else { return };
+    let first = masked(address, length);
+    if first != address {
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        texts.push(format!(
+            "{path}: CIDR value {} is ambiguous in this context (should be \"{first}/{length}\" or \
+             \"{address}/{bits}\"?)",
+            quoted(range)
+        ));
+    } else if address.is_ipv6() && format!("{address}/{length}") != range {
+        texts.push(format!(
+            "{path}: IPv6 CIDR value {} should be in RFC 5952 canonical format (\"{address}/{length}\")",
+            quoted(range)
+        ));
+    }
+}
+
+/// Each address of a list of texts.
+pub(super) fn ips(path: &str, addresses: &[Value], texts: &mut Vec<String>) {
+    for (index, address) in addresses.iter().enumerate() {
+        ip(&format!("{path}[{index}]"), address.as_str().unwrap_or_default(), texts);
+    }
+}
+
+/// Each range of a list of texts.
+pub(super) fn cidrs(path: &str, ranges: &[Value], texts: &mut Vec<String>) {
+    for (index, range) in ranges.iter().enumerate() {
+        cidr(&format!("{path}[{index}]"), range.as_str().unwrap_or_default(), texts);
+    }
+}
+
+pub(super) fn endpoints(object: &Value, texts: &mut Vec<String>) {
+    for (index, subset) in list(object, &["subsets"]).iter().enumerate() {
+        for key in ["addresses", "notReadyAddresses"] {
+            for (number, address) in list(subset, &[key]).iter().enumerate() {
+                ip(&format!("subsets[{index}].{key}[{number}].ip"), text(address, &["ip"]), texts);
+            }
+        }
+    }
+}
+
+pub(super) fn endpoint_slice(object: &Value, is_new: bool, texts: &mut Vec<String>) {
+    if text(object, &["addressType"]) == "FQDN" {
+        if is_new {
+            texts.push("addressType: FQDN endpoints are deprecated".into());
+        }
+        return;
+    }
+    for (index, endpoint) in list(object, &["endpoints"]).iter().enumerate() {
+        ips(&format!("endpoints[{index}].addresses"), list(endpoint, &["addresses"]), texts);
+    }
+}
+
+pub(super) fn network_policy(object: &Value, texts: &mut Vec<String>) {
+    for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+        for (index, rule) in list(object, &["spec", direction]).iter().enumerate() {
+            for (number, peer) in list(rule, &[peers]).iter().enumerate() {
+                let path = format!("spec.{direction}[{index}].{peers}[{number}].ipBlock");
+                cidr(&format!("{path}.cidr"), text(peer, &["ipBlock", "cidr"]), texts);
+                cidrs(&format!("{path}.except"), list(peer, &["ipBlock", "except"]), texts);
+            }
+        }
+    }
+}
