@@ -1,5 +1,6 @@
 //! Reviews: questions about identity and permissions, answered and not stored.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gc_registry::api::{
@@ -180,7 +181,10 @@ fn access(state: &State, user: &UserInfo, spec: &Value) -> Value {
     status
 }
 
+/// Rules as an answer, those that several roles have once.
 fn rules(rules: &[Rule]) -> Value {
+    let mut seen = BTreeSet::new();
+    let rules: Vec<&Rule> = rules.iter().filter(|rule| seen.insert(*rule)).collect();
     let resource: Vec<Value> = rules
         .iter()
         .filter(|rule| !rule.resources.is_empty())

@@ -96,6 +96,9 @@ pub fn prepare_update(definition: &mut Value, stored: &Value) {
 pub fn prepare_status_update(definition: &mut Value, stored: &Value) {
     set(definition, &["spec"], stored["spec"].clone());
     set(definition, &["metadata", "generation"], stored["metadata"]["generation"].clone());
+    if definition["status"]["storedVersions"].is_null() {
+        record_storage_version(definition);
+    }
     for name in ["labels", "annotations", "ownerReferences"] {
         match stored["metadata"].get(name) {
             Some(value) => set(definition, &["metadata", name], value.clone()),
