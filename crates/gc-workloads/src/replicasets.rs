@@ -1,5 +1,6 @@
 //! ReplicaSets and ReplicationControllers: a number of pods of one template.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -122,8 +123,9 @@ pub(crate) fn delete_pod(owner: &Object, pod: &Object) -> Request {
 
 /// The pods that are missed least: those that do least work, and where others of the same Deployment run on the same node.
 fn to_delete(view: &View<'_>, owner: &Object, active: &[Arc<Object>], surplus: usize) -> Vec<Arc<Object>> {
-    let mut ranked: Vec<(usize, &Arc<Object>)> =
-        active.iter().map(|pod| (neighbours(view, owner, pod), pod)).collect();
+    let on_nodes = pods_on_nodes(view, owner);
+    let neighbours = |pod: &Object| on_nodes.get(pods::node_name(pod)).copied().unwrap_or_default();
+    let mut ranked: Vec<(usize, &Arc<Object>)> = active.iter().map(|pod| (neighbours(pod), pod)).collect();
     ranked.sort_by_cached_key(|(rank, pod)| {
         let status = pod.status();
         let phase = match text(&status["phase"]) {
@@ -155,12 +157,8 @@ fn magnitude(age: i64) -> u32 {
     i64::BITS - (age.max(0) * 1_000_000).leading_zeros()
 }
 
-/// How many active pods of the same group run on a pod's node: those of all ReplicaSets with the same owner.
-fn neighbours(view: &View<'_>, owner: &Object, pod: &Object) -> usize {
-    let node = pods::node_name(pod);
-    if node.is_empty() {
-        return 0;
-    }
+/// How many active pods of the same group run on each node: those of all ReplicaSets with the same owner.
+fn pods_on_nodes<'a>(view: &View<'a>, owner: &'a Object) -> BTreeMap<&'a str, usize> {
     let siblings: Vec<&Arc<str>> = match (&owner.controller, owner.key.kind) {
         (Some(parent), Kind::ReplicaSet) => {
             view.store.controlled_by(parent, Kind::ReplicaSet).map(|set| &set.uid).collect()
@@ -168,7 +166,11 @@ fn neighbours(view: &View<'_>, owner: &Object, pod: &Object) -> usize {
         _ => vec![&owner.uid],
     };
     let related = siblings.into_iter().flat_map(|uid| view.store.controlled_by(uid, Kind::Pod));
-    related.filter(|other| pods::is_active(other) && pods::node_name(other) == node).count()
+    let mut on_nodes = BTreeMap::new();
+    for pod in related.filter(|pod| pods::is_active(pod) && !pods::node_name(pod).is_empty()) {
+        *on_nodes.entry(pods::node_name(pod)).or_default() += 1;
+    }
+    on_nodes
 }
 
 fn update_status(

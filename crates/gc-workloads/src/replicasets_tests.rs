@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::plan::{Action, Failure, FailureReason, Settings};
-use crate::testing::{START, World, store, view};
+use crate::testing::{START, World, owner, store, view};
 use crate::workloads::Workload;
 
 fn set(replicas: i64, status: &Value) -> Value {
@@ -157,4 +157,26 @@ fn a_refused_pod_is_tried_again_ever_more_slowly() {
     world.pass(30);
     assert_eq!(world.names(Kind::Pod).len(), 2);
     assert_eq!(world.get(Kind::ReplicaSet, "web")["status"]["conditions"], Value::Null);
+}
+
+#[test]
+fn an_owner_of_many_pods_is_not_reconciled_after_each_of_their_changes() {
+    let mut world = World::new(&[Workload::ReplicaSet]);
+    world.create(Kind::ReplicaSet, owner("web", &json!({"replicas": 1000})));
+    world.pass(1);
+    let pods: Vec<String> = world.names(Kind::Pod).into_iter().map(str::to_owned).collect();
+    assert_eq!(pods.len(), 1000);
+    let before = world.runtime.counts().reconciles;
+    for pod in &pods {
+        world.change(Kind::Pod, pod, |pod| {
+            pod["status"] = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+        });
+        world.settle();
+    }
+    let reconciles = world.runtime.counts().reconciles - before;
+    assert!(reconciles <= 2, "{reconciles} at one moment");
+    assert!(world.runtime.moving() > 0, "its status has yet to be written");
+    world.pass(1);
+    assert_eq!(world.get(Kind::ReplicaSet, "web")["status"]["readyReplicas"], 1000);
+    assert_eq!(world.runtime.moving(), 0);
 }

@@ -111,16 +111,53 @@ pub(crate) fn unless_taken(view: &View<'_>, owner: &Object, plan: Plan) -> Plan 
     plan
 }
 
-/// Deletes the oldest revisions beyond the limit that are in no use.
+/// Deletes the oldest of the revisions that count towards the limit, as many as are beyond it, and none that is in use. A
+/// negative limit is none.
 pub(crate) fn clean_up(
     owner: &Object,
-    known: &[Arc<Object>],
-    used: impl Fn(&Object) -> bool,
+    counted: &[&Arc<Object>],
+    is_used: impl Fn(&Object) -> bool,
     plan: &mut Plan,
 ) {
-    let limit = usize::try_from(int(&owner.spec()["revisionHistoryLimit"], 10)).unwrap_or_default();
-    let unused: Vec<&Arc<Object>> = known.iter().filter(|revision| !used(revision)).collect();
-    let surplus = unused.len().saturating_sub(limit);
-    let doomed = unused.into_iter().take(surplus);
+    let Ok(limit) = usize::try_from(int(&owner.spec()["revisionHistoryLimit"], 10)) else { return };
+    let surplus = counted.len().saturating_sub(limit);
+    let doomed = counted.iter().filter(|revision| !is_used(revision)).take(surplus);
     plan.together(doomed.map(|revision| Request::delete(revision, "revision-history-limit")).collect());
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    /// The scenarios REV-T of the specification: how many revisions count towards which limit, which of them are in use, and
+    /// which are deleted.
+    #[test]
+    fn history_limits_are_those_of_the_specification() {
+        let table: [(&str, Value, usize, &[&str], &[&str]); 6] = [
+            ("REV-T01", Value::Null, 13, &[], &["r1", "r2", "r3"]),
+            ("REV-T02", json!(0), 2, &[], &["r1", "r2"]),
+            ("REV-T03", json!(-1), 15, &[], &[]),
+            ("within the limit", json!(3), 3, &[], &[]),
+            ("REV-T05", json!(1), 3, &["r1"], &["r2", "r3"]),
+            ("all in use", json!(0), 2, &["r1", "r2"], &[]),
+        ];
+        let object = |kind: Kind, name: &str, spec: Value| {
+            let value =
+                json!({"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": spec});
+            Arc::new(Object::new(kind, value).unwrap())
+        };
+        for (id, limit, count, used, expected) in table {
+            let owner = object(Kind::StatefulSet, "db", json!({"revisionHistoryLimit": limit}));
+            let revisions: Vec<Arc<Object>> = (1..=count)
+                .map(|number| object(Kind::ControllerRevision, &format!("r{number}"), Value::Null))
+                .collect();
+            let counted: Vec<&Arc<Object>> = revisions.iter().collect();
+            let mut plan = Plan::default();
+            clean_up(&owner, &counted, |revision| used.contains(&revision.name()), &mut plan);
+            let requests = plan.steps.into_iter().flatten();
+            let deleted: Vec<String> = requests.map(|one| one.action.key().name.to_string()).collect();
+            assert_eq!(deleted, expected, "{id}");
+        }
+    }
 }

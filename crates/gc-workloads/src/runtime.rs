@@ -26,10 +26,16 @@ pub const MAX_PLANS: usize = 256;
 pub const MAX_WAITING_EVENTS: usize = 10_000;
 /// While pods are to be looked at, one of so many looks is at what is made of pods.
 pub const POD_SHARE: u32 = 8;
+/// After an object was reconciled, it rests for a millisecond for each of so many objects that were visited for it: owners of many
+/// objects are not reconciled after each change of one of them.
+pub const VISITS_PER_MILLISECOND: usize = 100;
 /// After a failure an object waits this long, doubled with each further failure.
 pub const FIRST_RETRY: Milliseconds = 5;
 /// An object that keeps failing is tried this often.
 pub const LONGEST_RETRY: Milliseconds = 1_000_000;
+
+/// After so many failures in a row, the next attempt on an object is far enough away for the controllers to count as settled.
+pub const SETTLED_RETRIES: u32 = 8;
 
 /// Names a request until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,10 +107,6 @@ impl Ready {
         self.streak = 0;
         self.others.pop_front().or_else(|| self.pods.pop_front())
     }
-
-    fn is_empty(&self) -> bool {
-        self.pods.is_empty() && self.others.is_empty()
-    }
 }
 
 /// A plan at work.
@@ -166,7 +168,13 @@ pub struct Runtime {
     timers: BTreeSet<(Milliseconds, Work)>,
     /// When each timer is due: an object has one at most.
     due: BTreeMap<Work, Milliseconds>,
+    /// Until when owners of many objects rest.
+    resting: BTreeMap<Work, Milliseconds>,
+    /// Changed while they rest.
+    deferred: BTreeSet<Work>,
     troubles: BTreeMap<Work, Trouble>,
+    /// What has failed fewer times than [`SETTLED_RETRIES`] and is tried again.
+    retrying: BTreeSet<Work>,
     events: VecDeque<(Workload, Action)>,
     recorder: Recorder,
     next_request: u64,
@@ -192,7 +200,10 @@ impl Runtime {
             events_in_flight: BTreeSet::new(),
             timers: BTreeSet::new(),
             due: BTreeMap::new(),
+            resting: BTreeMap::new(),
+            deferred: BTreeSet::new(),
             troubles: BTreeMap::new(),
+            retrying: BTreeSet::new(),
             events: VecDeque::new(),
             recorder: Recorder::default(),
             next_request: 0,
@@ -269,7 +280,7 @@ impl Runtime {
     fn begin(&mut self, now: Milliseconds) {
         for workload in self.workloads.clone() {
             for key in workload.first_keys(&self.settings) {
-                self.enqueue((workload, key));
+                self.enqueue((workload, key), now);
             }
         }
         for kind in self.kinds() {
@@ -298,14 +309,25 @@ impl Runtime {
             woken.extend(keys.into_iter().map(|key| (workload, key)));
         }
         for work in woken {
-            self.enqueue(work);
+            self.enqueue(work, now);
         }
     }
 
-    fn enqueue(&mut self, work: Work) {
+    fn enqueue(&mut self, work: Work, now: Milliseconds) {
         if self.running.contains_key(&work) {
             self.dirty.insert(work);
-        } else if self.queued.insert(work.clone()) {
+            return;
+        }
+        if let Some(&until) = self.resting.get(&work) {
+            if until > now {
+                let at = self.due.get(&work).map_or(until, |due| until.min(*due));
+                self.set_timer(&work, Some(at));
+                self.deferred.insert(work);
+                return;
+            }
+            self.resting.remove(&work);
+        }
+        if self.queued.insert(work.clone()) {
             self.ready.push(work);
         }
     }
@@ -344,7 +366,8 @@ impl Runtime {
         while self.timers.first().is_some_and(|(at, _)| *at <= now) {
             if let Some((_, work)) = self.timers.pop_first() {
                 self.due.remove(&work);
-                self.enqueue(work);
+                self.deferred.remove(&work);
+                self.enqueue(work, now);
             }
         }
     }
@@ -434,6 +457,7 @@ impl Runtime {
         let woken = self.dirty.remove(&work);
         let mut again_at = ended.again_at.map(|at| at.max(now + 1));
         let mut at_once = woken;
+        self.retrying.remove(&work);
         if ended.failure.is_none() {
             for note in ended.notes {
                 self.note(work.0, note, now);
@@ -450,23 +474,34 @@ impl Runtime {
                     trouble.unseen = Some(failure);
                     at_once = true;
                 } else {
-                    again_at = Some(now + delay(trouble.retries));
-                    trouble.retries += 1;
+                    again_at = Some(self.retry(&work, now));
                 }
             }
-            None if ended.still_failing => {
-                let trouble = self.troubles.entry(work.clone()).or_default();
-                again_at = Some(now + delay(trouble.retries));
-                trouble.retries += 1;
-            }
+            None if ended.still_failing => again_at = Some(self.retry(&work, now)),
             None => {
                 self.troubles.remove(&work);
             }
         }
         self.set_timer(&work, again_at);
+        let visited = self.store.dependents(&work.1) / VISITS_PER_MILLISECOND;
+        match Milliseconds::try_from(visited).unwrap_or(LONGEST_RETRY) {
+            0 => self.resting.remove(&work),
+            rest => self.resting.insert(work.clone(), now + rest),
+        };
         if at_once {
-            self.enqueue(work);
+            self.enqueue(work, now);
         }
+    }
+
+    /// Counts a failure. Returns when the next attempt is due.
+    fn retry(&mut self, work: &Work, now: Milliseconds) -> Milliseconds {
+        let trouble = self.troubles.entry(work.clone()).or_default();
+        let at = now + delay(trouble.retries);
+        trouble.retries += 1;
+        if trouble.retries < SETTLED_RETRIES {
+            self.retrying.insert(work.clone());
+        }
+        at
     }
 
     /// Takes in what came of a request.
@@ -536,13 +571,14 @@ impl Runtime {
         self.events.push_back((workload, action));
     }
 
-    /// Whether nothing is sent, queued or unanswered.
+    /// The number of objects and Events that something is being done for, or will be within a second; 0 once the controllers have
+    /// settled.
     #[must_use]
-    pub fn is_at_rest(&self) -> bool {
-        self.ready.is_empty()
-            && self.running.is_empty()
-            && self.events.is_empty()
-            && self.events_in_flight.is_empty()
+    pub fn moving(&self) -> usize {
+        let unlisted = usize::from(!self.unlisted.is_empty());
+        let events = self.events.len() + self.events_in_flight.len();
+        let waiting = self.queued.len() + self.retrying.len() + self.deferred.len();
+        unlisted + waiting + self.running.len() + events
     }
 }
 

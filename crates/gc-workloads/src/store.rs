@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::kinds::{Key, Kind};
-use crate::object::{Object, text};
+use crate::object::{Object, condition, text};
 use crate::resources::Amounts;
 use crate::services::SERVICE_NAME;
 
@@ -54,6 +54,8 @@ pub struct Store {
     by_address: BTreeMap<Box<str>, Key>,
     /// Pods that wait for the scheduler.
     unscheduled: BTreeSet<Key>,
+    /// Those of them for which no node was found.
+    unschedulable: BTreeSet<Key>,
     /// Pods on nodes that keep others away.
     repelling: BTreeSet<Key>,
     /// Objects that nothing manages.
@@ -122,17 +124,23 @@ impl Store {
         namespace: &'a Arc<str>,
         labels: &Map<String, Value>,
     ) -> Box<dyn Iterator<Item = &'a Arc<Object>> + 'a> {
-        let sets = labels.iter().map(|(name, value)| {
-            self.labelled.get(&(Kind::Pod, Arc::clone(namespace), name.as_str().into(), text(value).into()))
-        });
-        let Some(fewest) = sets.min_by_key(|set| set.map_or(0, BTreeSet::len)) else {
+        if labels.is_empty() {
             return Box::new(self.in_namespace(Kind::Pod, namespace));
-        };
+        }
+        let fewest = self.rarest_label(namespace, labels);
         let wanted = labels.clone();
         let pods = fewest.into_iter().flatten().filter_map(|key| self.objects.get(key));
         Box::new(
             pods.filter(move |pod| wanted.iter().all(|(name, value)| pod.labels().get(name) == Some(value))),
         )
+    }
+
+    /// The pods that have that one of these labels which the fewest have.
+    fn rarest_label(&self, namespace: &Arc<str>, labels: &Map<String, Value>) -> Option<&BTreeSet<Key>> {
+        let sets = labels.iter().map(|(name, value)| {
+            self.labelled.get(&(Kind::Pod, Arc::clone(namespace), name.as_str().into(), text(value).into()))
+        });
+        sets.min_by_key(|set| set.map_or(0, BTreeSet::len)).flatten()
     }
 
     /// The EndpointSlices that are labelled with a Service's name.
@@ -180,6 +188,24 @@ impl Store {
     /// The pods that wait for the scheduler.
     pub fn unscheduled(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.unscheduled.iter().filter_map(|key| self.objects.get(key))
+    }
+
+    /// The pods for which the scheduler has found no node.
+    pub fn unschedulable(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.unschedulable.iter().filter_map(|key| self.objects.get(key))
+    }
+
+    /// About how many objects a controller visits when it reconciles this one.
+    #[must_use]
+    pub fn dependents(&self, key: &Key) -> usize {
+        let Some(object) = self.objects.get(key) else { return 0 };
+        let selector = match key.kind {
+            Kind::Service => &object.spec()["selector"],
+            Kind::PodDisruptionBudget => &object.spec()["selector"]["matchLabels"],
+            _ => return self.controlled.get(&object.uid).map_or(0, BTreeSet::len),
+        };
+        let labels = selector.as_object();
+        labels.and_then(|labels| self.rarest_label(&key.namespace, labels)).map_or(0, BTreeSet::len)
     }
 
     /// The unfinished pods on nodes that have a required anti-affinity.
@@ -293,6 +319,9 @@ impl Store {
         }
         if crate::nodes::scheduler::is_unscheduled(object) {
             self.unscheduled.insert(object.key.clone());
+            if condition(object.status(), "PodScheduled").is_some_and(|known| known["status"] == "False") {
+                self.unschedulable.insert(object.key.clone());
+            }
         }
         if let Some(node) = node_of(object) {
             if !crate::pods::is_finished(object) && object.spec()["affinity"]["podAntiAffinity"].is_object() {
@@ -330,6 +359,7 @@ impl Store {
             return;
         }
         self.unscheduled.remove(&object.key);
+        self.unschedulable.remove(&object.key);
         self.repelling.remove(&object.key);
         if let Some(node) = node_of(object)
             && let Some(keys) = self.on_node.get_mut(node)

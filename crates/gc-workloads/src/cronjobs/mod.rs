@@ -233,7 +233,7 @@ impl Work<'_> {
             "Replace" => {
                 for job in self.jobs.clone() {
                     if active.iter().any(|entry| entry["uid"] == *job.uid) {
-                        self.delete(&job);
+                        self.plan.then(self.deletion(&job));
                         deleted.push(Arc::clone(&job.uid));
                     }
                 }
@@ -270,18 +270,19 @@ impl Work<'_> {
         json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template["spec"].clone()})
     }
 
-    fn delete(&mut self, job: &Object) {
+    fn deletion(&self, job: &Object) -> Request {
         let mut request = Request::delete(job, "cron");
         if let Action::Delete { propagation, .. } = &mut request.action {
             *propagation = Some("Background");
         }
         let deleted = Note::normal(self.cron, "SuccessfulDelete", format!("Deleted job {}", job.name()));
         let failed = Note::warning(self.cron, "FailedDelete", "Deleted job: {}");
-        self.plan.then(request.noting(deleted, failed));
+        request.noting(deleted, failed)
     }
 
     /// Deletes the finished Jobs beyond the limits, the oldest first.
     fn clean_up(&mut self, deleted: &[Arc<str>]) {
+        let mut doomed = Vec::new();
         for (condition, limit) in
             [("Failed", "failedJobsHistoryLimit"), ("Complete", "successfulJobsHistoryLimit")]
         {
@@ -294,11 +295,13 @@ impl Work<'_> {
                 })
                 .cloned()
                 .collect();
-            ended.sort_by_key(|job| (time::parse(&job.status()["startTime"]), Arc::clone(&job.key.name)));
+            // What never started is the last to go.
+            let started = |job: &Object| time::parse(&job.status()["startTime"]).unwrap_or(Milliseconds::MAX);
+            ended.sort_by_key(|job| (started(job), Arc::clone(&job.key.name)));
             let surplus = ended.len().saturating_sub(usize::try_from(limit).unwrap_or_default());
-            for job in ended.into_iter().take(surplus) {
-                self.delete(&job);
-            }
+            doomed.extend(ended.into_iter().take(surplus).map(|job| self.deletion(&job)));
         }
+        // Together: one that cannot be deleted does not keep the others.
+        self.plan.together(doomed);
     }
 }

@@ -111,3 +111,89 @@ fn suspended_unreadable_and_zoned_schedules() {
     let annotations = &zoned.of_kind(Kind::Job)[0]["metadata"]["annotations"];
     assert_eq!(annotations["batch.kubernetes.io/cronjob-scheduled-timestamp"], "2023-11-15T03:44:00+05:30");
 }
+
+/// A finished or running Job of the CronJob `tick`, by name: how it ended, and when it started (second of the minute).
+type Finished = (&'static str, &'static str, Option<i64>);
+
+/// The scenarios CJ-T of the specification: limits of successful and failed Jobs, the Jobs, and which of them are deleted.
+#[test]
+fn history_limits_are_those_of_the_specification() {
+    let table: [(&str, Value, Value, &[Finished], &[&str]); 6] = [
+        ("CJ-T02", json!(2), json!(1), &[("a", "Complete", Some(1))], &[]),
+        (
+            "CJ-T03",
+            json!(0),
+            json!(1),
+            &[("a", "Complete", Some(1)), ("b", "Complete", Some(2))],
+            &["a", "b"],
+        ),
+        (
+            "CJ-T04",
+            json!(3),
+            json!(1),
+            &[("a", "Failed", None), ("b", "Failed", Some(2)), ("c", "Failed", Some(1))],
+            &["b", "c"],
+        ),
+        ("CJ-T05", json!(0), json!(0), &[("a", "", Some(1)), ("b", "", Some(2))], &[]),
+        ("CJ-T06", Value::Null, Value::Null, &[("a", "Complete", Some(1)), ("b", "Failed", Some(2))], &[]),
+        (
+            "one category",
+            Value::Null,
+            json!(0),
+            &[("a", "Complete", Some(1)), ("b", "Failed", Some(2))],
+            &["b"],
+        ),
+    ];
+    for (id, successful, failed, jobs, expected) in table {
+        let mut world = World::new(&[crate::workloads::Workload::CronJob]);
+        let cron = world.create(
+            Kind::CronJob,
+            json!({"metadata": {"name": "tick"}, "spec": {"schedule": "* * * * *", "suspend": true,
+                "successfulJobsHistoryLimit": successful, "failedJobsHistoryLimit": failed}}),
+        );
+        let owner = |kind: &str, uid: &Value| json!([{"apiVersion": "batch/v1", "kind": kind, "name": "tick", "uid": uid, "controller": true}]);
+        let mut create = |name: &str, end: &str, started: Option<i64>, owners: Value| {
+            let mut status = json!({});
+            if !end.is_empty() {
+                status["conditions"] = json!([{"type": end, "status": "True"}]);
+            }
+            if let Some(second) = started {
+                status["startTime"] = format!("2023-11-14T22:00:{second:02}Z").into();
+                status["completionTime"] = "2023-11-14T22:01:00Z".into();
+            }
+            let job =
+                json!({"metadata": {"name": name, "ownerReferences": owners}, "spec": {}, "status": status});
+            world.create(Kind::Job, job);
+        };
+        let uid = &cron["metadata"]["uid"];
+        for (name, end, started) in jobs {
+            create(name, end, *started, owner("CronJob", uid));
+        }
+        // CJ-T09 and CJ-T10: Jobs of others of this name, and of a former CronJob.
+        create("of-workflow", "Complete", Some(0), owner("Workflow", &json!("workflow")));
+        create("of-former", "Complete", Some(0), owner("CronJob", &json!("former")));
+        world.settle();
+        let deleted: Vec<&str> = jobs
+            .iter()
+            .map(|(name, ..)| *name)
+            .filter(|name| !world.names(Kind::Job).contains(name))
+            .collect();
+        assert_eq!(deleted, expected, "{id}");
+        assert_eq!(world.names(Kind::Job).len(), jobs.len() + 2 - expected.len(), "{id}");
+        if id == "CJ-T03" {
+            assert_eq!(status(&world)["lastSuccessfulTime"], "2023-11-14T22:01:00Z", "{id}");
+        }
+    }
+}
+
+/// CJ-T01: the history is cut even while the next Job cannot be created.
+#[test]
+fn the_history_is_cut_while_jobs_cannot_be_created() {
+    let mut world = world(&json!({"successfulJobsHistoryLimit": 2}), &json!({}));
+    world.pass(121);
+    assert_eq!(world.names(Kind::Job), [name(1), name(2)]);
+    world.refused.push(Kind::Job);
+    world.change(Kind::CronJob, "tick", |cron| cron["spec"]["successfulJobsHistoryLimit"] = 1.into());
+    world.pass(61);
+    assert_eq!(world.names(Kind::Job), [name(2)]);
+}

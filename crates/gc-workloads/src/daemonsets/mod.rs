@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -84,11 +84,11 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
         }
     }
     work.show();
-    let used = |revision: &Object| {
-        let label = revision.label(REVISION_HASH);
-        revision.uid == current.uid || claimed.mine.iter().any(|pod| pod.label(REVISION_HASH) == label)
-    };
-    revisions::clean_up(set, &known, used, &mut work.plan);
+    // Revisions of pods count towards the limit, and are kept all the same.
+    let old: Vec<&Arc<Object>> = known.iter().filter(|revision| revision.uid != current.uid).collect();
+    let hashes: BTreeSet<&str> = claimed.mine.iter().filter_map(|pod| pod.label(REVISION_HASH)).collect();
+    let is_used = |revision: &Object| revision.label(REVISION_HASH).is_some_and(|hash| hashes.contains(hash));
+    revisions::clean_up(set, &old, is_used, &mut work.plan);
     work.plan
 }
 

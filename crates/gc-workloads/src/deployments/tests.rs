@@ -251,3 +251,64 @@ fn what_a_deployment_costs_does_not_grow_with_how_many_there_are() {
     let (one, twenty) = (cost(1), cost(20));
     assert_eq!((one, twenty), ((23, 19), (20 * 23, 20 * 19)), "requests and reconciliations");
 }
+
+/// An old ReplicaSet: its revision (empty for none), its age in minutes, its wanted and its present replicas, and whether it is
+/// being deleted.
+type Old = (&'static str, i64, i64, i64, bool);
+
+/// The scenarios DEP-T of the specification: `revisionHistoryLimit`, the old ReplicaSets, and which of them are deleted.
+#[test]
+fn the_revision_history_is_that_of_the_specification() {
+    const EMPTY: fn(&'static str, i64) -> Old = |revision, age| (revision, age, 0, 0, false);
+    let table: [(&str, i64, Vec<Old>, &[usize]); 12] = [
+        ("DEP-T01", 1, vec![EMPTY("1", 3), EMPTY("2", 2), EMPTY("3", 1)], &[0, 1]),
+        (
+            "DEP-T02",
+            0,
+            vec![EMPTY("1", 4), ("2", 3, 0, 1, false), ("3", 2, 1, 0, false), ("4", 1, 1, 1, false)],
+            &[0],
+        ),
+        ("DEP-T03", 0, vec![EMPTY("1", 2), EMPTY("2", 1)], &[0, 1]),
+        ("DEP-T04", 0, vec![("1", 2, 1, 1, false), ("2", 1, 1, 1, false)], &[]),
+        ("DEP-T05", 0, vec![("1", 1, 0, 0, true)], &[]),
+        ("DEP-T06", i64::from(i32::MAX), vec![EMPTY("1", 2), EMPTY("2", 1)], &[]),
+        ("DEP-T07", 1, vec![EMPTY("2", 2), EMPTY("1", 1)], &[1]),
+        ("DEP-T08 older", 1, vec![EMPTY("", 2), EMPTY("1", 1)], &[0]),
+        ("DEP-T08 newer", 1, vec![EMPTY("1", 2), EMPTY("", 1)], &[1]),
+        ("DEP-T09", 1, vec![("1", 3, 1, 1, false), EMPTY("2", 2), EMPTY("3", 1)], &[1]),
+        ("DEP-T10", 1, vec![("1", 3, 1, 1, false), ("2", 2, 1, 1, false), EMPTY("3", 1)], &[]),
+        ("DEP-T11", 2, vec![EMPTY("3", 4), EMPTY("1", 3), EMPTY("4", 2), EMPTY("2", 1)], &[1, 3]),
+    ];
+    for (id, limit, old, expected) in table {
+        let mut deployment = owner("web", &json!({"revisionHistoryLimit": limit}));
+        deployment["metadata"]["uid"] = "deployment".into();
+        let deployment = Arc::new(Object::new(Kind::Deployment, deployment).unwrap());
+        let sets = old.iter().enumerate().map(|(number, (revision, age, wanted, present, deleting))| {
+            let created = crate::time::format(crate::testing::START - age * 60_000);
+            let mut set = owner(&format!("web-{number}"), &json!({"replicas": wanted}));
+            set["spec"]["template"]["spec"]["containers"][0]["image"] = number.to_string().into();
+            set["metadata"]["uid"] = format!("set-{number}").into();
+            set["metadata"]["generation"] = 1.into();
+            set["metadata"]["creationTimestamp"] = created.clone();
+            if *deleting {
+                set["metadata"]["deletionTimestamp"] = created;
+            }
+            if !revision.is_empty() {
+                set["metadata"]["annotations"] = json!({REVISION: revision});
+            }
+            set["status"] = json!({"replicas": present, "observedGeneration": 1});
+            Arc::new(Object::new(Kind::ReplicaSet, set).unwrap())
+        });
+        let sets: Vec<Arc<Object>> = sets.collect();
+        let (store, settings) = (crate::testing::store(&[]), crate::plan::Settings::default());
+        let view = crate::testing::view(&store, &settings);
+        let mut rollout = Rollout::new(&view, &deployment, &sets);
+        rollout.clean_up();
+        let requests = rollout.plan.steps.into_iter().flatten();
+        let mut deleted: Vec<String> =
+            requests.map(|request| request.action.key().name.to_string()).collect();
+        deleted.sort();
+        let expected: Vec<String> = expected.iter().map(|number| format!("web-{number}")).collect();
+        assert_eq!(deleted, expected, "{id}");
+    }
+}

@@ -31,7 +31,8 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
                 && change.after.as_ref().is_none_or(|pod| pods::is_finished(pod))
                 && change.before.as_ref().is_some_and(|pod| !pods::is_finished(pod));
             if freed {
-                keys.extend(view.store.unscheduled().map(|pod| pod.key.clone()));
+                // The others are still queued, or waiting for their claims.
+                keys.extend(view.store.unschedulable().map(|pod| pod.key.clone()));
             }
         }
         Kind::PersistentVolumeClaim => {

@@ -75,12 +75,9 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     let used = [work.current.name().to_owned(), work.update.name().to_owned()];
     let by_pods: Vec<String> =
         work.pods.values().filter_map(|pod| pod.label(REVISION_HASH)).map(str::to_owned).collect();
-    revisions::clean_up(
-        set,
-        &known,
-        |revision| used.iter().chain(&by_pods).any(|name| name == revision.name()),
-        &mut work.plan,
-    );
+    let is_live = |revision: &Object| used.iter().chain(&by_pods).any(|name| name == revision.name());
+    let old: Vec<&Arc<Object>> = known.iter().filter(|revision| !is_live(revision)).collect();
+    revisions::clean_up(set, &old, |_| false, &mut work.plan);
     work.plan
 }
 
