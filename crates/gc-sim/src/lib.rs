@@ -31,4 +31,5 @@ pub mod tenants;
 pub mod truth;
 pub mod verdicts;
 mod watching;
+pub mod workloads;
 pub mod world;

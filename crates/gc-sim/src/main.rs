@@ -11,6 +11,7 @@ use gc_sim::defects::{self, DEFECTS, Defect};
 use gc_sim::runner::{Summary, hunt, run_seeds, run_story, shrink};
 use gc_sim::small::{Plan, explore};
 use gc_sim::story::Story;
+use gc_sim::workloads;
 use gc_sim::world::Options;
 
 const USAGE: &str = "\
@@ -26,7 +27,9 @@ Simulated worlds that try to make the collector delete the wrong thing.
                               plants each known defect, or one, and counts the seeds until it is noticed
   kubegc-sim --small OBJECTS [--depth TURNS] [--stride N] [--from SHAPE]
                               visits every graph over so many objects (at most 4), every policy and finalizer, and
-                              every order of so many turns; with --stride only every Nth graph";
+                              every order of so many turns; with --stride only every Nth graph
+  kubegc-sim --workloads --seed N | --seeds COUNT [--from SEED] [--threads N] | --mutations [--limit SEEDS]
+                              the same for worlds in which workload controllers run beside the collectors";
 
 /// Arguments.
 #[derive(Debug, Default)]
@@ -38,6 +41,7 @@ struct Arguments {
     threads: Option<u64>,
     mutation: Option<Defect>,
     mutations: bool,
+    workloads: bool,
     whole: bool,
     tries: Option<u64>,
     limit: Option<u64>,
@@ -68,6 +72,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--depth" => parsed.depth = number()?,
             "--stride" => parsed.stride = number()?,
             "--mutations" => parsed.mutations = true,
+            "--workloads" => parsed.workloads = true,
             "--help" | "-h" => return Ok(Arguments::default()),
             "--whole" => parsed.whole = true,
             "--mutation" => {
@@ -97,7 +102,9 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let succeeded = if let Some(seed) = arguments.seed {
+    let succeeded = if arguments.workloads {
+        with_workloads(&arguments, seeds.as_ref())
+    } else if let Some(seed) = arguments.seed {
         one(seed, &arguments)
     } else if let Some(objects) = arguments.small {
         small(objects, &arguments)
@@ -113,6 +120,56 @@ fn main() -> ExitCode {
         true
     };
     if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Worlds with workload controllers: one with everything that happens in it, many, or one for each defect.
+fn with_workloads(arguments: &Arguments, seeds: Option<&Range<u64>>) -> bool {
+    if let Some(seed) = arguments.seed {
+        let report = workloads::run(seed, None, true);
+        report.trace.iter().for_each(|line| println!("{line}"));
+        report.violation.is_none()
+    } else if arguments.mutations {
+        hunt_with_workloads(arguments.limit.unwrap_or(6_000))
+    } else {
+        seeds.is_none_or(|seeds| many_with_workloads(seeds, arguments))
+    }
+}
+
+fn hunt_with_workloads(limit: u64) -> bool {
+    let mut all = true;
+    for (defect, name) in workloads::DEFECTS {
+        let found = workloads::hunt(defect, limit);
+        match found {
+            Some((seeds, oracle)) => println!("{name:<20} {seeds:>6} seeds  {oracle}"),
+            None => println!("{name:<20} not found within {limit} seeds"),
+        }
+        all &= found.is_some();
+    }
+    all
+}
+
+fn many_with_workloads(seeds: &Range<u64>, arguments: &Arguments) -> bool {
+    let begun = Instant::now();
+    let (mut from, mut total) = (seeds.start, workloads::Summary::default());
+    while from < seeds.end {
+        let slice = WORKLOAD_SLICE.min(seeds.end - from);
+        let summary = workloads::run_seeds(from, slice, threads(arguments));
+        for (seed, violation) in &summary.failures {
+            println!("{violation}\n  repeat with: kubegc-sim --workloads --seed {seed}");
+        }
+        total.merge(summary);
+        from += slice;
+        println!("up to {from}: {} violations", total.failures.len());
+    }
+    println!(
+        "{} seeds in {:.1} s, {} requests of workload controllers, {} objects collected, violations: {}",
+        total.seeds,
+        begun.elapsed().as_secs_f64(),
+        total.requests,
+        total.collected,
+        total.failures.len()
+    );
+    total.failures.is_empty()
 }
 
 fn one(seed: u64, arguments: &Arguments) -> bool {
@@ -175,6 +232,9 @@ fn threads(arguments: &Arguments) -> u64 {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     arguments.threads.unwrap_or(cores)
 }
+
+/// Number of seeds with workload controllers between two reports of progress.
+const WORKLOAD_SLICE: u64 = 2_000;
 
 /// Runs all seeds that are not recorded yet. True if no world failed, those recorded before included.
 fn many(seeds: &Range<u64>, arguments: &Arguments) -> Result<bool, String> {

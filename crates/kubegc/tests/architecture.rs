@@ -53,7 +53,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gc-cri", &["gc-types", "gc-retention"]),
     ("gc-csi", &[]),
     ("gc-cloud", &["gc-retention"]),
-    ("gc-sim", &["gc-types", "gc-control", "gc-ownership", "gc-retention", "gc-registry", "gc-store"]),
+    (
+        "gc-sim",
+        &[
+            "gc-types",
+            "gc-control",
+            "gc-ownership",
+            "gc-retention",
+            "gc-registry",
+            "gc-store",
+            "gc-workloads",
+        ],
+    ),
     ("kubegc-testing", &["kubegc", "gc-apiserver"]),
 ];
 

@@ -1,0 +1,230 @@
+//! What clients do.
+
+use gc_registry::api::{DeleteOptions, Operation, PatchType, RequestBody, WriteOptions};
+use gc_workloads::kinds::Kind as WorkloadKind;
+use serde_json::{Value, json};
+
+use super::feed::value_of;
+use super::{World, at, kind_of};
+
+/// The namespaces. Clients delete and recreate the second one.
+pub(super) const NAMESPACES: [&str; 2] = ["m", "n"];
+const PROPAGATION: [&str; 3] = ["Background", "Foreground", "Orphan"];
+
+fn template(image: usize) -> Value {
+    json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [
+        {"name": "c", "image": format!("web:{image}")}], "terminationGracePeriodSeconds": 1}})
+}
+
+fn deployment(image: usize) -> Value {
+    json!({"metadata": {"name": "web"}, "spec": {"replicas": 2, "revisionHistoryLimit": 1,
+        "selector": {"matchLabels": {"app": "web"}}, "template": template(image)}})
+}
+
+fn stateful_set(image: usize, kept: &str) -> Value {
+    let mut template = template(image);
+    template["metadata"]["labels"]["app"] = "db".into();
+    json!({"metadata": {"name": "db"}, "spec": {
+        "replicas": 2, "revisionHistoryLimit": 1, "serviceName": "db", "podManagementPolicy": "Parallel",
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": kept, "whenScaled": kept},
+        "selector": {"matchLabels": {"app": "db"}}, "template": template,
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "storageClassName": "standard", "resources": {"requests": {"storage": "1Gi"}}}}]}})
+}
+
+fn cron_job(ttl: Option<i64>) -> Value {
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "sum"}]}});
+    let mut job = json!({"template": template});
+    if let Some(ttl) = ttl {
+        job["ttlSecondsAfterFinished"] = ttl.into();
+    }
+    json!({"metadata": {"name": "tick"}, "spec": {"schedule": "* * * * *", "successfulJobsHistoryLimit": 2,
+        "jobTemplate": {"spec": job}}})
+}
+
+impl World {
+    pub(super) fn list(&self, kind: WorkloadKind, namespace: &str) -> Vec<Value> {
+        match self.server.list(&kind_of(kind), namespace, None) {
+            Some(Ok(list)) => list.items.iter().filter_map(|object| value_of(object)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn create(&self, kind: WorkloadKind, namespace: &str, object: Value) {
+        let _ = self.server.create(&kind_of(kind), namespace, object);
+    }
+
+    fn patch(&self, kind: WorkloadKind, (namespace, name): (&str, &str), patch: Value) {
+        let _ = self.server.patch(&kind_of(kind), (namespace, name, ""), PatchType::Merge, patch);
+    }
+
+    fn delete(&mut self, kind: WorkloadKind, namespace: &str, name: &str) {
+        let policy = self.chance.pick(&PROPAGATION);
+        // Another policy for a deletion that has begun reaches collectors too late, here as everywhere.
+        if let Some(Ok(object)) = self.server.get(&kind_of(kind), namespace, name)
+            && value_of(&object).is_some_and(|value| !at(&value, "/metadata/deletionTimestamp").is_null())
+        {
+            return;
+        }
+        self.note(|| format!("a client deletes {} {namespace}/{name}, {policy}", kind.name()));
+        let options = DeleteOptions { propagation_policy: Some(policy.into()), ..DeleteOptions::default() };
+        let _ = self.server.delete(&kind_of(kind), namespace, name, options);
+    }
+
+    /// Creates what exists before the first fault.
+    pub(super) fn create_first_objects(&mut self) {
+        use WorkloadKind::{CronJob, Deployment, StatefulSet};
+        for namespace in NAMESPACES {
+            let kept = self.chance.pick(&["Retain", "Delete"]);
+            let ttl = self.chance.pick(&[None, Some(30), Some(300)]);
+            self.create(Deployment, namespace, deployment(0));
+            self.create(StatefulSet, namespace, stateful_set(0, kept));
+            self.create(CronJob, namespace, cron_job(ttl));
+        }
+    }
+
+    /// One action of a client.
+    pub(super) fn act(&mut self) {
+        use WorkloadKind::{CronJob, Deployment, Job, Namespace, Pod, ReplicaSet, StatefulSet};
+        let namespace = self.chance.pick(&NAMESPACES);
+        let image = self.chance.below(4);
+        match self.chance.weighted(&[8, 8, 5, 10, 5, 6, 3, 4, 4, 3, 2, 3, 4]) {
+            0 => self.create(Deployment, namespace, deployment(image)),
+            1 => {
+                let kept = self.chance.pick(&["Retain", "Delete"]);
+                self.create(StatefulSet, namespace, stateful_set(image, kept));
+            }
+            2 => {
+                let ttl = self.chance.pick(&[None, Some(30), Some(300)]);
+                self.create(CronJob, namespace, cron_job(ttl));
+            }
+            3 => {
+                let kind = self.chance.pick(&[Deployment, StatefulSet]);
+                let name = if kind == Deployment { "web" } else { "db" };
+                let image = format!("web:{image}");
+                let spec = json!({"template": {"spec": {"containers": [{"name": "c", "image": image}],
+                    "terminationGracePeriodSeconds": 1}}});
+                self.note(|| format!("a client rolls {} {namespace}/{name}", kind.name()));
+                self.patch(kind, (namespace, name), json!({"spec": spec}));
+            }
+            4 => {
+                let replicas = self.chance.below(4);
+                let (kind, name) = self.chance.pick(&[(Deployment, "web"), (StatefulSet, "db")]);
+                self.patch(kind, (namespace, name), json!({"spec": {"replicas": replicas}}));
+            }
+            5 => self.cut_owners(namespace),
+            6 => self.delete(Deployment, namespace, "web"),
+            7 => self.delete(StatefulSet, namespace, "db"),
+            8 => self.delete(CronJob, namespace, "tick"),
+            9 => {
+                let kind = self.chance.pick(&[Pod, ReplicaSet, Job]);
+                let objects = self.list(kind, namespace);
+                if !objects.is_empty() {
+                    let index = self.chance.below(objects.len());
+                    let name = at(&objects[index], "/metadata/name").as_str().unwrap_or_default().to_owned();
+                    self.delete(kind, namespace, &name);
+                }
+            }
+            10 => {
+                self.note(|| "a client deletes the namespace n".to_owned());
+                let _ = self.server.delete(&kind_of(Namespace), "", NAMESPACES[1], DeleteOptions::default());
+            }
+            11 => {
+                let name = json!({"metadata": {"name": NAMESPACES[1]}});
+                self.create(Namespace, "", name);
+            }
+            _ => {
+                self.empty_namespaces();
+                self.release_claims();
+            }
+        }
+    }
+
+    /// Removes the owner references of a ReplicaSet, a pod or a Job.
+    fn cut_owners(&mut self, namespace: &str) {
+        let kind = self.chance.pick(&[WorkloadKind::ReplicaSet, WorkloadKind::Pod, WorkloadKind::Job]);
+        let objects = self.list(kind, namespace);
+        if objects.is_empty() {
+            return;
+        }
+        let index = self.chance.below(objects.len());
+        let name = at(&objects[index], "/metadata/name").as_str().unwrap_or_default();
+        self.note(|| format!("a client removes the owner references of {} {namespace}/{name}", kind.name()));
+        self.patch(kind, (namespace, name), json!({"metadata": {"ownerReferences": null}}));
+    }
+
+    /// Suspends all CronJobs, so that the world settles.
+    pub(super) fn suspend_cron_jobs(&mut self) {
+        for namespace in NAMESPACES {
+            self.patch(WorkloadKind::CronJob, (namespace, "tick"), json!({"spec": {"suspend": true}}));
+        }
+    }
+
+    /// Does what the namespace controller does: empties terminating namespaces, then finalizes them. Returns whether it did anything.
+    pub(super) fn empty_namespaces(&mut self) -> bool {
+        let mut any = false;
+        for namespace in self.list(WorkloadKind::Namespace, "") {
+            if at(&namespace, "/metadata/deletionTimestamp").is_null() {
+                continue;
+            }
+            let name = at(&namespace, "/metadata/name").as_str().unwrap_or_default().to_owned();
+            let mut left = false;
+            for kind in self.runtime.kinds().into_iter().filter(|kind| kind.served().namespaced) {
+                for object in self.list(kind, &name) {
+                    left = true;
+                    if at(&object, "/metadata/deletionTimestamp").is_null() {
+                        any = true;
+                        let object_name = at(&object, "/metadata/name").as_str().unwrap_or_default();
+                        let options = DeleteOptions {
+                            propagation_policy: Some("Background".into()),
+                            ..DeleteOptions::default()
+                        };
+                        let _ = self.server.delete(&kind_of(kind), &name, object_name, options);
+                    }
+                }
+            }
+            if !left {
+                any = true;
+                let mut value = namespace.clone();
+                value["spec"]["finalizers"] = json!([]);
+                let body = RequestBody { value, duplicates: Vec::new() };
+                let update = Operation::Update(body, WriteOptions::default());
+                let kind = kind_of(WorkloadKind::Namespace);
+                let _ = self.server.request_part(&kind, ("", &name, "finalize"), update);
+            }
+        }
+        any
+    }
+
+    /// Does what the protection of claims does: removes the finalizer of a claim that no pod uses. Returns whether it did anything.
+    pub(super) fn release_claims(&mut self) -> bool {
+        let mut any = false;
+        for claim in self.list(WorkloadKind::PersistentVolumeClaim, "") {
+            let (namespace, name) = (text(&claim, "/metadata/namespace"), text(&claim, "/metadata/name"));
+            let uses = |pod: &Value| {
+                let volumes = at(pod, "/spec/volumes").as_array();
+                // No node starts a pod whose claim is being deleted.
+                !text(pod, "/spec/nodeName").is_empty()
+                    && volumes
+                        .into_iter()
+                        .flatten()
+                        .any(|one| text(one, "/persistentVolumeClaim/claimName") == name)
+            };
+            let is_held = !at(&claim, "/metadata/finalizers").is_null();
+            let is_deleting = !at(&claim, "/metadata/deletionTimestamp").is_null();
+            if is_held && is_deleting && !self.list(WorkloadKind::Pod, namespace).iter().any(uses) {
+                any = true;
+                self.patch(
+                    WorkloadKind::PersistentVolumeClaim,
+                    (namespace, name),
+                    json!({"metadata": {"finalizers": null}}),
+                );
+            }
+        }
+        any
+    }
+}
+
+fn text<'a>(value: &'a Value, path: &str) -> &'a str {
+    at(value, path).as_str().unwrap_or_default()
+}

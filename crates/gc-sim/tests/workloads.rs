@@ -1,0 +1,54 @@
+//! Worlds in which workload controllers run beside the collectors, and the defects that their oracles must notice.
+
+use std::fmt::Write as _;
+
+use gc_sim::workloads::{DEFECTS, hunt, run, run_seeds};
+
+/// Seeds of one test; the tests run at the same time on all cores.
+const SEEDS_PER_TEST: u64 = 100;
+/// Number of seeds within which each defect must be noticed.
+const SEEDS_PER_DEFECT: u64 = 100;
+
+fn nothing_breaks(part: u64) {
+    let summary = run_seeds(part * SEEDS_PER_TEST, SEEDS_PER_TEST, 1);
+    let mut told = String::new();
+    for (seed, violation) in &summary.failures {
+        let _ = writeln!(told, "{violation}\n  repeat with: kubegc-sim --workloads --seed {seed}");
+    }
+    assert!(summary.failures.is_empty(), "{told}");
+    assert!(summary.collected > SEEDS_PER_TEST, "the worlds are too quiet: {}", summary.collected);
+}
+
+#[test]
+fn nothing_breaks_a() {
+    nothing_breaks(0);
+}
+
+#[test]
+fn nothing_breaks_b() {
+    nothing_breaks(1);
+}
+
+#[test]
+fn nothing_breaks_c() {
+    nothing_breaks(2);
+}
+
+#[test]
+fn every_planted_defect_is_noticed() {
+    let missed: Vec<&str> = DEFECTS
+        .into_iter()
+        .filter(|(defect, _)| hunt(*defect, SEEDS_PER_DEFECT).is_none())
+        .map(|(_, name)| name)
+        .collect();
+    assert!(missed.is_empty(), "not noticed within {SEEDS_PER_DEFECT} seeds: {missed:?}");
+}
+
+#[test]
+fn a_seed_determines_everything() {
+    for seed in 0..4 {
+        let (one, other) = (run(seed, None, true), run(seed, None, true));
+        assert_eq!(one.trace, other.trace, "seed {seed}");
+        assert!(one.requests > 0, "seed {seed}");
+    }
+}
