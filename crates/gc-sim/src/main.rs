@@ -28,7 +28,7 @@ Simulated worlds that try to make the collector delete the wrong thing.
   kubegc-sim --small OBJECTS [--depth TURNS] [--stride N] [--from SHAPE]
                               visits every graph over so many objects (at most 4), every policy and finalizer, and
                               every order of so many turns; with --stride only every Nth graph
-  kubegc-sim --workloads --seed N | --seeds COUNT [--from SEED] [--threads N] | --mutations [--limit SEEDS]
+  kubegc-sim --workloads --seed N | --seeds A..B [--threads N] | --mutations [--limit SEEDS]
                               the same for worlds in which workload controllers run beside the collectors";
 
 /// Arguments.
@@ -130,8 +130,11 @@ fn with_workloads(arguments: &Arguments, seeds: Option<&Range<u64>>) -> bool {
         report.violation.is_none()
     } else if arguments.mutations {
         hunt_with_workloads(arguments.limit.unwrap_or(6_000))
+    } else if let Some(seeds) = seeds {
+        many_with_workloads(seeds, arguments)
     } else {
-        seeds.is_none_or(|seeds| many_with_workloads(seeds, arguments))
+        println!("{USAGE}");
+        true
     }
 }
 

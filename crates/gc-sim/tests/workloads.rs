@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use gc_sim::workloads::{DEFECTS, hunt, run, run_seeds};
 
 /// Seeds of one test; the tests run at the same time on all cores.
-const SEEDS_PER_TEST: u64 = 100;
+const SEEDS_PER_TEST: u64 = 75;
 /// Number of seeds within which each defect must be noticed.
 const SEEDS_PER_DEFECT: u64 = 100;
 
@@ -32,6 +32,11 @@ fn nothing_breaks_b() {
 #[test]
 fn nothing_breaks_c() {
     nothing_breaks(2);
+}
+
+#[test]
+fn nothing_breaks_d() {
+    nothing_breaks(3);
 }
 
 #[test]

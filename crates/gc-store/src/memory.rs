@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use gc_registry::storage::{
-    Blocking, Committed, GetAnswer, RangeAnswer, RangeOptions, Revision, Storage, StorageError, Transaction,
-    WatchStream,
+    Blocking, Committed, GetAnswer, KeyValue, RangeAnswer, RangeOptions, Revision, Storage, StorageError,
+    Transaction, WatchStream,
 };
 
 use crate::core::Core;
@@ -40,6 +40,14 @@ impl MemoryStorage {
     #[must_use]
     pub fn new(options: MemoryOptions) -> Self {
         Self { core: Core::new(Mvcc::new(), options.watch_lag), options }
+    }
+
+    /// A store with these items, as of this revision. It shares the bytes of keys and values with whoever else has them, and
+    /// knows no history.
+    #[must_use]
+    pub fn with_items(revision: Revision, items: impl IntoIterator<Item = KeyValue>) -> Self {
+        let options = MemoryOptions::default();
+        Self { core: Core::new(Mvcc::restore(revision, items), options.watch_lag), options }
     }
 }
 

@@ -46,7 +46,7 @@ use gc_apiserver::InProcess;
 use http::{Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
-use kubegc::embedded::{ClientRequests, EmbeddedCluster, EmbeddedError};
+use kubegc::embedded::{Beginning, ClientRequests, EmbeddedCluster, EmbeddedError};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
@@ -138,7 +138,7 @@ impl ClusterBuilder {
 
     /// Starts it.
     pub async fn start(self) -> Result<Cluster, Error> {
-        let cluster = Cluster::run(self.controllers).await?;
+        let cluster = Cluster::run(Beginning::empty(self.controllers)).await?;
         for path in &self.definitions {
             cluster.crds(path).await?;
         }
@@ -171,7 +171,34 @@ impl Cluster {
         ClusterBuilder { controllers: vec!["*".to_owned()], definitions: Vec::new() }
     }
 
-    async fn run(controllers: Vec<String>) -> Result<Self, Error> {
+    /// Starts another cluster with the same objects, collectors and clock: a prepared cluster serves many tests, each of which gets
+    /// a fork of its own and changes nothing for the others. What is stored is shared until one of them writes.
+    ///
+    /// The fork has its own address and keys, so that kubeconfigs and tokens of this cluster are not valid there.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
+    ///
+    /// let prepared = kubegc_testing::Cluster::start().await?;
+    /// let maps: Api<ConfigMap> = Api::namespaced(prepared.client(), "default");
+    /// let metadata = ObjectMeta { name: Some("settings".into()), ..ObjectMeta::default() };
+    /// maps.create(&PostParams::default(), &ConfigMap { metadata, ..ConfigMap::default() }).await?;
+    ///
+    /// let fork = prepared.fork().await?;
+    /// let forked: Api<ConfigMap> = Api::namespaced(fork.client(), "default");
+    /// forked.delete("settings", &DeleteParams::default()).await?;
+    /// assert!(maps.get_opt("settings").await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn fork(&self) -> Result<Self, Error> {
+        Self::run(self.embedded()?.fork()?).await
+    }
+
+    async fn run(beginning: Beginning) -> Result<Self, Error> {
         let (parks, parked) = watch::channel(0);
         // One thread: when it parks, everything that could run has run.
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -186,7 +213,7 @@ impl Cluster {
             .name("kubegc-testing".to_owned())
             .spawn(move || {
                 runtime.block_on(async move {
-                    let embedded = EmbeddedCluster::start(&controllers).await.map(Arc::new);
+                    let embedded = EmbeddedCluster::start(beginning).await.map(Arc::new);
                     // The caller may no longer wait for it.
                     let _ = started.send(embedded);
                     let _ = stopped.await;

@@ -134,10 +134,53 @@ async fn namespaces_end_or_are_stuck() {
     let finalizer = json!({"metadata": {"finalizers": ["example.com/hold"]}});
     held.patch("settings", &PatchParams::default(), &Patch::Merge(finalizer)).await.unwrap();
     namespaces.delete("stays", &DeleteParams::default()).await.unwrap();
-    let moving = cluster.settle_within(Duration::from_millis(300)).await.unwrap_err();
-    assert!(moving.to_string().contains("namespace-controller: 1 objects are in work"), "{moving}");
+    cluster.settle().await.unwrap();
+    assert!(namespaces.get_opt("stays").await.unwrap().is_some());
     let stuck = cluster.stuck().await.unwrap().to_string();
     assert!(stuck.contains("FinalizerHeld") && stuck.contains("settings"), "{stuck}");
+
+    let released = json!({"metadata": {"finalizers": null}});
+    held.patch("settings", &PatchParams::default(), &Patch::Merge(released)).await.unwrap();
+    cluster.settle().await.unwrap();
+    assert!(namespaces.get_opt("stays").await.unwrap().is_none());
+}
+
+/// A fork begins with the same objects, collectors and clock, and neither cluster changes the other.
+#[tokio::test]
+async fn forks_share_what_was_prepared_and_nothing_else() {
+    let prepared = Cluster::start().await.unwrap();
+    let maps = |cluster: &Cluster| -> Api<ConfigMap> { Api::namespaced(cluster.client(), "default") };
+    let owner = maps(&prepared).create(&PostParams::default(), &map("owner")).await.unwrap();
+    owned(&maps(&prepared), "dependent", &owner).await;
+    let prepared_jobs: Api<Job> = Api::namespaced(prepared.client(), "default");
+    let job: Job = serde_json::from_value(json!({"metadata": {"name": "done"}, "spec": {
+        "ttlSecondsAfterFinished": 3600, "template": {"spec": {
+            "restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}}}}))
+    .unwrap();
+    prepared_jobs.create(&PostParams::default(), &job).await.unwrap();
+    let now = k8s_openapi::jiff::Timestamp::now();
+    let status = json!({"status": {"startTime": now, "completionTime": now, "succeeded": 1, "conditions": [
+        {"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": now},
+        {"type": "Complete", "status": "True", "lastTransitionTime": now}]}});
+    prepared_jobs.patch_status("done", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    prepared.advance(Duration::from_mins(59));
+    prepared.settle().await.unwrap();
+
+    let fork = prepared.fork().await.unwrap();
+    let forked = maps(&fork).get("owner").await.unwrap();
+    assert_eq!(forked, owner, "a fork has the same objects, versions included");
+    maps(&fork).delete("owner", &DeleteParams::background()).await.unwrap();
+    fork.advance(Duration::from_mins(2));
+    fork.settle().await.unwrap();
+    let jobs: Api<Job> = Api::namespaced(fork.client(), "default");
+    assert!(maps(&fork).get_opt("dependent").await.unwrap().is_none());
+    assert!(jobs.get_opt("done").await.unwrap().is_none(), "the clock of a fork begins where it was");
+
+    prepared.settle().await.unwrap();
+    assert!(maps(&prepared).get_opt("dependent").await.unwrap().is_some());
+    assert!(prepared_jobs.get_opt("done").await.unwrap().is_some());
+    let second = prepared.fork().await.unwrap();
+    assert!(maps(&second).get_opt("dependent").await.unwrap().is_some());
 }
 
 /// A controller of the test is waited for: each map gets a partner, and each partner a mark.

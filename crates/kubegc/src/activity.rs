@@ -16,6 +16,7 @@ use gc_retention::measures::Measurement;
 use gc_retention::objects::Kind;
 use gc_retention::permissions::Controller;
 use gc_types::{Effect, EffectId, Event, Outcome, ResourceId, Timestamp};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// How often is looked whether everything rests.
@@ -40,8 +41,21 @@ pub(crate) struct Movement {
     activity: Activity,
     requests: AtomicUsize,
     engines: Mutex<BTreeMap<u8, EngineState>>,
-    /// Objects that it works at by turns, where it has no engine.
-    waiting: AtomicUsize,
+    /// What it reconciles, where it has no engine.
+    waiting: Mutex<Waiting>,
+    /// Rises whenever everything that waits for others is to be looked at again.
+    nudges: watch::Sender<u64>,
+}
+
+/// What a controller without an engine has to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// Number of objects that it has something to do for.
+    pub(crate) moving: usize,
+    /// Number of objects that wait for others, such as those who remove a finalizer. It is not told when they have done so.
+    pub(crate) held: usize,
+    /// The nudge up to which this is known.
+    pub(crate) nudge: u64,
 }
 
 #[derive(Clone, Default)]
@@ -74,6 +88,11 @@ impl Activity {
     /// A collector that watches every resource shows here how its watches are doing.
     pub(crate) fn add_board(&self, board: StatusBoard) {
         lock(&self.0.boards).push(board);
+    }
+
+    /// The collectors that watched every resource have ended.
+    pub(crate) fn forget_boards(&self) {
+        lock(&self.0.boards).clear();
     }
 
     fn happened(&self) {
@@ -118,13 +137,22 @@ impl Activity {
         rest: impl Fn() -> R,
     ) -> Result<(), Vec<String>> {
         let deadline = Instant::now() + patience;
+        // Where the store was when everything that waits for others was last looked at.
+        let mut nudged = None;
         loop {
             let before = (self.0.generation.load(Ordering::Acquire), registry.watch_progress());
             rest().await;
             let moving = self.moving(registry, clock());
             let after = (self.0.generation.load(Ordering::Acquire), registry.watch_progress());
             if moving.is_empty() && before == after {
-                return Ok(());
+                let held: Vec<Arc<Movement>> =
+                    lock(&self.0.movements).values().filter(|movement| movement.holds()).cloned().collect();
+                if held.is_empty() || nudged == Some(after.1) {
+                    return Ok(());
+                }
+                nudged = Some(after.1);
+                held.iter().for_each(|movement| movement.nudge());
+                continue;
             }
             if Instant::now() >= deadline {
                 let restless = || vec!["objects keep changing".to_owned()];
@@ -148,11 +176,25 @@ impl Movement {
         self.activity.happened();
     }
 
-    /// Number of objects that are being reconciled.
-    pub(crate) fn set_waiting(&self, waiting: usize) {
-        if self.waiting.swap(waiting, Ordering::AcqRel) != waiting {
+    /// What it has to do.
+    pub(crate) fn set_waiting(&self, waiting: Waiting) {
+        if std::mem::replace(&mut *lock(&self.waiting), waiting) != waiting {
             self.activity.happened();
         }
+    }
+
+    /// Changes whenever everything that waits for others is to be looked at again.
+    pub(crate) fn nudges(&self) -> watch::Receiver<u64> {
+        self.nudges.subscribe()
+    }
+
+    fn holds(&self) -> bool {
+        lock(&self.waiting).held > 0
+    }
+
+    /// Has everything looked at again that waits for others.
+    fn nudge(&self) {
+        self.nudges.send_modify(|nudge| *nudge += 1);
     }
 
     fn moving(&self, catalog: &Catalog, now: Timestamp, tell: &mut dyn FnMut(String)) {
@@ -160,9 +202,11 @@ impl Movement {
         if requests > 0 {
             tell(format!("{requests} requests are on their way"));
         }
-        let waiting = self.waiting.load(Ordering::Acquire);
-        if waiting > 0 {
-            tell(format!("{waiting} objects are in work"));
+        let waiting = *lock(&self.waiting);
+        if waiting.moving > 0 {
+            tell(format!("{} objects are in work", waiting.moving));
+        } else if waiting.held > 0 && waiting.nudge != *self.nudges.borrow() {
+            tell(format!("{} objects are looked at again", waiting.held));
         }
         for state in lock(&self.engines).values() {
             // What is not served is never listed, and delays nothing.

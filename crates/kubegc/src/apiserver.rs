@@ -97,6 +97,9 @@ pub(crate) struct ServerOptions {
     /// Keys that are given by other flags.
     #[arg(skip)]
     pub(crate) keys: GivenKeys,
+    /// The store to serve instead of a new one.
+    #[arg(skip)]
+    pub(crate) prepared: Option<Arc<MemoryStorage>>,
 }
 
 impl ServerOptions {
@@ -123,7 +126,13 @@ impl ServerOptions {
             unattended: &[],
             refuse_privileged: false,
             keys: GivenKeys::default(),
+            prepared: None,
         }
+    }
+
+    /// Whether what is stored is lost with the process.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        matches!(self.storage, Some(StorageKind::Memory)) || (self.storage.is_none() && self.ephemeral)
     }
 
     /// A server for a single command uses a free port, and keeps nothing unless it has a data directory.
@@ -294,6 +303,9 @@ fn open_storage(
     data_dir: Option<&Path>,
     options: &ServerOptions,
 ) -> anyhow::Result<Arc<dyn Storage>> {
+    if let Some(prepared) = &options.prepared {
+        return Ok(Arc::clone(prepared) as Arc<dyn Storage>);
+    }
     Ok(match (kind, data_dir) {
         (StorageKind::Etcd, _) => {
             Arc::new(EtcdStorage::connect(&options.etcd_endpoints, &etcd_options(options)?)?)

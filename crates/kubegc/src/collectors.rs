@@ -9,7 +9,7 @@ use gc_kube::{
     PolicyCollector, ResourceTable, Restraints, RetentionCollector, retention_table, system_clock,
 };
 use gc_retention::certificates::CertificateCollector;
-use gc_retention::engine::{Counts, Engine, Judge, Standing};
+use gc_retention::engine::{Counts, Engine, Judge};
 use gc_retention::expiry::{self, ExpiryEngine, FinishedExpiry};
 use gc_retention::jobs::JobCollector;
 use gc_retention::lease_candidates::LeaseCandidateCollector;
@@ -24,7 +24,7 @@ use gc_retention::volumes::{ClaimProtection, VolumeProtection};
 use gc_retention::volumes_reclaim::VolumeReclaim;
 use gc_types::Timestamp;
 
-use crate::activity::{Activity, Movement, Rests, Watched};
+use crate::activity::{Activity, Rests, Watched};
 use crate::collector_metrics::CollectorMetrics;
 use crate::journal::Journal;
 use crate::namespace_trace::Trace;
@@ -282,13 +282,10 @@ impl RunningCollectors {
             }
         }
         if enabled.contains(&Controller::Namespace) {
-            let waiting = WaitingObserver(surroundings.activity.of(Controller::Namespace));
-            let trace = Trace::new(|table| {
-                let observer = surroundings.observer(Controller::Namespace, table);
-                Arc::new(Observers(vec![observer, Arc::new(waiting)]))
-            });
+            let trace = Trace::new(|table| surroundings.observer(Controller::Namespace, table));
             let controller = NamespaceController::new(client_of(Controller::Namespace), namespaces.settle)
                 .held_while(surroundings.restraints.held.clone())
+                .noted_by(surroundings.activity.of(Controller::Namespace))
                 .traced_by(trace)
                 .with_clock(Arc::clone(&surroundings.clock))
                 .first(namespaces.is_first)
@@ -329,15 +326,6 @@ impl RunningCollectors {
                 Err(error) => tracing::error!(%controller, %error, "the collector ended by a panic"),
             }
         }
-    }
-}
-
-/// Notes of how many namespaces are being emptied.
-struct WaitingObserver(Arc<Movement>);
-
-impl Observer for WaitingObserver {
-    fn standing(&self, standing: &Standing) {
-        self.0.set_waiting(standing.waiting);
     }
 }
 

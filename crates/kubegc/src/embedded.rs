@@ -4,8 +4,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use gc_apiserver::InProcess;
 use gc_kube::ApiClient;
+use gc_registry::storage::{RangeAnswer, RangeOptions};
+use gc_store::MemoryStorage;
 use serde_json::Value;
 
 use crate::activity::{Activity, Going, Movement};
@@ -29,9 +32,27 @@ pub fn is_watch(uri: &http::Uri) -> bool {
 #[error("{0:#}")]
 pub struct EmbeddedError(#[from] anyhow::Error);
 
+/// What a cluster is started from: which collectors run, what is stored, and how far the collectors' clock is ahead.
+#[derive(Clone, Debug)]
+pub struct Beginning {
+    controllers: Vec<String>,
+    store: Arc<MemoryStorage>,
+    /// Milliseconds.
+    ahead: i64,
+}
+
+impl Beginning {
+    /// Nothing is stored. The collectors are named in the words of `--controllers`; `["*"]` is all of them.
+    #[must_use]
+    pub fn empty(controllers: Vec<String>) -> Self {
+        Self { controllers, store: Arc::default(), ahead: 0 }
+    }
+}
+
 /// A server with its collectors, in memory. Must be used within the tokio runtime that it was started in.
 pub struct EmbeddedCluster {
     up: Up,
+    controllers: Vec<String>,
     clients: Arc<Movement>,
 }
 
@@ -76,24 +97,31 @@ impl ClientRequests {
 }
 
 impl EmbeddedCluster {
-    /// Starts with these collectors, in the words of `--controllers` (`["*"]` is all of them).
-    pub async fn start(controllers: &[String]) -> Result<Self, EmbeddedError> {
+    /// Starts a server with its collectors.
+    pub async fn start(beginning: Beginning) -> Result<Self, EmbeddedError> {
+        let Beginning { controllers, store, ahead } = beginning;
         let activity = Activity::default();
         let clients = activity.named(CLIENTS);
-        let server = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        let settings =
-            ControllerOptions { controllers: controllers.to_vec(), ..ControllerOptions::default() };
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let server = ServerOptions { prepared: Some(store), ..ServerOptions::ephemeral(address) };
+        let settings = ControllerOptions { controllers: controllers.clone(), ..ControllerOptions::default() };
         let surroundings = Surroundings { activity, ..Surroundings::default() };
-        let up = Up::start(
-            &server,
-            &settings,
-            &WorkloadOptions::off(),
-            None,
-            &CollectorClock::default(),
-            surroundings,
-        )
-        .await?;
-        Ok(Self { up, clients })
+        let clock = CollectorClock::default();
+        clock.set(ahead);
+        let up = Up::start(&server, &settings, &WorkloadOptions::off(), None, &clock, surroundings).await?;
+        Ok(Self { up, controllers, clients })
+    }
+
+    /// What another cluster with the same objects, collectors and clock can be started from. The stored values are shared, not
+    /// copied.
+    pub fn fork(&self) -> Result<Beginning, EmbeddedError> {
+        let stored = self.up.server.registry().stored(&RangeOptions::default());
+        let RangeAnswer { items, revision, .. } = stored.context("cannot read what is stored")?;
+        Ok(Beginning {
+            controllers: self.controllers.clone(),
+            store: Arc::new(MemoryStorage::with_items(revision, items)),
+            ahead: self.up.control.clock().ahead(),
+        })
     }
 
     /// The service as an administrator of this name.

@@ -2,7 +2,7 @@
 //! when, and what the answers mean, is decided by `gc_retention::namespaces`; this runs the clock, and
 //! [`crate::namespace_requests`] sends the requests.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use gc_types::{Event, EventNote, Severity, Timestamp, Uid};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinSet};
 
+use crate::activity::{Activity, Movement, Waiting};
 use crate::namespace_requests::{Answered, Requests};
 use crate::namespace_trace::{Terminating, Trace, namespace_key};
 
@@ -89,6 +90,8 @@ impl Failing {
 struct Passed {
     end: End,
     uid: Option<Uid>,
+    /// What is left waits for others than this controller.
+    is_held: bool,
 }
 
 /// Empties terminating namespaces.
@@ -103,6 +106,8 @@ pub(crate) struct NamespaceController {
     dry_run: bool,
     /// No controller has made passes before.
     is_first: bool,
+    /// Where it is noted how many namespaces have something left to do.
+    movement: Arc<Movement>,
     memory: Arc<Mutex<Memory>>,
     /// What a dry run has said of namespaces, by their UID.
     said: Arc<Mutex<BTreeMap<String, Contents>>>,
@@ -118,6 +123,7 @@ impl NamespaceController {
             time: steady_clock(),
             dry_run: false,
             is_first: false,
+            movement: Activity::default().of(Controller::Namespace),
             memory: Arc::default(),
             said: Arc::default(),
         }
@@ -136,6 +142,11 @@ impl NamespaceController {
     /// The clock that measures how long namespaces have been terminating.
     pub(crate) fn with_clock(self, clock: Clock) -> Self {
         Self { requests: Requests { clock, ..self.requests }, ..self }
+    }
+
+    /// Notes there how many namespaces have something left to do.
+    pub(crate) fn noted_by(self, movement: Arc<Movement>) -> Self {
+        Self { movement, ..self }
     }
 
     /// No earlier passes can have requests in progress: the server has only just started, too.
@@ -159,6 +170,10 @@ impl NamespaceController {
         let mut resync = tokio::time::interval(SYNC_PERIOD);
         resync.reset();
         let mut held = self.held.clone();
+        // The namespaces in which nothing is left to do but what others have to do.
+        let mut waiting_for_others: BTreeSet<Arc<str>> = BTreeSet::new();
+        let mut nudges = self.movement.nudges();
+        let mut nudge = 0;
         let mut counts = Counts::default();
         let mut synced = false;
         let mut has_begun = false;
@@ -170,6 +185,17 @@ impl NamespaceController {
         loop {
             let standing = Standing { counts, waiting: queue.len(), synced, ..Standing::default() };
             self.requests.trace.observer().standing(&standing);
+            let newest_nudge = *nudges.borrow_and_update();
+            if newest_nudge != nudge {
+                nudge = newest_nudge;
+                waiting_for_others.clear();
+                queue.hurry((self.time)());
+            }
+            self.movement.set_waiting(Waiting {
+                moving: queue.len() - waiting_for_others.len(),
+                held: waiting_for_others.len(),
+                nudge,
+            });
             // An error means that the sender is gone, so that nothing can hold it.
             let is_held = *held.borrow_and_update() && held.has_changed().is_ok();
             if !is_held && !std::mem::replace(&mut has_begun, true) {
@@ -182,6 +208,7 @@ impl NamespaceController {
                 continue;
             }
             while !is_held && let Some(name) = queue.begin((self.time)()) {
+                waiting_for_others.remove(&name);
                 let (controller, begun) = (self.clone(), Arc::clone(&name));
                 let pass = work.spawn(async move { controller.pass(&begun).await });
                 working.insert(pass.id(), name);
@@ -190,6 +217,7 @@ impl NamespaceController {
             let (id, passed) = tokio::select! {
                 () = &mut shutdown => return,
                 Ok(()) = held.changed() => continue,
+                Ok(()) = nudges.changed() => continue,
                 () = self.sleep_until(wakeup) => continue,
                 // Without anybody who names them, they are found by the look through all.
                 Some(name) = names.recv() => {
@@ -207,13 +235,16 @@ impl NamespaceController {
                     Err(error) => {
                         tracing::error!(%error, "a pass over a namespace ended by a panic");
                         let end = End::Failed { why: error.to_string(), further: false };
-                        (error.id(), Passed { end, uid: None })
+                        (error.id(), Passed { end, uid: None, is_held: false })
                     }
                 },
             };
             let Some(name) = working.remove(&id) else { continue };
             counts.judged += 1;
             self.count(&NAMESPACE_PASSES, vec![end_word(&passed.end).into()], 1.0);
+            if passed.is_held {
+                waiting_for_others.insert(Arc::clone(&name));
+            }
             queue.ended(&name, &passed.end, (self.time)());
             match passed.end {
                 End::Failed { why, .. } => {
@@ -294,7 +325,7 @@ impl NamespaceController {
         };
         self.say(name, &pass.view().uid, &end);
         let uid = Some(&pass.view().uid).filter(|uid| !uid.is_empty());
-        Passed { end, uid: uid.map(|uid| Uid::new(uid)) }
+        Passed { end, uid: uid.map(|uid| Uid::new(uid)), is_held: pass.waits_for_others() }
     }
 
     fn say(&self, namespace: &str, uid: &str, end: &End) {

@@ -491,7 +491,7 @@ async fn what_cannot_be_emptied_is_counted_and_told_once() {
     let Requests { client, trace, .. } = controller.requests.clone();
     let (notes, _writer) = Notes::new(client, trace.table(), "namespace-controller");
     let name: Arc<str> = "n".into();
-    let Passed { end: End::Failed { why, .. }, uid: Some(uid) } = controller.pass(&name).await else {
+    let Passed { end: End::Failed { why, .. }, uid: Some(uid), .. } = controller.pass(&name).await else {
         panic!("it was emptied")
     };
     assert_eq!(why, "/api/v1/namespaces/n/pods was answered with 500: refused");

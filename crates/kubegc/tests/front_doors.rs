@@ -166,6 +166,65 @@ async fn the_clock_is_set_and_settling_is_awaited_over_http() {
     assert_eq!(anonymous, 403);
 }
 
+#[tokio::test]
+async fn a_server_is_reset_and_forked_over_http() {
+    use k8s_openapi::api::core::v1::{ConfigMap, Node};
+    use kube::api::{Api, DeleteParams, PostParams};
+
+    let server = Kubegc::start("up");
+    let client = server.client().await;
+    let ask = async |method: &str, path: &str| {
+        let request = http::Request::builder().method(method).uri(path).body(Vec::new()).unwrap();
+        client.request::<serde_json::Value>(request).await
+    };
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let map: ConfigMap = serde_json::from_value(serde_json::json!({"metadata": {"name": "mine"}})).unwrap();
+    let created = maps.create(&PostParams::default(), &map).await.unwrap();
+    ask("POST", "/kubegc/v1/clock?advance=36h").await.unwrap();
+    assert_eq!(ask("POST", "/kubegc/v1/settle?timeout=30s").await.unwrap()["settled"], true);
+    let settled = ask("GET", "/kubegc/v1/settle").await.unwrap();
+    assert_eq!(settled, serde_json::json!({"settled": true, "moving": []}));
+
+    // A fork has the same objects and its own address; what happens there does not happen here.
+    let fork = ask("POST", "/kubegc/v1/fork").await.unwrap();
+    let kubeconfig = kube::config::Kubeconfig::from_yaml(fork["kubeconfig"].as_str().unwrap()).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
+    let forked: Api<ConfigMap> = Api::namespaced(kube::Client::try_from(config).unwrap(), "default");
+    assert_eq!(forked.get("mine").await.unwrap(), created);
+    forked.delete("mine", &DeleteParams::default()).await.unwrap();
+    assert_eq!(maps.get("mine").await.unwrap(), created);
+    let listed = ask("GET", "/kubegc/v1/fork").await.unwrap();
+    assert_eq!(listed, serde_json::json!({"forks": [{"name": 1, "server": fork["server"]}]}));
+    assert_eq!(ask("DELETE", "/kubegc/v1/fork?name=1").await.unwrap()["ended"], 1);
+    assert_eq!(ask("GET", "/kubegc/v1/fork").await.unwrap(), serde_json::json!({"forks": []}));
+
+    // A reset puts objects and clock back, and the controllers work as before.
+    assert_eq!(ask("POST", "/kubegc/v1/reset").await.unwrap()["reset"], true);
+    assert!(maps.get_opt("mine").await.unwrap().is_none());
+    assert_eq!(ask("GET", "/kubegc/v1/clock").await.unwrap()["ahead"], "0s");
+    assert_eq!(ask("POST", "/kubegc/v1/settle?timeout=30s").await.unwrap()["settled"], true);
+    let nodes: Api<Node> = Api::all(client.clone());
+    assert!(nodes.get_opt("kubegc-node-0").await.unwrap().is_some());
+    maps.create(&PostParams::default(), &map).await.unwrap();
+
+    for (method, path, expected) in [
+        ("DELETE", "/kubegc/v1/fork?name=1", 400),
+        ("DELETE", "/kubegc/v1/fork?name=one", 400),
+        ("DELETE", "/kubegc/v1/fork", 400),
+        ("POST", "/kubegc/v1/reset?hard=true", 400),
+        ("GET", "/kubegc/v1/reset", 405),
+    ] {
+        let error = ask(method, path).await.unwrap_err();
+        assert!(matches!(&error, kube::Error::Api(status) if status.code == expected), "{path}: {error}");
+    }
+    let durable = tempfile::tempdir().unwrap();
+    let folder = durable.path().to_str().unwrap();
+    let server = Kubegc::start_with("up", ["--data-dir", folder, "--workloads=off"]);
+    let request = http::Request::post("/kubegc/v1/reset").body(Vec::new()).unwrap();
+    let error = server.client().await.request::<serde_json::Value>(request).await.unwrap_err();
+    assert!(error.to_string().contains("durable"), "{error}");
+}
+
 /// The code of an anonymous GET.
 async fn hyper_answer(url: &str, path: &str) -> u16 {
     let mut config = kube::Config::new(url.parse().unwrap());

@@ -315,6 +315,20 @@ impl Emptying {
         }
     }
 
+    /// Whether the pass is over and nothing has failed: what is left waits for others, such as those who remove a finalizer or end
+    /// a pod.
+    #[must_use]
+    pub fn waits_for_others(&self) -> bool {
+        match self.end() {
+            Some(End::Again { unanswered, .. }) => !unanswered,
+            Some(End::Failed { .. }) => {
+                let is_left = self.pass.remaining.iter().any(|left| left.objects > 0);
+                is_left && self.pass.failures.is_empty() && self.pass.undiscovered.is_empty()
+            }
+            _ => false,
+        }
+    }
+
     /// When there may be something to ask although no answer has come: after a rest.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {

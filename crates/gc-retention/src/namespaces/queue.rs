@@ -94,6 +94,15 @@ impl Queue {
         Some(name)
     }
 
+    /// Something may have changed in every namespace: none waits any longer, and those in a pass get another one.
+    pub fn hurry(&mut self, now: Timestamp) {
+        self.waiting =
+            std::mem::take(&mut self.waiting).into_iter().map(|(at, name)| (at.min(now), name)).collect();
+        for entry in self.entries.values_mut().filter(|entry| entry.is_running) {
+            entry.again = true;
+        }
+    }
+
     /// When the next pass may begin, if no other ends before.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
@@ -193,6 +202,21 @@ mod tests {
         assert_eq!(begun(&mut queue, now), ["n"]);
         queue.ended(&"n".into(), &End::DryRun(super::super::emptying::Contents::default()), Timestamp(now));
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn hurry_ends_every_delay() {
+        let mut queue = Queue::new(0);
+        let (held, running): (Arc<str>, Arc<str>) = ("held".into(), "running".into());
+        queue.listed(&held, Timestamp(0));
+        assert_eq!(begun(&mut queue, 0), ["held"]);
+        queue.ended(&held, &End::Again { milliseconds: 8_000, unanswered: false }, Timestamp(0));
+        queue.listed(&running, Timestamp(1));
+        assert_eq!(begun(&mut queue, 1), ["running"]);
+        queue.hurry(Timestamp(2));
+        assert_eq!(begun(&mut queue, 2), ["held"]);
+        queue.ended(&running, &End::Again { milliseconds: 8_000, unanswered: false }, Timestamp(3));
+        assert_eq!(queue.next_wakeup(), Some(Timestamp(3 + NEWS_MILLISECONDS)));
     }
 
     /// Seed 2,147,871: a pass learnt that its namespace had gone, another one of that name was found

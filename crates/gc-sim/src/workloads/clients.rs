@@ -76,7 +76,7 @@ impl World {
         use WorkloadKind::{CronJob, Deployment, StatefulSet};
         for namespace in NAMESPACES {
             let kept = self.chance.pick(&["Retain", "Delete"]);
-            let ttl = self.chance.pick(&[None, Some(30), Some(300)]);
+            let ttl = self.chance.pick(&[None, Some(30), Some(120)]);
             self.create(Deployment, namespace, deployment(0));
             self.create(StatefulSet, namespace, stateful_set(0, kept));
             self.create(CronJob, namespace, cron_job(ttl));
@@ -95,7 +95,7 @@ impl World {
                 self.create(StatefulSet, namespace, stateful_set(image, kept));
             }
             2 => {
-                let ttl = self.chance.pick(&[None, Some(30), Some(300)]);
+                let ttl = self.chance.pick(&[None, Some(30), Some(120)]);
                 self.create(CronJob, namespace, cron_job(ttl));
             }
             3 => {

@@ -37,9 +37,11 @@ const CUT_PER_MILLE: u32 = 15;
 const STEPS_MILLISECONDS: [i64; 6] = [10, 200, 1_000, 5_000, 20_000, 61_000];
 /// Time until everything that exists at the start is ready, milliseconds.
 const START_MILLISECONDS: i64 = 30_000;
-/// Time after the last fault until everything must be in its final state: the longest time to live and the longest backoff,
-/// milliseconds.
-const REST_MILLISECONDS: i64 = 480_000;
+/// Time after the last fault in which CronJobs create more Jobs than they keep, milliseconds.
+const SCHEDULING_MILLISECONDS: i64 = 200_000;
+/// Time after the last CronJob was suspended until everything must be in its final state: the longest time to live, and the
+/// longest backoff that faults lead to, milliseconds.
+const REST_MILLISECONDS: i64 = 180_000;
 /// Number of watches that are read in one step.
 const WATCHES_PER_STEP: usize = 4;
 /// Maximum number of rounds of requests and answers in a rest.
@@ -197,6 +199,7 @@ impl World {
         }
         self.note(|| "-- faults end".to_owned());
         self.calm = true;
+        self.rest(SCHEDULING_MILLISECONDS)?;
         self.suspend_cron_jobs();
         self.rest(REST_MILLISECONDS)?;
         self.judge()

@@ -141,7 +141,7 @@ fn slices_hold_a_hundred_endpoints_and_change_as_little_as_possible() {
     world.log.clear();
     world.delete(&Kind::Pod.key("default", "pod-007"), Some(0));
     world.create(Kind::Pod, pod(200));
-    world.settle();
+    world.pass(1);
     assert_eq!(sizes(&world), [100, 50], "the new pod takes the place of the old one");
     assert_eq!(
         world.log.iter().filter(|line| line.contains("endpointslices/")).count(),
@@ -153,7 +153,7 @@ fn slices_hold_a_hundred_endpoints_and_change_as_little_as_possible() {
         world.delete(&Kind::Pod.key("default", &format!("pod-{number:03}")), Some(0));
     }
     world.delete(&Kind::Pod.key("default", "pod-200"), Some(0));
-    world.settle();
+    world.pass(1);
     assert_eq!(sizes(&world), [0], "one slice is left, without endpoints");
 }
 

@@ -3,13 +3,18 @@
 //! ```text
 //! GET  /kubegc/v1/clock                  {"now": "…", "ahead": "36h0m0s"}
 //! POST /kubegc/v1/clock?advance=36h      the same, afterwards; `ahead=36h` sets it
+//! GET  /kubegc/v1/settle                 {"settled": false, "moving": ["…"]}
 //! POST /kubegc/v1/settle?timeout=10s     {"settled": true, "took": "12ms"}, or 504 and who is still moving
+//! POST /kubegc/v1/reset                  {"reset": true}: objects and clock are as they were at the start
+//! POST /kubegc/v1/fork                   {"name": 1, "server": "https://…", "kubeconfig": "…"}: a copy of this server
+//! GET  /kubegc/v1/fork                   {"forks": [{"name": 1, "server": "https://…"}]}
+//! DELETE /kubegc/v1/fork?name=1          ends one
 //! GET  /kubegc/v1/journal                what the collectors did, and why; see [`journal::answer`]
 //! ```
 //!
 //! The pages of [`pages`] are answered here, too.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
@@ -19,6 +24,7 @@ use gc_types::GoDuration;
 use http::Method;
 use serde_json::{Value, json};
 
+use super::cluster::{Cluster, Fork, Refusal};
 use crate::activity::Activity;
 use crate::backup::pages;
 use crate::clock::CollectorClock;
@@ -28,6 +34,8 @@ use crate::page::{Page, guard};
 /// The clock of the collectors that run beside the server.
 pub(crate) const CLOCK: &str = "/kubegc/v1/clock";
 const SETTLE: &str = "/kubegc/v1/settle";
+const RESET: &str = "/kubegc/v1/reset";
+const FORK: &str = "/kubegc/v1/fork";
 /// How long is waited unless the request says otherwise, and at most.
 const DEFAULT_PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST_PATIENCE: Duration = Duration::from_mins(10);
@@ -46,12 +54,15 @@ struct Shared {
     registry: OnceLock<Arc<Registry>>,
     /// What the collectors did, if it is recorded.
     journal: Option<Arc<Journal>>,
+    /// Known once the controllers have begun.
+    cluster: OnceLock<Weak<Cluster>>,
 }
 
 impl Control {
     pub(crate) fn new(clock: CollectorClock, activity: Activity, journal: Option<Arc<Journal>>) -> Self {
         let page = Page::new(clock.clone());
-        Self(Arc::new(Shared { page, clock, activity, registry: OnceLock::new(), journal }))
+        let (registry, cluster) = (OnceLock::new(), OnceLock::new());
+        Self(Arc::new(Shared { page, clock, activity, registry, journal, cluster }))
     }
 
     /// The page of the server.
@@ -63,6 +74,16 @@ impl Control {
     pub(crate) fn serve(&self, registry: &Arc<Registry>) {
         // It begins once.
         let _ = self.0.registry.set(Arc::clone(registry));
+    }
+
+    /// The controllers have begun.
+    pub(super) fn attach(&self, cluster: &Arc<Cluster>) {
+        // They begin once.
+        let _ = self.0.cluster.set(Arc::downgrade(cluster));
+    }
+
+    fn cluster(&self) -> Option<Arc<Cluster>> {
+        self.0.cluster.get()?.upgrade()
     }
 
     /// Waits until nothing is left to do. `rest` returns when everything that can run has run; the error says who is
@@ -105,6 +126,48 @@ impl Control {
         self.shown_clock()
     }
 
+    /// Resets the server, or acts on its forks. What has begun is finished even if the client does not wait for it.
+    async fn answer_whole(
+        self,
+        method: Method,
+        path: &'static str,
+        query: Vec<(String, String)>,
+    ) -> (u16, Value) {
+        let (Some(cluster), Some(registry)) = (self.cluster(), self.0.registry.get().cloned()) else {
+            return (503, status(503, "ServiceUnavailable", "the server has not begun yet", &json!({})));
+        };
+        let acting = tokio::spawn(async move {
+            match (method, path, query.as_slice()) {
+                (Method::POST, RESET, []) => cluster.reset().await.map(|()| json!({"reset": true})),
+                (Method::POST, FORK, []) => cluster.fork(&registry).await.map(|fork| shown_fork(&fork)),
+                (Method::GET | Method::HEAD, FORK, []) => {
+                    let forks = cluster.list_forks().await?;
+                    // Without their kubeconfigs: whoever may only read must not become an administrator of a copy.
+                    let shown = |fork: &Fork| json!({"name": fork.name, "server": fork.server});
+                    Ok(json!({"forks": forks.iter().map(shown).collect::<Vec<_>>()}))
+                }
+                (Method::DELETE, FORK, [(name, number)]) if name == "name" => {
+                    let number = number.parse().map_err(|_| Refusal::NoNumber(number.clone()))?;
+                    cluster.end_fork(number).await.map(|()| json!({"ended": number}))
+                }
+                _ => Err(Refusal::Parameters),
+            }
+        });
+        match acting.await {
+            Ok(Ok(done)) => (200, done),
+            Ok(Err(Refusal::Failed(error))) => {
+                (500, status(500, "InternalError", &format!("{error:#}"), &json!({})))
+            }
+            Ok(Err(refusal)) => refused(&refusal.to_string()),
+            Err(error) => (500, status(500, "InternalError", &error.to_string(), &json!({}))),
+        }
+    }
+
+    async fn shown_settled(&self) -> (u16, Value) {
+        let moving = self.settle(Duration::ZERO, || tokio::time::sleep(REST)).await.err().unwrap_or_default();
+        (200, json!({"settled": moving.is_empty(), "moving": moving}))
+    }
+
     async fn answer_settle(self, query: Vec<(String, String)>) -> (u16, Value) {
         let patience = match query.as_slice() {
             [] => DEFAULT_PATIENCE,
@@ -132,7 +195,7 @@ impl Control {
 impl Extension for Control {
     fn audience(&self, path: &str) -> Option<Audience> {
         match path {
-            CLOCK | SETTLE | pages::PATH | journal::PATH => Some(Audience::Permitted),
+            CLOCK | SETTLE | RESET | FORK | pages::PATH | journal::PATH => Some(Audience::Permitted),
             path => Page::audience(path),
         }
     }
@@ -150,20 +213,29 @@ impl Extension for Control {
             let (code, document) = match (request.method.clone(), request.path.as_str()) {
                 (Method::GET | Method::HEAD, CLOCK) => control.shown_clock(),
                 (Method::POST, CLOCK) => control.set_clock(&request.query),
+                (Method::GET | Method::HEAD, SETTLE) => control.shown_settled().await,
                 (Method::POST, SETTLE) => control.answer_settle(request.query).await,
                 (Method::POST, pages::PATH) => {
                     pages::page(control.0.registry.get().cloned(), request.query).await
+                }
+                (Method::POST, RESET) => control.answer_whole(request.method, RESET, request.query).await,
+                (Method::GET | Method::HEAD | Method::POST | Method::DELETE, FORK) => {
+                    control.answer_whole(request.method, FORK, request.query).await
                 }
                 (Method::GET, journal::PATH) => {
                     let journal = control.0.journal.as_ref()?;
                     return Some(journal::answer(journal, &request.query).await);
                 }
-                (_, CLOCK | SETTLE | pages::PATH | journal::PATH) => not_allowed(),
+                (_, CLOCK | SETTLE | RESET | FORK | pages::PATH | journal::PATH) => not_allowed(),
                 _ => return control.0.page.clone().answer(request).await,
             };
             Some(ExtensionAnswer::json(code, &document))
         })
     }
+}
+
+fn shown_fork(fork: &Fork) -> Value {
+    json!({"name": fork.name, "server": fork.server, "kubeconfig": fork.kubeconfig})
 }
 
 pub(crate) fn not_allowed() -> (u16, Value) {

@@ -1,8 +1,11 @@
 //! `kubegc up`: the embedded API server and every collector of a cluster, in one process.
 
+mod cluster;
 mod command;
 pub(crate) mod control;
+mod controllers;
 pub(crate) mod detach;
+mod reset;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -16,32 +19,34 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use gc_apiserver::RunningServer;
-use gc_kube::{ApiClient, CollectorOptions, Observer};
+use gc_kube::{ApiClient, Observer};
 use gc_registry::api::UserInfo;
-use gc_retention::permissions::Controller;
-use gc_workloads::runtime::Runtime;
 use prometheus_client::registry::Registry;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 
-use crate::accounts::{self, Account};
-use crate::activity::{Movement, is_watch};
 use crate::apiserver::{self, ServerOptions};
 use crate::clock::CollectorClock;
 use crate::collector_metrics::CollectorMetrics;
-use crate::collectors::{ControllerOptions, NamespaceOptions, RunningCollectors, Surroundings};
-use crate::definitions;
+use crate::collectors::{ControllerOptions, Surroundings};
 use crate::journal::{Journal, JournalOptions};
 use crate::logging::{self, LogOptions};
 use crate::operations::{self, Protection, Shown, TlsFlags};
 use crate::run;
 use crate::workloads::{self, WorkloadOptions};
+use cluster::{Cluster, Forks, Recipe};
 use control::Control;
+use controllers::{Controllers, Enabled};
+use reset::Baseline;
 
 /// The embedded server knows at once that a namespace terminates, so nothing has to settle first.
 const NAMESPACE_SETTLE: Duration = Duration::ZERO;
 
-/// What would have an effect in a cluster with metrics, and has none here.
-const UNATTENDED: [(&str, &str); 1] = [("autoscaling", "HorizontalPodAutoscaler")];
+/// Kinds that would have an effect in a cluster with metrics or a network, and have none here; whoever creates one is warned.
+const UNATTENDED: [(&str, &str); 3] = [
+    ("autoscaling", "HorizontalPodAutoscaler"),
+    ("networking.k8s.io", "Ingress"),
+    ("networking.k8s.io", "NetworkPolicy"),
+];
 
 /// Who opens the page by the link that is printed.
 const ADMINISTRATOR: &str = "kubegc-admin";
@@ -100,7 +105,7 @@ pub(crate) struct Up {
     pub(crate) server: RunningServer,
     /// Its clock, and whether it has settled.
     pub(crate) control: Control,
-    collectors: RunningCollectors,
+    cluster: Arc<Cluster>,
 }
 
 impl Up {
@@ -114,6 +119,28 @@ impl Up {
         clock: &CollectorClock,
         surroundings: Surroundings,
     ) -> anyhow::Result<Self> {
+        let recipe =
+            Recipe { options: options.clone(), controllers: settings.clone(), workloads: workloads.clone() };
+        Self::begin(&recipe, observer, clock, surroundings, Some(Forks::new(recipe.clone()))).await
+    }
+
+    /// Starts a fork of another server.
+    async fn start_fork(
+        recipe: &Recipe,
+        clock: &CollectorClock,
+        surroundings: Surroundings,
+    ) -> anyhow::Result<Self> {
+        Self::begin(recipe, None, clock, surroundings, None).await
+    }
+
+    async fn begin(
+        recipe: &Recipe,
+        observer: Option<Arc<dyn Observer>>,
+        clock: &CollectorClock,
+        surroundings: Surroundings,
+        forks: Option<Forks>,
+    ) -> anyhow::Result<Self> {
+        let Recipe { options, controllers: settings, workloads } = recipe;
         let surroundings =
             Surroundings { clock: clock.clock(), restraints: clock.restraints(), ..surroundings };
         let living = workloads.enabled(&settings.controllers);
@@ -125,60 +152,37 @@ impl Up {
         let witnesses = control.page().witnesses(Arc::clone(&surroundings.witnesses));
         let surroundings = Surroundings { witnesses, ..surroundings };
         let unattended: &[_] = if living.is_empty() { &[] } else { &UNATTENDED };
-        let options =
+        let mut options =
             ServerOptions { counts_quotas: true, aggregates_roles: true, unattended, ..options.clone() };
+        if options.is_in_memory() {
+            options.prepared.get_or_insert_default();
+        }
         let server = apiserver::serve(&options, Some(Arc::new(control.clone()))).await?;
         control.serve(server.registry());
         control.page().serve(server.in_process(ADMINISTRATOR), &server.credentials().server);
-        let client_of = |account: &Account, movement: Arc<Movement>| {
-            let way = server.in_process_as(&account.user(), &accounts::GROUPS);
-            ApiClient::in_process(move |request| {
-                // A watch does not end; what it brings is seen where it is taken in.
-                let going = (!is_watch(request.uri())).then(|| movement.request());
-                let answer = way.call(request);
-                async move {
-                    let answer = answer.await;
-                    drop(going);
-                    answer
-                }
-            })
+        let enabled = Enabled {
+            collectors: enabled,
+            settings,
+            workloads: living,
+            workload_settings: workloads.settings(server.credentials().ca_pem.clone()),
         };
-        let way = server.in_process("kubegc");
-        let admin = ApiClient::in_process(move |request| way.call(request));
-        let informers = Account::of_informers(workloads::kinds(&living));
-        let mut bound: Vec<Account> = enabled.iter().copied().map(Account::from).collect();
-        if !living.is_empty() {
-            bound.push(informers.clone());
-            bound.extend(living.iter().copied().map(Account::from));
-        }
-        let of_workload = |account: &Account| client_of(account, surroundings.activity.named(WORKLOADS));
-        accounts::bind(&admin, of_workload, &bound).await?;
-        if enabled.contains(&Controller::RetentionPolicy) {
-            definitions::install(&admin).await?;
-        }
-        let mut collectors = RunningCollectors::start(
-            |controller| client_of(&controller.into(), surroundings.activity.of(controller)),
-            &enabled,
-            &settings,
-            &CollectorOptions::default(),
-            NamespaceOptions { settle: NAMESPACE_SETTLE, is_first: true, heard: None },
-            observer,
-            &surroundings,
-        );
-        if !living.is_empty() {
-            let of_workloads =
-                living.iter().map(|&workload| (workload, of_workload(&workload.into()))).collect();
-            let clients = workloads::Clients { informers: of_workload(&informers), of_workloads };
-            let runtime = Runtime::new(workloads.settings(server.credentials().ca_pem.clone()), living);
-            let clock = Arc::clone(&surroundings.clock);
-            collectors.add(|stopped| workloads::run(clients, runtime, clock, stopped));
-        }
-        Ok(Self { server, control, collectors })
+        let controllers = Controllers::bind(&server, enabled, observer, surroundings).await?;
+        let baseline = options.prepared.as_ref().map(Baseline::of).transpose();
+        let cluster = Arc::new(Cluster {
+            controllers,
+            baseline: baseline.context("cannot read what is stored")?,
+            clock: clock.clone(),
+            forks,
+            resetting: Mutex::default(),
+        });
+        cluster.controllers.start().await;
+        control.attach(&cluster);
+        Ok(Self { server, control, cluster })
     }
 
-    /// Stops the collectors, then the server.
+    /// Stops the controllers and the forks, then the server.
     pub(crate) async fn shutdown(self) {
-        self.collectors.shutdown().await;
+        self.cluster.stop().await;
         self.server.shutdown().await;
     }
 }

@@ -17,6 +17,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::activity::{Movement, Waiting};
 use crate::outside::positive;
 
 /// Maximum number of batches of changes that wait for the runtime; beyond it, the watches wait.
@@ -107,6 +108,7 @@ pub(crate) async fn run(
     clients: Clients,
     mut runtime: Runtime,
     clock: Clock,
+    movement: Arc<Movement>,
     stopped: impl Future<Output = ()>,
 ) {
     let (sink, mut news) = mpsc::channel::<Batch>(QUEUED_BATCHES);
@@ -127,6 +129,7 @@ pub(crate) async fn run(
             // On a task of its own, so that requests are worked on by all threads.
             answers.spawn(async move { (sent.id, requests::perform(&clients, sent).await) });
         }
+        movement.set_waiting(Waiting { moving: runtime.moving(), ..Waiting::default() });
         let sleep =
             runtime.next_timer().map_or(LONGEST_SLEEP, |at| until(Timestamp(at), now).min(LONGEST_SLEEP));
         tokio::select! {

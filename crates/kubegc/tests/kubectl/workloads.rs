@@ -187,6 +187,31 @@ spec:
     kubectl(&server, &["delete", "pvc", "data", "--timeout=30s"], "");
     reaches(&["pv"], "{.items[*].metadata.name}", "");
     kubectl(&server, &["delete", "service", "web", "--timeout=30s"], "");
-    let warned = run(&server, &["autoscale", "deployment", "web", "--max=3"], "").err;
-    assert!(warned.contains("Warning: no controller acts on HorizontalPodAutoscaler here"), "{warned}");
+}
+
+#[test]
+fn objects_without_effect_are_answered_with_a_warning() {
+    let Some(server) = up() else { return };
+    let spec = |kind: &str| match kind {
+        "HorizontalPodAutoscaler" => {
+            "{maxReplicas: 2, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}"
+        }
+        "Ingress" => "{defaultBackend: {service: {name: web, port: {number: 80}}}}",
+        _ => "{podSelector: {}}",
+    };
+    for (api_version, kind) in [
+        ("autoscaling/v2", "HorizontalPodAutoscaler"),
+        ("networking.k8s.io/v1", "Ingress"),
+        ("networking.k8s.io/v1", "NetworkPolicy"),
+    ] {
+        let object = format!(
+            "apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: web}}\nspec: {}\n",
+            spec(kind)
+        );
+        let created = run(&server, &["create", "-f", "-"], &object);
+        assert!(created.success, "{}", created.err);
+        assert_eq!(created.err, format!("Warning: no controller acts on {kind} here\n"));
+        let labeled = run(&server, &["label", &kind.to_lowercase(), "web", "a=b"], "");
+        assert_eq!((labeled.success, labeled.err.as_str()), (true, ""), "only its creation is warned of");
+    }
 }

@@ -19,7 +19,7 @@ use crate::finished::collection;
 use crate::measure::{Usage, print_usage};
 
 /// How long it may take for each thousand pods, and in all at least.
-const PATIENCE_PER_THOUSAND: Duration = Duration::from_secs(30);
+const PATIENCE_PER_THOUSAND: Duration = Duration::from_secs(120);
 const PATIENCE_AT_LEAST: Duration = Duration::from_mins(1);
 /// No measurement takes longer than a day.
 const WATCH_SECONDS: u32 = 86_400;
@@ -115,7 +115,7 @@ impl Reading {
 }
 
 fn patience(units: u32) -> Duration {
-    PATIENCE_AT_LEAST + PATIENCE_PER_THOUSAND * (units / 1000)
+    PATIENCE_AT_LEAST + PATIENCE_PER_THOUSAND.mul_f64(f64::from(units) / 1000.0)
 }
 
 fn run_label() -> String {

@@ -18,7 +18,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::gather::{self, Gatherer, Scope};
-use crate::embedded::EmbeddedCluster;
+use crate::embedded::{Beginning, EmbeddedCluster};
 use crate::run::preflight;
 use graphs::{Graph, HELD, LATER};
 
@@ -65,7 +65,7 @@ type Contents = BTreeMap<String, Stored>;
 
 impl World {
     async fn start() -> Self {
-        let cluster = EmbeddedCluster::start(&["*".to_owned()]).await.unwrap();
+        let cluster = EmbeddedCluster::start(Beginning::empty(vec!["*".to_owned()])).await.unwrap();
         let way = cluster.in_process("tester");
         let client = ApiClient::in_process(move |request| way.call(request));
         let world = Self { cluster, client };

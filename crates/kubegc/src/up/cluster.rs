@@ -1,0 +1,167 @@
+//! What a server of `kubegc up` can be asked to do as a whole: go back to its start, and run forks of itself.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use gc_registry::Registry;
+use gc_registry::storage::{RangeAnswer, RangeOptions};
+use gc_store::MemoryStorage;
+use tokio::sync::Mutex;
+
+use super::Up;
+use super::controllers::Controllers;
+use super::reset::Baseline;
+use crate::apiserver::ServerOptions;
+use crate::clock::CollectorClock;
+use crate::collectors::{ControllerOptions, Surroundings};
+use crate::workloads::WorkloadOptions;
+
+/// Maximum number of forks of a server that run at the same time.
+pub(super) const MAX_FORKS: usize = 16;
+
+/// What a server and its forks are started with.
+#[derive(Clone)]
+pub(super) struct Recipe {
+    pub(super) options: ServerOptions,
+    pub(super) controllers: ControllerOptions,
+    pub(super) workloads: WorkloadOptions,
+}
+
+/// A server's controllers, its store at the start, and its forks.
+pub(crate) struct Cluster {
+    pub(super) controllers: Controllers,
+    /// Absent where the store outlives the server.
+    pub(super) baseline: Option<Baseline>,
+    pub(super) clock: CollectorClock,
+    /// Absent in a fork.
+    pub(super) forks: Option<Forks>,
+    /// Held during a reset.
+    pub(super) resetting: Mutex<()>,
+}
+
+/// The forks of a server.
+pub(super) struct Forks {
+    recipe: Recipe,
+    running: Mutex<Running>,
+}
+
+#[derive(Default)]
+struct Running {
+    last: u32,
+    forks: BTreeMap<u32, Up>,
+}
+
+/// Why a server does not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error(
+        "the store of this server is durable; only one that keeps its objects in memory (--ephemeral) can be reset"
+    )]
+    Durable,
+    #[error("this server is a fork; fork the server that it was forked from")]
+    IsFork,
+    #[error("{MAX_FORKS} forks are running; end one with DELETE /kubegc/v1/fork?name=NUMBER")]
+    TooMany,
+    #[error("no fork has the number {0}")]
+    Unknown(u32),
+    #[error("name={0}: expected the number of a fork, such as name=1")]
+    NoNumber(String),
+    #[error("expected no parameter, or name=NUMBER to end a fork")]
+    Parameters,
+    #[error("{0:#}")]
+    Failed(#[from] anyhow::Error),
+}
+
+/// A fork that runs.
+pub(super) struct Fork {
+    pub(super) name: u32,
+    pub(super) server: String,
+    pub(super) kubeconfig: String,
+}
+
+impl Fork {
+    fn of(name: u32, up: &Up) -> Self {
+        let credentials = up.server.credentials();
+        Self { name, server: credentials.server.clone(), kubeconfig: credentials.kubeconfig() }
+    }
+}
+
+impl Forks {
+    pub(super) fn new(recipe: Recipe) -> Self {
+        Self { recipe, running: Mutex::default() }
+    }
+}
+
+impl Cluster {
+    /// Puts the store and the clock back to how they were at the start, and starts the controllers anew.
+    pub(super) async fn reset(&self) -> Result<(), Refusal> {
+        let baseline = self.baseline.as_ref().ok_or(Refusal::Durable)?;
+        let _alone = self.resetting.lock().await;
+        self.controllers.stop().await;
+        let restored = baseline.restore().context("cannot write the store");
+        self.clock.set(0);
+        self.controllers.start().await;
+        Ok(restored?)
+    }
+
+    fn forks(&self) -> Result<&Forks, Refusal> {
+        self.forks.as_ref().ok_or(Refusal::IsFork)
+    }
+
+    /// Starts a server in this process with a copy of what is stored, on a free port of 127.0.0.1.
+    pub(super) async fn fork(&self, registry: &Arc<Registry>) -> Result<Fork, Refusal> {
+        let Forks { recipe, running } = self.forks()?;
+        let mut running = running.lock().await;
+        if running.forks.len() >= MAX_FORKS {
+            return Err(Refusal::TooMany);
+        }
+        let registry = Arc::clone(registry);
+        let stored = tokio::task::spawn_blocking(move || registry.stored(&RangeOptions::default()));
+        let stored = stored.await.context("reading what is stored")?.context("cannot read what is stored")?;
+        let RangeAnswer { items, revision, .. } = stored;
+        let options = ServerOptions {
+            listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+            data_dir: None,
+            ephemeral: true,
+            storage: None,
+            write_kubeconfig: None,
+            prepared: Some(Arc::new(MemoryStorage::with_items(revision, items))),
+            ..recipe.options.clone()
+        };
+        let clock = CollectorClock::default();
+        clock.set(self.clock.ahead());
+        let recipe = Recipe { options, ..recipe.clone() };
+        let up = Up::start_fork(&recipe, &clock, Surroundings::default()).await?;
+        running.last += 1;
+        let name = running.last;
+        let fork = Fork::of(name, &up);
+        running.forks.insert(name, up);
+        Ok(fork)
+    }
+
+    /// The forks that run, by number.
+    pub(super) async fn list_forks(&self) -> Result<Vec<Fork>, Refusal> {
+        let running = self.forks()?.running.lock().await;
+        Ok(running.forks.iter().map(|(name, up)| Fork::of(*name, up)).collect())
+    }
+
+    /// Ends a fork.
+    pub(super) async fn end_fork(&self, name: u32) -> Result<(), Refusal> {
+        let fork = self.forks()?.running.lock().await.forks.remove(&name);
+        Box::pin(fork.ok_or(Refusal::Unknown(name))?.shutdown()).await;
+        Ok(())
+    }
+
+    /// Stops the controllers and every fork.
+    pub(super) async fn stop(&self) {
+        self.controllers.stop().await;
+        if let Some(forks) = &self.forks {
+            let forks = std::mem::take(&mut forks.running.lock().await.forks);
+            for fork in forks.into_values() {
+                Box::pin(fork.shutdown()).await;
+            }
+        }
+    }
+}
