@@ -284,6 +284,19 @@ async fn fabric8_passes_values_as_next_words_and_collectors_can_be_asked_for() {
     }
 }
 
+#[test]
+fn flags_without_effect_are_reported_in_one_line() {
+    let assets = Assets::new();
+    let arguments = ["-data-dir", "/x", "--name=a", "--name=b", "--listen-client-urls", "https://x"];
+    let output = assets.command("etcd").args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "etcd (kubegc): accepted without effect: --data-dir, --name\n\
+         error: --listen-client-urls https://x: expected http://HOST:PORT\n"
+    );
+}
+
 /// What setup-envtest downloads, checks and unpacks, and where it looks for what it has unpacked before.
 #[test]
 fn archives_are_those_of_setup_envtest() {
