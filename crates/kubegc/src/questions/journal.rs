@@ -168,9 +168,12 @@ fn shortened(text: &str, width: usize) -> String {
 
 /// One line of at most [`LINE_WIDTH`] characters.
 fn line(cells: &[String; 6], widths: [usize; 5]) -> String {
+    use std::fmt::Write as _;
+
     let mut line = String::new();
     for (cell, width) in cells.iter().zip(widths) {
-        line.push_str(&format!("{:<width$}  ", shortened(cell, width)));
+        // Writing to a String cannot fail.
+        let _ = write!(line, "{:<width$}  ", shortened(cell, width));
     }
     let rest = LINE_WIDTH.saturating_sub(line.chars().count());
     line.push_str(&shortened(&cells[5], rest));

@@ -29,9 +29,7 @@ pub(super) fn message(label: &str) -> Option<&'static str> {
 }
 
 /// The old labels among the keys of a map, with what is said of each.
-pub(super) fn in_map<'v>(
-    map: Option<&'v Value>,
-) -> impl Iterator<Item = (&'v String, &'static str)> + use<'v> {
+pub(super) fn in_map(map: Option<&Value>) -> impl Iterator<Item = (&String, &'static str)> + use<'_> {
     let members = map.and_then(Value::as_object).into_iter().flatten();
     members.filter_map(|(label, _)| Some((label, message(label)?)))
 }
