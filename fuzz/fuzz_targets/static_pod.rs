@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| kubegc::fuzz::static_pod(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| gc_node::fuzz::static_pod(data));

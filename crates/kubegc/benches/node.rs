@@ -7,9 +7,6 @@
 //! are measured against passes with one at a time in the same run, on equal contents.
 #![allow(clippy::unwrap_used, missing_docs)] // a broken assumption should stop the measurement
 
-#[path = "../src/bin/kubegc-bench/measure.rs"]
-#[allow(dead_code, unused_imports, reason = "shared with kubegc-bench, whose tests do not run here")]
-mod measure;
 #[path = "../../gc-cri/tests/support/messages.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests")]
 mod messages;
@@ -20,7 +17,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use measure::Usage;
+use kubegc_bench::measure::Usage;
 use runtime::{Containerd, Pod, TestImage, unavailable};
 
 /// How often a running agent is looked at.

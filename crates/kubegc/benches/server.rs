@@ -5,9 +5,6 @@
 //! `SERVER_BENCH_WRITES_PER_SECOND` (1000), `SERVER_BENCH_SECONDS` (10).
 #![allow(clippy::unwrap_used, missing_docs)] // a broken assumption should stop the measurement
 
-#[path = "../src/bin/kubegc-bench/measure.rs"]
-#[allow(dead_code, unused_imports, reason = "shared with kubegc-bench, whose tests do not run here")]
-mod measure;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -23,7 +20,7 @@ use gc_kube::wire::metadata::{Encoding, WatchEvent, decode_watch_event};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
-use measure::{Latencies, Usage};
+use kubegc_bench::measure::{Latencies, Usage};
 use serde_json::json;
 use support::etcd::EtcdServer;
 use support::{Kubegc, Signal};

@@ -1,6 +1,6 @@
 //! The laws of configurations, files and orders, as bodies of fuzz targets (`fuzz/` at the root), which run as tests too.
 
-pub use crate::node::fuzz::{kubelet_configuration, node_state, static_pod};
+pub use crate::node::fuzz::kubelet_configuration;
 pub use crate::questions::fuzz::journal_lines;
 pub use crate::run::fuzz::{controller_manager_configuration, lease_orders};
 
@@ -9,11 +9,4 @@ pub use crate::run::fuzz::{controller_manager_configuration, lease_orders};
 mod replay;
 
 #[cfg(test)]
-replay::replay_tests!(
-    kubelet_configuration,
-    controller_manager_configuration,
-    node_state,
-    static_pod,
-    journal_lines,
-    lease_orders,
-);
+replay::replay_tests!(kubelet_configuration, controller_manager_configuration, journal_lines, lease_orders,);

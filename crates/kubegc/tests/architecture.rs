@@ -51,6 +51,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gc-apiserver", &["gc-registry", "gc-types"]),
     ("gc-kube", &["gc-types", "gc-control", "gc-ownership", "gc-retention"]),
     ("gc-cri", &["gc-types", "gc-retention"]),
+    ("gc-node", &["gc-types", "gc-retention", "gc-kube", "gc-cri"]),
     ("gc-csi", &[]),
     ("gc-cloud", &["gc-retention"]),
     (
@@ -65,6 +66,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "gc-workloads",
         ],
     ),
+    ("kubegc-bench", &["gc-kube"]),
     ("kubegc-testing", &["kubegc", "gc-apiserver"]),
 ];
 

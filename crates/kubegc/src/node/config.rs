@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use gc_cri::{Endpoint, ManagedLabel};
+use gc_node::{ALWAYS_PROTECTED_IMAGES, NodeConfig};
 use gc_retention::containers::plan::ContainerPolicy;
 use gc_retention::images::plan::AgePolicy;
 use gc_retention::images::protection::ProtectionList;
@@ -15,8 +16,6 @@ use gc_retention::pressure::{self, EvictionSettings, Threshold};
 use gc_types::GoDuration;
 use serde_json::Value;
 
-/// Images that are kept whatever the configuration says: a sandbox image that an old runtime does not pin.
-const ALWAYS_PROTECTED: [&str; 4] = ["pause", "*/pause", "*/pause-amd64", "*/mirrored-pause"];
 /// Where the kubelet links container logs; it has no setting for it.
 const CONTAINER_LOG_LINKS_DIRECTORY: &str = "/var/log/containers";
 /// Maximum number of fields of other parts of the kubelet that a notice names; they are ignored.
@@ -88,37 +87,19 @@ pub(super) struct NodeFlags {
     pub parallel_removals: u16,
 }
 
-/// What the agent works by, checked.
+/// What the file and the flags come to: the settings of the agent, and of what it is connected to.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct NodeConfig {
+pub(super) struct Settings {
     /// The runtime.
     pub endpoint: Option<Endpoint>,
-    /// Limit of each call.
+    /// Timeout of each call to it.
     pub request_timeout: Duration,
-    /// Disk thresholds of images.
-    pub thresholds: Thresholds,
-    /// Ages of images.
-    pub ages: AgePolicy,
-    /// Limits of dead containers.
-    pub containers: ContainerPolicy,
-    /// Disk pressure.
-    pub eviction: Vec<Threshold>,
-    /// Where pod logs lie.
-    pub pod_logs_dir: PathBuf,
-    /// Where container logs are linked.
-    pub container_log_links_dir: PathBuf,
-    /// Whether saved ages of images are ignored at the start.
-    pub forget_ages: bool,
-    /// Whether images are collected periodically (off at high 100 with no maximum age, as upstream).
-    pub image_loop: bool,
-    /// Images kept.
-    pub protection: ProtectionList,
+    /// Opt-in for what the kubelet did not create.
+    pub managed_label: Option<ManagedLabel>,
     /// Namespaces whose pods' images are kept.
     pub protected_namespaces: Vec<String>,
-    /// Opt-in for what the kubelet did not make.
-    pub managed_label: Option<ManagedLabel>,
-    /// Removals under way at once.
-    pub parallel_removals: usize,
+    /// The agent.
+    pub node: NodeConfig,
 }
 
 /// Everything that is wrong with a configuration.
@@ -262,7 +243,7 @@ pub(super) fn misspelled(file: &Value, text: &str) -> Vec<String> {
 
 /// Puts file and flags together. `file` is the parsed document, or null without one. Also returns notices: what was
 /// in the file and concerns other parts of the kubelet.
-pub(super) fn resolve(file: &Value, flags: &NodeFlags) -> Result<(NodeConfig, Vec<String>), ConfigErrors> {
+pub(super) fn resolve(file: &Value, flags: &NodeFlags) -> Result<(Settings, Vec<String>), ConfigErrors> {
     let mut reader = Reader { file, errors: Vec::new() };
     check_header(&mut reader);
     let mut notices = notices(file);
@@ -281,7 +262,7 @@ pub(super) fn resolve(file: &Value, flags: &NodeFlags) -> Result<(NodeConfig, Ve
             "runtimeRequestTimeout (--runtime-request-timeout) {timeout} must be greater than 0s"
         ));
     }
-    let patterns = ALWAYS_PROTECTED.into_iter().chain(flags.protect_image.iter().map(String::as_str));
+    let patterns = ALWAYS_PROTECTED_IMAGES.into_iter().chain(flags.protect_image.iter().map(String::as_str));
     let protection = ProtectionList::new(patterns).unwrap_or_else(|error| {
         reader.errors.push(format!("--protect-image: {error}"));
         ProtectionList::default()
@@ -296,9 +277,7 @@ pub(super) fn resolve(file: &Value, flags: &NodeFlags) -> Result<(NodeConfig, Ve
     if !reader.errors.is_empty() {
         return Err(ConfigErrors(reader.errors));
     }
-    let config = NodeConfig {
-        endpoint,
-        request_timeout: timeout.to_std(),
+    let node = NodeConfig {
         thresholds,
         image_loop: thresholds.high_percent < 100 || ages.maximum_age.is_some(),
         ages,
@@ -311,11 +290,16 @@ pub(super) fn resolve(file: &Value, flags: &NodeFlags) -> Result<(NodeConfig, Ve
             .clone()
             .unwrap_or_else(|| CONTAINER_LOG_LINKS_DIRECTORY.into()),
         protection,
-        protected_namespaces: flags.protect_namespace.clone(),
-        managed_label,
         parallel_removals: usize::from(flags.parallel_removals.max(1)),
     };
-    Ok((config, notices))
+    let settings = Settings {
+        endpoint,
+        request_timeout: timeout.to_std(),
+        managed_label,
+        protected_namespaces: flags.protect_namespace.clone(),
+        node,
+    };
+    Ok((settings, notices))
 }
 
 fn check_header(reader: &mut Reader<'_>) {
@@ -543,7 +527,7 @@ mod tests {
     #[test]
     fn defaults_are_the_kubelets() {
         for document in [Value::Null, file(&json!({})), file(&json!({"imageMinimumGCAge": "0s"}))] {
-            let (config, notices) = resolve(&document, &NodeFlags::default()).unwrap();
+            let (Settings { node: config, .. }, notices) = resolve(&document, &NodeFlags::default()).unwrap();
             assert_eq!(config.thresholds, Thresholds { high_percent: 85, low_percent: 80 });
             assert_eq!(
                 config.ages,
@@ -555,7 +539,7 @@ mod tests {
             assert_eq!((notices.len(), config.image_loop), (usize::from(explained), true), "{notices:?}");
         }
         let flags = NodeFlags { minimum_image_ttl_duration: Some("0".into()), ..NodeFlags::default() };
-        assert_eq!(resolve(&Value::Null, &flags).unwrap().0.ages.minimum_age, GoDuration::ZERO);
+        assert_eq!(resolve(&Value::Null, &flags).unwrap().0.node.ages.minimum_age, GoDuration::ZERO);
     }
 
     /// T154, T155, T157 and T158: each wrong value is named, with what was expected.
@@ -609,7 +593,7 @@ mod tests {
         let flags = NodeFlags { image_gc_high_threshold: Some(100), ..NodeFlags::default() };
         let document =
             file(&json!({"imageGCHighThresholdPercent": 90, "clusterDNS": ["10.0.0.10"], "maxPods": 5}));
-        let (config, notices) = resolve(&document, &flags).unwrap();
+        let (Settings { node: config, .. }, notices) = resolve(&document, &flags).unwrap();
         assert_eq!(config.thresholds.high_percent, 100);
         assert!(!config.image_loop, "T134");
         assert_eq!(notices.len(), 1);
@@ -619,7 +603,7 @@ mod tests {
     /// T31: the sandbox image, under the names that distributions give it.
     #[test]
     fn pause_images_are_always_protected() {
-        let (config, _) = resolve(&Value::Null, &NodeFlags::default()).unwrap();
+        let (Settings { node: config, .. }, _) = resolve(&Value::Null, &NodeFlags::default()).unwrap();
         for (name, kept) in [
             ("registry.k8s.io/pause:3.10", true),
             ("k8s.gcr.io/pause:3.1", true),
@@ -647,7 +631,7 @@ mod tests {
     #[test]
     fn thresholds_on_writable_layers_are_ignored_with_a_notice() {
         let document = file(&json!({"evictionHard": {"containerfs.available": "10%"}}));
-        let (config, notices) = resolve(&document, &NodeFlags::default()).unwrap();
+        let (Settings { node: config, .. }, notices) = resolve(&document, &NodeFlags::default()).unwrap();
         assert_eq!(config.eviction.len(), 1);
         let expected = "evictionHard[containerfs.available] is ignored: writable layers follow the filesystem that they lie on";
         assert_eq!(notices, [expected]);
@@ -678,7 +662,7 @@ mod tests {
             "imageMaximumGCAge": "24h", "imageMinimumGCAge": "0s", "featureGates": {"ImageMaximumGCAge": false},
         });
         let flags = NodeFlags { maximum_dead_containers_per_container: Some(0), ..NodeFlags::default() };
-        let (config, notices) = resolve(&file, &flags).unwrap();
+        let (Settings { node: config, .. }, notices) = resolve(&file, &flags).unwrap();
         assert_eq!(config.ages, AgePolicy { minimum_age: GoDuration::from_seconds(120), maximum_age: None });
         assert_eq!(config.containers.maximum_per_pod_container, Some(0));
         assert!(config.containers.keep_newest_of_live_pods);

@@ -1,18 +1,12 @@
-//! What passes removed and what they could not, one JSON object per line: the journal of the node half, in the form of that of
-//! `kubegc run`.
+//! The journal of the node half: a file like that of `kubegc run`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use gc_retention::containers::plan::ContainerRemovalReason;
-use gc_retention::containers::sandboxes::SandboxRemovalReason;
-use gc_retention::images::plan::{Removal, RemovalReason};
-use gc_types::UnixNanoseconds;
-use serde_json::{Value, json};
+use gc_node::RecordRemoval;
 
-use super::containers::ContainerReport;
-use super::images::{ImageReport, Outcome};
 use crate::journal::{Journal, JournalOptions};
 
 /// Where the journal is, and how large it may become.
@@ -29,121 +23,27 @@ pub(super) struct JournalFlags {
     pub(super) journal_max_files: u32,
 }
 
-/// The journal, if there is one. Dropping it writes what waits.
-#[derive(Default)]
-pub(super) struct NodeJournal(Option<Journal>);
+/// An open journal. Dropping it writes what waits.
+pub(super) struct NodeJournal(Arc<Journal>);
+
+/// Opens the journal, if there is to be one.
+pub(super) fn open(flags: &JournalFlags) -> Result<Option<NodeJournal>> {
+    let Some(file) = flags.journal.clone() else { return Ok(None) };
+    let largest_bytes = u64::from(flags.journal_max_size) << 20;
+    let options = JournalOptions { file, largest_bytes, older_files: flags.journal_max_files };
+    Ok(Some(NodeJournal(Arc::new(Journal::open(Some(options), None)?))))
+}
 
 impl NodeJournal {
-    pub(super) fn open(flags: &JournalFlags) -> Result<Self> {
-        let Some(file) = flags.journal.clone() else { return Ok(Self(None)) };
-        let largest_bytes = u64::from(flags.journal_max_size) << 20;
-        let options = JournalOptions { file, largest_bytes, older_files: flags.journal_max_files };
-        Ok(Self(Some(Journal::open(Some(options), None)?)))
-    }
-
-    fn record(&self, entries: impl IntoIterator<Item = Value>) {
-        if let Some(journal) = &self.0 {
-            entries.into_iter().for_each(|entry| journal.record(entry));
-        }
-    }
-
-    /// Notes what a pass did with images.
-    pub(super) fn images(&self, report: &ImageReport) {
-        self.record(report.removals.iter().map(|(removal, outcome)| image(removal, outcome)));
-    }
-
-    /// Notes what a pass did with what pods left behind.
-    pub(super) fn containers(&self, report: &ContainerReport) {
-        self.record(entries(report));
+    /// Takes the entries of an agent.
+    pub(super) fn recorder(&self) -> RecordRemoval {
+        let file = Arc::clone(&self.0);
+        Box::new(move |entry| file.record(entry))
     }
 }
 
 impl Drop for NodeJournal {
     fn drop(&mut self) {
-        if let Some(journal) = &self.0 {
-            journal.close();
-        }
+        self.0.close();
     }
-}
-
-fn image(removal: &Removal, outcome: &Outcome) -> Value {
-    let (verdict, message) = match removal.reason {
-        RemovalReason::Age => {
-            ("ImageUnusedTooLong", "nothing has used the image for longer than the maximum age")
-        }
-        RemovalReason::Space => ("ImageSpaceNeeded", "space is needed, and the image has been idle longest"),
-    };
-    let at = |moment: UnixNanoseconds| {
-        jiff::Timestamp::from_nanosecond(moment.0.into()).map(|at| at.to_string()).unwrap_or_default()
-    };
-    let mut evidence = vec![format!("first seen {}", at(removal.first_seen))];
-    evidence.extend(removal.last_used.map(|used| format!("last used {}", at(used))));
-    let (word, failure) = match outcome {
-        Outcome::Removed => ("applied", None),
-        Outcome::Kept(why) => ("kept", Some(format!("{why:?}"))),
-        Outcome::Failed(why) => ("failed", Some(why.clone())),
-    };
-    let subject = json!({"verb": "remove", "controller": "node-images", "kind": "Image", "name": &*removal.name,
-        "uid": removal.id.as_str(), "bytes": removal.size_bytes, "evidence": evidence});
-    finished(subject, (verdict, message), word, failure.as_deref())
-}
-
-fn entries(report: &ContainerReport) -> Vec<Value> {
-    let of = |kind: &str, name: &str| json!({"verb": "remove", "controller": "node-containers", "kind": kind, "name": name});
-    let outcome = |failure: &Option<String>| if failure.is_some() { "failed" } else { "applied" };
-    let mut found = Vec::new();
-    for gone in &report.containers {
-        let reason = match gone.reason {
-            ContainerRemovalReason::PodGone => ("PodGone", "its pod is gone"),
-            ContainerRemovalReason::PodFinished => {
-                ("PodFinished", "its pod is finished, and space is needed")
-            }
-            ContainerRemovalReason::PerPodContainerLimit => {
-                ("PerPodContainerLimit", "more dead containers of this name exist than the limit allows")
-            }
-            ContainerRemovalReason::NodeLimit => {
-                ("NodeLimit", "more dead containers exist on the node than the limit allows")
-            }
-        };
-        let mut subject = of("Container", &gone.names.container);
-        subject["uid"] = gone.id.as_str().into();
-        subject["namespace"] = (*gone.names.namespace).into();
-        subject["pod"] = (*gone.names.pod).into();
-        found.push(finished(subject, reason, outcome(&gone.failure), gone.failure.as_deref()));
-    }
-    for (removal, failure) in &report.sandboxes {
-        let reason = match removal.reason {
-            SandboxRemovalReason::PodGone => ("PodGone", "its pod is gone"),
-            SandboxRemovalReason::PodFinished => ("PodFinished", "its pod is finished, and space is needed"),
-            SandboxRemovalReason::Superseded => ("SandboxSuperseded", "its pod has a newer sandbox"),
-        };
-        found.push(finished(
-            of("Sandbox", removal.id.as_str()),
-            reason,
-            outcome(failure),
-            failure.as_deref(),
-        ));
-    }
-    let directories =
-        report.log_directories.iter().map(|path| ("LogDirectory", path, ("PodGone", "its pod is gone")));
-    let links = report.links.iter().map(|path| ("LogLink", path, ("LogGone", "what it leads to is gone")));
-    for (kind, path, reason) in directories.chain(links) {
-        found.push(finished(of(kind, &path.to_string_lossy()), reason, "applied", None));
-    }
-    found
-}
-
-fn finished(
-    mut entry: Value,
-    (verdict, message): (&str, &str),
-    outcome: &str,
-    failure: Option<&str>,
-) -> Value {
-    entry["verdict"] = verdict.into();
-    entry["message"] = message.into();
-    entry["outcome"] = outcome.into();
-    if let Some(failure) = failure {
-        entry["failure"] = failure.into();
-    }
-    entry
 }

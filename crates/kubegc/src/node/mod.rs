@@ -1,43 +1,28 @@
 //! `kubegc node`: image and container collection on this node, over CRI.
 
-mod agent;
-mod clock;
 mod config;
-mod containers;
-mod events;
-mod filesystem;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
-mod health;
-mod images;
 mod journal;
-mod metrics;
 mod output;
-mod parallel;
-#[cfg(test)]
-mod pass_tests;
-mod pods;
-mod state;
-mod uses;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Subcommand, ValueEnum};
 use gc_cri::{CallObserver, CriClient, Endpoint};
+use gc_node::{Agent, Health, Metrics, NodeConfig, PodSource, Pods, Progress, SoleAgent, Stop};
 use gc_retention::pressure::{self, Amount, EvictionSettings, Measure, Role, Signal, Threshold};
 use serde_json::Value;
 use tracing::{info, warn};
 
 use crate::logging::LogOptions;
-use crate::operations::{Protection, TlsFlags};
-use agent::Agent;
-use config::{NodeConfig, NodeFlags};
-use metrics::Metrics;
+use crate::operations::{self, PageAnswer, Pages, Protection, Shown, TlsFlags};
+use config::{NodeFlags, Settings};
 use output::Format;
-use pods::{PodSource, Pods};
 
 /// Which collectors run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -48,12 +33,11 @@ pub(crate) enum Collect {
     Containers,
 }
 
-impl Collect {
-    /// As the flag has it.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Images => "images",
-            Self::Containers => "containers",
+impl From<Collect> for gc_node::Collect {
+    fn from(collect: Collect) -> Self {
+        match collect {
+            Collect::Images => Self::Images,
+            Collect::Containers => Self::Containers,
         }
     }
 }
@@ -130,7 +114,7 @@ pub(crate) fn run(options: NodeOptions) -> Result<()> {
     if let (Some(path), false) = (&options.flags.config, misspelled.is_empty()) {
         return Err(crate::UsageError::new(format!("{}: {}", path.display(), misspelled.join("; "))).into());
     }
-    let (config, notices) = config::resolve(&file, &options.flags).map_err(crate::UsageError::new)?;
+    let (settings, notices) = config::resolve(&file, &options.flags).map_err(crate::UsageError::new)?;
     for notice in &notices {
         info!("{notice}");
     }
@@ -139,7 +123,7 @@ pub(crate) fn run(options: NodeOptions) -> Result<()> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(start(options, config))
+    runtime.block_on(start(options, settings))
 }
 
 /// What is in a file, and its text.
@@ -153,13 +137,13 @@ fn parse_file(text: &str) -> Result<Value> {
     Ok(crate::yaml::from_str(text)?)
 }
 
-async fn start(options: NodeOptions, config: NodeConfig) -> Result<()> {
-    let endpoint = config.endpoint.clone().map_or_else(Endpoint::discover, Ok)?;
+async fn start(options: NodeOptions, settings: Settings) -> Result<()> {
+    let endpoint = settings.endpoint.clone().map_or_else(Endpoint::discover, Ok)?;
     let (metrics, registry) = Metrics::register();
     let counted = metrics.clone();
     let client_options = gc_cri::Options {
-        request_timeout: config.request_timeout,
-        managed_label: config.managed_label.clone(),
+        request_timeout: settings.request_timeout,
+        managed_label: settings.managed_label.clone(),
         observer: CallObserver::new(move |call, took, failed| counted.operation(call, took, failed)),
     };
     let (client, version) = CriClient::connect(endpoint, client_options).await?;
@@ -170,31 +154,103 @@ async fn start(options: NodeOptions, config: NodeConfig) -> Result<()> {
         (Some(client), _) => PodSource::Api {
             client: client.clone(),
             node: node.clone(),
-            protected_namespaces: config.protected_namespaces.clone(),
+            protected_namespaces: settings.protected_namespaces.clone(),
         },
         (None, Some(folder)) => PodSource::Manifests(folder.clone()),
         (None, None) => PodSource::None,
     };
-    if api.is_none() && !config.protected_namespaces.is_empty() {
+    if api.is_none() && !settings.protected_namespaces.is_empty() {
         warn!("--protect-namespace needs a cluster to ask; name one with --kubeconfig");
     }
-    warn_of_kubelet(&options.kubelet_config, &options.collect, &config);
+    warn_of_kubelet(&options.kubelet_config, &options.collect, &settings.node);
     let protection = Protection::of(options.listen, &options.tls, api.as_ref());
     let target = api.map(|client| (client, node));
-    let agent = Agent::new(client, config, Pods::new(source), target, (metrics, registry));
-    // Questions and previews remove nothing that could be noted.
-    let acts = options.command.is_none() && !options.dry_run;
-    let agent = if acts { agent.with_journal(journal::NodeJournal::open(&options.journal)?) } else { agent };
+    let agent = Agent::new(client, settings.node, Pods::new(source), target, metrics);
+    let collect: Vec<_> = options.collect.iter().map(|one| gc_node::Collect::from(*one)).collect();
+    let (state_dir, format, out) = (&options.state_dir, options.output, &mut std::io::stdout());
     match options.command {
-        Some(NodeCommand::Images) => agent.show_images(&options.state_dir, options.output).await,
-        Some(NodeCommand::Containers) => agent.show_containers(&options.state_dir, options.output).await,
-        None if options.dry_run => agent.dry_run(&options.state_dir, &options.collect, options.output).await,
-        None if options.once => agent.once(&options.state_dir, &options.collect, options.output).await,
+        Some(NodeCommand::Images) => output::write_images(&agent.image_view(state_dir).await?, format, out),
+        Some(NodeCommand::Containers) => {
+            output::write_containers(&agent.container_view(state_dir).await?, format, out)
+        }
+        None if options.dry_run => {
+            output::write_preview(&agent.preview(state_dir, &collect).await?, format, out)
+        }
         None => {
-            let pages = (options.listen, protection?);
-            agent.daemon(&options.state_dir, &options.collect, pages).await
+            let journal = journal::open(&options.journal)?;
+            let agent = match &journal {
+                Some(journal) => agent.with_journal(journal.recorder()),
+                None => agent,
+            };
+            if options.once {
+                return once(
+                    agent.with_progress(Progress::on_a_terminal()).lock(state_dir)?,
+                    &collect,
+                    format,
+                )
+                .await;
+            }
+            daemon(agent.lock(state_dir)?, &collect, (options.listen, protection?), registry).await
         }
     }
+}
+
+async fn once(agent: SoleAgent, collect: &[gc_node::Collect], format: Format) -> Result<()> {
+    let pass = agent.once(collect, &stop_on_signals()?).await;
+    output::write_tally(&pass.tally, format, &mut std::io::stdout())?;
+    pass.failure.map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))
+}
+
+async fn daemon(
+    agent: SoleAgent,
+    collect: &[gc_node::Collect],
+    (listen, protection): (SocketAddr, Protection),
+    metrics: Arc<prometheus_client::registry::Registry>,
+) -> Result<()> {
+    let stop = stop_on_signals()?;
+    let health = Arc::new(Health::new(collect));
+    let pages: Arc<dyn Pages> = Arc::new(HealthPages(Arc::clone(&health)));
+    let shown = Shown { metrics, ready: Arc::clone(&health.ready), pages: Some(pages) };
+    let address = operations::serve(listen, shown, Arc::new(protection)).await?;
+    info!(%address, "metrics and health");
+    agent.run(collect, &health, &stop).await
+}
+
+/// What `/readyz` and `/healthz` answer.
+struct HealthPages(Arc<Health>);
+
+impl Pages for HealthPages {
+    fn refresh(&self) {}
+
+    fn unhealthy(&self) -> Option<String> {
+        self.0.unhealthy()
+    }
+
+    fn unready(&self) -> Option<String> {
+        self.0.unready()
+    }
+
+    fn page(&self, _path: &str, _query: &[(String, String)]) -> Option<PageAnswer> {
+        None
+    }
+}
+
+fn stop_on_signals() -> Result<Stop> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (sender, stop) = Stop::new();
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        info!("asked to stop; removals in progress finish, and no new ones begin");
+        // If the receiver is gone, the process is already ending.
+        let _ = sender.send(true);
+        std::future::pending::<()>().await;
+    });
+    Ok(stop)
 }
 
 fn host_name() -> String {
@@ -320,8 +376,8 @@ mod tests {
             (off_with(json!({"imagefs.available": "20%"})), &both[..], &early, Some(evicts)),
             (off_with(json!({"nodefs.available": "20%"})), &both[..], &late, None),
         ] {
-            let (config, _) = config::resolve(&Value::Null, flags).unwrap();
-            let found = kubelet_conflicts(&kubelet, collect, &config);
+            let (settings, _) = config::resolve(&Value::Null, flags).unwrap();
+            let found = kubelet_conflicts(&kubelet, collect, &settings.node);
             assert_eq!(found.len(), usize::from(warned.is_some()), "{kubelet}: {found:?}");
             assert!(warned.is_none_or(|text| found[0].contains(text)), "{kubelet}: {found:?}");
         }

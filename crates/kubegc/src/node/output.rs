@@ -1,26 +1,26 @@
 //! What people and programs see: plans, lists and reports.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io::{IsTerminal as _, Write};
+use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::Result;
 use clap::ValueEnum;
 use gc_cri::ListedContainer;
-use gc_retention::containers::plan::{ContainerKeepReason, ContainerPlan, ContainerRemovalReason};
+use gc_node::{
+    ContainerView, DiskUse, ImagePreview, ImageView, LeftoverPreview, Preview, Tally, keep_message,
+};
+use gc_retention::containers::plan::{ContainerKeepReason, ContainerRemovalReason};
 use gc_retention::containers::sandboxes::{SandboxRemoval, SandboxRemovalReason};
-use gc_retention::images::history::ImageHistory;
+use gc_retention::images::history::ImageRecord;
 use gc_retention::images::layers::LayerUsers;
-use gc_retention::images::plan::{ImagePlan, KeepReason, Removal, RemovalReason};
+use gc_retention::images::plan::{Removal, RemovalReason};
 use gc_retention::images::space::{BinaryBytes, Thresholds};
 use gc_retention::images::{Image, ImageId};
 use gc_retention::pressure::Signal;
-use gc_types::{GoDuration, UnixNanoseconds};
+use gc_types::GoDuration;
 use serde_json::{Map, Value, json};
 
-use super::images::Observation;
 use crate::table::Table;
 
 /// Forms of output.
@@ -51,41 +51,6 @@ impl Format {
     }
 }
 
-/// What was removed since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
-    /// Images.
-    pub images: u64,
-    /// Bytes that became available on the image filesystems during the pass.
-    pub freed_bytes: u64,
-    containers: u64,
-    sandboxes: u64,
-    log_directories: u64,
-    links: u64,
-}
-
-impl Tally {
-    /// Containers, sandboxes, log directories and links, in this order.
-    pub(super) fn leftovers(&mut self) -> [&mut u64; 4] {
-        [&mut self.containers, &mut self.sandboxes, &mut self.log_directories, &mut self.links]
-    }
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Removed {} images ({} freed), {} containers, {} sandboxes, {} log directories and {} dead links.",
-            self.images,
-            BinaryBytes(self.freed_bytes),
-            self.containers,
-            self.sandboxes,
-            self.log_directories,
-            self.links
-        )
-    }
-}
-
 /// What a pass removed: a sentence for people, one document for programs.
 pub(super) fn write_tally(tally: &Tally, format: Format, out: &mut impl Write) -> Result<()> {
     if !format.is_for_programs() {
@@ -97,35 +62,6 @@ pub(super) fn write_tally(tally: &Tally, format: Format, out: &mut impl Write) -
         "logDirectories": tally.log_directories, "links": tally.links,
     });
     write_value(&json!({"removed": removed, "freedBytes": tally.freed_bytes}), format, out)
-}
-
-/// One line on a terminal that says how far a pass is; silent elsewhere.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Progress {
-    shown: bool,
-}
-
-impl Progress {
-    /// Shown if standard error is a terminal.
-    #[must_use]
-    pub(super) fn on_a_terminal() -> Self {
-        Self { shown: std::io::stderr().is_terminal() }
-    }
-
-    /// Writes over the line. The cursor is left at its beginning, so that a line of the log (which is longer) takes its
-    /// place.
-    pub(super) fn show(self, what: &str, done: usize) {
-        if self.shown {
-            eprint!("\x1b[Kremoving {what}: {done}\r");
-        }
-    }
-
-    /// Clears the line.
-    pub(super) fn end(self) {
-        if self.shown {
-            eprint!("\x1b[K");
-        }
-    }
 }
 
 /// An age for people: the two largest units, as `kubectl` shows ages.
@@ -148,18 +84,6 @@ fn reason(reason: RemovalReason) -> &'static str {
     }
 }
 
-/// Why an image stays, in words.
-pub(super) fn keep(reason: &KeepReason) -> String {
-    match reason {
-        KeepReason::InUse => "in use".into(),
-        KeepReason::Pinned => "pinned by the runtime".into(),
-        KeepReason::Protected(pattern) => format!("protected by {pattern}"),
-        KeepReason::TooYoung => "younger than the minimum age".into(),
-        KeepReason::UsedDuringPass => "used a moment ago".into(),
-        KeepReason::Unknown => "not observed completely yet".into(),
-    }
-}
-
 /// Writes a value as JSON or YAML.
 pub(super) fn write_value(value: &Value, format: Format, out: &mut impl Write) -> Result<()> {
     if format == Format::Yaml {
@@ -170,208 +94,145 @@ pub(super) fn write_value(value: &Value, format: Format, out: &mut impl Write) -
     Ok(())
 }
 
-/// What a dry run would do.
-#[derive(Debug, Default)]
-pub(super) struct DryRun {
-    /// Images, if they are collected.
-    pub images: Option<GoingImages>,
-    /// Containers and what hangs on them, if they are collected.
-    pub leftovers: Option<GoingLeftovers>,
-}
-
-/// How full an image filesystem is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DiskUse {
-    /// Where it is mounted.
-    pub path: Arc<str>,
-    /// Use of bytes.
-    pub usage_percent: u8,
-    /// Use of inodes.
-    pub inodes_usage_percent: u8,
-    /// When collection begins and ends.
-    pub thresholds: Thresholds,
-    /// What must be freed, if it is over its threshold; [`u64::MAX`] where inodes alone are short.
-    pub missing_bytes: Option<u64>,
-}
-
-impl fmt::Display for DiskUse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Thresholds { high_percent, low_percent } = self.thresholds;
-        write!(f, "{}: {} % used", self.path, self.usage_percent)?;
-        match self.missing_bytes {
-            None => write!(f, ", below its threshold of {high_percent} %."),
-            Some(u64::MAX) => write!(
-                f,
-                " ({} % of inodes), threshold {high_percent} → {low_percent}: inodes are needed.",
-                self.inodes_usage_percent
-            ),
-            Some(bytes) => {
-                write!(f, ", threshold {high_percent} → {low_percent}: {} needed.", BinaryBytes(bytes))
-            }
+/// How full an image filesystem is, in a sentence.
+fn disk_use(disk: &DiskUse) -> String {
+    let Thresholds { high_percent, low_percent } = disk.thresholds;
+    let used = format!("{}: {} % used", disk.path, disk.usage_percent);
+    match disk.missing_bytes {
+        None => format!("{used}, below its threshold of {high_percent} %."),
+        Some(u64::MAX) => format!(
+            "{used} ({} % of inodes), threshold {high_percent} → {low_percent}: inodes are needed.",
+            disk.inodes_usage_percent
+        ),
+        Some(bytes) => {
+            format!("{used}, threshold {high_percent} → {low_percent}: {} needed.", BinaryBytes(bytes))
         }
     }
 }
 
-/// Images that would go.
-#[derive(Debug)]
-pub(super) struct GoingImages {
-    /// In their order.
-    pub removals: Vec<Removal>,
-    /// How full the image filesystems are.
-    pub disks: Vec<DiskUse>,
-    /// Eviction signals that fire, with the bytes that each misses.
-    pub pressure: Vec<(Signal, u64)>,
-    /// No agent has saved ages here yet, so that every image counts as old enough.
-    pub first_contact: bool,
-    /// The moment from which ages are counted.
-    pub now: UnixNanoseconds,
+/// Writes all of it: one document for programs, tables for people.
+pub(super) fn write_preview(preview: &Preview, format: Format, out: &mut impl Write) -> Result<()> {
+    if format.is_for_programs() {
+        let mut document = Map::new();
+        for part in [
+            preview.images.as_ref().map(image_preview_values),
+            preview.leftovers.as_ref().map(leftover_values),
+        ] {
+            document.extend(part.unwrap_or_default());
+        }
+        return write_value(&Value::Object(document), format, out);
+    }
+    if let Some(images) = &preview.images {
+        write_image_preview(images, format, out)?;
+    }
+    if let Some(leftovers) = &preview.leftovers {
+        write_leftovers(leftovers, format, out)?;
+    }
+    Ok(())
 }
 
-/// Containers, sandboxes, log directories and links that would go.
-#[derive(Debug)]
-pub(super) struct GoingLeftovers {
-    /// What there is, and what would become of it.
-    pub containers: ContainerView,
-    /// Log directories.
-    pub log_directories: Vec<PathBuf>,
-    /// Dead links.
-    pub links: Vec<PathBuf>,
+fn freed(preview: &ImagePreview) -> u64 {
+    preview.removals.iter().map(|removal| removal.expected_freed_bytes).sum()
 }
 
-impl DryRun {
-    /// Writes all of it: one document for programs, tables for people.
-    pub(super) fn write(&self, format: Format, out: &mut impl Write) -> Result<()> {
-        if format.is_for_programs() {
-            let mut document = Map::new();
-            for part in [
-                self.images.as_ref().map(GoingImages::values),
-                self.leftovers.as_ref().map(GoingLeftovers::values),
-            ] {
-                document.extend(part.unwrap_or_default());
-            }
-            return write_value(&Value::Object(document), format, out);
-        }
-        if let Some(images) = &self.images {
-            images.write_table(format, out)?;
-        }
-        if let Some(leftovers) = &self.leftovers {
-            leftovers.write_table(format, out)?;
-        }
-        Ok(())
-    }
+fn image_preview_values(preview: &ImagePreview) -> Map<String, Value> {
+    let value = |removal: &Removal| {
+        json!({
+            "id": removal.id.as_str(), "name": &*removal.name, "reason": reason(removal.reason),
+            "sizeBytes": removal.size_bytes, "expectedFreedBytes": removal.expected_freed_bytes,
+            "firstSeenUnixNanoseconds": removal.first_seen.0,
+            "lastUsedUnixNanoseconds": removal.last_used.map(|used| used.0),
+            "irreplaceable": removal.irreplaceable,
+        })
+    };
+    let images: Vec<Value> = preview.removals.iter().map(value).collect();
+    let needed = |bytes: u64| if bytes == u64::MAX { Value::Null } else { bytes.into() };
+    let disk = |disk: &DiskUse| {
+        json!({
+            "path": &*disk.path, "usagePercent": disk.usage_percent,
+            "inodesUsagePercent": disk.inodes_usage_percent,
+            "overThreshold": disk.missing_bytes.is_some(),
+            "missingBytes": disk.missing_bytes.map_or(Value::Null, needed),
+        })
+    };
+    let signal = |(signal, bytes): &(Signal, u64)| json!({"signal": signal.to_string(), "missingBytes": needed(*bytes)});
+    let values = [
+        ("images", images.into()),
+        ("expectedFreedBytes", freed(preview).into()),
+        ("filesystems", preview.disks.iter().map(disk).collect::<Vec<_>>().into()),
+        ("evictionSignals", preview.pressure.iter().map(signal).collect::<Vec<_>>().into()),
+        ("firstContact", preview.first_contact.into()),
+    ];
+    values.into_iter().map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect()
 }
 
-impl GoingImages {
-    fn freed(&self) -> u64 {
-        self.removals.iter().map(|removal| removal.expected_freed_bytes).sum()
+fn write_image_preview(preview: &ImagePreview, format: Format, out: &mut impl Write) -> Result<()> {
+    for disk in &preview.disks {
+        writeln!(out, "{}", disk_use(disk))?;
     }
-
-    fn values(&self) -> Map<String, Value> {
-        let value = |removal: &Removal| {
-            json!({
-                "id": removal.id.as_str(), "name": &*removal.name, "reason": reason(removal.reason),
-                "sizeBytes": removal.size_bytes, "expectedFreedBytes": removal.expected_freed_bytes,
-                "firstSeenUnixNanoseconds": removal.first_seen.0,
-                "lastUsedUnixNanoseconds": removal.last_used.map(|used| used.0),
-                "irreplaceable": removal.irreplaceable,
-            })
-        };
-        let images: Vec<Value> = self.removals.iter().map(value).collect();
-        let needed = |bytes: u64| if bytes == u64::MAX { Value::Null } else { bytes.into() };
-        let disk = |disk: &DiskUse| {
-            json!({
-                "path": &*disk.path, "usagePercent": disk.usage_percent,
-                "inodesUsagePercent": disk.inodes_usage_percent,
-                "overThreshold": disk.missing_bytes.is_some(),
-                "missingBytes": disk.missing_bytes.map_or(Value::Null, needed),
-            })
-        };
-        let signal = |(signal, bytes): &(Signal, u64)| json!({"signal": signal.to_string(), "missingBytes": needed(*bytes)});
-        let values = [
-            ("images", images.into()),
-            ("expectedFreedBytes", self.freed().into()),
-            ("filesystems", self.disks.iter().map(disk).collect::<Vec<_>>().into()),
-            ("evictionSignals", self.pressure.iter().map(signal).collect::<Vec<_>>().into()),
-            ("firstContact", self.first_contact.into()),
-        ];
-        values.into_iter().map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect()
+    for (signal, _) in &preview.pressure {
+        writeln!(out, "The eviction threshold of {signal} is crossed.")?;
     }
-
-    fn write_table(&self, format: Format, out: &mut impl Write) -> Result<()> {
-        for disk in &self.disks {
-            writeln!(out, "{disk}")?;
-        }
-        for (signal, _) in &self.pressure {
-            writeln!(out, "The eviction threshold of {signal} is crossed.")?;
-        }
-        if self.first_contact {
-            writeln!(
-                out,
-                "No ages are saved here yet, so every image counts as old enough; the first real pass only starts to count."
-            )?;
-        }
-        if self.removals.is_empty() {
-            writeln!(out, "No image would be removed.")?;
-            return Ok(());
-        }
-        let mut table = Table::new(&["#", "IMAGE", "ID", "SIZE", "FREES", "AGE", "LAST USED", "WHY"]);
-        for (place, removal) in self.removals.iter().enumerate() {
-            let warning = if removal.irreplaceable { " (cannot be pulled again)" } else { "" };
-            table.row(vec![
-                (place + 1).to_string(),
-                removal.name.to_string(),
-                format.identifier(removal.id.as_str()),
-                BinaryBytes(removal.size_bytes).to_string(),
-                BinaryBytes(removal.expected_freed_bytes).to_string(),
-                age(self.now.since(removal.first_seen)),
-                removal.last_used.map_or("never".into(), |used| age(self.now.since(used))),
-                format!("{}{warning}", reason(removal.reason)),
-            ]);
-        }
-        table.write(out)?;
+    if preview.first_contact {
         writeln!(
             out,
-            "{} images would be removed, which is expected to free {}.",
-            self.removals.len(),
-            BinaryBytes(self.freed())
+            "No ages are saved here yet, so every image counts as old enough; the first real pass only starts to count."
         )?;
-        Ok(())
     }
+    if preview.removals.is_empty() {
+        writeln!(out, "No image would be removed.")?;
+        return Ok(());
+    }
+    let mut table = Table::new(&["#", "IMAGE", "ID", "SIZE", "FREES", "AGE", "LAST USED", "WHY"]);
+    for (place, removal) in preview.removals.iter().enumerate() {
+        let warning = if removal.irreplaceable { " (cannot be pulled again)" } else { "" };
+        table.row(vec![
+            (place + 1).to_string(),
+            removal.name.to_string(),
+            format.identifier(removal.id.as_str()),
+            BinaryBytes(removal.size_bytes).to_string(),
+            BinaryBytes(removal.expected_freed_bytes).to_string(),
+            age(preview.now.since(removal.first_seen)),
+            removal.last_used.map_or("never".into(), |used| age(preview.now.since(used))),
+            format!("{}{warning}", reason(removal.reason)),
+        ]);
+    }
+    table.write(out)?;
+    writeln!(
+        out,
+        "{} images would be removed, which is expected to free {}.",
+        preview.removals.len(),
+        BinaryBytes(freed(preview))
+    )?;
+    Ok(())
 }
 
-impl GoingLeftovers {
-    fn values(&self) -> Map<String, Value> {
-        let paths = |list: &[PathBuf]| {
-            list.iter().map(|path| Value::from(path.display().to_string())).collect::<Vec<_>>()
-        };
-        let mut values = self.containers.values(true);
-        values.insert("logDirectories".into(), paths(&self.log_directories).into());
-        values.insert("links".into(), paths(&self.links).into());
-        values
-    }
+fn leftover_values(preview: &LeftoverPreview) -> Map<String, Value> {
+    let paths = |list: &[PathBuf]| {
+        list.iter().map(|path| Value::from(path.display().to_string())).collect::<Vec<_>>()
+    };
+    let mut values = container_values(&preview.containers, true);
+    values.insert("logDirectories".into(), paths(&preview.log_directories).into());
+    values.insert("links".into(), paths(&preview.links).into());
+    values
+}
 
-    fn write_table(&self, format: Format, out: &mut impl Write) -> Result<()> {
-        self.containers.write_table(true, format, out)?;
-        for path in &self.log_directories {
-            writeln!(out, "log directory {}: remove, its pod is gone", path.display())?;
-        }
-        for path in &self.links {
-            writeln!(out, "link {}: remove, its container is gone", path.display())?;
-        }
-        Ok(())
+fn write_leftovers(preview: &LeftoverPreview, format: Format, out: &mut impl Write) -> Result<()> {
+    write_container_table(&preview.containers, true, format, out)?;
+    for path in &preview.log_directories {
+        writeln!(out, "log directory {}: remove, its pod is gone", path.display())?;
     }
+    for path in &preview.links {
+        writeln!(out, "link {}: remove, its container is gone", path.display())?;
+    }
+    Ok(())
 }
 
 /// What is known of every image.
-pub(super) fn write_images(
-    observation: &Observation,
-    history: &ImageHistory,
-    plan: &ImagePlan,
-    format: Format,
-    out: &mut impl Write,
-) -> Result<()> {
+pub(super) fn write_images(view: &ImageView, format: Format, out: &mut impl Write) -> Result<()> {
+    let (plan, now) = (&view.plan, view.now);
     let mut verdicts: BTreeMap<&ImageId, String> =
-        plan.kept.iter().map(|(id, why)| (id, keep(why))).collect();
+        plan.kept.iter().map(|(id, why)| (id, keep_message(why))).collect();
     for removal in plan.by_age.iter().chain(&plan.by_space) {
         let text = match removal.reason {
             RemovalReason::Age => "remove: unused for too long",
@@ -379,17 +240,16 @@ pub(super) fn write_images(
         };
         verdicts.insert(&removal.id, text.into());
     }
-    let each_once: BTreeMap<&ImageId, &Image> = observation.images.iter().map(|one| (&one.id, one)).collect();
+    let each_once: BTreeMap<&ImageId, &Image> = view.images.iter().map(|one| (&one.id, one)).collect();
     let layers = LayerUsers::of(each_once.values().copied());
-    let now = observation.started;
     let mut table = Table::new(&["IMAGE", "ID", "SIZE", "SHARED", "AGE", "LAST USED", "VERDICT"]);
     let mut values = Vec::new();
-    let mut images: Vec<&Image> = observation.images.iter().collect();
+    let mut images: Vec<&Image> = view.images.iter().collect();
     images.sort_by_key(|image| (image.display_name(), &image.id));
     for image in images {
-        let record = history.get(&image.id);
-        let used = record.and_then(gc_retention::images::history::ImageRecord::last_used);
-        let first_seen = record.map(gc_retention::images::history::ImageRecord::first_seen);
+        let record = view.history.get(&image.id);
+        let used = record.and_then(ImageRecord::last_used);
+        let first_seen = record.map(ImageRecord::first_seen);
         let shared = layers.shared_bytes(image);
         let verdict = verdicts.get(&image.id).cloned().unwrap_or_default();
         let id = image.id.as_str();
@@ -416,97 +276,88 @@ pub(super) fn write_images(
     }
 }
 
-/// Every container and sandbox, and what a pass would do with it.
-#[derive(Debug)]
-pub(super) struct ContainerView {
-    /// What the runtime lists.
-    pub listed: Vec<ListedContainer>,
-    /// What becomes of the containers.
-    pub plan: ContainerPlan,
-    /// Sandboxes that go.
-    pub sandboxes: Vec<SandboxRemoval>,
-    /// What stays for as long as it is not known which pods exist, in words.
-    pub reservations: Option<String>,
-    /// The moment from which ages are counted.
-    pub now: UnixNanoseconds,
+/// Writes all of it.
+pub(super) fn write_containers(view: &ContainerView, format: Format, out: &mut impl Write) -> Result<()> {
+    if format.is_for_programs() {
+        return write_value(&Value::Object(container_values(view, false)), format, out);
+    }
+    write_container_table(view, false, format, out)
 }
 
-impl ContainerView {
-    /// Writes all of it.
-    pub(super) fn write(&self, format: Format, out: &mut impl Write) -> Result<()> {
-        if format.is_for_programs() {
-            return write_value(&Value::Object(self.values(false)), format, out);
-        }
-        self.write_table(false, format, out)
-    }
+/// The removals, in their order, then (unless only those are wanted) what is kept: whether it is removed,
+/// the name of the reason for programs, and the reason in words.
+fn container_rows(
+    view: &ContainerView,
+    only_going: bool,
+) -> Vec<(&ListedContainer, bool, String, &'static str)> {
+    let going = view.plan.removals.iter().map(|removal| {
+        (removal.place, true, format!("{:?}", removal.reason), container_goes(removal.reason))
+    });
+    let kept = view.plan.kept.iter().filter(|_| !only_going);
+    let kept = kept.map(|(place, why)| (*place, false, format!("{why:?}"), container_stays(*why)));
+    going
+        .chain(kept)
+        .filter_map(|(place, goes, name, words)| Some((view.listed.get(place)?, goes, name, words)))
+        .collect()
+}
 
-    /// The removals, in their order, then (unless only those are wanted) what is kept: whether it is removed,
-    /// the name of the reason for programs, and the reason in words.
-    fn rows(&self, only_going: bool) -> Vec<(&ListedContainer, bool, String, &'static str)> {
-        let going = self.plan.removals.iter().map(|removal| {
-            (removal.place, true, format!("{:?}", removal.reason), container_goes(removal.reason))
-        });
-        let kept = self.plan.kept.iter().filter(|_| !only_going);
-        let kept = kept.map(|(place, why)| (*place, false, format!("{why:?}"), container_stays(*why)));
-        going
-            .chain(kept)
-            .filter_map(|(place, goes, name, words)| Some((self.listed.get(place)?, goes, name, words)))
-            .collect()
-    }
+fn container_values(view: &ContainerView, only_going: bool) -> Map<String, Value> {
+    let value = |(one, goes, name, words): (&ListedContainer, bool, String, &str)| {
+        json!({
+            "id": one.container.id.as_str(), "namespace": &*one.names.namespace, "pod": &*one.names.pod,
+            "container": &*one.names.container, "state": format!("{:?}", one.container.state),
+            "createdUnixNanoseconds": one.container.created_at.0, "managed": one.container.managed,
+            "goes": goes, "reason": name, "verdict": verdict(goes, words),
+        })
+    };
+    let containers: Vec<Value> = container_rows(view, only_going).into_iter().map(value).collect();
+    let sandbox = |one: &SandboxRemoval| {
+        json!({
+            "id": one.id.as_str(), "goes": true, "reason": format!("{:?}", one.reason),
+            "verdict": verdict(true, sandbox_goes(one.reason)),
+        })
+    };
+    let sandboxes: Vec<Value> = view.sandboxes.iter().map(sandbox).collect();
+    let values = [
+        ("containers", containers.into()),
+        ("sandboxes", sandboxes.into()),
+        ("reservations", view.reservations.clone().into()),
+    ];
+    values.into_iter().map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect()
+}
 
-    fn values(&self, only_going: bool) -> Map<String, Value> {
-        let value = |(one, goes, name, words): (&ListedContainer, bool, String, &str)| {
-            json!({
-                "id": one.container.id.as_str(), "namespace": &*one.names.namespace, "pod": &*one.names.pod,
-                "container": &*one.names.container, "state": format!("{:?}", one.container.state),
-                "createdUnixNanoseconds": one.container.created_at.0, "managed": one.container.managed,
-                "goes": goes, "reason": name, "verdict": verdict(goes, words),
-            })
-        };
-        let containers: Vec<Value> = self.rows(only_going).into_iter().map(value).collect();
-        let sandbox = |one: &SandboxRemoval| {
-            json!({
-                "id": one.id.as_str(), "goes": true, "reason": format!("{:?}", one.reason),
-                "verdict": verdict(true, sandbox_goes(one.reason)),
-            })
-        };
-        let sandboxes: Vec<Value> = self.sandboxes.iter().map(sandbox).collect();
-        let values = [
-            ("containers", containers.into()),
-            ("sandboxes", sandboxes.into()),
-            ("reservations", self.reservations.clone().into()),
-        ];
-        values.into_iter().map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect()
+fn write_container_table(
+    view: &ContainerView,
+    only_going: bool,
+    format: Format,
+    out: &mut impl Write,
+) -> Result<()> {
+    let rows = container_rows(view, only_going);
+    if rows.is_empty() {
+        writeln!(out, "No container{}.", if only_going { " would be removed" } else { "" })?;
+    } else {
+        let mut table = Table::new(&["NAMESPACE", "POD", "CONTAINER", "ID", "STATE", "AGE", "VERDICT"]);
+        for (one, goes, _, words) in rows {
+            table.row(vec![
+                one.names.namespace.to_string(),
+                one.names.pod.to_string(),
+                one.names.container.to_string(),
+                format.identifier(one.container.id.as_str()),
+                format!("{:?}", one.container.state),
+                age(view.now.since(one.container.created_at)),
+                verdict(goes, words),
+            ]);
+        }
+        table.write(out)?;
     }
-
-    fn write_table(&self, only_going: bool, format: Format, out: &mut impl Write) -> Result<()> {
-        let rows = self.rows(only_going);
-        if rows.is_empty() {
-            writeln!(out, "No container{}.", if only_going { " would be removed" } else { "" })?;
-        } else {
-            let mut table = Table::new(&["NAMESPACE", "POD", "CONTAINER", "ID", "STATE", "AGE", "VERDICT"]);
-            for (one, goes, _, words) in rows {
-                table.row(vec![
-                    one.names.namespace.to_string(),
-                    one.names.pod.to_string(),
-                    one.names.container.to_string(),
-                    format.identifier(one.container.id.as_str()),
-                    format!("{:?}", one.container.state),
-                    age(self.now.since(one.container.created_at)),
-                    verdict(goes, words),
-                ]);
-            }
-            table.write(out)?;
-        }
-        for one in &self.sandboxes {
-            let id = format.identifier(one.id.as_str());
-            writeln!(out, "sandbox {id} {}", verdict(true, sandbox_goes(one.reason)))?;
-        }
-        if let Some(reservations) = &self.reservations {
-            writeln!(out, "{reservations}")?;
-        }
-        Ok(())
+    for one in &view.sandboxes {
+        let id = format.identifier(one.id.as_str());
+        writeln!(out, "sandbox {id} {}", verdict(true, sandbox_goes(one.reason)))?;
     }
+    if let Some(reservations) = &view.reservations {
+        writeln!(out, "{reservations}")?;
+    }
+    Ok(())
 }
 
 fn verdict(goes: bool, words: &str) -> String {

@@ -7,7 +7,7 @@ use futures::{StreamExt, stream};
 /// Does the work of each item, a bounded number at once: a slow one does not keep the next from starting.
 /// Items are started in order, and their results are reported in order. `after` is called whenever one has
 /// ended.
-pub(super) async fn each<T, O, F: Future<Output = O>>(
+pub(crate) async fn each<T, O, F: Future<Output = O>>(
     items: impl Iterator<Item = T>,
     at_once: usize,
     work: impl Fn(T) -> F,

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use super::clock::{Ages, now};
+use crate::clock::{Ages, now};
 
 /// Format of the files. A file of another version is quarantined, not guessed at.
 const VERSION: u32 = 1;
@@ -27,10 +27,10 @@ const LOCK_NAME: &str = "lock";
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// Since when each pod that the runtime lists has been unknown to the cluster.
-pub(super) type UnknownPods = BTreeMap<PodUid, UnixNanoseconds>;
+pub(crate) type UnknownPods = BTreeMap<PodUid, UnixNanoseconds>;
 
 /// What a file holds, in the form in which it is written.
-pub(super) trait Document: Serialize + DeserializeOwned + Default {
+pub(crate) trait Document: Serialize + DeserializeOwned + Default {
     const FILE_NAME: &str;
     /// What it means that a file cannot be read.
     const LOST: &str;
@@ -38,7 +38,7 @@ pub(super) trait Document: Serialize + DeserializeOwned + Default {
 }
 
 #[derive(Default, Serialize, Deserialize)]
-pub(super) struct Images {
+pub(crate) struct Images {
     version: u32,
     /// The clock by which they were dated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,7 +55,7 @@ impl Document for Images {
 }
 
 #[derive(Default, Serialize, Deserialize)]
-pub(super) struct Pods {
+pub(crate) struct Pods {
     version: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     clock: Option<SavedAgeClock>,
@@ -72,7 +72,7 @@ impl Document for Pods {
 }
 
 impl Images {
-    pub(super) fn of(history: &ImageHistory, clock: Option<SavedAgeClock>) -> Self {
+    pub(crate) fn of(history: &ImageHistory, clock: Option<SavedAgeClock>) -> Self {
         let images = history.iter().map(|(id, record)| (id.as_str().to_owned(), *record)).collect();
         Self { version: VERSION, clock, images }
     }
@@ -80,7 +80,7 @@ impl Images {
 
 impl Pods {
     /// `ahead`: by how much the clock that they are dated by here is ahead of the one that is saved.
-    pub(super) fn of(unknown: &UnknownPods, clock: Option<SavedAgeClock>, ahead: i64) -> Self {
+    pub(crate) fn of(unknown: &UnknownPods, clock: Option<SavedAgeClock>, ahead: i64) -> Self {
         let dated = |(pod, since): (&PodUid, &UnixNanoseconds)| {
             (pod.as_str().to_owned(), since.0.saturating_sub(ahead))
         };
@@ -90,7 +90,7 @@ impl Pods {
 
 /// The agent's directory, held by this process alone.
 #[derive(Debug)]
-pub(super) struct StateDirectory {
+pub(crate) struct StateDirectory {
     path: PathBuf,
     /// Held for its lock, which ends with the process however it ends.
     _lock: File,
@@ -98,7 +98,7 @@ pub(super) struct StateDirectory {
 
 impl StateDirectory {
     /// Makes the directory if need be (mode 0700) and locks it.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -123,19 +123,19 @@ impl StateDirectory {
 
     /// When images were first seen and last used, and since when pods have been unknown. The clock by which both were dated
     /// is carried on.
-    pub(super) fn load(&self, ages: &Ages) -> Result<(ImageHistory, UnknownPods)> {
+    pub(crate) fn load(&self, ages: &Ages) -> Result<(ImageHistory, UnknownPods)> {
         let (images, pods) =
             (self.read_or_put_aside::<Images>(now())?, self.read_or_put_aside::<Pods>(now())?);
         Ok(resume(images, pods, ages))
     }
 
     /// Saves when images were first seen and last used.
-    pub(super) fn save_images(&self, history: &ImageHistory, ages: &Ages) -> Result<()> {
+    pub(crate) fn save_images(&self, history: &ImageHistory, ages: &Ages) -> Result<()> {
         self.save(&Images::of(history, Some(ages.save())))
     }
 
     /// Saves since when pods have been unknown.
-    pub(super) fn save_pods(&self, unknown: &UnknownPods, ages: &Ages) -> Result<()> {
+    pub(crate) fn save_pods(&self, unknown: &UnknownPods, ages: &Ages) -> Result<()> {
         self.save(&Pods::of(unknown, Some(ages.save()), ages.wall_ahead()))
     }
 
@@ -178,7 +178,7 @@ impl StateDirectory {
 
 /// Keeps a second agent from the same runtime, whatever its state directory: two would fight over what to keep. The lock is
 /// on the folder of the socket, which both see, and ends with the process.
-pub(super) fn lock_runtime(endpoint: &Endpoint) -> Result<Option<File>> {
+pub(crate) fn lock_runtime(endpoint: &Endpoint) -> Result<Option<File>> {
     let Some(folder) = endpoint.path().parent() else { return Ok(None) };
     let Ok(lock) = File::open(folder) else {
         // Seen through a mount of the socket alone.
@@ -198,7 +198,7 @@ pub(super) fn lock_runtime(endpoint: &Endpoint) -> Result<Option<File>> {
 }
 
 /// What an agent saved in this directory, for questions: nothing is locked, moved or made.
-pub(super) fn peek_all(directory: &Path, ages: &Ages) -> Result<(ImageHistory, UnknownPods)> {
+pub(crate) fn peek_all(directory: &Path, ages: &Ages) -> Result<(ImageHistory, UnknownPods)> {
     Ok(resume(peek(directory)?, peek(directory)?, ages))
 }
 
@@ -217,14 +217,14 @@ fn peek<T: Document>(directory: &Path) -> Result<T> {
     }))
 }
 
-pub(super) fn history(saved: Images, now: UnixNanoseconds) -> ImageHistory {
+pub(crate) fn history(saved: Images, now: UnixNanoseconds) -> ImageHistory {
     let records = saved.images.into_iter();
     let known = records.filter_map(|(id, record)| Some((ImageId::new(&id)?, record)));
     ImageHistory::restore(known, now)
 }
 
 /// `ahead`: by how much the clock that they are to be dated by is ahead of the one that was saved.
-pub(super) fn unknown_pods(saved: Pods, ahead: i64) -> UnknownPods {
+pub(crate) fn unknown_pods(saved: Pods, ahead: i64) -> UnknownPods {
     let pods = saved.unknown_since.into_iter();
     let dated = |since: i64| UnixNanoseconds(since.saturating_add(ahead));
     pods.filter_map(|(pod, since)| Some((PodUid::new(&pod)?, dated(since)))).collect()
@@ -245,7 +245,7 @@ fn read<T: Document>(path: &Path) -> Result<Result<T, String>> {
 }
 
 /// What was in a file, or why it is none of ours.
-pub(super) fn decode<T: Document>(bytes: &[u8]) -> Result<T, String> {
+pub(crate) fn decode<T: Document>(bytes: &[u8]) -> Result<T, String> {
     let document: T = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if document.version() == VERSION {
         Ok(document)

@@ -6,7 +6,7 @@ use clap::Args;
 use tokio::task::JoinSet;
 
 use crate::cluster::{Cluster, print_requests};
-use crate::measure::{Latencies, Usage, print_usage};
+use kubegc_bench::measure::{Latencies, Usage, print_usage};
 
 /// Updates that wait for an answer, at most; further ones come late, and are counted.
 const WAITING: usize = 1024;

@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::json;
 
 use crate::cluster::{Cluster, print_requests};
-use crate::measure::{Usage, print_usage};
+use kubegc_bench::measure::{Usage, print_usage};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 /// How long it may take for each thousand objects, and in all at least.

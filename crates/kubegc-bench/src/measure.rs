@@ -9,19 +9,22 @@ const TICKS_PER_SECOND: f64 = 100.0;
 
 /// How long things took.
 #[derive(Debug, Default)]
-pub(crate) struct Latencies(Vec<Duration>);
+pub struct Latencies(Vec<Duration>);
 
 impl Latencies {
-    pub(crate) fn add(&mut self, took: Duration) {
+    /// Adds one.
+    pub fn add(&mut self, took: Duration) {
         self.0.push(took);
     }
 
-    pub(crate) fn count(&self) -> usize {
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
         self.0.len()
     }
 
     /// `p50 … p99 … longest …`
-    pub(crate) fn describe(&mut self) -> String {
+    pub fn describe(&mut self) -> String {
         self.0.sort_unstable();
         let at =
             |percent: usize| self.0.get((self.0.len() * percent / 100).min(self.0.len().saturating_sub(1)));
@@ -34,18 +37,18 @@ impl Latencies {
 
 /// What a process has taken so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Usage {
+pub struct Usage {
     /// CPU time of all threads, user and system.
-    pub(crate) cpu: Duration,
+    pub cpu: Duration,
     /// Largest resident set, KiB.
-    pub(crate) peak_kib: u64,
+    pub peak_kib: u64,
     /// Present resident set, KiB.
-    pub(crate) resident_kib: u64,
+    pub resident_kib: u64,
 }
 
 impl Usage {
     /// Reads `/proc/PID`.
-    pub(crate) fn of(pid: u32) -> anyhow::Result<Self> {
+    pub fn of(pid: u32) -> anyhow::Result<Self> {
         let read = |name: &str| {
             let path = format!("/proc/{pid}/{name}");
             std::fs::read_to_string(&path)
@@ -72,7 +75,7 @@ impl Usage {
 }
 
 /// Prints what a process took between two readings.
-pub(crate) fn print_usage(before: Usage, after: Usage, wall: Duration) {
+pub fn print_usage(before: Usage, after: Usage, wall: Duration) {
     let cpu = after.cpu.saturating_sub(before.cpu).as_secs_f64();
     println!(
         "process     {cpu:.2} s of CPU ({:.1} % of one), peak {} MiB, now {} MiB",

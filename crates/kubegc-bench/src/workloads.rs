@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, print_requests};
 use crate::finished::collection;
-use crate::measure::{Usage, print_usage};
+use kubegc_bench::measure::{Usage, print_usage};
 
 /// How long it may take for each thousand pods, and in all at least.
 const PATIENCE_PER_THOUSAND: Duration = Duration::from_secs(120);

@@ -13,7 +13,7 @@ use http::{Method, Request};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-use crate::measure::Latencies;
+use kubegc_bench::measure::Latencies;
 
 /// A cluster and how hard it may be pressed.
 pub(crate) struct Cluster {

@@ -7,20 +7,21 @@ use std::time::Duration;
 use gc_cri::Endpoint;
 use gc_retention::images::ImageId;
 use gc_retention::images::history::{ImageHistory, ImageRecord};
-use gc_retention::images::plan::Removal;
-use gc_types::UnixNanoseconds;
+use gc_retention::images::plan::{AgePolicy, Removal};
+use gc_retention::images::space::Thresholds;
+use gc_retention::pressure::EvictionSettings;
+use gc_types::{GoDuration, UnixNanoseconds};
 use prost::Message as _;
-use serde_json::Value;
 use tokio::sync::watch;
 
-use super::super::clock::Ages;
-use super::super::config::{self, NodeFlags};
-use super::super::journal::JournalFlags;
-use super::super::metrics::{ImageLabel, ImageReason};
-use super::super::pass_tests::fake::{Answer, Fake, code, container, image, image_id, sandbox};
-use super::super::pass_tests::messages as cri;
-use super::super::pods::PodSource;
+use super::sole::{Cadence, IMAGE_PERIOD};
 use super::*;
+use crate::clock::Ages;
+use crate::fake::{Answer, Fake, code, container, image, image_id, sandbox};
+use crate::messages as cri;
+use crate::metrics::{ImageLabel, ImageReason};
+use crate::pods::PodSource;
+use crate::uses;
 
 /// An agent with a runtime, a state directory, and thresholds that are crossed and cannot be met.
 struct World {
@@ -32,23 +33,19 @@ struct World {
 }
 
 impl World {
-    async fn new(images: u64, flags: NodeFlags) -> Self {
+    async fn new(images: u64, config: NodeConfig) -> Self {
         let fake = Fake::start();
         fake.state().images = (1..=images).map(|n| image(n, n)).collect();
         std::fs::create_dir(fake.folder().join("logs")).unwrap();
-        let flags = NodeFlags {
-            image_gc_high_threshold: Some(1),
-            image_gc_low_threshold: Some(0),
-            minimum_image_ttl_duration: flags.minimum_image_ttl_duration.or(Some("0s".into())),
-            pod_logs_dir: Some(fake.folder().join("logs")),
-            container_log_links_dir: Some(fake.folder().join("links")),
-            parallel_removals: 2,
-            ..flags
+        let config = NodeConfig {
+            thresholds: Thresholds { high_percent: 1, low_percent: 0 },
+            pod_logs_dir: fake.folder().join("logs"),
+            container_log_links_dir: fake.folder().join("links"),
+            ..config
         };
-        let (config, _) = config::resolve(&Value::Null, &flags).unwrap();
         let endpoint = Endpoint::parse(&fake.endpoint()).unwrap();
         let (client, _) = CriClient::connect(endpoint, gc_cri::Options::default()).await.unwrap();
-        let agent = Agent::new(client, config, Pods::new(PodSource::None), None, Metrics::register());
+        let agent = Agent::new(client, config, Pods::new(PodSource::None), None, Metrics::default());
         let state = StateDirectory::open(&fake.folder().join("state")).unwrap();
         let (sender, stop) = Stop::new();
         Self { fake, agent, state, stop, _stop: sender }
@@ -87,8 +84,9 @@ impl World {
     }
 }
 
-fn aged() -> NodeFlags {
-    NodeFlags { maximum_image_unused_duration: Some("1h".into()), ..NodeFlags::default() }
+fn aged() -> NodeConfig {
+    let ages = AgePolicy { minimum_age: GoDuration::ZERO, maximum_age: Some(GoDuration::from_seconds(3600)) };
+    NodeConfig { ages, ..NodeConfig::of_tests() }
 }
 
 /// T40 and T41: without figures nothing is removed for space; what was seen is remembered, and age needs no figures.
@@ -103,7 +101,7 @@ async fn a_filesystem_that_cannot_be_measured_fails_the_pass() {
     assert!(world.agent.events.has_told(Told::InvalidDiskCapacity));
     assert_eq!(world.left(), [image_id(2)], "T41: the one that was too old went");
     assert_eq!((world.collected(ImageReason::age), world.collected(ImageReason::space)), (1, 0), "T117");
-    let mut world = World::new(1, NodeFlags::default()).await;
+    let mut world = World::new(1, NodeConfig::of_tests()).await;
     world.fail("ImageFsInfo", None);
     let error = format!("{:#}", world.pass().await.unwrap_err());
     assert!(error.contains("cannot ask for the image filesystems"), "{error}");
@@ -175,7 +173,7 @@ async fn a_pass_is_judged_by_what_it_reached() {
         ),
         ("T55: nothing to remove", vec![], false, true, Some(shortage.to_owned())),
     ] {
-        let mut world = World::new(0, NodeFlags::default()).await;
+        let mut world = World::new(0, NodeConfig::of_tests()).await;
         let removed = outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Removed).count() as u64;
         let report = ImageReport {
             removals: outcomes,
@@ -190,8 +188,10 @@ async fn a_pass_is_judged_by_what_it_reached() {
 }
 
 /// Fires whatever the disk of the machine that runs this.
-fn pressed() -> NodeFlags {
-    NodeFlags { eviction_hard: Some("imagefs.available<1Ei".into()), ..NodeFlags::default() }
+fn pressed() -> NodeConfig {
+    let hard = [("imagefs.available".to_owned(), "1Ei".to_owned())].into();
+    let settings = EvictionSettings { hard: Some(hard), ..EvictionSettings::default() };
+    NodeConfig { eviction: pressure::parse(&settings).unwrap(), ..NodeConfig::of_tests() }
 }
 
 /// T120 to T123, T130 and T137: pressure removes what may be removed, and nothing is requested twice.
@@ -226,7 +226,8 @@ async fn pressure_takes_what_may_go() {
     let asked_for_images = world.fake.state().called("ListImages").len();
     assert_eq!(asked_for_images, 1, "T130: images are tried although containers failed");
 
-    let young = NodeFlags { minimum_image_ttl_duration: Some("3s".into()), ..pressed() };
+    let ages = AgePolicy { minimum_age: GoDuration::from_seconds(3), maximum_age: None };
+    let young = NodeConfig { ages, ..pressed() };
     let mut world = World::new(2, young).await;
     world.pressure().await.unwrap_err();
     assert_eq!(world.left().len(), 2, "T121: too young");
@@ -258,7 +259,7 @@ async fn the_first_batch_of_images_is_small() {
 /// However many images may go at once: of containers, eight are under way, and none is begun after the wish to stop.
 #[tokio::test]
 async fn few_containers_go_at_once() {
-    let mut world = World::new(0, NodeFlags::default()).await;
+    let mut world = World::new(0, NodeConfig::of_tests()).await;
     world.agent.config.parallel_removals = 32;
     let options = gc_cri::Options { request_timeout: Duration::from_millis(300), ..Default::default() };
     let endpoint = Endpoint::parse(&world.fake.endpoint()).unwrap();
@@ -286,7 +287,7 @@ async fn few_containers_go_at_once() {
 /// one). The kernel's own filesystem stands for a second disk.
 #[tokio::test]
 async fn filesystems_are_told_apart_as_runtimes_name_them() {
-    let world = World::new(0, NodeFlags::default()).await;
+    let world = World::new(0, NodeConfig::of_tests()).await;
     let here = world.fake.folder().display().to_string();
     let other = "/proc".to_owned();
     for (runtime, images, containers, expected) in [
@@ -311,7 +312,7 @@ async fn filesystems_are_told_apart_as_runtimes_name_them() {
 /// T135 at the agent: events of failed passes.
 #[tokio::test]
 async fn a_second_failure_in_a_row_is_an_event() {
-    let mut world = World::new(1, NodeFlags::default()).await;
+    let mut world = World::new(1, NodeConfig::of_tests()).await;
     world.fail("ListImages", None);
     world.pass().await.unwrap_err();
     assert!(!world.agent.events.has_told(Told::ImageGCFailed));
@@ -325,7 +326,7 @@ async fn a_second_failure_in_a_row_is_an_event() {
 /// T17: a container that came, ran and went between two passes has used its image.
 #[tokio::test]
 async fn a_use_that_only_an_event_told_of_counts_and_survives() {
-    let mut world = World::new(2, NodeFlags::default()).await;
+    let mut world = World::new(2, NodeConfig::of_tests()).await;
     world.ancient(&[1, 2]);
     world.fake.state().rule(|_, method, _| {
         let status = cri::ContainerStatus { id: "c".into(), image_ref: image_id(1), ..Default::default() };
@@ -366,15 +367,13 @@ async fn removals_are_in_the_journal() {
     let mut world = World::new(2, aged()).await;
     world.ancient(&[1, 2]);
     world.fail("RemoveImage", Some(image_id(2)));
-    let file = world.fake.folder().join("journal");
-    let flags = JournalFlags { journal: Some(file.clone()), journal_max_size: 1, journal_max_files: 1 };
-    world.agent.journal = NodeJournal::open(&flags).unwrap();
+    let entries = Arc::<Mutex<Vec<serde_json::Value>>>::default();
+    let taken = Arc::clone(&entries);
+    world.agent.journal = NodeJournal(Some(Box::new(move |entry| taken.lock().unwrap().push(entry))));
     world.pass().await.unwrap_err();
-    // Its end writes what waits.
-    world.agent.journal = NodeJournal::default();
-    let text = std::fs::read_to_string(file).unwrap();
-    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let told: Vec<(String, String, String)> = lines
+    let entries = entries.lock().unwrap();
+    let told: Vec<(String, String, String)> = entries
+        .iter()
         .map(|line| {
             let field = |name: &str| line[name].as_str().unwrap().to_owned();
             assert_eq!((field("controller"), field("kind")), ("node-images".into(), "Image".into()));
@@ -386,5 +385,40 @@ async fn removals_are_in_the_journal() {
         (image_id(2), "ImageUnusedTooLong".to_owned(), "failed".to_owned()),
     ] {
         assert!(told.contains(&expected), "{told:?}");
+    }
+}
+
+/// T135: the second failure in a row is reported, a success resets.
+#[test]
+fn a_first_failure_is_not_told() {
+    let mut failures = Failures::default();
+    let told: Vec<bool> = [false, false, false, true, false, true, false, false]
+        .into_iter()
+        .map(|succeeded| failures.ended(succeeded))
+        .collect();
+    assert_eq!(told, [false, true, true, false, false, false, false, true]);
+}
+
+/// T136: a pass of seven minutes moves the next one; it does not follow at once.
+#[test]
+fn a_period_counts_from_the_end_of_a_pass() {
+    let start = tokio::time::Instant::now();
+    let mut cadence = Cadence { next: start, period: IMAGE_PERIOD };
+    cadence.ended(start + Duration::from_mins(7));
+    assert_eq!(cadence.next, start + Duration::from_mins(12));
+}
+
+/// T167.
+#[test]
+fn failures_are_told_once_each() {
+    let own = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+    for (failures, text) in [
+        (own(&[]), None),
+        (own(&["a"]), Some("a")),
+        (own(&["a", "b"]), Some("[a, b]")),
+        (own(&["a", "a"]), Some("a")),
+        (own(&["a", "b", "a"]), Some("[a, b]")),
+    ] {
+        assert_eq!(aggregate(&failures).as_deref(), text);
     }
 }

@@ -7,7 +7,6 @@ mod cascade;
 mod churn;
 mod cluster;
 mod finished;
-mod measure;
 mod namespaces;
 mod startup;
 mod workloads;

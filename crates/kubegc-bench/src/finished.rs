@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cascade::watch_until_gone;
 use crate::cluster::{Cluster, print_requests};
-use crate::measure::{Latencies, Usage, print_usage};
+use kubegc_bench::measure::{Latencies, Usage, print_usage};
 
 /// How long it may take for each thousand objects, and in all at least.
 const PATIENCE_PER_THOUSAND: Duration = Duration::from_secs(10);

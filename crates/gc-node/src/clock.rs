@@ -13,7 +13,7 @@ const UPTIME: &str = "/proc/uptime";
 
 /// The wall clock.
 #[must_use]
-pub(super) fn now() -> UnixNanoseconds {
+pub(crate) fn now() -> UnixNanoseconds {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixNanoseconds(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
@@ -41,7 +41,7 @@ fn read_uptime(text: &str) -> Option<i64> {
 
 /// The clock by which images age, and pods count as unknown. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Ages(Arc<Mutex<AgeClock>>);
+pub(crate) struct Ages(Arc<Mutex<AgeClock>>);
 
 impl Default for Ages {
     fn default() -> Self {
@@ -55,7 +55,7 @@ impl Ages {
     }
 
     /// Carries on what was saved, if anything was.
-    pub(super) fn resume(&self, saved: &SavedAgeClock) {
+    pub(crate) fn resume(&self, saved: &SavedAgeClock) {
         let (clock, doubt) = AgeClock::resume(Some(saved), &machine_time());
         *self.lock() = clock;
         if let Some(Doubt::FromTheFuture(by)) = doubt {
@@ -68,42 +68,42 @@ impl Ages {
     }
 
     /// What it shows.
-    pub(super) fn now(&self) -> UnixNanoseconds {
+    pub(crate) fn now(&self) -> UnixNanoseconds {
         self.lock().now(&machine_time())
     }
 
     /// By how many nanoseconds the wall clock is ahead of it.
-    pub(super) fn wall_ahead(&self) -> i64 {
+    pub(crate) fn wall_ahead(&self) -> i64 {
         let time = machine_time();
         time.wall.0.saturating_sub(self.lock().now(&time).0)
     }
 
     /// What is to be saved of it.
-    pub(super) fn save(&self) -> SavedAgeClock {
+    pub(crate) fn save(&self) -> SavedAgeClock {
         self.lock().save(&machine_time())
     }
 }
 
 /// Whether the process was asked to end. Work under way ends; nothing new begins.
 #[derive(Clone, Debug)]
-pub(super) struct Stop(watch::Receiver<bool>);
+pub struct Stop(watch::Receiver<bool>);
 
 impl Stop {
     /// A pair: sending true requests a stop.
     #[must_use]
-    pub(super) fn new() -> (watch::Sender<bool>, Self) {
+    pub fn new() -> (watch::Sender<bool>, Self) {
         let (sender, receiver) = watch::channel(false);
         (sender, Self(receiver))
     }
 
     /// Whether it was.
     #[must_use]
-    pub(super) fn is_requested(&self) -> bool {
+    pub fn is_requested(&self) -> bool {
         *self.0.borrow()
     }
 
     /// Ends when it is requested (or can no longer be).
-    pub(super) async fn requested(&self) {
+    pub async fn requested(&self) {
         let _ = self.0.clone().wait_for(|stop| *stop).await;
     }
 }

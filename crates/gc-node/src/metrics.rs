@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 /// Why an image went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "the names are the values of a label")]
-pub(super) enum ImageReason {
+pub(crate) enum ImageReason {
     /// Unused for too long.
     age,
     /// Space was needed.
@@ -23,47 +23,47 @@ pub(super) enum ImageReason {
 
 /// Label of the count of removed images.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ImageLabel {
+pub(crate) struct ImageLabel {
     /// Why.
     pub reason: ImageReason,
 }
 
 /// Which collector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct CollectorLabel {
+pub(crate) struct CollectorLabel {
     /// `images` or `containers`.
     pub collector: &'static str,
 }
 
 /// What was removed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct KindLabel {
+pub(crate) struct KindLabel {
     /// `container`, `sandbox`, `log_directory` or `log_link`.
     pub kind: &'static str,
 }
 
 /// All of them.
 #[derive(Clone, Default)]
-pub(super) struct Metrics {
+pub struct Metrics {
     /// Upstream's.
-    pub images_collected: Family<ImageLabel, Counter>,
+    pub(crate) images_collected: Family<ImageLabel, Counter>,
     /// Removed containers, sandboxes, log directories and links.
-    pub removed: Family<KindLabel, Counter>,
+    pub(crate) removed: Family<KindLabel, Counter>,
     /// Measured bytes.
-    pub freed_bytes: Counter,
+    pub(crate) freed_bytes: Counter,
     /// Removals that failed.
-    pub failures: Family<CollectorLabel, Counter>,
+    pub(crate) failures: Family<CollectorLabel, Counter>,
     /// Images and containers known.
-    pub known: Family<CollectorLabel, Gauge>,
+    pub(crate) known: Family<CollectorLabel, Gauge>,
     /// Whether every pod of the node is known (1), or only limits apply (0).
-    pub pods_known: Gauge,
+    pub(crate) pods_known: Gauge,
     /// Uses of images from events beyond the bound; the next listing shows them.
-    pub dropped_uses: Counter,
+    pub(crate) dropped_uses: Counter,
     operations: Family<OperationLabel, Counter>,
     operation_errors: Family<OperationLabel, Counter>,
     operation_durations: OperationDurations,
     /// Unix time of the last pass that succeeded.
-    pub last_success: Family<CollectorLabel, Gauge<f64, AtomicU64>>,
+    pub(crate) last_success: Family<CollectorLabel, Gauge<f64, AtomicU64>>,
     durations: Durations,
 }
 
@@ -114,7 +114,7 @@ impl Default for Durations {
 impl Metrics {
     /// Registers them.
     #[must_use]
-    pub(super) fn register() -> (Self, Arc<Registry>) {
+    pub fn register() -> (Self, Arc<Registry>) {
         let metrics = Self::default();
         let mut registry = Registry::default();
         let m = metrics.clone();
@@ -170,7 +170,7 @@ impl Metrics {
     }
 
     /// Notes the end of a call to the runtime.
-    pub(super) fn operation(&self, method: &str, took: Duration, failed: bool) {
+    pub fn operation(&self, method: &str, took: Duration, failed: bool) {
         let label = OperationLabel { operation_type: operation_type(method) };
         self.operations.get_or_create(&label).inc();
         if failed {
@@ -180,7 +180,7 @@ impl Metrics {
     }
 
     /// Notes the end of a pass.
-    pub(super) fn pass(&self, collector: &'static str, seconds: f64, succeeded: bool) {
+    pub(crate) fn pass(&self, collector: &'static str, seconds: f64, succeeded: bool) {
         let label = CollectorLabel { collector };
         self.durations.0.get_or_create(&label).observe(seconds);
         if succeeded {

@@ -14,7 +14,7 @@ use http_body_util::Full;
 use serde::Deserialize;
 use tracing::{info, warn};
 
-use super::state::UnknownPods;
+use crate::state::UnknownPods;
 
 /// Pods per page of a list.
 const PAGE: u32 = 500;
@@ -28,7 +28,7 @@ const SAFETY_DELAY: GoDuration = GoDuration::from_seconds(60);
 const CONFIG_HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
 
 /// Where knowledge of pods comes from.
-pub(super) enum PodSource {
+pub enum PodSource {
     /// An API server.
     Api {
         /// Client.
@@ -48,14 +48,14 @@ pub(super) enum PodSource {
 const WALL_STEP_NANOSECONDS: i64 = 1_000_000_000;
 
 /// What is known of pods, kept from pass to pass.
-pub(super) struct Pods {
+pub struct Pods {
     source: PodSource,
     /// The view for the collectors.
-    pub view: PodView,
+    pub(crate) view: PodView,
     /// By how much the wall clock, by which the view dates, was ahead of the clock of ages when it was looked at last.
     wall_ahead: i64,
     /// Images that pods name, with or without a container yet.
-    pub named_images: Vec<Arc<str>>,
+    pub(crate) named_images: Vec<Arc<str>>,
     empty_answers: u32,
     /// Whether the source has answered at all.
     answered: bool,
@@ -167,7 +167,7 @@ impl Pod {
 impl Pods {
     /// Nothing is known before the first [`Pods::refresh`].
     #[must_use]
-    pub(super) fn new(source: PodSource) -> Self {
+    pub fn new(source: PodSource) -> Self {
         let state = match &source {
             PodSource::Api { .. } => OracleState::Unsynced { why: "not asked yet".into() },
             PodSource::Manifests(_) | PodSource::None => OracleState::Standalone,
@@ -192,7 +192,7 @@ impl Pods {
     }
 
     /// Asks again. A source that fails makes the view answer nothing, and keeps the images it last named.
-    pub(super) async fn refresh(&mut self) {
+    pub(crate) async fn refresh(&mut self) {
         match &self.source {
             PodSource::None => {}
             PodSource::Manifests(folder) => match read_manifests(folder) {
@@ -207,7 +207,7 @@ impl Pods {
     }
 
     /// Why it is not known yet which images must be kept; until then nothing may be removed.
-    pub(super) fn blind_to_protection(&self) -> Option<String> {
+    pub(crate) fn blind_to_protection(&self) -> Option<String> {
         let PodSource::Api { protected_namespaces, .. } = &self.source else { return None };
         let OracleState::Unsynced { why } = &self.view.state else { return None };
         (!protected_namespaces.is_empty() && !self.answered).then(|| {
@@ -216,17 +216,17 @@ impl Pods {
     }
 
     /// Whether every pod of the node is known.
-    pub(super) fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.view.state == OracleState::Synced
     }
 
     /// Takes in what was saved.
-    pub(super) fn restore(&mut self, unknown_since: UnknownPods, wall_ahead: i64) {
+    pub(crate) fn restore(&mut self, unknown_since: UnknownPods, wall_ahead: i64) {
         (self.view.unknown_since, self.wall_ahead) = (unknown_since, wall_ahead);
     }
 
     /// For how long pods have been unknown does not change when the wall clock is set.
-    pub(super) fn follow_wall(&mut self, ahead: i64) {
+    pub(crate) fn follow_wall(&mut self, ahead: i64) {
         let by = ahead.saturating_sub(self.wall_ahead);
         if by.abs() < WALL_STEP_NANOSECONDS {
             return;
@@ -238,7 +238,7 @@ impl Pods {
     }
 
     /// Compares what the source tells with what the runtime lists, and notes which listed pods are unknown.
-    pub(super) fn compare(&mut self, sandboxes: &[Sandbox], listed: &BTreeSet<PodUid>, now: UnixNanoseconds) {
+    pub(crate) fn compare(&mut self, sandboxes: &[Sandbox], listed: &BTreeSet<PodUid>, now: UnixNanoseconds) {
         self.of_another_node =
             self.by_answer == OracleState::Synced && self.view.is_of_another_node(sandboxes);
         self.believe();
@@ -246,7 +246,7 @@ impl Pods {
     }
 
     /// What passes leave alone because of what is not known of pods, in words.
-    pub(super) fn reservations(&self, now: UnixNanoseconds) -> Option<String> {
+    pub(crate) fn reservations(&self, now: UnixNanoseconds) -> Option<String> {
         let only_limits = "only limits apply to their remains";
         match &self.view.state {
             OracleState::Standalone => {
@@ -357,8 +357,10 @@ async fn list(client: &ApiClient, path: &str) -> Result<Vec<Pod>> {
 }
 
 /// The images that the manifest of a pod names.
-pub(super) fn manifest_images(text: &str) -> Result<Vec<String>, serde_saphyr::Error> {
-    let pod: Pod = crate::yaml::from_str(text)?;
+pub(crate) fn manifest_images(text: &str) -> Result<Vec<String>, serde_saphyr::Error> {
+    // Errors in one line: the parser's own show the text around them.
+    let options = serde_saphyr::options! { with_snippet: false };
+    let pod: Pod = serde_saphyr::from_str_with_options(text, options)?;
     Ok(pod.images().map(str::to_owned).collect())
 }
 

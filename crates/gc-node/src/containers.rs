@@ -18,10 +18,10 @@ use gc_retention::containers::{Container, ContainerId, PodUid, Sandbox, plan, sa
 use gc_types::{GoDuration, UnixNanoseconds};
 use tracing::{info, warn};
 
-use super::clock::{Stop, now};
-use super::config::NodeConfig;
-use super::output::Progress;
-use super::parallel::each;
+use crate::clock::{Stop, now};
+use crate::config::NodeConfig;
+use crate::parallel::each;
+use crate::progress::Progress;
 
 /// Sandboxes of unknown pods and log directories must be at least so old: what is being made may look dead.
 const MINIMUM_LEFTOVER_AGE: GoDuration = GoDuration::from_seconds(60);
@@ -33,7 +33,7 @@ const UNKNOWN_GRACE_SECONDS: i64 = 2;
 
 /// What one observation found.
 #[derive(Debug)]
-pub(super) struct Observation {
+pub(crate) struct Observation {
     /// When.
     pub at: UnixNanoseconds,
     /// The containers.
@@ -44,7 +44,7 @@ pub(super) struct Observation {
 
 /// A container that went or should have gone.
 #[derive(Debug)]
-pub(super) struct GoneContainer {
+pub(crate) struct GoneContainer {
     pub id: ContainerId,
     pub names: Names,
     pub reason: ContainerRemovalReason,
@@ -54,7 +54,7 @@ pub(super) struct GoneContainer {
 
 /// What a pass did.
 #[derive(Debug, Default)]
-pub(super) struct ContainerReport {
+pub(crate) struct ContainerReport {
     /// Containers that went or should have gone; with the failure if there was one.
     pub containers: Vec<GoneContainer>,
     /// Sandboxes likewise.
@@ -68,7 +68,7 @@ pub(super) struct ContainerReport {
 }
 
 /// Lists what exists.
-pub(super) async fn observe(client: &CriClient) -> Result<Observation> {
+pub(crate) async fn observe(client: &CriClient) -> Result<Observation> {
     let before = client.sandboxes().await.context("cannot list sandboxes")?;
     let containers = client.containers(&before).await.context("cannot list containers")?;
     let sandboxes = client.sandboxes().await.context("cannot list sandboxes")?;
@@ -82,20 +82,20 @@ impl Observation {
 
     /// The pods that something listed belongs to.
     #[must_use]
-    pub(super) fn pods(&self) -> BTreeSet<PodUid> {
+    pub(crate) fn pods(&self) -> BTreeSet<PodUid> {
         let of_sandboxes = self.sandboxes.iter().filter_map(|sandbox| sandbox.pod.clone());
         self.containers.iter().filter_map(|listed| listed.container.pod.clone()).chain(of_sandboxes).collect()
     }
 
     /// What would go.
     #[must_use]
-    pub(super) fn plan(&self, pods: &PodView, config: &NodeConfig, pressure: bool) -> ContainerPlan {
+    pub(crate) fn plan(&self, pods: &PodView, config: &NodeConfig, pressure: bool) -> ContainerPlan {
         plan::plan(&self.plain(), &self.sandboxes, pods, config.containers, pressure, self.at)
     }
 
     /// The sandboxes that would go, were the planned containers gone.
     #[must_use]
-    pub(super) fn plan_sandboxes(
+    pub(crate) fn plan_sandboxes(
         &self,
         pods: &PodView,
         pressure: bool,
@@ -109,14 +109,14 @@ impl Observation {
 }
 
 /// The pods that log directories belong to: what the runtime has forgotten may still have logs.
-pub(super) fn pods_with_logs(root: &Path) -> BTreeSet<PodUid> {
+pub(crate) fn pods_with_logs(root: &Path) -> BTreeSet<PodUid> {
     // A root that cannot be read fails the step that would remove from it, which reports it.
     let entries = fs::read_dir(root).into_iter().flatten();
     entries.filter_map(|entry| pod_of_log_directory(entry.ok()?.file_name().to_str()?)).collect()
 }
 
 /// Carries a pass out.
-pub(super) struct Collector<'a> {
+pub(crate) struct Collector<'a> {
     pub client: &'a CriClient,
     pub config: &'a NodeConfig,
     pub pods: &'a PodView,
@@ -126,7 +126,7 @@ pub(super) struct Collector<'a> {
 
 impl Collector<'_> {
     /// Containers, then sandboxes, then logs; each step runs even if the one before failed in part.
-    pub(super) async fn run(&self, observation: &Observation, pressure: bool) -> ContainerReport {
+    pub(crate) async fn run(&self, observation: &Observation, pressure: bool) -> ContainerReport {
         let mut report = ContainerReport::default();
         self.remove_containers(observation, pressure, &mut report).await;
         if !self.stop.is_requested() {
@@ -262,7 +262,7 @@ impl Collector<'_> {
     }
 
     /// Log directories of pods that are gone, in the order of their names.
-    pub(super) fn directories_to_remove(&self, observation: &Observation) -> Result<Vec<PathBuf>> {
+    pub(crate) fn directories_to_remove(&self, observation: &Observation) -> Result<Vec<PathBuf>> {
         let root = &self.config.pod_logs_dir;
         let mut entries: Vec<LogEntry> = fs::read_dir(root)
             .with_context(|| format!("cannot read the pod log directory {}", root.display()))?
@@ -276,7 +276,7 @@ impl Collector<'_> {
     }
 
     /// Dead links whose containers are surely gone.
-    pub(super) async fn links_to_remove(&self) -> Result<Vec<PathBuf>> {
+    pub(crate) async fn links_to_remove(&self) -> Result<Vec<PathBuf>> {
         let mut going = Vec::new();
         for path in dead_links(&self.config.container_log_links_dir)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,28 +1,20 @@
 //! Passes over the images of a runtime that changes and fails between observation, plan and removal.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "../../../gc-cri/tests/support/fake.rs"]
-#[allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used, reason = "shared with other tests")]
-pub(super) mod fake;
-#[path = "../../../gc-cri/tests/support/messages.rs"]
-#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with other tests")]
-pub(super) mod messages;
-
 use std::time::Duration;
 
-use fake::{Answer, Fake, code, container, image, image_id};
+use crate::fake::{Answer, Fake, code, container, image, image_id};
 use gc_cri::{CriClient, Endpoint};
 use gc_retention::images::plan::{ImagePlan, KeepReason, Removal};
-use serde_json::Value;
 use tokio::sync::watch;
 
-use super::clock::Stop;
-use super::config::{self, NodeConfig, NodeFlags};
-use super::images::{
+use crate::clock::Stop;
+use crate::config::NodeConfig;
+use crate::images::{
     ImageMemory, ImageReport, Observation, Outcome, Remover, filesystems, observe, plan_pass,
 };
-use super::metrics::Metrics;
-use super::output::Progress;
+use crate::metrics::Metrics;
+use crate::progress::Progress;
 
 /// A runtime, its client, and what an agent remembers.
 struct World {
@@ -47,12 +39,7 @@ impl World {
         let options = gc_cri::Options { request_timeout, ..Default::default() };
         let endpoint = Endpoint::parse(&fake.endpoint()).unwrap();
         let (client, _) = CriClient::connect(endpoint, options).await.unwrap();
-        let flags = NodeFlags {
-            minimum_image_ttl_duration: Some("0s".into()),
-            parallel_removals: 2,
-            ..NodeFlags::default()
-        };
-        let (config, _) = config::resolve(&Value::Null, &flags).unwrap();
+        let config = NodeConfig::of_tests();
         let (sender, stop) = Stop::new();
         Self { fake, client, config, memory: ImageMemory::default(), stop, _stop: sender }
     }

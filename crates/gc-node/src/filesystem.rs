@@ -8,7 +8,7 @@ use gc_retention::images::space::Filesystem;
 
 /// One measurement, and the device it was made on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Measurement {
+pub(crate) struct Measurement {
     /// The filesystem.
     pub filesystem: Filesystem,
     /// Its device number.
@@ -18,7 +18,7 @@ pub(super) struct Measurement {
 /// Measures the filesystem that a path lies on. A path that does not exist yet is measured at its parent. If that
 /// does not exist either, this process does not see what the runtime sees (it runs in a container without that mount),
 /// and whatever it measured would be another filesystem.
-pub(super) fn measure(path: &str) -> Result<Measurement> {
+pub(crate) fn measure(path: &str) -> Result<Measurement> {
     let existing = existing_or_parent(Path::new(path)).with_context(|| {
         format!(
             "{path} is not visible from here; in a container, mount it at the same path (read-only is enough)"

@@ -1,5 +1,8 @@
 //! One pass over the images: observe, plan, remove, measure.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,13 +23,13 @@ use gc_retention::images::{Image, ImageId, LayerId};
 use gc_types::{GoDuration, UnixNanoseconds};
 use tracing::{debug, info, warn};
 
-use super::clock::{Ages, Stop};
-use super::config::NodeConfig;
-use super::filesystem;
-use super::metrics::{ImageLabel, ImageReason, Metrics};
-use super::output::Progress;
-use super::parallel::each;
-use super::uses::SeenUses;
+use crate::clock::{Ages, Stop};
+use crate::config::NodeConfig;
+use crate::filesystem;
+use crate::metrics::{ImageLabel, ImageReason, Metrics};
+use crate::parallel::each;
+use crate::progress::Progress;
+use crate::uses::SeenUses;
 
 /// Statuses asked for at once.
 const PARALLEL_STATUSES: usize = 16;
@@ -45,7 +48,7 @@ const MAX_BACKOFF: GoDuration = GoDuration::from_seconds(6 * 3600);
 
 /// Everything that one observation found.
 #[derive(Debug)]
-pub(super) struct Observation {
+pub(crate) struct Observation {
     /// When it began.
     pub started: UnixNanoseconds,
     /// The images, with their layers.
@@ -56,7 +59,7 @@ pub(super) struct Observation {
 
 /// What is kept from pass to pass. Each map is bounded by what the runtime lists.
 #[derive(Debug, Default)]
-pub(super) struct ImageMemory {
+pub(crate) struct ImageMemory {
     /// By which everything here is dated.
     pub ages: Ages,
     /// Ages.
@@ -74,14 +77,14 @@ pub(super) struct ImageMemory {
 #[cfg(test)]
 impl ImageMemory {
     /// As if every wait after a failure were over.
-    pub(super) fn expire_backoffs(&mut self) {
+    pub(crate) fn expire_backoffs(&mut self) {
         self.backoff.values_mut().for_each(|(until, _)| *until = UnixNanoseconds(0));
     }
 }
 
 /// What became of one planned removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// Gone.
     Removed,
     /// It had to stay after all.
@@ -92,7 +95,7 @@ pub(super) enum Outcome {
 
 /// What a pass did.
 #[derive(Debug, Default)]
-pub(super) struct ImageReport {
+pub(crate) struct ImageReport {
     /// What went or should have gone, in order.
     pub removals: Vec<(Removal, Outcome)>,
     /// Bytes that became available on the image filesystems, as measured.
@@ -103,7 +106,7 @@ pub(super) struct ImageReport {
 
 /// Sees which images there are and which are in use. Lists images before containers: an image that comes into use
 /// between the two is seen as used.
-pub(super) async fn observe(
+pub(crate) async fn observe(
     client: &CriClient,
     memory: &mut ImageMemory,
     named_by_pods: &[Arc<str>],
@@ -126,7 +129,7 @@ pub(super) async fn observe(
 }
 
 /// Includes the uses that events reported since the last observation: an image that was used only in between was used.
-pub(super) fn note_seen_uses(memory: &mut ImageMemory, images: &[Image]) {
+pub(crate) fn note_seen_uses(memory: &mut ImageMemory, images: &[Image]) {
     let seen = memory.seen.take();
     if seen.is_empty() {
         return;
@@ -195,7 +198,7 @@ async fn fill_in_layers(client: &CriClient, memory: &mut ImageMemory, images: &m
 }
 
 /// What would go by this observation.
-pub(super) fn plan_pass(
+pub(crate) fn plan_pass(
     observation: &Observation,
     memory: &ImageMemory,
     config: &NodeConfig,
@@ -221,7 +224,7 @@ fn snapshot<'a>(
 }
 
 /// Every image filesystem, as measured now.
-pub(super) async fn filesystems(client: &CriClient) -> Result<Vec<Filesystem>> {
+pub(crate) async fn filesystems(client: &CriClient) -> Result<Vec<Filesystem>> {
     let (paths, _) = client.filesystem_paths().await.context("cannot ask for the image filesystems")?;
     let mut devices = BTreeSet::new();
     let mut measured = Vec::new();
@@ -236,7 +239,7 @@ pub(super) async fn filesystems(client: &CriClient) -> Result<Vec<Filesystem>> {
 }
 
 /// Which filesystems are over their threshold.
-pub(super) fn assess_all(
+pub(crate) fn assess_all(
     measured: &[Filesystem],
     config: &NodeConfig,
 ) -> Result<Vec<(Filesystem, Assessment)>> {
@@ -244,7 +247,7 @@ pub(super) fn assess_all(
 }
 
 /// Carries out removals; looks again at what is in use right before them.
-pub(super) struct Remover<'a> {
+pub(crate) struct Remover<'a> {
     pub client: &'a CriClient,
     pub config: &'a NodeConfig,
     pub memory: &'a mut ImageMemory,
@@ -256,7 +259,7 @@ pub(super) struct Remover<'a> {
 
 impl Remover<'_> {
     /// Removes all of a list (those that are too long idle).
-    pub(super) async fn remove_all(
+    pub(crate) async fn remove_all(
         &mut self,
         list: Vec<Removal>,
         observation: &Observation,
@@ -271,7 +274,7 @@ impl Remover<'_> {
     }
 
     /// Removes from a list until the goals are met, as measured.
-    pub(super) async fn remove_until(
+    pub(crate) async fn remove_until(
         &mut self,
         list: Vec<Removal>,
         goals: Vec<Goal>,

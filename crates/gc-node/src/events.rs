@@ -11,7 +11,7 @@ use http_body_util::Full;
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
-use super::clock::now;
+use crate::clock::now;
 
 /// Events on a Node live here, since a Node has no namespace.
 const NAMESPACE: &str = "default";
@@ -22,7 +22,7 @@ const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// The reason of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Told {
+pub(crate) enum Told {
     /// A container pass failed.
     ContainerGCFailed,
     /// A second image pass in a row failed.
@@ -36,7 +36,7 @@ pub(super) enum Told {
 }
 
 /// Writes Events; one object for each reason, whose count rises when it is reported again.
-pub(super) struct NodeEvents {
+pub(crate) struct NodeEvents {
     target: Option<(ApiClient, String)>,
     /// Name and count of the event of each reason (there are five).
     written: BTreeMap<Told, (String, u32)>,
@@ -47,12 +47,12 @@ pub(super) struct NodeEvents {
 impl NodeEvents {
     /// Without a server, events are only logged.
     #[must_use]
-    pub(super) fn new(target: Option<(ApiClient, String)>) -> Self {
+    pub(crate) fn new(target: Option<(ApiClient, String)>) -> Self {
         Self { target, written: BTreeMap::new(), told: BTreeMap::new() }
     }
 
     /// Logs a warning and writes an event, as far as a server takes it; not more often than every [`QUIET`].
-    pub(super) async fn warn(&mut self, what: Told, message: &str) {
+    pub(crate) async fn warn(&mut self, what: Told, message: &str) {
         let Some(times) = self.due(what, Instant::now()) else {
             debug!(reason = ?what, "{message}");
             return;
@@ -66,7 +66,7 @@ impl NodeEvents {
 
     /// Whether it was reported at all.
     #[cfg(test)]
-    pub(super) fn has_told(&self, what: Told) -> bool {
+    pub(crate) fn has_told(&self, what: Told) -> bool {
         self.told.contains_key(&what)
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::cluster::Cluster;
-use crate::measure::{Latencies, Usage, print_usage};
+use kubegc_bench::measure::{Latencies, Usage, print_usage};
 
 /// How often readiness is asked for.
 const PAUSE: Duration = Duration::from_millis(20);

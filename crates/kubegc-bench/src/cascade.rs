@@ -12,7 +12,7 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, print_requests};
-use crate::measure::{Latencies, Usage, print_usage};
+use kubegc_bench::measure::{Latencies, Usage, print_usage};
 
 const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 /// How long a cascade may take for each thousand dependents, and in all at least.

@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::Collect;
-use crate::operations::{PageAnswer, Pages};
+use crate::Collect;
 
 /// A pass that takes longer than this is stuck, and a restart helps. The longest passes seen took minutes.
 const LONGEST_PASS: Duration = Duration::from_hours(1);
 
 /// What `/readyz` and `/healthz` answer.
-pub(super) struct Health {
+pub struct Health {
     /// Whether the last pass of every collector succeeded.
     pub ready: Arc<AtomicBool>,
     passes: Mutex<BTreeMap<Collect, LastPass>>,
@@ -29,18 +28,33 @@ struct LastPass {
 
 impl Health {
     /// Before any pass.
-    pub(super) fn new(collect: &[Collect]) -> Self {
+    #[must_use]
+    pub fn new(collect: &[Collect]) -> Self {
         let none = LastPass { at: Instant::now(), succeeded: None };
         let passes = collect.iter().map(|one| (*one, none)).collect();
         Self { ready: Arc::default(), passes: Mutex::new(passes) }
     }
 
     /// Takes in how a pass ended.
-    pub(super) fn ended(&self, collector: Collect, succeeded: bool) {
+    pub(crate) fn ended(&self, collector: Collect, succeeded: bool) {
         let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
         passes.insert(collector, LastPass { at: Instant::now(), succeeded: Some(succeeded) });
         let all = passes.values().all(|pass| pass.succeeded == Some(true));
         self.ready.store(all, Ordering::Relaxed);
+    }
+
+    /// Why the process should be restarted, if it should.
+    #[must_use]
+    pub fn unhealthy(&self) -> Option<String> {
+        self.stuck_at(Instant::now())
+    }
+
+    /// Which collector's last pass failed, if one did.
+    #[must_use]
+    pub fn unready(&self) -> Option<String> {
+        let passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = passes.iter().find(|(_, pass)| pass.succeeded == Some(false));
+        failed.map(|(collector, _)| format!("the last pass over {} failed; see the log", collector.name()))
     }
 
     fn stuck_at(&self, now: Instant) -> Option<String> {
@@ -52,24 +66,6 @@ impl Health {
                 format!("no pass over {} has ended for {minutes} minutes", collector.name())
             })
         })
-    }
-}
-
-impl Pages for Health {
-    fn refresh(&self) {}
-
-    fn unhealthy(&self) -> Option<String> {
-        self.stuck_at(Instant::now())
-    }
-
-    fn unready(&self) -> Option<String> {
-        let passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed = passes.iter().find(|(_, pass)| pass.succeeded == Some(false));
-        failed.map(|(collector, _)| format!("the last pass over {} failed; see the log", collector.name()))
-    }
-
-    fn page(&self, _path: &str, _query: &[(String, String)]) -> Option<PageAnswer> {
-        None
     }
 }
 

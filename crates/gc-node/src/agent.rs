@@ -1,50 +1,94 @@
-//! The passes, their clocks, and what they tell.
+//! The passes, and what they report.
+
+mod preview;
+mod sole;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::fmt;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use gc_cri::CriClient;
 use gc_kube::ApiClient;
-use gc_retention::images::plan::{AgePolicy, ImagePlan, needed_by_the_books};
+use gc_retention::images::plan::ImagePlan;
 use gc_retention::images::space::{BinaryBytes, Filesystem, Goal, shortage_message};
 use gc_retention::pressure::{self, Measured, Pressure, PressureMemory, Reclaim, Topology};
-use gc_types::GoDuration;
-use tokio::time::sleep_until;
 use tracing::{info, warn};
 
-use super::Collect;
-use super::clock::Stop;
-use super::config::NodeConfig;
-use super::containers::{self, Collector, ContainerReport};
-use super::events::{NodeEvents, Told};
-use super::filesystem::Measurement;
-use super::health::Health;
-use super::images::{self, ImageMemory, ImageReport, Observation, Outcome, Remover};
-use super::journal::NodeJournal;
-use super::metrics::{CollectorLabel, KindLabel, Metrics};
-use super::output::{
-    self, ContainerView, DiskUse, DryRun, Format, GoingImages, GoingLeftovers, Progress, Tally,
-};
-use super::pods::Pods;
-use super::state::{StateDirectory, UnknownPods};
-use super::{filesystem, state, uses};
-use crate::operations::{self, Protection, Shown};
+use crate::clock::Stop;
+use crate::config::NodeConfig;
+use crate::containers::{self, Collector, ContainerReport};
+use crate::events::{NodeEvents, Told};
+use crate::filesystem::{self, Measurement};
+use crate::images::{self, ImageMemory, ImageReport, Observation, Outcome, Remover};
+use crate::journal::{NodeJournal, RecordRemoval};
+use crate::metrics::{CollectorLabel, KindLabel, Metrics};
+use crate::pods::Pods;
+use crate::progress::Progress;
+use crate::state::{StateDirectory, UnknownPods};
 
-/// Upstream's periods, counted from the end of a pass to the start of the next.
-const IMAGE_PERIOD: Duration = Duration::from_mins(5);
-const CONTAINER_PERIOD: Duration = Duration::from_mins(1);
-const PRESSURE_PERIOD: Duration = Duration::from_secs(10);
-/// How often uses from events are saved, if there were any.
-const USES_PERIOD: Duration = Duration::from_mins(1);
+pub use preview::{ContainerView, DiskUse, ImagePreview, ImageView, LeftoverPreview, Preview, keep_message};
+pub use sole::{Pass, SoleAgent};
+
 /// Images that stay, named when too little could be freed.
 const MAX_NAMED_IMAGES: usize = 5;
 
+/// Which collectors run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Collect {
+    /// Unused images.
+    Images,
+    /// Dead containers, sandboxes and logs.
+    Containers,
+}
+
+impl Collect {
+    /// Its name in flags, labels and messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Images => "images",
+            Self::Containers => "containers",
+        }
+    }
+}
+
+/// What was removed since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Images.
+    pub images: u64,
+    /// Bytes that became available on the image filesystems during the pass.
+    pub freed_bytes: u64,
+    /// Containers.
+    pub containers: u64,
+    /// Sandboxes.
+    pub sandboxes: u64,
+    /// Log directories.
+    pub log_directories: u64,
+    /// Dead links.
+    pub links: u64,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Removed {} images ({} freed), {} containers, {} sandboxes, {} log directories and {} dead links.",
+            self.images,
+            BinaryBytes(self.freed_bytes),
+            self.containers,
+            self.sandboxes,
+            self.log_directories,
+            self.links
+        )
+    }
+}
+
 /// Everything that a pass needs.
-pub(super) struct Agent {
+pub struct Agent {
     client: CriClient,
     config: NodeConfig,
     pods: Pods,
@@ -54,7 +98,6 @@ pub(super) struct Agent {
     memory: ImageMemory,
     pressure: PressureMemory,
     metrics: Metrics,
-    registry: Arc<prometheus_client::registry::Registry>,
     image_failures: Failures,
     tally: Tally,
     progress: Progress,
@@ -62,14 +105,14 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// An agent that has seen nothing yet.
+    /// An agent that has seen nothing yet. `api`: where Events go, and the name of the node that they are about.
     #[must_use]
-    pub(super) fn new(
+    pub fn new(
         client: CriClient,
         config: NodeConfig,
         pods: Pods,
         api: Option<(ApiClient, String)>,
-        (metrics, registry): (Metrics, Arc<prometheus_client::registry::Registry>),
+        metrics: Metrics,
     ) -> Self {
         Self {
             client,
@@ -80,7 +123,6 @@ impl Agent {
             memory: ImageMemory::default(),
             pressure: PressureMemory::default(),
             metrics,
-            registry,
             image_failures: Failures::default(),
             tally: Tally::default(),
             progress: Progress::default(),
@@ -88,9 +130,16 @@ impl Agent {
         }
     }
 
-    /// Notes what it removes.
-    pub(super) fn with_journal(self, journal: NodeJournal) -> Self {
-        Self { journal, ..self }
+    /// Writes an entry for each removal.
+    #[must_use]
+    pub fn with_journal(self, record: RecordRemoval) -> Self {
+        Self { journal: NodeJournal(Some(record)), ..self }
+    }
+
+    /// Shows how far passes are.
+    #[must_use]
+    pub fn with_progress(self, progress: Progress) -> Self {
+        Self { progress, ..self }
     }
 
     fn restore(&mut self, state: &StateDirectory) -> Result<()> {
@@ -101,15 +150,6 @@ impl Agent {
         self.pods.restore(unknown, self.memory.ages.wall_ahead());
         self.saved_pods = self.pods.view.unknown_since.clone();
         Ok(())
-    }
-
-    /// For questions: the ages that a running agent saved, read without its lock.
-    async fn look_at_images(&mut self, state_dir: &Path) -> Result<(Observation, ImagePlan)> {
-        self.memory.history = state::peek_all(state_dir, &self.memory.ages)?.0;
-        self.refresh_pods().await;
-        let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
-        let plan = self.plan_images(&observation)?;
-        Ok((observation, plan))
     }
 
     /// What would go by this observation; refuses while it is not known what must stay.
@@ -123,212 +163,6 @@ impl Agent {
     async fn refresh_pods(&mut self) {
         self.pods.refresh().await;
         self.metrics.pods_known.set(i64::from(self.pods.is_synced()));
-    }
-
-    /// `kubegc node images`
-    pub(super) async fn show_images(mut self, state_dir: &Path, format: Format) -> Result<()> {
-        let (observation, plan) = self.look_at_images(state_dir).await?;
-        output::write_images(&observation, &self.memory.history, &plan, format, &mut std::io::stdout().lock())
-    }
-
-    /// `kubegc node containers`
-    pub(super) async fn show_containers(mut self, state_dir: &Path, format: Format) -> Result<()> {
-        let observation = self.look_at_containers(state_dir).await?;
-        self.view_containers(observation).write(format, &mut std::io::stdout().lock())
-    }
-
-    /// For questions: also with what a running agent saved.
-    async fn look_at_containers(&mut self, state_dir: &Path) -> Result<containers::Observation> {
-        let (_, unknown) = state::peek_all(state_dir, &self.memory.ages)?;
-        self.pods.restore(unknown, self.memory.ages.wall_ahead());
-        self.observe_containers().await
-    }
-
-    /// What would become of what was observed.
-    fn view_containers(&self, observation: containers::Observation) -> ContainerView {
-        let plan = observation.plan(&self.pods.view, &self.config, false);
-        let sandboxes = observation.plan_sandboxes(&self.pods.view, false, &plan.removals);
-        let reservations = self.pods.reservations(observation.at);
-        ContainerView { listed: observation.containers, plan, sandboxes, reservations, now: observation.at }
-    }
-
-    /// `kubegc node --dry-run`
-    pub(super) async fn dry_run(
-        mut self,
-        state_dir: &Path,
-        collect: &[Collect],
-        format: Format,
-    ) -> Result<()> {
-        let mut found = DryRun::default();
-        if collect.contains(&Collect::Images) {
-            found.images = Some(self.going_images(state_dir).await?);
-        }
-        if collect.contains(&Collect::Containers) {
-            let observation = self.look_at_containers(state_dir).await?;
-            let (_nobody_asks, stop) = Stop::new();
-            let collector = self.collector(&stop);
-            // A node on which no pod has run yet has no such folder; a pass would say so.
-            let log_directories = if self.config.pod_logs_dir.exists() {
-                collector.directories_to_remove(&observation)?
-            } else {
-                Vec::new()
-            };
-            let links = collector.links_to_remove().await?;
-            let containers = self.view_containers(observation);
-            found.leftovers = Some(GoingLeftovers { containers, log_directories, links });
-        }
-        found.write(format, &mut std::io::stdout().lock())
-    }
-
-    async fn going_images(&mut self, state_dir: &Path) -> Result<GoingImages> {
-        let first_contact = state::peek_all(state_dir, &self.memory.ages)?.0.is_empty();
-        if first_contact {
-            // Every image would count as new, and the preview would say nothing of what a daemon does two minutes later.
-            self.config.ages = AgePolicy { minimum_age: GoDuration::ZERO, maximum_age: None };
-        }
-        let (observation, plan) = self.look_at_images(state_dir).await?;
-        let measured = images::filesystems(&self.client).await?;
-        let mut disks = Vec::new();
-        for (filesystem, found) in images::assess_all(&measured, &self.config)? {
-            let goal = found.goal.filter(|_| self.config.image_loop);
-            disks.push(DiskUse {
-                path: filesystem.path.clone(),
-                usage_percent: found.usage_percent,
-                inodes_usage_percent: found.inodes_usage_percent,
-                thresholds: self.config.thresholds,
-                missing_bytes: goal.as_ref().map(|goal| missing_bytes(goal, &filesystem)),
-            });
-        }
-        let pressure = self.pressure_on_images(&measured).await?;
-        let missing = disks.iter().filter_map(|disk| disk.missing_bytes);
-        let missing = missing.chain(pressure.iter().map(|(_, bytes)| *bytes)).max().unwrap_or(0);
-        let freed_by_age: u64 = plan.by_age.iter().map(|removal| removal.expected_freed_bytes).sum();
-        let needed = needed_by_the_books(&plan.by_space, missing.saturating_sub(freed_by_age)).len();
-        let mut removals = if self.config.image_loop { plan.by_age } else { Vec::new() };
-        removals.extend(plan.by_space.into_iter().take(needed));
-        Ok(GoingImages { removals, disks, pressure, first_contact, now: observation.started })
-    }
-
-    /// The eviction signals that fire now and take images, and the bytes that each misses. Soft thresholds need time to
-    /// fire, which a single look does not have.
-    async fn pressure_on_images(&self, measured: &[Filesystem]) -> Result<Vec<(pressure::Signal, u64)>> {
-        if self.config.eviction.is_empty() {
-            return Ok(Vec::new());
-        }
-        let fired = pressure::observe(
-            &self.config.eviction,
-            &self.measure().await?,
-            &mut PressureMemory::default(),
-            self.memory.ages.now(),
-        );
-        let on_images = fired.into_iter().filter(|one| one.reclaims.contains(&Reclaim::Images));
-        let missing = |one: &Pressure| {
-            let filesystem = measured.iter().find(|disk| disk.path == one.goal.path).or(measured.first());
-            filesystem.map_or(0, |filesystem| missing_bytes(&one.goal, filesystem))
-        };
-        Ok(on_images.map(|one| (one.signal, missing(&one))).collect())
-    }
-
-    /// `kubegc node --once`
-    pub(super) async fn once(mut self, state_dir: &Path, collect: &[Collect], format: Format) -> Result<()> {
-        let _only_one = state::lock_runtime(self.client.endpoint())?;
-        let state = StateDirectory::open(state_dir)?;
-        self.restore(&state)?;
-        let stop = stop_on_signals()?;
-        self.progress = Progress::on_a_terminal();
-        let mut failures = Vec::new();
-        if collect.contains(&Collect::Containers) {
-            failures.extend(self.container_pass(false, &state, &stop).await.err());
-        }
-        if collect.contains(&Collect::Images) {
-            failures.extend(self.image_pass(&state, &stop).await.err());
-        }
-        failures.extend(self.relieve_pressure(collect, &state, &stop).await.err());
-        output::write_tally(&self.tally, format, &mut std::io::stdout().lock())?;
-        if stop.is_requested() {
-            failures.push(anyhow::anyhow!("stopped by a signal before the pass was complete"));
-        }
-        let failures: Vec<String> = failures.iter().map(|error| format!("{error:#}")).collect();
-        aggregate(&failures).map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))
-    }
-
-    /// `kubegc node`
-    pub(super) async fn daemon(
-        mut self,
-        state_dir: &Path,
-        collect: &[Collect],
-        (listen, protection): (SocketAddr, Protection),
-    ) -> Result<()> {
-        let _only_one = state::lock_runtime(self.client.endpoint())?;
-        let state = StateDirectory::open(state_dir)?;
-        self.restore(&state)?;
-        let stop = stop_on_signals()?;
-        let health = Arc::new(Health::new(collect));
-        let ready = Arc::clone(&health.ready);
-        let shown = Shown { metrics: Arc::clone(&self.registry), ready, pages: Some(health.clone()) };
-        let address = operations::serve(listen, shown, Arc::new(protection)).await?;
-        info!(%address, "metrics and health");
-        let (seen, ages) = (self.memory.seen.clone(), self.memory.ages.clone());
-        uses::follow(self.client.clone(), seen, ages, self.metrics.dropped_uses.clone());
-        let started = tokio::time::Instant::now();
-        let loop_every = |period| Cadence { next: started, period };
-        let (mut image_loop, mut container_loop) = (loop_every(IMAGE_PERIOD), loop_every(CONTAINER_PERIOD));
-        let (mut pressure_loop, mut uses_loop) = (loop_every(PRESSURE_PERIOD), loop_every(USES_PERIOD));
-        let (images, containers) =
-            (collect.contains(&Collect::Images), collect.contains(&Collect::Containers));
-        while !stop.is_requested() {
-            tokio::select! {
-                biased;
-                () = stop.requested() => break,
-                () = sleep_until(container_loop.next), if containers => {
-                    let done = self.container_pass(false, &state, &stop).await;
-                    if let Err(error) = &done {
-                        warn!("container pass: {error:#}");
-                    }
-                    container_loop.ended(tokio::time::Instant::now());
-                    health.ended(Collect::Containers, done.is_ok());
-                }
-                () = sleep_until(image_loop.next), if images => {
-                    let done = self.image_pass(&state, &stop).await;
-                    if let Err(error) = &done {
-                        warn!("image pass: {error:#}");
-                    }
-                    image_loop.ended(tokio::time::Instant::now());
-                    health.ended(Collect::Images, done.is_ok());
-                }
-                () = sleep_until(pressure_loop.next) => {
-                    if let Err(error) = self.relieve_pressure(collect, &state, &stop).await {
-                        warn!("disk pressure: {error:#}");
-                        // What could not be freed now will not be in ten seconds either.
-                        pressure_loop.next = tokio::time::Instant::now() + CONTAINER_PERIOD;
-                    } else {
-                        pressure_loop.ended(tokio::time::Instant::now());
-                    }
-                }
-                () = sleep_until(uses_loop.next) => {
-                    if let Err(error) = self.save_uses(&state).await {
-                        warn!("{error:#}");
-                    }
-                    uses_loop.ended(tokio::time::Instant::now());
-                }
-            }
-        }
-        if let Err(error) = self.save_uses(&state).await {
-            warn!("{error:#}");
-        }
-        state.save_images(&self.memory.history, &self.memory.ages)?;
-        info!("stopped");
-        Ok(())
-    }
-
-    /// Includes and saves the uses from events: an agent that is killed loses no more than a minute of them.
-    async fn save_uses(&mut self, state: &StateDirectory) -> Result<()> {
-        if self.memory.seen.is_empty() {
-            return Ok(());
-        }
-        let listed = self.client.images().await.context("cannot list images")?;
-        images::note_seen_uses(&mut self.memory, &listed.images);
-        state.save_images(&self.memory.history, &self.memory.ages)
     }
 
     async fn container_pass(&mut self, pressure: bool, state: &StateDirectory, stop: &Stop) -> Result<()> {
@@ -417,7 +251,10 @@ impl Agent {
             let [(_, containers), (_, sandboxes), (_, directories), (_, links)] = counts;
             info!(containers, sandboxes, directories, links, "removed");
         }
-        for ((_, count), total) in counts.iter().zip(self.tally.leftovers()) {
+        let tally = &mut self.tally;
+        let totals =
+            [&mut tally.containers, &mut tally.sandboxes, &mut tally.log_directories, &mut tally.links];
+        for ((_, count), total) in counts.iter().zip(totals) {
             *total += count;
         }
     }
@@ -638,28 +475,6 @@ impl Agent {
     }
 }
 
-/// How many bytes a goal misses. If only inodes are short, it is unknown beforehand how many each image uses.
-fn missing_bytes(goal: &Goal, filesystem: &Filesystem) -> u64 {
-    match goal.missing_bytes(filesystem) {
-        0 => u64::MAX,
-        bytes => bytes,
-    }
-}
-
-/// When a loop runs next: its period counts from the end of a pass to the start of the next, so that a long pass
-/// never makes passes follow each other without a pause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Cadence {
-    next: tokio::time::Instant,
-    period: Duration,
-}
-
-impl Cadence {
-    fn ended(&mut self, at: tokio::time::Instant) {
-        self.next = at + self.period;
-    }
-}
-
 /// Failures in a row. The first may only be early (statistics that are not there yet), so upstream tells of it from
 /// the second on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -683,7 +498,7 @@ fn largest_kept(observation: &Observation, plan: &ImagePlan) -> String {
     }
     kept.sort_by(|(a, _), (b, _)| b.size_bytes.cmp(&a.size_bytes).then_with(|| a.id.cmp(&b.id)));
     let named = kept.iter().take(MAX_NAMED_IMAGES).map(|(image, reason)| {
-        format!("{} ({}, {})", image.display_name(), BinaryBytes(image.size_bytes), output::keep(reason))
+        format!("{} ({}, {})", image.display_name(), BinaryBytes(image.size_bytes), keep_message(reason))
     });
     format!(" Largest remaining images: {}.", named.collect::<Vec<_>>().join(", "))
 }
@@ -700,67 +515,5 @@ fn aggregate(failures: &[String]) -> Option<String> {
         [] => None,
         [one] => Some((*one).to_owned()),
         many => Some(format!("[{}]", many.join(", "))),
-    }
-}
-
-fn stop_on_signals() -> Result<Stop> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (sender, stop) = Stop::new();
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        info!("asked to stop; removals in progress finish, and no new ones begin");
-        // If the receiver is gone, the process is already ending.
-        let _ = sender.send(true);
-        std::future::pending::<()>().await;
-    });
-    Ok(stop)
-}
-
-#[cfg(test)]
-#[path = "agent_tests.rs"]
-mod agent_tests;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// T135: the second failure in a row is reported, a success resets.
-    #[test]
-    fn a_first_failure_is_not_told() {
-        let mut failures = Failures::default();
-        let told: Vec<bool> = [false, false, false, true, false, true, false, false]
-            .into_iter()
-            .map(|succeeded| failures.ended(succeeded))
-            .collect();
-        assert_eq!(told, [false, true, true, false, false, false, false, true]);
-    }
-
-    /// T136: a pass of seven minutes moves the next one; it does not follow at once.
-    #[test]
-    fn a_period_counts_from_the_end_of_a_pass() {
-        let start = tokio::time::Instant::now();
-        let mut cadence = Cadence { next: start, period: IMAGE_PERIOD };
-        cadence.ended(start + Duration::from_mins(7));
-        assert_eq!(cadence.next, start + Duration::from_mins(12));
-    }
-
-    /// T167.
-    #[test]
-    fn failures_are_told_once_each() {
-        let own = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
-        for (failures, text) in [
-            (own(&[]), None),
-            (own(&["a"]), Some("a")),
-            (own(&["a", "b"]), Some("[a, b]")),
-            (own(&["a", "a"]), Some("a")),
-            (own(&["a", "b", "a"]), Some("[a, b]")),
-        ] {
-            assert_eq!(aggregate(&failures).as_deref(), text);
-        }
     }
 }

@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
-use super::clock::Ages;
+use crate::clock::Ages;
 
 /// References that are remembered between two observations. A node has a few hundred; what does not fit is counted,
 /// and the next listing shows what is in use all the same.
@@ -25,12 +25,12 @@ const MAX_PAUSE: Duration = Duration::from_mins(5);
 
 /// Uses reported by events that no observation has included yet. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SeenUses(Arc<Mutex<BTreeMap<Arc<str>, UnixNanoseconds>>>);
+pub(crate) struct SeenUses(Arc<Mutex<BTreeMap<Arc<str>, UnixNanoseconds>>>);
 
 impl SeenUses {
     /// A container that starts or ends uses its image at that moment, whether or not a listing ever sees it. Says how
     /// many references did not fit.
-    pub(super) fn note(&self, event: &ContainerEvent) -> u64 {
+    pub(crate) fn note(&self, event: &ContainerEvent) -> u64 {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut dropped = 0;
         for reference in &event.image_references {
@@ -46,19 +46,19 @@ impl SeenUses {
     }
 
     /// Takes them out: each reference with its latest use.
-    pub(super) fn take(&self) -> BTreeMap<Arc<str>, UnixNanoseconds> {
+    pub(crate) fn take(&self) -> BTreeMap<Arc<str>, UnixNanoseconds> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether there are none.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 }
 
 /// Reads the runtime's events for as long as the process lives, with pauses that grow. What was missed while there was
 /// no connection, the next listing shows.
-pub(super) fn follow(client: CriClient, seen: SeenUses, ages: Ages, dropped: Counter) {
+pub(crate) fn follow(client: CriClient, seen: SeenUses, ages: Ages, dropped: Counter) {
     tokio::spawn(async move {
         let mut pause = FIRST_RETRY;
         loop {

@@ -1,0 +1,230 @@
+//! What an agent would do, and why: questions that change nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Result;
+use gc_cri::ListedContainer;
+use gc_retention::containers::plan::ContainerPlan;
+use gc_retention::containers::sandboxes::SandboxRemoval;
+use gc_retention::images::Image;
+use gc_retention::images::history::ImageHistory;
+use gc_retention::images::plan::{AgePolicy, ImagePlan, KeepReason, Removal, needed_by_the_books};
+use gc_retention::images::space::{Filesystem, Goal, Thresholds};
+use gc_retention::pressure::{self, Pressure, PressureMemory, Reclaim};
+use gc_types::{GoDuration, UnixNanoseconds};
+
+use super::{Agent, Collect};
+use crate::clock::Stop;
+use crate::images::Observation;
+use crate::{containers, images, state};
+
+/// Why an image stays, in words.
+#[must_use]
+pub fn keep_message(reason: &KeepReason) -> String {
+    match reason {
+        KeepReason::InUse => "in use".into(),
+        KeepReason::Pinned => "pinned by the runtime".into(),
+        KeepReason::Protected(pattern) => format!("protected by {pattern}"),
+        KeepReason::TooYoung => "younger than the minimum age".into(),
+        KeepReason::UsedDuringPass => "used a moment ago".into(),
+        KeepReason::Unknown => "not observed completely yet".into(),
+    }
+}
+
+/// Every image, and what a pass would do with it.
+#[derive(Debug)]
+pub struct ImageView {
+    /// What the runtime lists.
+    pub images: Vec<Image>,
+    /// When each was first seen and last used.
+    pub history: ImageHistory,
+    /// What becomes of them.
+    pub plan: ImagePlan,
+    /// The moment from which ages are counted.
+    pub now: UnixNanoseconds,
+}
+
+/// Every container and sandbox, and what a pass would do with it.
+#[derive(Debug)]
+pub struct ContainerView {
+    /// What the runtime lists.
+    pub listed: Vec<ListedContainer>,
+    /// What becomes of the containers.
+    pub plan: ContainerPlan,
+    /// Sandboxes that go.
+    pub sandboxes: Vec<SandboxRemoval>,
+    /// What stays for as long as it is not known which pods exist, in words.
+    pub reservations: Option<String>,
+    /// The moment from which ages are counted.
+    pub now: UnixNanoseconds,
+}
+
+/// What a dry run would do.
+#[derive(Debug, Default)]
+pub struct Preview {
+    /// Images, if they are collected.
+    pub images: Option<ImagePreview>,
+    /// Containers and what hangs on them, if they are collected.
+    pub leftovers: Option<LeftoverPreview>,
+}
+
+/// How full an image filesystem is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskUse {
+    /// Where it is mounted.
+    pub path: Arc<str>,
+    /// Use of bytes.
+    pub usage_percent: u8,
+    /// Use of inodes.
+    pub inodes_usage_percent: u8,
+    /// When collection begins and ends.
+    pub thresholds: Thresholds,
+    /// What must be freed, if it is over its threshold; [`u64::MAX`] where inodes alone are short.
+    pub missing_bytes: Option<u64>,
+}
+
+/// Images that would go.
+#[derive(Debug)]
+pub struct ImagePreview {
+    /// In their order.
+    pub removals: Vec<Removal>,
+    /// How full the image filesystems are.
+    pub disks: Vec<DiskUse>,
+    /// Eviction signals that fire, with the bytes that each misses.
+    pub pressure: Vec<(Signal, u64)>,
+    /// No agent has saved ages here yet, so that every image counts as old enough.
+    pub first_contact: bool,
+    /// The moment from which ages are counted.
+    pub now: UnixNanoseconds,
+}
+
+/// Containers, sandboxes, log directories and links that would go.
+#[derive(Debug)]
+pub struct LeftoverPreview {
+    /// What there is, and what would become of it.
+    pub containers: ContainerView,
+    /// Log directories.
+    pub log_directories: Vec<PathBuf>,
+    /// Dead links.
+    pub links: Vec<PathBuf>,
+}
+
+impl Agent {
+    /// Every image, with the ages that a running agent saved, read without its lock.
+    pub async fn image_view(mut self, state_dir: &Path) -> Result<ImageView> {
+        let (observation, plan) = self.look_at_images(state_dir).await?;
+        let Observation { started, images, .. } = observation;
+        Ok(ImageView { images, history: self.memory.history, plan, now: started })
+    }
+
+    /// Every container, with what a running agent saved of pods, read without its lock.
+    pub async fn container_view(mut self, state_dir: &Path) -> Result<ContainerView> {
+        let observation = self.look_at_containers(state_dir).await?;
+        Ok(self.view_containers(observation))
+    }
+
+    /// What one pass of each collector would remove.
+    pub async fn preview(mut self, state_dir: &Path, collect: &[Collect]) -> Result<Preview> {
+        let mut found = Preview::default();
+        if collect.contains(&Collect::Images) {
+            found.images = Some(self.image_preview(state_dir).await?);
+        }
+        if collect.contains(&Collect::Containers) {
+            let observation = self.look_at_containers(state_dir).await?;
+            let (_nobody_asks, stop) = Stop::new();
+            let collector = self.collector(&stop);
+            // A node on which no pod has run yet has no such folder; a pass would say so.
+            let log_directories = if self.config.pod_logs_dir.exists() {
+                collector.directories_to_remove(&observation)?
+            } else {
+                Vec::new()
+            };
+            let links = collector.links_to_remove().await?;
+            let containers = self.view_containers(observation);
+            found.leftovers = Some(LeftoverPreview { containers, log_directories, links });
+        }
+        Ok(found)
+    }
+
+    /// For questions: the ages that a running agent saved, read without its lock.
+    async fn look_at_images(&mut self, state_dir: &Path) -> Result<(Observation, ImagePlan)> {
+        self.memory.history = state::peek_all(state_dir, &self.memory.ages)?.0;
+        self.refresh_pods().await;
+        let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
+        let plan = self.plan_images(&observation)?;
+        Ok((observation, plan))
+    }
+
+    /// For questions: also with what a running agent saved.
+    async fn look_at_containers(&mut self, state_dir: &Path) -> Result<containers::Observation> {
+        let (_, unknown) = state::peek_all(state_dir, &self.memory.ages)?;
+        self.pods.restore(unknown, self.memory.ages.wall_ahead());
+        self.observe_containers().await
+    }
+
+    /// What would become of what was observed.
+    fn view_containers(&self, observation: containers::Observation) -> ContainerView {
+        let plan = observation.plan(&self.pods.view, &self.config, false);
+        let sandboxes = observation.plan_sandboxes(&self.pods.view, false, &plan.removals);
+        let reservations = self.pods.reservations(observation.at);
+        ContainerView { listed: observation.containers, plan, sandboxes, reservations, now: observation.at }
+    }
+
+    async fn image_preview(&mut self, state_dir: &Path) -> Result<ImagePreview> {
+        let first_contact = state::peek_all(state_dir, &self.memory.ages)?.0.is_empty();
+        if first_contact {
+            // Every image would count as new, and the preview would say nothing of what a daemon does two minutes later.
+            self.config.ages = AgePolicy { minimum_age: GoDuration::ZERO, maximum_age: None };
+        }
+        let (observation, plan) = self.look_at_images(state_dir).await?;
+        let measured = images::filesystems(&self.client).await?;
+        let mut disks = Vec::new();
+        for (filesystem, found) in images::assess_all(&measured, &self.config)? {
+            let goal = found.goal.filter(|_| self.config.image_loop);
+            disks.push(DiskUse {
+                path: filesystem.path.clone(),
+                usage_percent: found.usage_percent,
+                inodes_usage_percent: found.inodes_usage_percent,
+                thresholds: self.config.thresholds,
+                missing_bytes: goal.as_ref().map(|goal| missing_bytes(goal, &filesystem)),
+            });
+        }
+        let pressure = self.pressure_on_images(&measured).await?;
+        let missing = disks.iter().filter_map(|disk| disk.missing_bytes);
+        let missing = missing.chain(pressure.iter().map(|(_, bytes)| *bytes)).max().unwrap_or(0);
+        let freed_by_age: u64 = plan.by_age.iter().map(|removal| removal.expected_freed_bytes).sum();
+        let needed = needed_by_the_books(&plan.by_space, missing.saturating_sub(freed_by_age)).len();
+        let mut removals = if self.config.image_loop { plan.by_age } else { Vec::new() };
+        removals.extend(plan.by_space.into_iter().take(needed));
+        Ok(ImagePreview { removals, disks, pressure, first_contact, now: observation.started })
+    }
+
+    /// The eviction signals that fire now and take images, and the bytes that each misses. Soft thresholds need time to
+    /// fire, which a single look does not have.
+    async fn pressure_on_images(&self, measured: &[Filesystem]) -> Result<Vec<(pressure::Signal, u64)>> {
+        if self.config.eviction.is_empty() {
+            return Ok(Vec::new());
+        }
+        let fired = pressure::observe(
+            &self.config.eviction,
+            &self.measure().await?,
+            &mut PressureMemory::default(),
+            self.memory.ages.now(),
+        );
+        let on_images = fired.into_iter().filter(|one| one.reclaims.contains(&Reclaim::Images));
+        let missing = |one: &Pressure| {
+            let filesystem = measured.iter().find(|disk| disk.path == one.goal.path).or(measured.first());
+            filesystem.map_or(0, |filesystem| missing_bytes(&one.goal, filesystem))
+        };
+        Ok(on_images.map(|one| (one.signal, missing(&one))).collect())
+    }
+}
+
+/// How many bytes a goal misses. If only inodes are short, it is unknown beforehand how many each image uses.
+fn missing_bytes(goal: &Goal, filesystem: &Filesystem) -> u64 {
+    match goal.missing_bytes(filesystem) {
+        0 => u64::MAX,
+        bytes => bytes,
+    }
+}

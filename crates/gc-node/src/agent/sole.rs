@@ -1,0 +1,159 @@
+//! The only agent of its runtime: one pass, or passes until it is asked to stop.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::time::sleep_until;
+use tracing::{info, warn};
+
+use super::{Agent, Collect, Tally, aggregate};
+use crate::clock::Stop;
+use crate::health::Health;
+use crate::state::{self, StateDirectory};
+use crate::{images, uses};
+
+/// Upstream's periods, counted from the end of a pass to the start of the next.
+pub(super) const IMAGE_PERIOD: Duration = Duration::from_mins(5);
+const CONTAINER_PERIOD: Duration = Duration::from_mins(1);
+const PRESSURE_PERIOD: Duration = Duration::from_secs(10);
+/// How often uses from events are saved, if there were any.
+const USES_PERIOD: Duration = Duration::from_mins(1);
+
+/// An agent that no other interferes with, and that remembers what earlier ones have learnt.
+pub struct SoleAgent {
+    pub(super) agent: Agent,
+    pub(super) state: StateDirectory,
+    /// Held for its lock, which ends with the process however it ends.
+    _runtime: Option<File>,
+}
+
+/// What came of one pass of each collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pass {
+    /// What was removed.
+    pub tally: Tally,
+    /// Why it did not succeed, if it did not.
+    pub failure: Option<String>,
+}
+
+impl Agent {
+    /// Keeps other agents from the runtime and from the state directory, and reads what was saved there.
+    pub fn lock(mut self, state_dir: &Path) -> Result<SoleAgent> {
+        let runtime = state::lock_runtime(self.client.endpoint())?;
+        let state = StateDirectory::open(state_dir)?;
+        self.restore(&state)?;
+        Ok(SoleAgent { agent: self, state, _runtime: runtime })
+    }
+
+    fn restore(&mut self, state: &StateDirectory) -> Result<()> {
+        let (history, unknown) = state.load(&self.memory.ages)?;
+        if !self.config.forget_ages {
+            self.memory.history = history;
+        }
+        self.pods.restore(unknown, self.memory.ages.wall_ahead());
+        self.saved_pods = self.pods.view.unknown_since.clone();
+        Ok(())
+    }
+
+    /// Includes and saves the uses from events: an agent that is killed loses no more than a minute of them.
+    pub(super) async fn save_uses(&mut self, state: &StateDirectory) -> Result<()> {
+        if self.memory.seen.is_empty() {
+            return Ok(());
+        }
+        let listed = self.client.images().await.context("cannot list images")?;
+        images::note_seen_uses(&mut self.memory, &listed.images);
+        state.save_images(&self.memory.history, &self.memory.ages)
+    }
+}
+
+impl SoleAgent {
+    /// Makes one pass of each collector.
+    pub async fn once(mut self, collect: &[Collect], stop: &Stop) -> Pass {
+        let (agent, state) = (&mut self.agent, &self.state);
+        let mut failures = Vec::new();
+        if collect.contains(&Collect::Containers) {
+            failures.extend(agent.container_pass(false, state, stop).await.err());
+        }
+        if collect.contains(&Collect::Images) {
+            failures.extend(agent.image_pass(state, stop).await.err());
+        }
+        failures.extend(agent.relieve_pressure(collect, state, stop).await.err());
+        if stop.is_requested() {
+            failures.push(anyhow::anyhow!("stopped by a signal before the pass was complete"));
+        }
+        let failures: Vec<String> = failures.iter().map(|error| format!("{error:#}")).collect();
+        Pass { tally: agent.tally, failure: aggregate(&failures) }
+    }
+
+    /// Makes passes until a stop is requested, and says in `health` how they end.
+    pub async fn run(mut self, collect: &[Collect], health: &Health, stop: &Stop) -> Result<()> {
+        let agent = &mut self.agent;
+        let (seen, ages) = (agent.memory.seen.clone(), agent.memory.ages.clone());
+        uses::follow(agent.client.clone(), seen, ages, agent.metrics.dropped_uses.clone());
+        let started = tokio::time::Instant::now();
+        let loop_every = |period| Cadence { next: started, period };
+        let (mut image_loop, mut container_loop) = (loop_every(IMAGE_PERIOD), loop_every(CONTAINER_PERIOD));
+        let (mut pressure_loop, mut uses_loop) = (loop_every(PRESSURE_PERIOD), loop_every(USES_PERIOD));
+        let (images, containers) =
+            (collect.contains(&Collect::Images), collect.contains(&Collect::Containers));
+        while !stop.is_requested() {
+            tokio::select! {
+                biased;
+                () = stop.requested() => break,
+                () = sleep_until(container_loop.next), if containers => {
+                    let done = agent.container_pass(false, &self.state, stop).await;
+                    if let Err(error) = &done {
+                        warn!("container pass: {error:#}");
+                    }
+                    container_loop.ended(tokio::time::Instant::now());
+                    health.ended(Collect::Containers, done.is_ok());
+                }
+                () = sleep_until(image_loop.next), if images => {
+                    let done = agent.image_pass(&self.state, stop).await;
+                    if let Err(error) = &done {
+                        warn!("image pass: {error:#}");
+                    }
+                    image_loop.ended(tokio::time::Instant::now());
+                    health.ended(Collect::Images, done.is_ok());
+                }
+                () = sleep_until(pressure_loop.next) => {
+                    if let Err(error) = agent.relieve_pressure(collect, &self.state, stop).await {
+                        warn!("disk pressure: {error:#}");
+                        // What could not be freed now will not be in ten seconds either.
+                        pressure_loop.next = tokio::time::Instant::now() + CONTAINER_PERIOD;
+                    } else {
+                        pressure_loop.ended(tokio::time::Instant::now());
+                    }
+                }
+                () = sleep_until(uses_loop.next) => {
+                    if let Err(error) = agent.save_uses(&self.state).await {
+                        warn!("{error:#}");
+                    }
+                    uses_loop.ended(tokio::time::Instant::now());
+                }
+            }
+        }
+        if let Err(error) = agent.save_uses(&self.state).await {
+            warn!("{error:#}");
+        }
+        self.state.save_images(&agent.memory.history, &agent.memory.ages)?;
+        info!("stopped");
+        Ok(())
+    }
+}
+
+/// When a loop runs next: its period counts from the end of a pass to the start of the next, so that a long pass
+/// never makes passes follow each other without a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cadence {
+    pub(super) next: tokio::time::Instant,
+    pub(super) period: Duration,
+}
+
+impl Cadence {
+    pub(super) fn ended(&mut self, at: tokio::time::Instant) {
+        self.next = at + self.period;
+    }
+}

@@ -1,0 +1,46 @@
+//! The laws of the files that survive restarts, and of manifests, as bodies of fuzz targets (`fuzz/` at the root), which run as
+//! tests too.
+#![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
+
+use gc_types::UnixNanoseconds;
+use serde_json::Value;
+
+use crate::pods::manifest_images;
+use crate::state::{self, Images, Pods};
+
+/// The files in which ages of images, and since when pods are unknown, survive: what is read is what is read again once it
+/// was saved, and no image is of the future.
+pub fn node_state(data: &[u8]) {
+    const NOW: UnixNanoseconds = UnixNanoseconds(1_790_000_000_000_000_000);
+    if let Ok(saved) = state::decode::<Images>(data) {
+        let history = state::history(saved, NOW);
+        let again = serde_json::to_vec(&Images::of(&history, None)).unwrap();
+        let read = |now| state::history(state::decode(&again).unwrap(), now);
+        assert_eq!(read(NOW), history);
+        assert_eq!(read(UnixNanoseconds(i64::MAX)), history);
+    }
+    if let Ok(saved) = state::decode::<Pods>(data) {
+        let pods = state::unknown_pods(saved, 0);
+        let again = serde_json::to_vec(&Pods::of(&pods, None, 0)).unwrap();
+        assert_eq!(state::unknown_pods(state::decode(&again).unwrap(), 0), pods);
+    }
+}
+
+/// A manifest of a static pod: the images that it names are texts that stand in it.
+pub fn static_pod(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(images) = manifest_images(text) else { return };
+    let Ok(Value::Object(manifest)) = serde_saphyr::from_str::<Value>(text) else { return };
+    let manifest = Value::Object(manifest).to_string();
+    for image in images {
+        // A number may stand for its text.
+        assert!(manifest.contains(&Value::from(image.as_str()).to_string()) || manifest.contains(&image));
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+replay::replay_tests!(node_state, static_pod);

@@ -1,0 +1,47 @@
+//! The agent that collects images and containers on a node: it lists what the runtime has over CRI (`gc-cri`), asks
+//! `gc-retention` for verdicts, and carries them out. Where pods come from an API server, it reads them through `gc-kube`.
+//!
+//! [`Agent`] answers questions without changing anything. [`Agent::lock`] makes it the only collector of its runtime; the
+//! [`SoleAgent`] removes, once or until it is asked to stop. The program around it brings the settings ([`NodeConfig`]), and
+//! shows what it finds.
+//!
+//! Follows spec `node-gc.md`.
+
+mod agent;
+mod clock;
+mod config;
+mod containers;
+mod events;
+mod filesystem;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod health;
+mod images;
+mod journal;
+mod metrics;
+mod parallel;
+mod pods;
+mod progress;
+mod state;
+mod uses;
+
+#[cfg(test)]
+#[path = "../../gc-cri/tests/support/fake.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used, reason = "shared with other tests")]
+mod fake;
+#[cfg(test)]
+#[path = "../../gc-cri/tests/support/messages.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with other tests")]
+mod messages;
+
+pub use agent::{
+    Agent, Collect, ContainerView, DiskUse, ImagePreview, ImageView, LeftoverPreview, Pass, Preview,
+    SoleAgent, Tally, keep_message,
+};
+pub use clock::Stop;
+pub use config::{ALWAYS_PROTECTED_IMAGES, NodeConfig};
+pub use health::Health;
+pub use journal::RecordRemoval;
+pub use metrics::Metrics;
+pub use pods::{PodSource, Pods};
+pub use progress::Progress;
