@@ -90,9 +90,10 @@ pub mod resource;
 mod rules;
 pub mod schema;
 pub mod selector;
-pub mod storage;
 mod subresources;
 mod update;
 pub mod watch;
 
+/// What a store is.
+pub use gc_storage as storage;
 pub use registry::{Config, Registry};

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use gc_registry::storage::{
+use gc_storage::{
     Committed, Condition, Key, RangeOptions, Revision, Storage, Transaction, WatchItem, WatchStream, Write,
 };
 use gc_store::{EtcdOptions, EtcdStorage, MemoryOptions, MemoryStorage, RedbOptions, RedbStorage};

@@ -2,9 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use gc_registry::storage::{
-    Change, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, StorageError,
-};
+use gc_storage::{Change, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, StorageError};
 
 use crate::hub::{Hub, HubStream};
 use crate::mvcc::{HistoryOptions, Mvcc, Visit};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use gc_registry::storage::{Change, Key, KeyValue, Revision};
+use gc_storage::{Change, Key, KeyValue, Revision};
 
 use crate::redb::disk::{decode_history, decode_object, encode_history, encode_object, seal};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gc_registry::storage::{
+use gc_storage::{
     Blocking, Committed, GetAnswer, KeyValue, RangeAnswer, RangeOptions, Revision, Storage, StorageError,
     Transaction, WatchStream,
 };

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use gc_registry::storage::{RangeOptions, Revision, Storage, StorageError};
+use gc_storage::{RangeOptions, Revision, Storage, StorageError};
 use gc_store::{HistoryOptions, RedbOptions, RedbStorage};
 use suite::{next_change, put, write};
 use tempfile::TempDir;

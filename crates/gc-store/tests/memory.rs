@@ -3,7 +3,7 @@
 
 mod suite;
 
-use gc_registry::storage::{Revision, Storage, StorageError, WatchItem};
+use gc_storage::{Revision, Storage, StorageError, WatchItem};
 use gc_store::{HistoryOptions, MemoryOptions, MemoryStorage};
 use proptest::prelude::*;
 use suite::{delete, next, put, write};
@@ -75,7 +75,7 @@ fn a_watch_that_lags_is_ended() {
 fn oversized_values_are_refused() {
     let store = MemoryStorage::default();
     let size = gc_store::VALUE_LIMIT + 1;
-    let put = gc_registry::storage::Write::Put("a".into(), vec![0; size].into());
+    let put = gc_storage::Write::Put("a".into(), vec![0; size].into());
     let error = store.commit(suite::when(&[], vec![put])).unwrap_err();
     assert_eq!(error, StorageError::TooLarge { size, limit: gc_store::VALUE_LIMIT });
 }

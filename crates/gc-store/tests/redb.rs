@@ -6,7 +6,7 @@ mod suite;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use gc_registry::storage::{KeyValue, RangeOptions, Revision, Storage, StorageError};
+use gc_storage::{KeyValue, RangeOptions, Revision, Storage, StorageError};
 use gc_store::{HistoryOptions, OpenError, RedbOptions, RedbStorage, RestoreError};
 use proptest::prelude::*;
 use suite::{delete, item, next_change, put, write};

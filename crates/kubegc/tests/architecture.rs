@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// Crates that decide. None of them may reach a runtime, a client, a server or a disk, directly or through others.
-const PURE: [&str; 8] = [
+const PURE: [&str; 9] = [
     "gc-types",
     "gc-cel",
     "gc-ownership",
     "gc-retention",
     "gc-control",
+    "gc-storage",
     "gc-registry",
     "gc-workloads",
     "gc-answers",
@@ -44,10 +45,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gc-control", &["gc-types", "gc-ownership", "gc-retention"]),
     ("gc-cel", &[]),
     ("gc-retention", &["gc-types", "gc-cel"]),
-    ("gc-registry", &["gc-types", "gc-cel"]),
+    ("gc-storage", &[]),
+    ("gc-registry", &["gc-types", "gc-cel", "gc-storage"]),
     ("gc-workloads", &["gc-types"]),
     ("gc-answers", &["gc-types", "gc-ownership", "gc-retention"]),
-    ("gc-store", &["gc-registry", "gc-types"]),
+    ("gc-store", &["gc-storage"]),
     ("gc-apiserver", &["gc-registry", "gc-types"]),
     ("gc-kube", &["gc-types", "gc-control", "gc-ownership", "gc-retention"]),
     ("gc-cri", &["gc-types", "gc-retention"]),

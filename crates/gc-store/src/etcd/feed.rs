@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use gc_registry::storage::{Change, Revision, StorageError};
+use gc_storage::{Change, Revision, StorageError};
 use tonic::Streaming;
 
 use super::client::{CallError, EtcdClient};

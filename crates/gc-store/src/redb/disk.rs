@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use ::redb::{Builder, Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use bytes::Bytes;
-use gc_registry::storage::{Change, Key, KeyValue, Revision, StorageError};
+use gc_storage::{Change, Key, KeyValue, Revision, StorageError};
 
 use super::OpenError;
 use crate::mvcc::{INITIAL_REVISION, Mvcc, result_of};

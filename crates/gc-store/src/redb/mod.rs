@@ -18,7 +18,7 @@ mod space;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gc_registry::storage::{
+use gc_storage::{
     Blocking, Committed, GetAnswer, RangeAnswer, RangeOptions, Revision, Storage, StorageError, Transaction,
     WatchStream,
 };

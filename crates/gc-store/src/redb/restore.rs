@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gc_registry::storage::{KeyValue, Revision};
+use gc_storage::{KeyValue, Revision};
 
 use super::disk::{Disk, Failure};
 use super::{OpenError, RedbStorage, file};

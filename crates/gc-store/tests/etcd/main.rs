@@ -11,7 +11,7 @@ mod suite;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use gc_registry::storage::{RangeOptions, Revision, Storage, StorageError, WatchItem, Write};
+use gc_storage::{RangeOptions, Revision, Storage, StorageError, WatchItem, Write};
 use gc_store::{ConnectError, EtcdOptions, EtcdStorage, EtcdTls, HistoryOptions};
 use process::ServerTls;
 use proptest::test_runner::{Config, TestRunner};
@@ -138,7 +138,7 @@ fn an_outage_is_an_error_and_watches_survive_it() {
     let deadline = Instant::now() + Duration::from_secs(20);
     let second = loop {
         match store.commit(suite::when(&[], vec![put("/p/c", "1")])) {
-            Ok(gc_registry::storage::Committed::Done(revision)) => break revision,
+            Ok(gc_storage::Committed::Done(revision)) => break revision,
             other => assert!(Instant::now() < deadline, "still {other:?}"),
         }
     };

@@ -9,7 +9,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use gc_registry::storage::{
+use gc_storage::{
     Change, Committed, Condition, KeyValue, RangeOptions, Revision, Storage, StorageError, Transaction,
     WatchItem, WatchStream, Write,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gc_registry::storage::{
+use gc_storage::{
     Change, Committed, KeyValue, RangeAnswer, RangeOptions, Revision, Storage, StorageError, WatchStream,
     Write,
 };

@@ -1,4 +1,4 @@
-//! The small storage trait that the registry stands on.
+//! The small storage trait that the registry stands on. `gc-store` implements it.
 //!
 //! A store is a multi-version map from [`Key`] to bytes with **one global revision**: every committed
 //! transaction takes the next revision, and everything written by it carries that revision. Readers may
