@@ -1,7 +1,7 @@
 //! `kubegc node` against a real containerd, on small filesystems whose thresholds are really crossed.
 //!
-//! Needs root, containerd, runc and a static busybox (`scripts/setup` installs them). Without them the tests say so
-//! loudly and pass; with `CI=true` they fail.
+//! Needs root, containerd, runc and a static busybox (`scripts/setup` installs them), and newer releases of containerd, which
+//! `scripts/containerd` unpacks. Without them the tests say so loudly and pass; with `CI=true` they fail.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 #[path = "../../gc-cri/tests/support/messages.rs"]
@@ -15,7 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use runtime::{CREATED, Containerd, EXITED, Pod, RUNNING, TestImage, UNKNOWN, unavailable, wait_for};
+use runtime::{
+    CREATED, Containerd, EXITED, Pod, RUNNING, Release, TestImage, UNKNOWN, unavailable, unavailable_release,
+    wait_for,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -41,6 +44,35 @@ const ALL: [&str; 8] = [
     "--image-gc-low-threshold",
     "0",
 ];
+
+/// One test for each release of containerd.
+macro_rules! on_each_release {
+    ($($body:ident),+ $(,)?) => {
+        on_each_release!(@ installed Release::Installed; $($body)+);
+        on_each_release!(@ release_1_7 Release::V1_7; $($body)+);
+        on_each_release!(@ release_2 Release::V2; $($body)+);
+    };
+    (@ $name:ident $release:expr; $($body:ident)+) => {
+        mod $name {
+            use super::{Release, unavailable_release};
+            $(#[test]
+            fn $body() {
+                if unavailable_release($release).is_none() {
+                    super::$body($release);
+                }
+            })+
+        }
+    };
+}
+
+on_each_release!(
+    images_go_down_to_the_low_mark_least_recently_used_first,
+    dead_containers_go_and_live_ones_stay,
+    somebody_else_may_remove_the_same,
+    ages_count_on_over_restarts,
+    images_go_when_inodes_are_short,
+    what_comes_into_use_or_dies_during_a_pass_does_no_harm,
+);
 
 fn output(command: &mut Command) -> (Output, String) {
     let output = command.output().unwrap();
@@ -76,12 +108,8 @@ fn ages(containerd: &Containerd) -> BTreeMap<String, (i64, Option<i64>)> {
         .collect()
 }
 
-#[test]
-fn images_go_down_to_the_low_mark_least_recently_used_first() {
-    if unavailable().is_some() {
-        return;
-    }
-    let containerd = Containerd::start(64);
+fn images_go_down_to_the_low_mark_least_recently_used_first(release: Release) {
+    let containerd = Containerd::start_release(release, 64);
     let (name_of_app, app) = ("localhost/app:1", &["/bin/busybox", "sleep", "100000"]);
     containerd.import(&numbered("old", 100, 96 << 10));
     containerd.import(&[TestImage::with_busybox(name_of_app, 1, 1 << 10, app)]);
@@ -140,12 +168,8 @@ fn images_go_down_to_the_low_mark_least_recently_used_first() {
     assert!(containerd.containers().iter().any(|one| one.id == ended && one.state == EXITED));
 }
 
-#[test]
-fn dead_containers_go_and_live_ones_stay() {
-    if unavailable().is_some() {
-        return;
-    }
-    let mut containerd = Containerd::start(64);
+fn dead_containers_go_and_live_ones_stay(release: Release) {
+    let mut containerd = Containerd::start_release(release, 64);
     let image = "localhost/app:1";
     containerd.import(&[TestImage::with_busybox(image, 1, 1 << 10, &["/bin/busybox", "true"])]);
     let pod = Pod::new("worker");
@@ -219,12 +243,8 @@ fn dead_containers_go_and_live_ones_stay() {
 }
 
 /// T174: the kubelet (here the test) and the agent remove the same containers at the same time.
-#[test]
-fn somebody_else_may_remove_the_same() {
-    if unavailable().is_some() {
-        return;
-    }
-    let containerd = Containerd::start(64);
+fn somebody_else_may_remove_the_same(release: Release) {
+    let containerd = Containerd::start_release(release, 64);
     let image = "localhost/app:1";
     containerd.import(&[TestImage::with_busybox(image, 1, 1 << 10, &["/bin/busybox", "true"])]);
     let pod = Pod::new("worker");
@@ -249,12 +269,8 @@ fn somebody_else_may_remove_the_same() {
 }
 
 /// T118 and T119: the maximum age counts on over a restart, and no image goes before it.
-#[test]
-fn ages_count_on_over_restarts() {
-    if unavailable().is_some() {
-        return;
-    }
-    let containerd = Containerd::start(64);
+fn ages_count_on_over_restarts(release: Release) {
+    let containerd = Containerd::start_release(release, 64);
     containerd.import(&numbered("idle", 2, 1 << 10));
     let began = std::time::Instant::now();
     let maximum = std::time::Duration::from_secs(3);
@@ -276,12 +292,8 @@ fn ages_count_on_over_restarts() {
 }
 
 /// T59: a filesystem that runs out of inodes is as full as one that runs out of bytes.
-#[test]
-fn images_go_when_inodes_are_short() {
-    if unavailable().is_some() {
-        return;
-    }
-    let containerd = Containerd::start_on("size=64m,nr_inodes=1400");
+fn images_go_when_inodes_are_short(release: Release) {
+    let containerd = Containerd::start_on(release, "size=64m,nr_inodes=1400");
     containerd.import(&numbered("small", 120, 1 << 10));
     let inodes = || {
         let found = rustix::fs::statvfs(&containerd.folder).unwrap();
@@ -299,12 +311,8 @@ fn images_go_when_inodes_are_short() {
     assert!(left > 40 && left < 115, "{left} images are left: {text}");
 }
 
-#[test]
-fn what_comes_into_use_or_dies_during_a_pass_does_no_harm() {
-    if unavailable().is_some() {
-        return;
-    }
-    let mut containerd = Containerd::start(64);
+fn what_comes_into_use_or_dies_during_a_pass_does_no_harm(release: Release) {
+    let mut containerd = Containerd::start_release(release, 64);
     containerd.import(&numbered("image", 150, 8 << 10));
     let pod = Pod::new("user");
     let sandbox = containerd.run_sandbox(&pod);

@@ -29,11 +29,54 @@ const NODE: i32 = 2;
 /// The sandbox image.
 pub const PAUSE: &str = "localhost/pause:1";
 
+/// A release of containerd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// The one that is installed on this machine.
+    Installed,
+    /// 1.7, unpacked by scripts/containerd.
+    V1_7,
+    /// 2.x, likewise.
+    V2,
+}
+
+impl Release {
+    /// Where its programs are, if not among those that are installed.
+    fn folder(self) -> Option<PathBuf> {
+        let name = match self {
+            Self::Installed => return None,
+            Self::V1_7 => "1.7",
+            Self::V2 => "2",
+        };
+        Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/containerd").join(name))
+    }
+
+    /// One of its programs, which finds the others first.
+    fn program(self, name: &str) -> Command {
+        let Some(folder) = self.folder() else { return Command::new(name) };
+        let mut command = Command::new(folder.join(name));
+        let others = std::env::var_os("PATH").unwrap_or_default();
+        let paths = std::iter::once(folder).chain(std::env::split_paths(&others));
+        command.env("PATH", std::env::join_paths(paths).unwrap());
+        command
+    }
+}
+
 /// Why these tests cannot run here; `None` if they can. With `CI=true` that is a failure.
 pub fn unavailable() -> Option<String> {
+    unavailable_release(Release::Installed)
+}
+
+/// As [`unavailable`], with a release that may not have been unpacked.
+pub fn unavailable_release(release: Release) -> Option<String> {
     let mut why = Vec::new();
     if !rustix::process::geteuid().is_root() {
         why.push("not root".to_owned());
+    }
+    if let Some(folder) = release.folder()
+        && !folder.join("containerd").exists()
+    {
+        why.push(format!("no {} (scripts/containerd)", folder.display()));
     }
     for tool in ["containerd", "ctr", "runc", "mount", "umount"] {
         let found = std::env::var_os("PATH")
@@ -50,7 +93,7 @@ pub fn unavailable() -> Option<String> {
     }
     let why = why.join(", ");
     assert!(std::env::var("CI").as_deref() != Ok("true"), "these tests need a real containerd: {why}");
-    eprintln!("SKIPPED: no real containerd: {why}");
+    eprintln!("SKIPPED: no real containerd ({release:?}): {why}");
     Some(why)
 }
 
@@ -89,8 +132,11 @@ impl Drop for Mounts {
 /// A running containerd.
 pub struct Containerd {
     pub folder: PathBuf,
+    release: Release,
     process: Option<Child>,
     runtime: tokio::runtime::Runtime,
+    /// One connection for all calls, opened again after a restart.
+    channel: Channel,
     // Dropped last, in this order.
     _mounts: Mounts,
     _temporary: tempfile::TempDir,
@@ -99,12 +145,17 @@ pub struct Containerd {
 impl Containerd {
     /// Starts one whose files are all on a filesystem of this many MiB, with the sandbox image imported.
     pub fn start(size_mib: u32) -> Self {
-        Self::start_on(&format!("size={size_mib}m"))
+        Self::start_release(Release::Installed, size_mib)
     }
 
-    /// As [`Containerd::start`], with options of a tmpfs.
-    pub fn start_on(options: &str) -> Self {
-        Self::start_in(|folder| {
+    /// As [`Containerd::start`], of a certain release.
+    pub fn start_release(release: Release, size_mib: u32) -> Self {
+        Self::start_on(release, &format!("size={size_mib}m"))
+    }
+
+    /// As [`Containerd::start_release`], with options of a tmpfs.
+    pub fn start_on(release: Release, options: &str) -> Self {
+        Self::start_in(release, |folder| {
             let options = format!("{options},mode=0755");
             let mut mounting = Command::new("mount");
             mounting.args(["-t", "tmpfs", "-o", &options, "kubegc-test"]).arg(folder);
@@ -113,19 +164,29 @@ impl Containerd {
     }
 
     /// Starts one whose files lie where temporary files do, so that it waits for a disk as one of a node does.
-    pub fn start_on_disk() -> Self {
-        Self::start_in(|_| ())
+    pub fn start_on_disk(release: Release) -> Self {
+        Self::start_in(release, |_| ())
     }
 
-    fn start_in(mount: impl FnOnce(&Path)) -> Self {
+    fn start_in(release: Release, mount: impl FnOnce(&Path)) -> Self {
         let temporary = tempfile::Builder::new().prefix("kubegc-ctd").tempdir().unwrap();
         let folder = temporary.path().join("node");
         std::fs::create_dir(&folder).unwrap();
         mount(&folder);
         let mounts = Mounts(folder.clone());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.unwrap();
+        let socket = folder.join("containerd.sock");
+        let connector = tower::service_fn(move |_: Uri| {
+            let socket = socket.clone();
+            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+        });
+        let channel = {
+            let _guard = runtime.enter();
+            Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector)
+        };
         let mut containerd =
-            Self { folder, process: None, runtime: runtime.unwrap(), _mounts: mounts, _temporary: temporary };
+            Self { folder, release, process: None, runtime, channel, _mounts: mounts, _temporary: temporary };
         containerd.write_configuration();
         containerd.start_again();
         containerd.import(&[TestImage::with_busybox(PAUSE, 0, 0, &["/bin/busybox", "sleep", "100000"])]);
@@ -138,7 +199,7 @@ impl Containerd {
             r#"version = 2
 root = "{root}"
 state = "{state}"
-disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp"]
+disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri", "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp"]
 [grpc]
   address = "{socket}"
 [ttrpc]
@@ -176,7 +237,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
     /// Starts the process (again) and waits until CRI answers.
     pub fn start_again(&mut self) {
         let log = std::fs::File::options().create(true).append(true).open(self.folder.join("log")).unwrap();
-        let mut command = Command::new("containerd");
+        let mut command = self.release.program("containerd");
         command.arg("--config").arg(self.folder.join("config.toml"));
         command.stdout(Stdio::null()).stderr(log);
         self.process = Some(command.spawn().unwrap());
@@ -198,15 +259,9 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
         Q: Message + Send + Sync + 'static,
         A: Message + Default + Send + Sync + 'static,
     {
-        let path = self.socket();
         let call = PathAndQuery::try_from(format!("/runtime.v1.{call}")).unwrap();
+        let channel = self.channel.clone();
         self.runtime.block_on(async move {
-            let connector = tower::service_fn(move |_: Uri| {
-                let path = path.clone();
-                async move { UnixStream::connect(path).await.map(TokioIo::new) }
-            });
-            let channel: Channel =
-                Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
             let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(64 << 20);
             grpc.ready().await.map_err(|error| tonic::Status::unavailable(error.to_string()))?;
             let codec = ProstCodec::<Q, A>::default();
@@ -227,7 +282,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
     }
 
     pub fn ctr(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new("ctr");
+        let mut command = self.release.program("ctr");
         let output =
             command.arg("-a").arg(self.socket()).args(["-n", "k8s.io"]).args(arguments).output().unwrap();
         assert!(output.status.success(), "ctr {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -355,6 +410,20 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
     pub fn remove_container(&self, id: &str) {
         let _: cri::Empty =
             self.call("RuntimeService/RemoveContainer", cri::ById { id: id.into(), timeout: 0 });
+    }
+
+    pub fn remove_image(&self, id: &str) {
+        let request = cri::ImageRequest { image: Some(cri::ImageSpec { image: id.into() }) };
+        let _: cri::Empty = self.call("ImageService/RemoveImage", request);
+    }
+
+    /// Stops and removes every sandbox with its containers.
+    pub fn remove_pods(&self) {
+        for sandbox in self.sandboxes() {
+            let request = cri::ById { id: sandbox.id, timeout: 0 };
+            let _: cri::Empty = self.call("RuntimeService/StopPodSandbox", request.clone());
+            let _: cri::Empty = self.call("RuntimeService/RemovePodSandbox", request);
+        }
     }
 
     /// Removes a container that somebody else may be removing.
