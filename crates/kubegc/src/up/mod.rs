@@ -10,7 +10,6 @@ mod reset;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -81,10 +80,6 @@ pub(crate) struct Options {
     bind_address: Option<SocketAddr>,
     #[command(flatten)]
     tls: TlsFlags,
-    /// File with a duration, such as 36h, by which to set the collectors' clock ahead; changes take effect within a
-    /// second
-    #[arg(long, value_name = "FILE")]
-    collector_clock_offset: Option<PathBuf>,
     /// Run in the background and return as soon as the server is ready; `kubegc down` stops it
     #[arg(long, conflicts_with = "command")]
     detach: bool,
@@ -212,7 +207,7 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     let mut ended = apiserver::stop_signals()?;
     apiserver::check_kubeconfig(&options.server)?;
     let mut registry = Registry::default();
-    let clock = CollectorClock::following(options.collector_clock_offset.as_ref())?;
+    let clock = CollectorClock::default();
     let metrics = Some(CollectorMetrics::register(&mut registry));
     let journal = Arc::new(journal(&options.server)?);
     let surroundings = Surroundings {

@@ -37,7 +37,7 @@ fn pod(name: &str, node: &str, claim: &str) -> Value {
 fn a_pod_of_a_dead_node_goes_and_its_successor_stays() {
     let mut driver = Driver::start(DRIVER);
     driver.make_volume("data");
-    let Some(mut up) = Up::start(&flags(&driver)) else { return };
+    let Some(up) = Up::start(&flags(&driver)) else { return };
     for (node, ready) in [("dead", "Unknown"), ("alive", "True")] {
         up.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}));
         up.status(&format!("node/{node}"), &json!({"conditions": [{"type": "Ready", "status": ready}]}));
@@ -152,7 +152,7 @@ fn a_namespace_goes_in_order_and_takes_its_storage_along() {
 #[test]
 fn two_collectors_may_want_the_same_job() {
     const JOBS: usize = 12;
-    let Some(mut up) = Up::start(&[]) else { return };
+    let Some(up) = Up::start(&[]) else { return };
     let time = "2026-01-01T00:00:00Z";
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": time, "lastProbeTime": time});
     up.apply(&json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "often"}, "spec": {
@@ -278,7 +278,7 @@ fn an_ec2_that_throttles_deletes_nothing_and_recovers() {
         "--cloud-timeout=5s".into(),
     ];
     let credentials = [("AWS_ACCESS_KEY_ID", "k"), ("AWS_SECRET_ACCESS_KEY", "s")];
-    let Some(mut up) = Up::start_under(&credentials, &arguments) else { return };
+    let Some(up) = Up::start_under(&credentials, &arguments) else { return };
     for (name, instance) in [("one", "i-00000001"), ("two", "i-00000002")] {
         up.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
             "spec": {"providerID": format!("aws:///us-east-1a/{instance}")}}));
@@ -318,7 +318,7 @@ fn an_ec2_that_throttles_deletes_nothing_and_recovers() {
 #[test]
 fn bad_policies_and_annotations_are_told_and_delete_nothing() {
     const SOURCE: &str = "retention-policy-controller";
-    let Some(mut up) = Up::start(&["--controllers=*,expiry-controller".to_owned()]) else { return };
+    let Some(up) = Up::start(&["--controllers=*,expiry-controller".to_owned()]) else { return };
     for (name, ttl) in [("wrong", "2 days"), ("fine", "48h")] {
         up.apply(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name,
             "annotations": {"kubegc.io/ttl": ttl}, "labels": {"app": "web"}}}));

@@ -1,9 +1,8 @@
-//! The collectors of `kubegc up`, seen with kubectl: what they do, their Events and their metrics. Time is moved by the
-//! offset of the collectors' clock, not waited for.
+//! The collectors of `kubegc up`, seen with kubectl: what they do, their Events and their metrics. The collectors' clock is set
+//! ahead, so that nothing is waited for.
 
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -16,10 +15,7 @@ pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 /// A server with collectors whose clock the test moves.
 pub(super) struct Up {
     pub(super) server: Kubegc,
-    offset: PathBuf,
-    ahead: Duration,
     metrics: String,
-    folder: tempfile::TempDir,
 }
 
 impl Up {
@@ -31,17 +27,13 @@ impl Up {
     /// The same with these variables in its environment.
     pub(super) fn start_under(environment: &[(&str, &str)], arguments: &[String]) -> Option<Self> {
         super::server()?;
-        let folder = tempfile::tempdir().unwrap();
-        let offset = folder.path().join("offset");
-        std::fs::write(&offset, "0s").unwrap();
         // A port that was free a moment ago.
         let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let mut all: Vec<String> =
             ["--ephemeral", "--workloads=off", "--bind-address", &metrics].map(Into::into).to_vec();
-        all.extend(["--collector-clock-offset".into(), offset.display().to_string()]);
         all.extend_from_slice(arguments);
         let server = Kubegc::start_under(environment, "up", all);
-        Some(Self { server, offset, ahead: Duration::ZERO, metrics, folder })
+        Some(Self { server, metrics })
     }
 
     pub(super) fn apply(&self, object: &Value) {
@@ -66,11 +58,9 @@ impl Up {
     }
 
     /// The collectors' clock is so much further on.
-    pub(super) fn pass(&mut self, duration: Duration) {
-        self.ahead += duration;
-        let fresh = self.folder.path().join("fresh");
-        std::fs::write(&fresh, format!("{}ms", self.ahead.as_millis())).unwrap();
-        std::fs::rename(fresh, &self.offset).unwrap();
+    pub(super) fn pass(&self, duration: Duration) {
+        let path = format!("/kubegc/v1/clock?advance={}ms", duration.as_millis());
+        self.run(&["create", "--raw", &path, "-f", "-"]);
     }
 
     pub(super) fn until(&self, what: &str, holds: impl Fn() -> bool) {
@@ -137,7 +127,7 @@ fn volumes_go_with_their_storage_and_stay_when_it_cannot_go() {
     let endpoint = driver.endpoint();
     let arguments = ["--csi-endpoint", &endpoint, "--csi-timeout", "2s", "--enable-hostpath-provisioner"]
         .map(str::to_owned);
-    let Some(mut up) = Up::start(&arguments) else { return };
+    let Some(up) = Up::start(&arguments) else { return };
     up.run(&["create", "secret", "generic", "array", "--from-literal=user=me"]);
     up.apply(&json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"},
         "provisioner": "disk.example.com", "parameters": {"csi.storage.k8s.io/provisioner-secret-name": "array",
@@ -235,7 +225,7 @@ fn time_takes_nodes_pods_jobs_requests_and_leases() {
         "--terminated-pod-gc-threshold=1".to_owned(),
         "--ownerless-node-leases".to_owned(),
     ];
-    let Some(mut up) = Up::start(&arguments) else { return };
+    let Some(up) = Up::start(&arguments) else { return };
     for name in ["one", "two"] {
         up.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
         up.status(&format!("node/{name}"), &json!({"conditions": [{"type": "Ready", "status": "Unknown"}]}));
@@ -375,7 +365,7 @@ fn a_webhook_that_hangs_talks_nonsense_or_lies_deletes_nothing() {
     let manner = Arc::new(Mutex::new(Manner::Hangs));
     let url = webhook(Arc::clone(&manner));
     let arguments = ["--cloud-webhook".to_owned(), url, "--cloud-timeout=500ms".to_owned()];
-    let Some(mut up) = Up::start(&arguments) else { return };
+    let Some(up) = Up::start(&arguments) else { return };
     for name in NODES {
         up.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
         up.status(&format!("node/{name}"), &json!({"conditions": [{"type": "Ready", "status": "Unknown"}]}));
@@ -428,7 +418,7 @@ fn gated(up: &Up, group: &str, version: &str, kind: &str, scope: &str) {
 #[test]
 fn time_takes_certificates_tokens_leases_and_storage_versions() {
     const TOKEN: &str = "legacy-serviceaccount-token-cleaner-controller";
-    let Some(mut up) = Up::start(&[]) else { return };
+    let Some(up) = Up::start(&[]) else { return };
     gated(&up, "certificates.k8s.io", "v1beta1", "PodCertificateRequest", "Namespaced");
     gated(&up, "coordination.k8s.io", "v1beta1", "LeaseCandidate", "Namespaced");
     gated(&up, "internal.apiserver.k8s.io", "v1alpha1", "StorageVersion", "Cluster");
@@ -516,7 +506,7 @@ fn time_takes_certificates_tokens_leases_and_storage_versions() {
 /// Namespaces say what holds them; policies and annotations go by the collectors' clock.
 #[test]
 fn time_takes_what_policies_and_annotations_say_and_namespaces_tell_what_holds_them() {
-    let Some(mut up) = Up::start(&["--controllers=*,expiry-controller".to_owned()]) else { return };
+    let Some(up) = Up::start(&["--controllers=*,expiry-controller".to_owned()]) else { return };
     up.run(&["create", "namespace", "doomed"]);
     up.apply(
         &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "namespace": "doomed",
@@ -561,7 +551,7 @@ fn time_takes_what_policies_and_annotations_say_and_namespaces_tell_what_holds_t
     up.apply(&json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy", "metadata": {"name": "old"}, "spec": {
         "target": {"apiVersion": "v1", "kind": "ConfigMap"}, "selector": {"matchLabels": {"app": "web"}},
         "maxAge": "24h", "enforce": true}}));
-    let file = up.folder.path().join("policy.yaml");
+    let file = up.server.folder.path().join("policy.yaml");
     let check = |text: &str| {
         std::fs::write(&file, text).unwrap();
         let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
@@ -609,7 +599,6 @@ fn switches_are_understood() {
         (&["--node-missing-confirmations", "1"], "1 is not in 2.."),
         (&["--node-breaker-fraction", "2"], "expected a number from 0 to 1"),
         (&["--node-monitor-period", "0s"], "it must be more than 0"),
-        (&["--collector-clock-offset", "/nonexistent"], "No such file"),
     ] {
         let mut all = vec!["--ephemeral", "--listen", "127.0.0.1:0"];
         all.extend_from_slice(arguments);
