@@ -17,7 +17,7 @@ use gc_retention::images::space::{BinaryBytes, Filesystem, Goal, shortage_messag
 use gc_retention::pressure::{self, Measured, Pressure, PressureMemory, Reclaim, Topology};
 use tracing::{info, warn};
 
-use crate::clock::Stop;
+use crate::clock::{Ages, Stop, TestClock};
 use crate::config::NodeConfig;
 use crate::containers::{self, Collector, ContainerReport};
 use crate::events::{NodeEvents, Told};
@@ -102,6 +102,7 @@ pub struct Agent {
     tally: Tally,
     progress: Progress,
     journal: NodeJournal,
+    clock: TestClock,
 }
 
 impl Agent {
@@ -127,6 +128,7 @@ impl Agent {
             tally: Tally::default(),
             progress: Progress::default(),
             journal: NodeJournal::default(),
+            clock: TestClock::default(),
         }
     }
 
@@ -136,20 +138,18 @@ impl Agent {
         Self { journal: NodeJournal(Some(record)), ..self }
     }
 
+    /// Goes by a clock that a test may set ahead. Its runtime and its files go by the machine's.
+    #[must_use]
+    pub fn with_clock(mut self, clock: TestClock) -> Self {
+        self.memory.ages = Ages::with(clock.clone());
+        self.clock = clock;
+        self
+    }
+
     /// Shows how far passes are.
     #[must_use]
     pub fn with_progress(self, progress: Progress) -> Self {
         Self { progress, ..self }
-    }
-
-    fn restore(&mut self, state: &StateDirectory) -> Result<()> {
-        let (history, unknown) = state.load(&self.memory.ages)?;
-        if !self.config.forget_ages {
-            self.memory.history = history;
-        }
-        self.pods.restore(unknown, self.memory.ages.wall_ahead());
-        self.saved_pods = self.pods.view.unknown_since.clone();
-        Ok(())
     }
 
     /// What would go by this observation; refuses while it is not known what must stay.
@@ -202,6 +202,7 @@ impl Agent {
         Collector {
             client: &self.client,
             config: &self.config,
+            ages: &self.memory.ages,
             pods: &self.pods.view,
             stop,
             progress: &self.progress,
@@ -210,11 +211,10 @@ impl Agent {
 
     async fn observe_containers(&mut self) -> Result<containers::Observation> {
         self.refresh_pods().await;
-        let observation = containers::observe(&self.client).await?;
+        let observation = containers::observe(&self.client, &self.memory.ages).await?;
         let mut pods = observation.pods();
         pods.extend(containers::pods_with_logs(&self.config.pod_logs_dir));
-        self.pods.follow_wall(self.memory.ages.wall_ahead());
-        self.pods.compare(&observation.sandboxes, &pods, observation.at);
+        self.pods.compare(&observation.sandboxes, &pods, observation.at());
         self.metrics.pods_known.set(i64::from(self.pods.is_synced()));
         Ok(observation)
     }

@@ -1,9 +1,9 @@
 //! The time, and the wish to stop.
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use gc_retention::ages::{AgeClock, Doubt, MachineTime, SavedAgeClock};
+use gc_retention::ages::{AgeClock, Doubt, MachineTime, SavedAgeClock, WallDates};
 use gc_types::UnixNanoseconds;
 use tokio::sync::watch;
 use tracing::warn;
@@ -18,8 +18,8 @@ pub(crate) fn now() -> UnixNanoseconds {
     UnixNanoseconds(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// What this machine's clocks show. Where it tells neither its boot nor its uptime, each process is a boot of its own.
-fn machine_time() -> MachineTime {
+/// What this machine's clocks show, `ahead` nanoseconds later. Where it tells neither its boot nor its uptime, each process is a boot of its own.
+fn machine_time(ahead: i64) -> MachineTime {
     static BOOT: LazyLock<String> =
         LazyLock::new(|| std::fs::read_to_string(BOOT_ID).map(|id| id.trim().to_owned()).unwrap_or_default());
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -28,7 +28,8 @@ fn machine_time() -> MachineTime {
         Some(uptime) => (BOOT.clone(), uptime),
         None => (String::new(), i64::try_from(START.elapsed().as_nanos()).unwrap_or(i64::MAX)),
     };
-    MachineTime { boot, since_boot, wall: now() }
+    let wall = UnixNanoseconds(now().0.saturating_add(ahead));
+    MachineTime { boot, since_boot: since_boot.saturating_add(ahead), wall }
 }
 
 /// The first number of `/proc/uptime`: seconds since the boot, those included in which the machine slept.
@@ -39,24 +40,66 @@ fn read_uptime(text: &str) -> Option<i64> {
     hundredths.checked_mul(10_000_000)
 }
 
-/// The clock by which images age, and pods count as unknown. Clones share it.
+/// The clock by which everything ages: images, what pods left behind, and for how long pods have been unknown. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Ages(Arc<Mutex<AgeClock>>);
+pub(crate) struct Ages {
+    clock: Arc<Mutex<AgeClock>>,
+    ahead: TestClock,
+}
 
 impl Default for Ages {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(AgeClock::resume(None, &machine_time()).0)))
+        Self::with(TestClock::default())
+    }
+}
+
+/// Sets the clock of an agent ahead, so that tests need not wait. Clones share it.
+#[derive(Clone, Debug)]
+pub struct TestClock(watch::Sender<i64>);
+
+impl Default for TestClock {
+    fn default() -> Self {
+        Self(watch::Sender::new(0))
+    }
+}
+
+impl TestClock {
+    /// Sets it ahead by so much more. Every pass that is not under way begins.
+    pub fn advance(&self, by: Duration) {
+        let by = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
+        self.0.send_modify(|ahead| *ahead = ahead.saturating_add(by));
+    }
+
+    /// By how much it is ahead.
+    #[must_use]
+    pub fn ahead(&self) -> Duration {
+        Duration::from_nanos(u64::try_from(*self.0.borrow()).unwrap_or_default())
+    }
+
+    /// Says when it is set.
+    pub(crate) fn changes(&self) -> watch::Receiver<i64> {
+        self.0.subscribe()
+    }
+
+    fn machine_time(&self) -> MachineTime {
+        machine_time(*self.0.borrow())
     }
 }
 
 impl Ages {
+    /// One that a test may set ahead.
+    pub(crate) fn with(ahead: TestClock) -> Self {
+        let clock = AgeClock::resume(None, &ahead.machine_time()).0;
+        Self { clock: Arc::new(Mutex::new(clock)), ahead }
+    }
+
     fn lock(&self) -> MutexGuard<'_, AgeClock> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Carries on what was saved, if anything was.
     pub(crate) fn resume(&self, saved: &SavedAgeClock) {
-        let (clock, doubt) = AgeClock::resume(Some(saved), &machine_time());
+        let (clock, doubt) = AgeClock::resume(Some(saved), &self.ahead.machine_time());
         *self.lock() = clock;
         if let Some(Doubt::FromTheFuture(by)) = doubt {
             let seconds = by / 1_000_000_000;
@@ -69,18 +112,17 @@ impl Ages {
 
     /// What it shows.
     pub(crate) fn now(&self) -> UnixNanoseconds {
-        self.lock().now(&machine_time())
+        self.lock().now(&self.ahead.machine_time())
     }
 
-    /// By how many nanoseconds the wall clock is ahead of it.
-    pub(crate) fn wall_ahead(&self) -> i64 {
-        let time = machine_time();
-        time.wall.0.saturating_sub(self.lock().now(&time).0)
+    /// How to read the dates that the runtime and the filesystem write by the wall clock.
+    pub(crate) fn wall_dates(&self) -> WallDates {
+        self.lock().wall_dates(&self.ahead.machine_time())
     }
 
     /// What is to be saved of it.
     pub(crate) fn save(&self) -> SavedAgeClock {
-        self.lock().save(&machine_time())
+        self.lock().save(&self.ahead.machine_time())
     }
 }
 
@@ -128,7 +170,7 @@ mod tests {
 
     #[test]
     fn this_machine_tells_its_boot() {
-        let (one, other) = (machine_time(), machine_time());
+        let (one, other) = (machine_time(0), machine_time(0));
         assert!(
             !one.boot.is_empty() && one.boot == other.boot && one.since_boot <= other.since_boot,
             "{one:?}"

@@ -1,7 +1,6 @@
 //! What the agent works by.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use gc_retention::containers::plan::ContainerPolicy;
 use gc_retention::images::plan::AgePolicy;

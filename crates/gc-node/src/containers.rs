@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use gc_cri::{CriClient, ListedContainer, Names};
+use gc_retention::ages::WallDates;
 use gc_retention::containers::logs::{
     LogEntry, Lookup, container_of_link, dead_link_goes, files_of_log, link_name, plan_directories,
     pod_of_log_directory,
@@ -18,7 +19,7 @@ use gc_retention::containers::{Container, ContainerId, PodUid, Sandbox, plan, sa
 use gc_types::{GoDuration, UnixNanoseconds};
 use tracing::{info, warn};
 
-use crate::clock::{Stop, now};
+use crate::clock::{Ages, Stop};
 use crate::config::NodeConfig;
 use crate::parallel::each;
 use crate::progress::Progress;
@@ -34,11 +35,11 @@ const UNKNOWN_GRACE_SECONDS: i64 = 2;
 /// What one observation found.
 #[derive(Debug)]
 pub(crate) struct Observation {
-    /// When.
-    pub at: UnixNanoseconds,
-    /// The containers.
+    /// When, and how to read the dates of what was found.
+    pub dates: WallDates,
+    /// The containers, as the runtime dates them.
     pub containers: Vec<ListedContainer>,
-    /// The sandboxes, listed after the containers.
+    /// The sandboxes, listed after the containers, dated by the clock of ages.
     pub sandboxes: Vec<Sandbox>,
 }
 
@@ -68,16 +69,30 @@ pub(crate) struct ContainerReport {
 }
 
 /// Lists what exists.
-pub(crate) async fn observe(client: &CriClient) -> Result<Observation> {
+pub(crate) async fn observe(client: &CriClient, ages: &Ages) -> Result<Observation> {
     let before = client.sandboxes().await.context("cannot list sandboxes")?;
     let containers = client.containers(&before).await.context("cannot list containers")?;
-    let sandboxes = client.sandboxes().await.context("cannot list sandboxes")?;
-    Ok(Observation { at: now(), containers, sandboxes })
+    let mut sandboxes = client.sandboxes().await.context("cannot list sandboxes")?;
+    let dates = ages.wall_dates();
+    for sandbox in &mut sandboxes {
+        sandbox.created_at = dates.read(sandbox.created_at);
+    }
+    Ok(Observation { dates, containers, sandboxes })
 }
 
 impl Observation {
+    /// When it was made, by the clock of ages.
+    pub(crate) fn at(&self) -> UnixNanoseconds {
+        self.dates.now()
+    }
+
     fn plain(&self) -> Vec<Container> {
-        self.containers.iter().map(|listed| listed.container.clone()).collect()
+        self.containers.iter().map(|listed| self.dated(&listed.container)).collect()
+    }
+
+    /// As the clock of ages dates it.
+    fn dated(&self, container: &Container) -> Container {
+        Container { created_at: self.dates.read(container.created_at), ..container.clone() }
     }
 
     /// The pods that something listed belongs to.
@@ -90,7 +105,7 @@ impl Observation {
     /// What would go.
     #[must_use]
     pub(crate) fn plan(&self, pods: &PodView, config: &NodeConfig, pressure: bool) -> ContainerPlan {
-        plan::plan(&self.plain(), &self.sandboxes, pods, config.containers, pressure, self.at)
+        plan::plan(&self.plain(), &self.sandboxes, pods, config.containers, pressure, self.at())
     }
 
     /// The sandboxes that would go, were the planned containers gone.
@@ -103,8 +118,8 @@ impl Observation {
     ) -> Vec<SandboxRemoval> {
         let going: BTreeSet<usize> = going.iter().map(|removal| removal.place).collect();
         let left = self.containers.iter().enumerate().filter(|(place, _)| !going.contains(place));
-        let left: Vec<Container> = left.map(|(_, listed)| listed.container.clone()).collect();
-        sandboxes::plan(&self.sandboxes, &left, pods, MINIMUM_LEFTOVER_AGE, pressure, self.at)
+        let left: Vec<Container> = left.map(|(_, listed)| self.dated(&listed.container)).collect();
+        sandboxes::plan(&self.sandboxes, &left, pods, MINIMUM_LEFTOVER_AGE, pressure, self.at())
     }
 }
 
@@ -119,6 +134,7 @@ pub(crate) fn pods_with_logs(root: &Path) -> BTreeSet<PodUid> {
 pub(crate) struct Collector<'a> {
     pub client: &'a CriClient,
     pub config: &'a NodeConfig,
+    pub ages: &'a Ages,
     pub pods: &'a PodView,
     pub stop: &'a Stop,
     pub progress: &'a Progress,
@@ -222,7 +238,7 @@ impl Collector<'_> {
 
     /// Lists again, so that a sandbox that was emptied in this pass can be removed in it.
     async fn remove_sandboxes(&self, pressure: bool, report: &mut ContainerReport) {
-        let observation = match observe(self.client).await {
+        let observation = match observe(self.client, self.ages).await {
             Ok(observation) => observation,
             Err(error) => return report.errors.push(format!("{error:#}")),
         };
@@ -239,7 +255,7 @@ impl Collector<'_> {
     }
 
     async fn remove_logs(&self, report: &mut ContainerReport) {
-        match observe(self.client).await {
+        match observe(self.client, self.ages).await {
             Ok(observation) => match self.directories_to_remove(&observation) {
                 Ok(going) => report.log_directories = remove_directories(going),
                 Err(error) => return report.errors.push(format!("{error:#}")),
@@ -266,12 +282,12 @@ impl Collector<'_> {
         let root = &self.config.pod_logs_dir;
         let mut entries: Vec<LogEntry> = fs::read_dir(root)
             .with_context(|| format!("cannot read the pod log directory {}", root.display()))?
-            .filter_map(|entry| log_entry(&entry.ok()?))
+            .filter_map(|entry| log_entry(&entry.ok()?, &observation.dates))
             .collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let running = Running::of(&observation.plain(), &observation.sandboxes);
         let (listed, age) = (observation.pods(), MINIMUM_LEFTOVER_AGE);
-        let going = plan_directories(&entries, self.pods, &running, &listed, age, observation.at);
+        let going = plan_directories(&entries, self.pods, &running, &listed, age, observation.at());
         Ok(going.into_iter().map(|name| root.join(name)).collect())
     }
 
@@ -375,13 +391,13 @@ fn remove_directories(going: Vec<PathBuf>) -> Vec<PathBuf> {
     gone
 }
 
-fn log_entry(entry: &fs::DirEntry) -> Option<LogEntry> {
+fn log_entry(entry: &fs::DirEntry, dates: &WallDates) -> Option<LogEntry> {
     let metadata = entry.metadata().ok()?;
     let modified = metadata.modified().ok()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Some(LogEntry {
         name: entry.file_name().into_string().ok()?,
         is_directory: metadata.is_dir(),
-        modified_at: UnixNanoseconds(i64::try_from(modified.as_nanos()).unwrap_or(i64::MAX)),
+        modified_at: dates.read(UnixNanoseconds(i64::try_from(modified.as_nanos()).unwrap_or(i64::MAX))),
     })
 }
 

@@ -20,9 +20,9 @@ pub fn node_state(data: &[u8]) {
         assert_eq!(read(UnixNanoseconds(i64::MAX)), history);
     }
     if let Ok(saved) = state::decode::<Pods>(data) {
-        let pods = state::unknown_pods(saved, 0);
-        let again = serde_json::to_vec(&Pods::of(&pods, None, 0)).unwrap();
-        assert_eq!(state::unknown_pods(state::decode(&again).unwrap(), 0), pods);
+        let pods = state::unknown_pods(saved);
+        let again = serde_json::to_vec(&Pods::of(&pods, None)).unwrap();
+        assert_eq!(state::unknown_pods(state::decode(&again).unwrap()), pods);
     }
 }
 

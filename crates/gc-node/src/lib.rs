@@ -38,7 +38,7 @@ pub use agent::{
     Agent, Collect, ContainerView, DiskUse, ImagePreview, ImageView, LeftoverPreview, Pass, Preview,
     SoleAgent, Tally, keep_message,
 };
-pub use clock::Stop;
+pub use clock::{Stop, TestClock};
 pub use config::{ALWAYS_PROTECTED_IMAGES, NodeConfig};
 pub use health::Health;
 pub use journal::RecordRemoval;

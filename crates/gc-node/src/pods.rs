@@ -44,16 +44,11 @@ pub enum PodSource {
     None,
 }
 
-/// A wall clock that moves by less against the monotonic one was read a little later, or slewed.
-const WALL_STEP_NANOSECONDS: i64 = 1_000_000_000;
-
 /// What is known of pods, kept from pass to pass.
 pub struct Pods {
     source: PodSource,
     /// The view for the collectors.
     pub(crate) view: PodView,
-    /// By how much the wall clock, by which the view dates, was ahead of the clock of ages when it was looked at last.
-    wall_ahead: i64,
     /// Images that pods name, with or without a container yet.
     pub(crate) named_images: Vec<Arc<str>>,
     empty_answers: u32,
@@ -185,7 +180,6 @@ impl Pods {
             answered: false,
             by_answer: view.state.clone(),
             of_another_node: false,
-            wall_ahead: 0,
             told: view.state.clone(),
             view,
         }
@@ -221,20 +215,8 @@ impl Pods {
     }
 
     /// Takes in what was saved.
-    pub(crate) fn restore(&mut self, unknown_since: UnknownPods, wall_ahead: i64) {
-        (self.view.unknown_since, self.wall_ahead) = (unknown_since, wall_ahead);
-    }
-
-    /// For how long pods have been unknown does not change when the wall clock is set.
-    pub(crate) fn follow_wall(&mut self, ahead: i64) {
-        let by = ahead.saturating_sub(self.wall_ahead);
-        if by.abs() < WALL_STEP_NANOSECONDS {
-            return;
-        }
-        self.wall_ahead = ahead;
-        for since in self.view.unknown_since.values_mut() {
-            since.0 = since.0.saturating_add(by);
-        }
+    pub(crate) fn restore(&mut self, unknown_since: UnknownPods) {
+        self.view.unknown_since = unknown_since;
     }
 
     /// Compares what the source tells with what the runtime lists, and notes which listed pods are unknown.

@@ -36,10 +36,20 @@ pub enum Doubt {
     FromTheFuture(i64),
 }
 
+/// Maximum number of settings of the wall clock that are remembered. Beyond it, all are forgotten, and what was dated by them
+/// counts as made at that moment.
+const MAX_OFFSETS: usize = 16;
+/// Settings that differ by less are one: two clocks are not read in the same instant.
+const SAME_OFFSET: i64 = 1_000_000_000;
+
 /// A clock that starts with the wall clock of a first contact and is carried on from there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgeClock {
     boot: String,
+    /// By how much the wall clock has been ahead of this one, for each way in which it was seen to be set.
+    offsets: Vec<i64>,
+    /// Dates from before this moment are read as this moment.
+    dates_from: i64,
     /// What it showed when it was resumed, but for what is taken from the wall clock.
     shown: i64,
     since_boot: i64,
@@ -52,12 +62,17 @@ impl AgeClock {
     /// Carries a saved clock on, or begins with the wall clock.
     #[must_use]
     pub fn resume(saved: Option<&SavedAgeClock>, now: &MachineTime) -> (Self, Option<Doubt>) {
-        let begin = |shown: i64, unproven: i64| Self {
-            boot: now.boot.clone(),
-            shown,
-            since_boot: now.since_boot,
-            wall: now.wall.0,
-            unproven,
+        let begin = |shown: i64, unproven: i64| {
+            let clock = Self {
+                boot: now.boot.clone(),
+                offsets: saved.map(|saved| saved.wall.saturating_sub(saved.shown)).into_iter().collect(),
+                dates_from: i64::MIN,
+                shown,
+                since_boot: now.since_boot,
+                wall: now.wall.0,
+                unproven,
+            };
+            clock.noticing(now)
         };
         let Some(saved) = saved else { return (begin(now.wall.0, 0), None) };
         let passed = now.since_boot.saturating_sub(saved.since_boot);
@@ -79,6 +94,29 @@ impl AgeClock {
         UnixNanoseconds(self.shown.saturating_add(between).saturating_add(passed))
     }
 
+    /// Notes how the wall clock is set now.
+    fn noticing(mut self, now: &MachineTime) -> Self {
+        let offset = now.wall.0.saturating_sub(self.now(now).0);
+        let is_same = |known: &i64| known.abs_diff(offset) < SAME_OFFSET.unsigned_abs();
+        if self.offsets.iter().any(is_same) {
+            return self;
+        }
+        if self.offsets.len() >= MAX_OFFSETS {
+            self.offsets.clear();
+            self.dates_from = self.now(now).0;
+        }
+        self.offsets.push(offset);
+        self
+    }
+
+    /// How to read dates of the wall clock, which the runtime and the filesystem write. To be asked for at each observation, so
+    /// that each way in which the wall clock was set is known.
+    #[must_use]
+    pub fn wall_dates(&mut self, now: &MachineTime) -> WallDates {
+        *self = self.clone().noticing(now);
+        WallDates { offsets: self.offsets.clone(), from: self.dates_from, now: self.now(now) }
+    }
+
     /// What is to be saved of it.
     #[must_use]
     pub fn save(&self, now: &MachineTime) -> SavedAgeClock {
@@ -88,6 +126,40 @@ impl AgeClock {
             wall: now.wall.0,
             shown: self.now(now).0,
         }
+    }
+}
+
+/// Reads dates of a wall clock that may have been set since: as the latest moment that they can mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WallDates {
+    offsets: Vec<i64>,
+    from: i64,
+    now: UnixNanoseconds,
+}
+
+impl WallDates {
+    /// The moment from which ages are counted.
+    #[must_use]
+    pub fn now(&self) -> UnixNanoseconds {
+        self.now
+    }
+
+    /// What the age clock showed when the wall clock showed this. A date from the future of all settings stays one, so that what
+    /// bears it is too young for everything. Dates that are absent (zero) stay absent.
+    #[must_use]
+    pub fn read(&self, wall: UnixNanoseconds) -> UnixNanoseconds {
+        if wall.0 <= 0 {
+            return wall;
+        }
+        let meant = self.offsets.iter().map(|offset| wall.0.saturating_sub(*offset));
+        let latest_possible = self.now.0.saturating_add(SAME_OFFSET);
+        let past = meant.clone().filter(|moment| *moment <= latest_possible).max();
+        // Zero would mean that there is no date.
+        let read = past
+            .map(|moment| moment.max(self.from).min(self.now.0))
+            .or_else(|| meant.min())
+            .unwrap_or(wall.0);
+        UnixNanoseconds(read.max(1))
     }
 }
 
@@ -168,7 +240,63 @@ mod tests {
         }
     }
 
+    /// A container was created at noon of day 100; the wall clock was set since, or before.
+    #[test]
+    fn dates_of_the_wall_clock_are_read_as_the_latest_that_they_can_mean() {
+        let noon = 100 * DAY;
+        let hour = 60 * MINUTE;
+        for (what, settings, date, age) in [
+            ("it was never set", &[0][..], noon, hour),
+            ("two days ahead since", &[0, 2 * DAY], noon, hour),
+            ("two days ahead, and created after that", &[0, 2 * DAY], noon + 2 * DAY, hour),
+            ("ahead by a week and back, and created in between", &[0, 7 * DAY, 0], noon + 7 * DAY, hour),
+            ("two days behind since", &[0, -2 * DAY], noon, hour),
+            ("two days behind, and created after that", &[0, -2 * DAY], noon - 2 * DAY, hour),
+            ("created by a setting that nothing has seen", &[0], noon + 30 * DAY, hour - 30 * DAY),
+            ("created a moment ago, and read a moment late", &[0], noon + hour + 5_000_000, 0),
+        ] {
+            let (mut clock, _) = AgeClock::resume(None, &at("a", DAY, noon));
+            let mut dates = None;
+            for (passes, set) in settings.iter().enumerate() {
+                let last = passes + 1 == settings.len();
+                let since = if last { hour } else { i64::try_from(passes).unwrap_or_default() };
+                dates = Some(clock.wall_dates(&at("a", DAY + since, noon + since + set)));
+            }
+            let dates = dates.expect("one setting at least");
+            assert_eq!(dates.now().0 - dates.read(UnixNanoseconds(date)).0, age, "{what}");
+            assert_eq!(dates.read(UnixNanoseconds(0)), UnixNanoseconds(0), "{what}");
+        }
+        // The setting before a restart is remembered.
+        let (clock, _) = AgeClock::resume(None, &at("a", DAY, noon));
+        let saved = clock.save(&at("a", DAY + MINUTE, noon + MINUTE));
+        let ahead = at("a", DAY + hour, noon + hour + 2 * DAY);
+        let dates = AgeClock::resume(Some(&saved), &ahead).0.wall_dates(&ahead);
+        assert_eq!(dates.now().0 - dates.read(UnixNanoseconds(noon)).0, hour);
+    }
+
     proptest! {
+        /// However the wall clock is set, a date of it never makes anything older than it is.
+        #[test]
+        fn no_date_is_read_as_too_old(
+            steps in proptest::collection::vec((0_i64..DAY, -3 * DAY..3 * DAY), 1..40),
+            created in 0_usize..40,
+        ) {
+            let mut machine = at("a", DAY, 100 * DAY);
+            let (mut clock, _) = AgeClock::resume(None, &machine);
+            let mut date = None;
+            for (number, (passed, set)) in steps.iter().enumerate() {
+                machine.since_boot += passed;
+                machine.wall.0 += passed + set;
+                let dates = clock.wall_dates(&machine);
+                if number == created {
+                    date = Some((machine.wall, dates.now()));
+                }
+                if let Some((wall, truth)) = date {
+                    prop_assert!(dates.read(wall) >= UnixNanoseconds(truth.0 - 2 * SAME_OFFSET));
+                }
+            }
+        }
+
         /// Within a boot no age grows by more than the monotonic time that has passed, however the wall clock is set and however
         /// often the agent restarts.
         #[test]

@@ -17,7 +17,7 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use gc_apiserver::{ExtensionAnswer, ExtensionBody, ListenerTls};
 use gc_kube::ApiClient;
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -68,6 +68,10 @@ pub(crate) trait Pages: Send + Sync {
     }
     /// The page at a path, if there is one.
     fn page(&self, path: &str, query: &[(String, String)]) -> Option<PageAnswer>;
+    /// What is done by a POST to a path, if anything is.
+    fn order(&self, _path: &str, _query: &[(String, String)]) -> Option<PageAnswer> {
+        None
+    }
 }
 
 /// The certificate of pages on an address that is not loopback.
@@ -252,7 +256,7 @@ async fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Body> {
             }
             metrics(shown)
         }
-        path => match further(shown, path, request.uri().query().unwrap_or_default()).await {
+        _ => match further(shown, request.method(), request.uri()).await {
             Some(answer) => page(answer),
             None => text(StatusCode::NOT_FOUND, "not found; try /metrics, /healthz, /livez or /readyz"),
         },
@@ -260,10 +264,11 @@ async fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Body> {
 }
 
 /// Writing out a large graph takes a while: not on a thread that others need.
-async fn further(shown: &Shown, path: &str, query: &str) -> Option<ExtensionAnswer> {
-    let pages = shown.pages.clone()?;
-    let (path, query) = (path.to_owned(), gc_apiserver::query_pairs(query));
-    let answer = tokio::task::spawn_blocking(move || pages.page(&path, &query)).await.ok().flatten()?;
+async fn further(shown: &Shown, method: &Method, uri: &Uri) -> Option<ExtensionAnswer> {
+    let (pages, is_order) = (shown.pages.clone()?, method == Method::POST);
+    let (path, query) = (uri.path().to_owned(), gc_apiserver::query_pairs(uri.query().unwrap_or_default()));
+    let find = move || if is_order { pages.order(&path, &query) } else { pages.page(&path, &query) };
+    let answer = tokio::task::spawn_blocking(find).await.ok().flatten()?;
     Some(match answer {
         PageAnswer::Document(content_type, text) => {
             let body = ExtensionBody::Whole(text.into());

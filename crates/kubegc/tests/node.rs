@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use fake::{Answer, Fake, code, container, image, image_id, sandbox};
@@ -35,7 +35,10 @@ const CONTAINERS: [&str; 3] = ["--once", "--collect", "containers"];
 
 fn agent(fake: &Fake, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
-    command.args(["node", "--kubeconfig", "", "--listen", "127.0.0.1:0"]);
+    command.args(["node", "--kubeconfig", ""]);
+    if !arguments.contains(&"--listen") {
+        command.args(["--listen", "127.0.0.1:0"]);
+    }
     if !arguments.contains(&"--kubelet-config") {
         command.args(["--kubelet-config", "/nonexistent"]);
     }
@@ -61,6 +64,46 @@ fn agent(fake: &Fake, arguments: &[&str]) -> Command {
 fn said(command: &mut Command) -> (Option<i32>, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     (status.code(), format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)))
+}
+
+/// An agent that goes on until it is stopped.
+struct Daemon {
+    child: Child,
+    address: String,
+}
+
+impl Daemon {
+    /// Starts it, and reads where it listens.
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let address = loop {
+            let line = lines.next().expect("the daemon says where it listens").unwrap();
+            if let Some(at) = line.find("127.0.0.1:") {
+                break line[at..].split(|c: char| c.is_whitespace() || c == '"').next().unwrap().to_owned();
+            }
+        };
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address }
+    }
+
+    /// The answer to a request, with its head.
+    fn ask(&self, method: &str, path: &str) -> String {
+        let mut stream = std::net::TcpStream::connect(&self.address).unwrap();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    fn stop(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
 }
 
 /// One clear line, and the right code.
@@ -113,6 +156,7 @@ fn what_is_wrong_is_said_in_one_line() {
             2,
             "line 3, column 1: unknown field \"imageGCHighTresholdPercent\"; did you mean \"imageGCHighThresholdPercent\"?",
         ),
+        (&["--test-clock", "--listen", "0.0.0.0:0"], 2, "--test-clock needs --listen on a loopback address"),
         (&["--once", "--config", &broken], 2, "is not valid YAML"),
         (&["--once", "--config", &absent], 2, "cannot read"),
     ];
@@ -550,23 +594,8 @@ fn the_daemon_serves_waits_and_ends() {
         "--image-gc-low-threshold=0",
         "--eviction-hard=imagefs.available<1Ei",
     ];
-    let mut daemon = agent(&fake, &arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let stop = |daemon: &std::process::Child| kill_process(Pid::from_child(daemon), Signal::TERM).unwrap();
-    let mut lines = BufReader::new(daemon.stderr.take().unwrap()).lines();
-    let address = loop {
-        let line = lines.next().expect("the daemon says where it listens").unwrap();
-        if let Some(at) = line.find("127.0.0.1:") {
-            break line[at..].split(|c: char| c.is_whitespace() || c == '"').next().unwrap().to_owned();
-        }
-    };
-    std::thread::spawn(move || lines.for_each(drop));
-    let get = |path: &str| {
-        let mut stream = std::net::TcpStream::connect(&address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
-    };
+    let daemon = Daemon::start(&mut agent(&fake, &arguments));
+    let get = |path: &str| daemon.ask("GET", path);
     let began = std::time::Instant::now();
     // Its thresholds cannot be met, so its image passes fail, and it says so.
     while fake.state().images.len() > 1 || !get("/readyz").contains("the last pass over images failed") {
@@ -596,8 +625,47 @@ fn the_daemon_serves_waits_and_ends() {
     assert!(get("/healthz").contains("200 OK") && get("/else").contains("404"));
     assert!(fake.state().called("GetContainerEvents").len() <= 4, "no storm of questions for events");
     assert_eq!(fake.state().images[0].id, image_id(2), "what is in use stays");
-    stop(&daemon);
-    assert!(daemon.wait().unwrap().success());
+    daemon.stop();
     let saved = std::fs::read_to_string(fake.folder().join("state/images.json")).unwrap();
     assert!(saved.contains(&image_id(2)) && saved.contains("lastUsed"), "{saved}");
+}
+
+/// Tests set the clock ahead over the API, so that images age without waiting.
+#[test]
+fn images_age_by_the_clock_of_a_test() {
+    let fake = Fake::start();
+    std::fs::create_dir(fake.folder().join("logs")).unwrap();
+    fake.state().images = (1..=2).map(|n| image(n, n)).collect();
+    let limits =
+        ["--image-gc-high-threshold=1", "--image-gc-low-threshold=0", "--minimum-image-ttl-duration=48h"];
+    let daemon = Daemon::start(agent(&fake, &limits).arg("--test-clock"));
+    let until = |what: &str, holds: &dyn Fn() -> bool| {
+        let began = std::time::Instant::now();
+        while !holds() {
+            assert!(began.elapsed() < Duration::from_secs(30), "{what} does not come");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    until("the first pass", &|| daemon.ask("GET", "/readyz").contains("the last pass over images failed"));
+    assert_eq!(fake.state().images.len(), 2);
+    assert!(daemon.ask("GET", "/kubegc/v1/clock").ends_with(r#"{"ahead":"0s"}"#));
+    for (query, refused) in [
+        ("", "expected one parameter"),
+        ("?advance=soon", "expected a duration such as 36h"),
+        ("?ahead=1h", "expected advance=DURATION"),
+        ("?advance=-1h", "not negative"),
+    ] {
+        let answer = daemon.ask("POST", &format!("/kubegc/v1/clock{query}"));
+        assert!(answer.starts_with("HTTP/1.1 400") && answer.contains(refused), "{query}: {answer}");
+    }
+    let set = daemon.ask("POST", "/kubegc/v1/clock?advance=49h");
+    assert!(set.ends_with(r#"{"ahead":"49h0m0s"}"#), "{set}");
+    until("the end of the images", &|| fake.state().images.is_empty());
+    daemon.stop();
+
+    let daemon = Daemon::start(&mut agent(&fake, &limits));
+    for method in ["GET", "POST"] {
+        assert!(daemon.ask(method, "/kubegc/v1/clock?advance=1h").starts_with("HTTP/1.1 404"), "{method}");
+    }
+    daemon.stop();
 }

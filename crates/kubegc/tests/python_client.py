@@ -2,8 +2,6 @@
 
     python python_client.py KUBECONFIG
 
-The clock of the collectors is ahead by what the file $KUBEGC_CLOCK_OFFSET says.
-
 Every function named `test_…` is one claim and runs alone, in a namespace of its own. The exit code is 0 only if
 all of them hold.
 """

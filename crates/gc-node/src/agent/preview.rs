@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use gc_cri::ListedContainer;
+use gc_retention::ages::WallDates;
 use gc_retention::containers::plan::ContainerPlan;
 use gc_retention::containers::sandboxes::SandboxRemoval;
 use gc_retention::images::Image;
@@ -56,8 +57,16 @@ pub struct ContainerView {
     pub sandboxes: Vec<SandboxRemoval>,
     /// What stays for as long as it is not known which pods exist, in words.
     pub reservations: Option<String>,
-    /// The moment from which ages are counted.
-    pub now: UnixNanoseconds,
+    /// How to read the dates of what is listed.
+    dates: WallDates,
+}
+
+impl ContainerView {
+    /// How old a container is.
+    #[must_use]
+    pub fn age(&self, listed: &ListedContainer) -> GoDuration {
+        self.dates.now().since(self.dates.read(listed.container.created_at))
+    }
 }
 
 /// What a dry run would do.
@@ -92,7 +101,7 @@ pub struct ImagePreview {
     /// How full the image filesystems are.
     pub disks: Vec<DiskUse>,
     /// Eviction signals that fire, with the bytes that each misses.
-    pub pressure: Vec<(Signal, u64)>,
+    pub pressure: Vec<(pressure::Signal, u64)>,
     /// No agent has saved ages here yet, so that every image counts as old enough.
     pub first_contact: bool,
     /// The moment from which ages are counted.
@@ -159,7 +168,7 @@ impl Agent {
     /// For questions: also with what a running agent saved.
     async fn look_at_containers(&mut self, state_dir: &Path) -> Result<containers::Observation> {
         let (_, unknown) = state::peek_all(state_dir, &self.memory.ages)?;
-        self.pods.restore(unknown, self.memory.ages.wall_ahead());
+        self.pods.restore(unknown);
         self.observe_containers().await
     }
 
@@ -167,8 +176,9 @@ impl Agent {
     fn view_containers(&self, observation: containers::Observation) -> ContainerView {
         let plan = observation.plan(&self.pods.view, &self.config, false);
         let sandboxes = observation.plan_sandboxes(&self.pods.view, false, &plan.removals);
-        let reservations = self.pods.reservations(observation.at);
-        ContainerView { listed: observation.containers, plan, sandboxes, reservations, now: observation.at }
+        let reservations = self.pods.reservations(observation.at());
+        let containers::Observation { dates, containers: listed, .. } = observation;
+        ContainerView { listed, plan, sandboxes, reservations, dates }
     }
 
     async fn image_preview(&mut self, state_dir: &Path) -> Result<ImagePreview> {

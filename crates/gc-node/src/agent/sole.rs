@@ -52,7 +52,7 @@ impl Agent {
         if !self.config.forget_ages {
             self.memory.history = history;
         }
-        self.pods.restore(unknown, self.memory.ages.wall_ahead());
+        self.pods.restore(unknown);
         self.saved_pods = self.pods.view.unknown_since.clone();
         Ok(())
     }
@@ -98,10 +98,16 @@ impl SoleAgent {
         let (mut pressure_loop, mut uses_loop) = (loop_every(PRESSURE_PERIOD), loop_every(USES_PERIOD));
         let (images, containers) =
             (collect.contains(&Collect::Images), collect.contains(&Collect::Containers));
+        let mut set = agent.clock.changes();
         while !stop.is_requested() {
             tokio::select! {
                 biased;
                 () = stop.requested() => break,
+                Ok(()) = set.changed() => {
+                    for one in [&mut container_loop, &mut image_loop, &mut pressure_loop, &mut uses_loop] {
+                        one.next = tokio::time::Instant::now();
+                    }
+                }
                 () = sleep_until(container_loop.next), if containers => {
                     let done = agent.container_pass(false, &self.state, stop).await;
                     if let Err(error) = &done {

@@ -422,3 +422,30 @@ fn failures_are_told_once_each() {
         assert_eq!(aggregate(&failures).as_deref(), text);
     }
 }
+
+/// A daemon whose clock is set ahead begins its passes, and finds its images old enough.
+#[tokio::test]
+async fn a_clock_that_is_set_ahead_ages_images_and_begins_passes() {
+    let ages = AgePolicy { minimum_age: GoDuration::from_seconds(3600), maximum_age: None };
+    let World { fake, agent, state, .. } = World::new(2, NodeConfig { ages, ..NodeConfig::of_tests() }).await;
+    drop(state);
+    let (clock, (sender, stop)) = (TestClock::default(), Stop::new());
+    let agent = agent.with_clock(clock.clone()).lock(&fake.folder().join("state")).unwrap();
+    let health = crate::health::Health::new(&[Collect::Images]);
+    let running = async { agent.run(&[Collect::Images], &health, &stop).await.unwrap() };
+    let test = async {
+        // Its thresholds cannot be met: the first pass has ended, and removed nothing.
+        while health.unready().is_none() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(fake.state().images.len(), 2);
+        clock.advance(Duration::from_mins(59));
+        assert_eq!(clock.ahead(), Duration::from_mins(59));
+        clock.advance(Duration::from_mins(2));
+        while !fake.state().images.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        sender.send(true).unwrap();
+    };
+    tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(running, test) }).await.unwrap();
+}

@@ -3,16 +3,17 @@
 
 use std::time::Duration;
 
-use crate::fake::{Answer, Fake, code, container, image, image_id};
 use gc_cri::{CriClient, Endpoint};
 use gc_retention::images::plan::{ImagePlan, KeepReason, Removal};
 use tokio::sync::watch;
 
 use crate::clock::Stop;
 use crate::config::NodeConfig;
+use crate::fake::{Answer, Fake, code, container, image, image_id};
 use crate::images::{
     ImageMemory, ImageReport, Observation, Outcome, Remover, filesystems, observe, plan_pass,
 };
+use crate::messages;
 use crate::metrics::Metrics;
 use crate::progress::Progress;
 

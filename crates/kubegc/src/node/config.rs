@@ -357,7 +357,8 @@ fn image_settings(
             "imageGCLowThresholdPercent (--image-gc-low-threshold) {low} must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) {high}"
         ));
     }
-    if reader.file.get("imageMinimumGCAge").and_then(Value::as_str) == Some("0s") {
+    let written = reader.file.get("imageMinimumGCAge").and_then(Value::as_str);
+    if written.is_some_and(|text| text.parse() == Ok(GoDuration::ZERO)) {
         notices.push(
             "imageMinimumGCAge: 0s in a file means the default of 2m0s, as in the kubelet; for none, use \
              --minimum-image-ttl-duration 0s"
@@ -415,9 +416,8 @@ fn container_settings(
     let per_container = flags.maximum_dead_containers_per_container.unwrap_or(1);
     if per_container == 0 && !flags.unsafe_remove_newest_of_live_pods {
         notices.push(
-            "--maximum-dead-containers-per-container 0 keeps the newest dead container of each name in a live pod all the \
-             same, for the kubelet reads restart counts and exit codes from it; --unsafe-remove-newest-of-live-pods \
-             removes it too"
+            "--maximum-dead-containers-per-container 0 removes also the newest dead container of each name in a live pod, as in \
+             the kubelet, which reads restart counts and exit codes from it; with 1, it stays"
                 .into(),
         );
     }
@@ -425,7 +425,7 @@ fn container_settings(
         minimum_age,
         maximum_per_pod_container: limit(per_container),
         maximum_containers: limit(flags.maximum_dead_containers.unwrap_or(-1)),
-        keep_newest_of_live_pods: !flags.unsafe_remove_newest_of_live_pods,
+        keep_newest_of_live_pods: !flags.unsafe_remove_newest_of_live_pods && per_container != 0,
     }
 }
 
@@ -526,7 +526,7 @@ mod tests {
     /// T159 and T160.
     #[test]
     fn defaults_are_the_kubelets() {
-        for document in [Value::Null, file(&json!({})), file(&json!({"imageMinimumGCAge": "0s"}))] {
+        for document in [Value::Null, file(&json!({})), file(&json!({"imageMinimumGCAge": "0h0m0s"}))] {
             let (Settings { node: config, .. }, notices) = resolve(&document, &NodeFlags::default()).unwrap();
             assert_eq!(config.thresholds, Thresholds { high_percent: 85, low_percent: 80 });
             assert_eq!(
@@ -653,8 +653,8 @@ mod tests {
         assert_eq!(found, expected);
     }
 
-    /// As the kubelet has it: a gate that is off takes the maximum age along, a zero in a file is the default, and no dead
-    /// container per name is kept but the newest of live pods.
+    /// As the kubelet has it: a gate that is off takes the maximum age along, a zero in a file is the default, and a limit of zero
+    /// keeps no dead container at all.
     #[test]
     fn settings_that_surprise_are_explained() {
         let file = serde_json::json!({
@@ -665,7 +665,7 @@ mod tests {
         let (Settings { node: config, .. }, notices) = resolve(&file, &flags).unwrap();
         assert_eq!(config.ages, AgePolicy { minimum_age: GoDuration::from_seconds(120), maximum_age: None });
         assert_eq!(config.containers.maximum_per_pod_container, Some(0));
-        assert!(config.containers.keep_newest_of_live_pods);
+        assert!(!config.containers.keep_newest_of_live_pods);
         let beginnings: Vec<&str> = notices.iter().map(|notice| &notice[..20]).collect();
         assert_eq!(beginnings, ["imageMinimumGCAge: 0", "imageMaximumGCAge ha", "--maximum-dead-conta"]);
     }

@@ -5,6 +5,7 @@ mod config;
 pub(crate) mod fuzz;
 mod journal;
 mod output;
+mod pages;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,15 +15,16 @@ use anyhow::{Context, Result};
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Subcommand, ValueEnum};
 use gc_cri::{CallObserver, CriClient, Endpoint};
-use gc_node::{Agent, Health, Metrics, NodeConfig, PodSource, Pods, Progress, SoleAgent, Stop};
+use gc_node::{Agent, Health, Metrics, NodeConfig, PodSource, Pods, Progress, SoleAgent, Stop, TestClock};
 use gc_retention::pressure::{self, Amount, EvictionSettings, Measure, Role, Signal, Threshold};
 use serde_json::Value;
 use tracing::{info, warn};
 
 use crate::logging::LogOptions;
-use crate::operations::{self, PageAnswer, Pages, Protection, Shown, TlsFlags};
+use crate::operations::{self, Pages, Protection, Shown, TlsFlags};
 use config::{NodeFlags, Settings};
 use output::Format;
+use pages::NodePages;
 
 /// Which collectors run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -87,6 +89,9 @@ pub(crate) struct NodeOptions {
     /// Configuration file of the kubelet, to check whether it also collects
     #[arg(long, value_name = "FILE", default_value = "/var/lib/kubelet/config.yaml")]
     kubelet_config: PathBuf,
+    /// Serve /kubegc/v1/clock, by which tests set the clock of ages ahead; only on a loopback address
+    #[arg(long)]
+    test_clock: bool,
     #[command(flatten)]
     tls: TlsFlags,
     #[command(flatten)]
@@ -113,6 +118,9 @@ pub(crate) fn run(options: NodeOptions) -> Result<()> {
     let misspelled = config::misspelled(&file, &text);
     if let (Some(path), false) = (&options.flags.config, misspelled.is_empty()) {
         return Err(crate::UsageError::new(format!("{}: {}", path.display(), misspelled.join("; "))).into());
+    }
+    if options.test_clock && !options.listen.ip().to_canonical().is_loopback() {
+        return Err(crate::UsageError::new("--test-clock needs --listen on a loopback address").into());
     }
     let (settings, notices) = config::resolve(&file, &options.flags).map_err(crate::UsageError::new)?;
     for notice in &notices {
@@ -182,6 +190,11 @@ async fn start(options: NodeOptions, settings: Settings) -> Result<()> {
                 Some(journal) => agent.with_journal(journal.recorder()),
                 None => agent,
             };
+            let clock = options.test_clock.then(TestClock::default);
+            let agent = match &clock {
+                Some(clock) => agent.with_clock(clock.clone()),
+                None => agent,
+            };
             if options.once {
                 return once(
                     agent.with_progress(Progress::on_a_terminal()).lock(state_dir)?,
@@ -190,7 +203,7 @@ async fn start(options: NodeOptions, settings: Settings) -> Result<()> {
                 )
                 .await;
             }
-            daemon(agent.lock(state_dir)?, &collect, (options.listen, protection?), registry).await
+            daemon(agent.lock(state_dir)?, &collect, (options.listen, protection?), registry, clock).await
         }
     }
 }
@@ -206,33 +219,15 @@ async fn daemon(
     collect: &[gc_node::Collect],
     (listen, protection): (SocketAddr, Protection),
     metrics: Arc<prometheus_client::registry::Registry>,
+    clock: Option<TestClock>,
 ) -> Result<()> {
     let stop = stop_on_signals()?;
     let health = Arc::new(Health::new(collect));
-    let pages: Arc<dyn Pages> = Arc::new(HealthPages(Arc::clone(&health)));
+    let pages: Arc<dyn Pages> = Arc::new(NodePages { health: Arc::clone(&health), clock });
     let shown = Shown { metrics, ready: Arc::clone(&health.ready), pages: Some(pages) };
     let address = operations::serve(listen, shown, Arc::new(protection)).await?;
     info!(%address, "metrics and health");
     agent.run(collect, &health, &stop).await
-}
-
-/// What `/readyz` and `/healthz` answer.
-struct HealthPages(Arc<Health>);
-
-impl Pages for HealthPages {
-    fn refresh(&self) {}
-
-    fn unhealthy(&self) -> Option<String> {
-        self.0.unhealthy()
-    }
-
-    fn unready(&self) -> Option<String> {
-        self.0.unready()
-    }
-
-    fn page(&self, _path: &str, _query: &[(String, String)]) -> Option<PageAnswer> {
-        None
-    }
 }
 
 fn stop_on_signals() -> Result<Stop> {

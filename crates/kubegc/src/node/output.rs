@@ -344,7 +344,7 @@ fn write_container_table(
                 one.names.container.to_string(),
                 format.identifier(one.container.id.as_str()),
                 format!("{:?}", one.container.state),
-                age(view.now.since(one.container.created_at)),
+                age(view.age(one)),
                 verdict(goes, words),
             ]);
         }

@@ -154,9 +154,15 @@ fn the_shipped_manifest_fits_the_agent() {
         .map(|mount| mount["mountPath"].as_str().unwrap())
         .collect();
     assert_eq!(writable, ["/var/lib/kubegc", "/var/log/containers", "/var/log/pods"].into());
-    let rule = |resource: &str, verbs: &[&str]| serde_json::json!([{"apiGroups": [""], "resources": [resource], "verbs": verbs}]);
-    assert_eq!(of_kind("ClusterRole")["rules"], rule("pods", &["list"]));
-    assert_eq!(of_kind("Role")["rules"], rule("events", &["create", "patch"]));
+    let rule = |group: &str, resource: &str, verbs: &[&str]| serde_json::json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+    // Who reads its metrics is reviewed by the API server.
+    let cluster_rules = serde_json::json!([
+        rule("", "pods", &["list"]),
+        rule("authentication.k8s.io", "tokenreviews", &["create"]),
+        rule("authorization.k8s.io", "subjectaccessreviews", &["create"]),
+    ]);
+    assert_eq!(of_kind("ClusterRole")["rules"], cluster_rules);
+    assert_eq!(of_kind("Role")["rules"], serde_json::json!([rule("", "events", &["create", "patch"])]));
 }
 
 fn with_cluster(fake: &Fake, kubeconfig: &str) -> Command {
