@@ -151,11 +151,11 @@ impl Drop for WatchPlace {
 pub(crate) enum Weight {
     /// Reads one object.
     Read,
-    /// Reads many objects, which may take milliseconds of computing.
+    /// Reads many objects, which may take milliseconds of computing, or waits for a webhook.
     ReadMany,
     /// Writes.
     Write,
-    /// Decodes a large body, and writes.
+    /// Decodes a large body or waits for a webhook, and writes.
     WriteLarge,
     /// Writes many objects, one after the other.
     WriteMany,

@@ -3,74 +3,26 @@
 
 mod support;
 
-use std::convert::Infallible;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
-use support::TestServer;
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
+use support::{TestServer, webhook};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Answers reviews by the path: `/label` patches, `/no` refuses, `/slow` takes its time, `/odd` answers no review.
-async fn answer(request: http::Request<Incoming>) -> Result<http::Response<Full<Bytes>>, Infallible> {
-    let path = request.uri().path().to_owned();
-    let body = request.into_body().collect().await.unwrap().to_bytes();
-    let review: Value = serde_json::from_slice(&body).unwrap();
+/// Answers reviews by the path: `/label` patches, `/no` refuses, `/slow` never answers, `/odd` answers no review.
+fn answer(path: &str, review: &Value) -> Option<Value> {
     let uid = &review["request"]["uid"];
-    let response = match path.as_str() {
+    let response = match path {
         "/label" => {
             let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]).to_string();
             json!({"uid": uid, "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch)})
         }
         "/no" => json!({"uid": uid, "allowed": false, "status": {"message": "never"}}),
-        "/slow" => {
-            tokio::time::sleep(Duration::from_mins(1)).await;
-            Value::Null
-        }
+        "/slow" => return None,
         _ => Value::Null,
     };
-    let review =
-        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
-    Ok(http::Response::new(Full::new(review.to_string().into())))
-}
-
-/// A webhook server, and the authority to trust it by.
-async fn webhook_server() -> (SocketAddr, String) {
-    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
-        .unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let acceptor = acceptor.clone();
-            tokio::spawn(async move {
-                let Ok(stream) = acceptor.accept(stream).await else { return };
-                let served = hyper::server::conn::http1::Builder::new();
-                let _ = served.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
-            });
-        }
-    });
-    (address, STANDARD.encode(made.cert.pem()))
+    Some(json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
 }
 
 async fn configure(server: &TestServer, kind: &str, client: Value, timeout_seconds: u32) {
@@ -90,7 +42,7 @@ async fn configure(server: &TestServer, kind: &str, client: Value, timeout_secon
 #[tokio::test]
 async fn webhooks_change_and_refuse_what_is_created() {
     let server = TestServer::start().await;
-    let (address, authority) = webhook_server().await;
+    let (address, authority) = webhook::serve(answer).await;
     let client = |path: &str| json!({"url": format!("https://{address}{path}"), "caBundle": authority});
     configure(&server, "mutating", client("/label"), 10).await;
     let created = server.config_map("a").await;
@@ -103,7 +55,7 @@ async fn webhooks_change_and_refuse_what_is_created() {
 
 #[tokio::test]
 async fn what_does_not_answer_refuses_in_time() {
-    let (address, authority) = webhook_server().await;
+    let (address, authority) = webhook::serve(answer).await;
     let url = |path: &str| format!("https://{address}{path}");
     for (client, why) in [
         (json!({"url": "https://127.0.0.1:1/x", "caBundle": authority}), "connect: connection refused"),

@@ -67,7 +67,30 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) fn decode(&self, stored: &KeyValue) -> Result<Value, ApiError> {
-        persist::decode(self.resource(), stored)
+        self.registry.converter.decode(self.resource(), stored)
+    }
+
+    /// The stored form of a document of the resource.
+    pub(crate) fn encode(&self, object: &Value) -> Result<bytes::Bytes, ApiError> {
+        self.registry.converter.encode(self.resource(), object)
+    }
+
+    /// A document as it is after it was stored and read again, for dry runs: upstream asks the webhook there, too.
+    pub(crate) fn as_if_stored(&self, object: Value) -> Result<Value, ApiError> {
+        if !self.resource().asks_webhook() {
+            return Ok(object);
+        }
+        let value = self.encode(&object)?;
+        let stored = KeyValue {
+            key: self.key(),
+            value,
+            create_revision: Revision(u64::MAX),
+            mod_revision: Revision(u64::MAX),
+        };
+        let mut read = self.decode(&stored)?;
+        let version = meta::metadata(&object).get("resourceVersion").cloned().unwrap_or_default();
+        meta::set_or_remove(meta::metadata_mut(&mut read), "resourceVersion", version);
+        Ok(read)
     }
 
     /// Writes if the key's last write is still the one given (0: absent); `None` removes.
@@ -115,7 +138,8 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) fn present(&self, stored: bytes::Bytes, revision: Revision) -> Result<Arc<Object>, ApiError> {
-        persist::present(self.resource(), &self.type_meta(), stored, revision).map(Arc::new)
+        let converter = &self.registry.converter;
+        converter.present(self.resource(), &self.type_meta(), stored, revision).map(Arc::new)
     }
 
     pub(crate) fn answer(&mut self, code: u16, object: Arc<Object>) -> Response {

@@ -129,6 +129,12 @@ impl Catalog {
     }
 }
 
+/// A built-in resource.
+#[must_use]
+pub(crate) fn builtin(group: &str, version: &str, resource: &str) -> Option<&'static Arc<ResourceDefinition>> {
+    BUILTIN_ROWS.get(&row_key(group, version, resource))
+}
+
 fn row_key(group: &str, version: &str, resource: &str) -> Box<str> {
     format!("{group}/{version}/{resource}").into()
 }

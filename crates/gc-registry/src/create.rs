@@ -88,11 +88,12 @@ impl Call<'_> {
                     return Err(self.exists(&name, &self.decode(&existing)?));
                 }
                 let is_definition = rules::is_definition(self.resource());
-                let new = if is_definition { crd::before_acceptance(&new, 0) } else { new };
+                let new =
+                    if is_definition { crd::before_acceptance(&new, 0) } else { self.as_if_stored(new)? };
                 return Ok(self.answer_value(201, new));
             }
             meta::metadata_mut(&mut new).remove("resourceVersion");
-            let encoded = persist::encode(self.resource(), &new)?;
+            let encoded = self.encode(&new)?;
             match self.commit_charged(&key, Revision(0), Some(encoded.clone()), &charges)? {
                 Stored::Done(revision) => {
                     self.warn_of(&new, None);

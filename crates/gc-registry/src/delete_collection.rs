@@ -28,7 +28,7 @@ impl Call<'_> {
         }
         let mut answer: Option<ObjectList> = None;
         loop {
-            let page = list::list(storage, self.target, &page_options)?;
+            let page = list::list(&self.registry.converter, storage, self.target, &page_options)?;
             for object in &page.items {
                 self.delete_listed(object.metadata()?, &deletion)?;
             }

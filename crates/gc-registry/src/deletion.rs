@@ -8,6 +8,7 @@ use crate::crd::{self, CLEANUP_FINALIZER, Termination};
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::meta;
 use crate::names::quoted;
+use crate::object::Object;
 use crate::persist;
 use crate::resource::DefaultGarbageCollection;
 use crate::rules;
@@ -138,7 +139,8 @@ impl Call<'_> {
                 self.answer_stored(200, stored.value, stored.mod_revision)
             }
             Deleted::Removed(stored) => {
-                let object = self.present(stored.value, stored.mod_revision)?;
+                // Its name and UID are the same in every version.
+                let object = Object::from_stored(self.type_meta(), stored.value, stored.mod_revision);
                 let metadata = object.metadata()?;
                 let mut details = json!({"name": metadata["name"], "kind": &*self.resource().resource, "uid": metadata["uid"]});
                 if !self.resource().group.is_empty() {
@@ -209,10 +211,10 @@ impl Call<'_> {
                 if waits {
                     return Ok(Deleted::WouldKeep(new));
                 }
-                let value = persist::encode(self.resource(), &new)?;
+                let value = self.encode(&new)?;
                 return Ok(Deleted::Removed(KeyValue { value, ..stored }));
             }
-            let value = persist::encode(self.resource(), &new)?;
+            let value = self.encode(&new)?;
             let written = if value == stored.value {
                 stored
             } else {

@@ -11,10 +11,11 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
+use crate::conversion::Changes;
 use crate::dynamic;
 use crate::error::ApiError;
-use crate::object::Object;
-use crate::persist;
+use crate::object::{Object, TypeMeta};
+use crate::persist::{self, Presented};
 use crate::resource::ResourceDefinition;
 use crate::storage::{Change, Key, Revision, Storage, StorageError, WatchItem, WatchStream};
 
@@ -41,7 +42,38 @@ pub(crate) struct Entry {
     pub(crate) key: Key,
     value: Option<Bytes>,
     previous: Option<Bytes>,
-    views: Mutex<Vec<View>>,
+    views: Mutex<Vec<Slot>>,
+}
+
+/// What there is of a change in one version.
+#[derive(Debug)]
+enum Slot {
+    Shown(View),
+    /// A webhook converts it to the version.
+    Converting(Arc<str>, Arc<Changes>),
+}
+
+impl Slot {
+    fn api_version(&self) -> &Arc<str> {
+        match self {
+            Self::Shown(view) => &view.api_version,
+            Self::Converting(api_version, _) => api_version,
+        }
+    }
+
+    fn is_converted_by(&self, changes: &Arc<Changes>) -> bool {
+        matches!(self, Self::Converting(_, by) if Arc::ptr_eq(by, changes))
+    }
+}
+
+/// What a watch sees of a change.
+pub(crate) enum Sight {
+    /// The change.
+    View(View),
+    /// A webhook is being asked.
+    Converting(Arc<Changes>),
+    /// A webhook has to be asked.
+    Foreign,
 }
 
 /// A change as one version of the resource shows it.
@@ -59,25 +91,61 @@ impl Entry {
     pub(crate) fn view(
         &self,
         resource: &ResourceDefinition,
-        type_meta: &Arc<crate::object::TypeMeta>,
-    ) -> Result<View, ApiError> {
+        type_meta: &Arc<TypeMeta>,
+    ) -> Result<Sight, ApiError> {
         let mut views = lock(&self.views);
-        if let Some(view) = views.iter().find(|view| view.api_version == type_meta.api_version) {
-            return Ok(view.clone());
+        match views.iter().find(|slot| *slot.api_version() == type_meta.api_version) {
+            Some(Slot::Shown(view)) => return Ok(Sight::View(view.clone())),
+            Some(Slot::Converting(_, changes)) => return Ok(Sight::Converting(Arc::clone(changes))),
+            None => {}
         }
-        let present = |bytes: &Option<Bytes>| {
-            bytes
-                .clone()
-                .map(|bytes| persist::present(resource, type_meta, bytes, self.revision).map(Arc::new))
-                .transpose()
-        };
-        let view = View {
-            api_version: Arc::clone(&type_meta.api_version),
-            new: present(&self.value)?,
-            old: present(&self.previous)?,
-        };
-        views.push(view.clone());
-        Ok(view)
+        let mut states = [None, None];
+        for (state, bytes) in states.iter_mut().zip([&self.value, &self.previous]) {
+            let Some(bytes) = bytes else { continue };
+            match persist::present(resource, type_meta, bytes.clone(), self.revision)? {
+                Presented::Wanted(object) => *state = Some(Arc::new(object)),
+                Presented::Foreign(_) => return Ok(Sight::Foreign),
+            }
+        }
+        let [new, old] = states;
+        let view = View { api_version: Arc::clone(&type_meta.api_version), new, old };
+        views.push(Slot::Shown(view.clone()));
+        Ok(Sight::View(view))
+    }
+
+    /// Notes who converts the change to a version; `false` if there is somebody already.
+    pub(crate) fn claim(&self, api_version: &Arc<str>, changes: &Arc<Changes>) -> bool {
+        let mut views = lock(&self.views);
+        let is_free = views.iter().all(|slot| slot.api_version() != api_version);
+        if is_free {
+            views.push(Slot::Converting(Arc::clone(api_version), Arc::clone(changes)));
+        }
+        is_free
+    }
+
+    /// Forgets that the change is converted by these.
+    pub(crate) fn release(&self, changes: &Arc<Changes>) {
+        lock(&self.views).retain(|slot| !slot.is_converted_by(changes));
+    }
+
+    /// The stored states, the new one first.
+    pub(crate) fn states(&self) -> impl Iterator<Item = (Bytes, Revision)> + use<> {
+        let revision = self.revision;
+        [self.value.clone(), self.previous.clone()].into_iter().flatten().map(move |bytes| (bytes, revision))
+    }
+
+    /// Shows the change in a version, with the next of these objects for each of its states.
+    pub(crate) fn show(
+        &self,
+        api_version: &Arc<str>,
+        changes: &Arc<Changes>,
+        objects: &mut impl Iterator<Item = Arc<Object>>,
+    ) {
+        let mut next = |state: &Option<Bytes>| state.as_ref().and_then(|_| objects.next());
+        let (new, old) = (next(&self.value), next(&self.previous));
+        let mut views = lock(&self.views);
+        views.retain(|slot| !slot.is_converted_by(changes));
+        views.push(Slot::Shown(View { api_version: Arc::clone(api_version), new, old }));
     }
 
     fn size(&self) -> usize {

@@ -61,6 +61,7 @@ pub mod bootstrap;
 mod call;
 mod capabilities;
 pub mod catalog;
+mod conversion;
 mod convert;
 pub mod crd;
 mod create;

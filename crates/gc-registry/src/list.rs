@@ -7,13 +7,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use crate::api::{ListOptions, ObjectList, RequestTarget, VersionMatch};
+use crate::conversion::Converter;
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::filter::Filter;
 use crate::names::quoted;
 use crate::object::{Object, TypeMeta};
 use crate::persist;
 use crate::resource::ResourceDefinition;
-use crate::storage::{KeyValue, RangeOptions, Revision, Storage, StorageError};
+use crate::storage::{Key, KeyValue, RangeOptions, Revision, Storage, StorageError};
 
 /// Objects read from the store at once while a selector looks for its matches.
 const SCAN_PAGE: usize = 1000;
@@ -130,137 +131,27 @@ const EXPIRED_CONTINUE: &str = "The provided continue parameter is too old to di
 
 /// A page of a collection.
 pub(crate) fn list(
+    converter: &Converter,
     storage: &dyn Storage,
     target: &RequestTarget,
     options: &ListOptions,
 ) -> Result<ObjectList, ApiError> {
-    let resource = &target.resource;
-    let filter = Filter::parse(resource, options)?;
+    let filter = Filter::parse(&target.resource, options)?;
     validate(options)?;
-    let page = read_page(storage, target, options, &filter)?;
-    let type_meta = persist::type_meta(resource);
-    let items = page
-        .items
-        .into_iter()
-        .map(|item| persist::present(resource, &type_meta, item.value, item.mod_revision).map(Arc::new))
-        .collect::<Result<_, _>>()?;
+    let page = Reader::new(converter, storage, target).page(options, &filter)?;
     Ok(ObjectList {
-        items,
+        items: page.items,
         resource_version: page.revision.to_string(),
         continue_token: page.next.as_ref().map(Continue::encode).unwrap_or_default(),
         remaining_item_count: page.remaining,
     })
 }
 
-/// A page as it is stored.
-struct Page {
-    items: Vec<KeyValue>,
-    revision: Revision,
-    next: Option<Continue>,
-    remaining: Option<u64>,
-}
-
-fn read_page(
-    storage: &dyn Storage,
-    target: &RequestTarget,
-    options: &ListOptions,
-    filter: &Filter,
-) -> Result<Page, ApiError> {
-    let resource = &target.resource;
-    let prefix = persist::collection_prefix(resource, &target.namespace);
-    let requested = parse_version(&options.resource_version)?;
-    let limit = usize::try_from(options.limit).unwrap_or(0);
-    let mut at = None;
-    let mut after = None;
-    let continued = !options.continue_token.is_empty();
-    if continued {
-        let token = Continue::decode(&options.continue_token)?;
-        at = Some(token.revision);
-        after = Some(format!("{prefix}{}", token.after).into());
-    } else if requested.0 > 0 {
-        let exact = match options.resource_version_match {
-            Some(wanted) => wanted == VersionMatch::Exact,
-            None => limit > 0,
-        };
-        if exact {
-            at = Some(requested);
-        } else {
-            let newest = storage.revision().map_err(persist::storage_error)?;
-            if requested > newest {
-                return Err(persist::too_large_version(requested, newest));
-            }
-        }
-    }
-    let fail = |error: StorageError| match error {
-        StorageError::Compacted { .. } if continued => ApiError::new(410, "Expired", EXPIRED_CONTINUE),
-        other => persist::storage_error(other),
-    };
-    if let (Some(name), None, false) = (filter.exact_name(), &at, continued)
-        && (!target.namespace.is_empty() || !resource.namespaced())
-    {
-        return read_one(storage, resource, &format!("{prefix}{name}"), filter);
-    }
-    let type_meta = persist::type_meta(resource);
-    let mut items = Vec::new();
-    loop {
-        let page_limit = if filter.is_empty() { limit } else { SCAN_PAGE };
-        let answer = storage
-            .range(&prefix, &RangeOptions { at, after: after.take(), limit: page_limit })
-            .map_err(fail)?;
-        at = Some(answer.revision);
-        if filter.is_empty() {
-            let next = answer.more.then(|| last_key(&prefix, answer.items.last(), answer.revision)).flatten();
-            let remaining = answer.more.then_some(answer.remaining);
-            return Ok(Page { items: answer.items, revision: answer.revision, next, remaining });
-        }
-        after = answer.items.last().map(|item| Arc::clone(&item.key));
-        let mut scanned = answer.items.into_iter().peekable();
-        while let Some(item) = scanned.next() {
-            let object = persist::present(resource, &type_meta, item.value.clone(), item.mod_revision)?;
-            if !filter.matches(&object)? {
-                continue;
-            }
-            items.push(item);
-            if limit > 0 && items.len() == limit && (answer.more || scanned.peek().is_some()) {
-                // With a selector, how many remain is not known (upstream leaves it out).
-                let next = last_key(&prefix, items.last(), answer.revision);
-                return Ok(Page { items, revision: answer.revision, next, remaining: None });
-            }
-        }
-        if !answer.more {
-            return Ok(Page { items, revision: answer.revision, next: None, remaining: None });
-        }
-    }
-}
-
-fn read_one(
-    storage: &dyn Storage,
-    resource: &Arc<ResourceDefinition>,
-    key: &str,
-    filter: &Filter,
-) -> Result<Page, ApiError> {
-    let answer = storage.get(key, None).map_err(persist::storage_error)?;
-    let mut items = Vec::new();
-    if let Some(item) = answer.item {
-        let type_meta = persist::type_meta(resource);
-        let object = persist::present(resource, &type_meta, item.value.clone(), item.mod_revision)?;
-        if filter.matches(&object)? {
-            items.push(item);
-        }
-    }
-    Ok(Page { items, revision: answer.revision, next: None, remaining: None })
-}
-
-fn last_key(prefix: &str, last: Option<&KeyValue>, revision: Revision) -> Option<Continue> {
-    let after = last?.key.strip_prefix(prefix)?.to_owned();
-    Some(Continue { revision, after })
-}
-
 /// All objects below a prefix, or the one under the key, for the initial state of a watch.
 pub(crate) fn everything(
+    converter: &Converter,
     storage: &dyn Storage,
-    resource: &Arc<ResourceDefinition>,
-    type_meta: &Arc<TypeMeta>,
+    target: &RequestTarget,
     scope: &str,
     exact: bool,
     filter: &Filter,
@@ -272,12 +163,141 @@ pub(crate) fn everything(
         let answer = storage.range(scope, &RangeOptions::default()).map_err(persist::storage_error)?;
         (answer.items, answer.revision)
     };
-    let mut items = Vec::new();
-    for item in found {
-        let object = persist::present(resource, type_meta, item.value, item.mod_revision)?;
-        if filter.matches(&object)? {
-            items.push(Arc::new(object));
+    Ok((Reader::new(converter, storage, target).matching(found, filter)?, revision))
+}
+
+/// A page as it is answered.
+struct Page {
+    items: Vec<Arc<Object>>,
+    revision: Revision,
+    next: Option<Continue>,
+    remaining: Option<u64>,
+}
+
+/// Which part of a collection is read.
+struct Start {
+    at: Option<Revision>,
+    after: Option<Key>,
+    continued: bool,
+}
+
+/// Reads objects of a collection in the version of the request.
+struct Reader<'a> {
+    converter: &'a Converter,
+    storage: &'a dyn Storage,
+    resource: &'a Arc<ResourceDefinition>,
+    namespace: &'a str,
+    prefix: String,
+    type_meta: Arc<TypeMeta>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(converter: &'a Converter, storage: &'a dyn Storage, target: &'a RequestTarget) -> Self {
+        Self {
+            converter,
+            storage,
+            resource: &target.resource,
+            namespace: &target.namespace,
+            prefix: persist::collection_prefix(&target.resource, &target.namespace),
+            type_meta: persist::type_meta(&target.resource),
         }
     }
-    Ok((items, revision))
+
+    fn present(&self, items: &[KeyValue]) -> Result<Vec<Object>, ApiError> {
+        let stored = items.iter().map(|item| (item.value.clone(), item.mod_revision));
+        self.converter.present_all(self.resource, &self.type_meta, stored)
+    }
+
+    fn matching(&self, items: Vec<KeyValue>, filter: &Filter) -> Result<Vec<Arc<Object>>, ApiError> {
+        let mut matching = Vec::new();
+        for object in self.present(&items)? {
+            if filter.matches(&object)? {
+                matching.push(Arc::new(object));
+            }
+        }
+        Ok(matching)
+    }
+
+    fn start(&self, options: &ListOptions) -> Result<Start, ApiError> {
+        let requested = parse_version(&options.resource_version)?;
+        if !options.continue_token.is_empty() {
+            let token = Continue::decode(&options.continue_token)?;
+            let after = Some(format!("{}{}", self.prefix, token.after).into());
+            return Ok(Start { at: Some(token.revision), after, continued: true });
+        }
+        let mut at = None;
+        if requested.0 > 0 {
+            let exact = match options.resource_version_match {
+                Some(wanted) => wanted == VersionMatch::Exact,
+                None => options.limit > 0,
+            };
+            if exact {
+                at = Some(requested);
+            } else {
+                let newest = self.storage.revision().map_err(persist::storage_error)?;
+                if requested > newest {
+                    return Err(persist::too_large_version(requested, newest));
+                }
+            }
+        }
+        Ok(Start { at, after: None, continued: false })
+    }
+
+    fn page(&self, options: &ListOptions, filter: &Filter) -> Result<Page, ApiError> {
+        let limit = usize::try_from(options.limit).unwrap_or(0);
+        let Start { mut at, mut after, continued } = self.start(options)?;
+        let fail = |error: StorageError| match error {
+            StorageError::Compacted { .. } if continued => ApiError::new(410, "Expired", EXPIRED_CONTINUE),
+            other => persist::storage_error(other),
+        };
+        if let (Some(name), None, false) = (filter.exact_name(), &at, continued)
+            && (!self.namespace.is_empty() || !self.resource.namespaced())
+        {
+            return self.one(name, filter);
+        }
+        let mut items = Vec::new();
+        loop {
+            let page_limit = if filter.is_empty() { limit } else { SCAN_PAGE };
+            let range = RangeOptions { at, after: after.take(), limit: page_limit };
+            let answer = self.storage.range(&self.prefix, &range).map_err(fail)?;
+            let revision = answer.revision;
+            at = Some(revision);
+            let last = answer.items.last().map(|item| Arc::clone(&item.key));
+            let objects = self.present(&answer.items)?;
+            if filter.is_empty() {
+                let next = answer.more.then(|| self.next(last.as_deref(), revision)).flatten();
+                let remaining = answer.more.then_some(answer.remaining);
+                let items = objects.into_iter().map(Arc::new).collect();
+                return Ok(Page { items, revision, next, remaining });
+            }
+            let mut scanned = answer.items.iter().zip(objects).peekable();
+            while let Some((item, object)) = scanned.next() {
+                if !filter.matches(&object)? {
+                    continue;
+                }
+                items.push(Arc::new(object.forgetting_what_was_decoded()));
+                if limit > 0 && items.len() == limit && (answer.more || scanned.peek().is_some()) {
+                    // With a selector, how many remain is not known (upstream leaves it out).
+                    let next = self.next(Some(&item.key), revision);
+                    return Ok(Page { items, revision, next, remaining: None });
+                }
+            }
+            if !answer.more {
+                return Ok(Page { items, revision, next: None, remaining: None });
+            }
+            after = last;
+        }
+    }
+
+    fn one(&self, name: &str, filter: &Filter) -> Result<Page, ApiError> {
+        let key = format!("{}{name}", self.prefix);
+        let answer = self.storage.get(&key, None).map_err(persist::storage_error)?;
+        let items = self.matching(answer.item.into_iter().collect(), filter)?;
+        Ok(Page { items, revision: answer.revision, next: None, remaining: None })
+    }
+
+    fn next(&self, last: Option<&str>, revision: Revision) -> Option<Continue> {
+        let after = last?.strip_prefix(&*self.prefix)?.to_owned();
+        Some(Continue { revision, after })
+    }
 }

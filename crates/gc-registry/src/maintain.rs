@@ -151,9 +151,13 @@ impl Call<'_> {
         let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
         let catalog = self.registry.catalog();
         let found = catalog.group(group).into_iter().flat_map(|group| &group.versions);
-        let Some(resource) =
-            found.flat_map(|version| &version.resources).find(|row| *row.resource == *plural)
-        else {
+        let served: Vec<_> =
+            found.flat_map(|version| &version.resources).filter(|row| *row.resource == *plural).collect();
+        // Of the version that they are stored in, no webhook has to be asked.
+        let is_stored = |row: &&&Arc<ResourceDefinition>| {
+            row.custom.as_ref().is_some_and(|custom| !custom.is_converted())
+        };
+        let Some(resource) = served.iter().find(is_stored).or(served.first()).copied() else {
             return Ok(false);
         };
         let prefix = persist::resource_prefix(resource);

@@ -59,6 +59,14 @@ impl Object {
         }
     }
 
+    /// The object without what was decoded of its stored text, for lists that are held until they are written.
+    pub(crate) fn forgetting_what_was_decoded(self) -> Self {
+        if self.stored.is_none() {
+            return self;
+        }
+        Self { metadata: OnceLock::new(), decoded: OnceLock::new(), ..self }
+    }
+
     /// apiVersion and kind.
     #[must_use]
     pub fn type_meta(&self) -> &Arc<TypeMeta> {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::convert::{self, Conversion};
+use crate::crd::CustomVersion;
 use crate::error::{ApiError, Cause, Details};
 use crate::object::{Object, TypeMeta};
 use crate::resource::ResourceDefinition;
@@ -53,30 +54,82 @@ pub(crate) fn type_meta(resource: &ResourceDefinition) -> Arc<TypeMeta> {
     Arc::new(TypeMeta { api_version: resource.api_version().into(), kind: Arc::clone(&resource.kind) })
 }
 
-/// A complete document from what is stored, in the version of the resource.
-pub(crate) fn decode(resource: &ResourceDefinition, stored: &KeyValue) -> Result<Value, ApiError> {
-    decode_bytes(resource, &stored.value, stored.mod_revision)
+/// A document as it was read.
+pub(crate) enum Read {
+    /// In the version of the resource.
+    Wanted(Value),
+    /// In another one, which a webhook is to convert.
+    Foreign(Value),
 }
 
-fn decode_bytes(
+/// A complete document from what is stored, in the version of the resource. No webhook is asked: the document is that of
+/// a built-in kind, or whoever reads it needs nothing in which versions differ.
+pub(crate) fn decode(resource: &ResourceDefinition, stored: &KeyValue) -> Result<Value, ApiError> {
+    match read(resource, &stored.value, stored.mod_revision)? {
+        Read::Wanted(object) | Read::Foreign(object) => Ok(object),
+    }
+}
+
+/// A complete document from what is stored.
+pub(crate) fn read(
     resource: &ResourceDefinition,
     stored: &Bytes,
     revision: Revision,
-) -> Result<Value, ApiError> {
+) -> Result<Read, ApiError> {
     let value: Value = serde_json::from_slice(stored)
         .map_err(|why| ApiError::internal(format!("stored object is corrupt: {why}")))?;
     let mut value = convert::from_stored(resource, value);
-    if let Some(custom) = resource.custom.as_ref().filter(|custom| custom.is_older(revision.0)) {
-        custom.read_stored(&mut value);
+    let mut is_foreign = false;
+    let wanted = resource.api_version();
+    let mut api_version = wanted.clone();
+    if let Some(custom) = &resource.custom {
+        let stored_as = stored_version(custom, stored);
+        if custom.is_older(revision.0) {
+            custom.read_stored(stored_as, &mut value);
+        }
+        is_foreign = custom.webhook().is_some() && stored_as != wanted;
+        if is_foreign {
+            stored_as.clone_into(&mut api_version);
+        }
     }
     if let Some(map) = value.as_object_mut() {
-        map.insert("apiVersion".into(), resource.api_version().into());
+        map.insert("apiVersion".into(), api_version.into());
         map.insert("kind".into(), (*resource.kind).into());
         if let Some(Value::Object(metadata)) = map.get_mut("metadata") {
             metadata.insert("resourceVersion".into(), revision.to_string().into());
         }
     }
-    Ok(value)
+    if is_foreign {
+        return Ok(Read::Foreign(value));
+    }
+    Ok(Read::Wanted(value))
+}
+
+/// How the text of a custom resource ends that names the version that it is stored in, up to that version.
+const MARK: &[u8] = b",\"apiVersion\":\"";
+/// How it ends after that version.
+const MARK_END: &[u8] = b"\"}";
+
+/// The text of a stored object without the version that it names, but for its end, and that version. The last string of
+/// an object has no quotes around it within, so that nothing else looks like it.
+fn split_mark(stored: &[u8]) -> Option<(&[u8], &str)> {
+    let text = stored.strip_suffix(MARK_END)?;
+    let start = text.iter().rposition(|byte| *byte == b'"')? + 1;
+    let rest = text[..start].strip_suffix(MARK)?;
+    Some((rest, std::str::from_utf8(&text[start..]).ok()?))
+}
+
+/// apiVersion of the version that a custom resource is stored in.
+pub(crate) fn stored_version<'s>(custom: &'s CustomVersion, stored: &'s [u8]) -> &'s str {
+    split_mark(stored).map_or(custom.unmarked_api_version(), |(_, version)| version)
+}
+
+/// The text of a stored object without the version that it names.
+fn without_mark(stored: Bytes) -> Bytes {
+    match split_mark(&stored) {
+        None => stored,
+        Some((text, _)) => [text, b"}"].concat().into(),
+    }
 }
 
 /// How deep a stored object may be nested: a deeper one could be written, and never be read again.
@@ -90,14 +143,16 @@ pub(crate) fn encode(resource: &ResourceDefinition, object: &Value) -> Result<By
             format!("the object is nested more than {DEEPEST} levels deep, its managed fields included");
         return Err(ApiError::bad_request(why));
     }
-    let custom = || resource.custom.as_ref().and_then(|custom| custom.to_stored(object));
-    match convert::to_stored(resource, object).or_else(custom) {
-        None => encode_value(object).map(Bytes::from),
-        Some(converted) => encode_value(&converted).map(Bytes::from),
+    let custom = resource.custom.as_ref();
+    let to_stored = || custom.and_then(|custom| custom.to_stored(object));
+    let mark = custom.filter(|custom| custom.is_marked()).map(|custom| &**custom.storage_api_version());
+    match convert::to_stored(resource, object).or_else(to_stored) {
+        None => encode_value(object, mark).map(Bytes::from),
+        Some(converted) => encode_value(&converted, mark).map(Bytes::from),
     }
 }
 
-fn encode_value(object: &Value) -> Result<Vec<u8>, ApiError> {
+fn encode_value(object: &Value, mark: Option<&str>) -> Result<Vec<u8>, ApiError> {
     /// Room for an object of ordinary size.
     const CAPACITY: usize = 1024;
     let mut out = Vec::with_capacity(CAPACITY);
@@ -116,7 +171,14 @@ fn encode_value(object: &Value) -> Result<Vec<u8>, ApiError> {
             write_member(&mut out, &mut first, key, value).map_err(fail)?;
         }
     }
-    out.push(b'}');
+    match mark {
+        Some(version) => {
+            for part in [MARK, version.as_bytes(), MARK_END] {
+                out.extend_from_slice(part);
+            }
+        }
+        None => out.push(b'}'),
+    }
     out.shrink_to_fit();
     Ok(out)
 }
@@ -136,18 +198,35 @@ fn write_member(
     serde_json::to_writer(&mut *out, value)
 }
 
-/// An object on its way out, still in its stored form if the version of the resource allows it.
+/// An object on its way out.
+pub(crate) enum Presented {
+    /// In the version of the resource; still in its stored form if that allows it.
+    Wanted(Object),
+    /// In another one, which a webhook is to convert.
+    Foreign(Value),
+}
+
+/// An object on its way out.
 pub(crate) fn present(
     resource: &ResourceDefinition,
     type_meta: &Arc<TypeMeta>,
     stored: Bytes,
     revision: Revision,
-) -> Result<Object, ApiError> {
-    let is_older = resource.custom.as_ref().is_some_and(|custom| custom.is_older(revision.0));
-    if convert::conversion(resource) == Conversion::Same && !is_older {
-        return Ok(Object::from_stored(Arc::clone(type_meta), stored, revision));
+) -> Result<Presented, ApiError> {
+    let is_stored_form = match &resource.custom {
+        None => convert::conversion(resource) == Conversion::Same,
+        Some(custom) => {
+            !custom.is_older(revision.0) && stored_version(custom, &stored) == &*type_meta.api_version
+        }
+    };
+    if is_stored_form {
+        let stored = if resource.custom.is_some() { without_mark(stored) } else { stored };
+        return Ok(Presented::Wanted(Object::from_stored(Arc::clone(type_meta), stored, revision)));
     }
-    Ok(Object::from_value(Arc::clone(type_meta), decode_bytes(resource, &stored, revision)?))
+    Ok(match read(resource, &stored, revision)? {
+        Read::Wanted(object) => Presented::Wanted(Object::from_value(Arc::clone(type_meta), object)),
+        Read::Foreign(object) => Presented::Foreign(object),
+    })
 }
 
 /// What a client gets when the store failed.
@@ -184,4 +263,29 @@ pub(crate) fn too_large_version(requested: Revision, newest: Revision) -> ApiErr
         ..Details::default()
     }));
     error
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_text_names_its_version_at_its_end_and_nowhere_else() {
+        let marked = |object: &Value| {
+            let text = encode_value(object, Some("example.com/v2")).unwrap();
+            let found = split_mark(&text).map(|(_, version)| version.to_owned());
+            (found, String::from_utf8(without_mark(text.into()).to_vec()).unwrap())
+        };
+        let plain = |object: &Value| String::from_utf8(encode_value(object, None).unwrap()).unwrap();
+        for object in [
+            json!({"metadata": {"name": "a"}}),
+            json!({"metadata": {}, "spec": {"apiVersion": "example.com/v1"}}),
+            json!({"metadata": {"name": "a"}, "z": ",\"apiVersion\":\"example.com/v1\"}"}),
+        ] {
+            assert_eq!(marked(&object), (Some("example.com/v2".to_owned()), plain(&object)));
+            assert_eq!(split_mark(plain(&object).as_bytes()), None, "{object}");
+        }
+    }
 }

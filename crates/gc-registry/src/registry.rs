@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
 
 use crate::admission::Plugins;
@@ -11,6 +11,7 @@ use crate::api::{
 };
 use crate::call::Call;
 use crate::catalog::Catalog;
+use crate::conversion::Converter;
 use crate::definitions::Definitions;
 use crate::dynamic::{Configured, Outside};
 use crate::error::ApiError;
@@ -68,7 +69,7 @@ pub struct Registry {
     /// Revisions of the store at past times, oldest first, for the age of events.
     pub(crate) clock: Mutex<VecDeque<(jiff::Timestamp, Revision)>>,
     configured: RwLock<Arc<Configured>>,
-    outside: OnceLock<Arc<dyn Outside>>,
+    pub(crate) converter: Arc<Converter>,
 }
 
 impl Registry {
@@ -76,6 +77,7 @@ impl Registry {
     /// watches (see [`Registry::poll_pump`]).
     pub fn open(storage: Arc<dyn Storage>, config: Config) -> Result<Self, ApiError> {
         let hub = Arc::new(Hub::new(Arc::clone(&storage)).map_err(persist::storage_error)?);
+        let converter = Arc::new(Converter::new(Arc::clone(&storage)));
         let registry = Self {
             storage,
             config,
@@ -86,7 +88,7 @@ impl Registry {
             maintenance_waker: Mutex::default(),
             clock: Mutex::default(),
             configured: RwLock::default(),
-            outside: OnceLock::new(),
+            converter,
         };
         registry.refresh_catalog()?;
         registry.refresh_configured()?;
@@ -126,7 +128,6 @@ impl Registry {
         context: &RequestContext<'_>,
     ) -> Result<Response, ApiError> {
         check_verb(target, &operation)?;
-        check_conversion(&target.resource)?;
         let mut call = Call::new(self, target, context);
         let deprecation = target.resource.custom.as_ref().and_then(|custom| custom.deprecation_warning());
         let before = deprecation.map(str::to_owned);
@@ -147,8 +148,7 @@ impl Registry {
 
     /// Says who calls webhooks. Without it they count as unreachable.
     pub fn call_outside_by(&self, outside: Arc<dyn Outside>) {
-        // The first one stays.
-        let _ = self.outside.set(outside);
+        self.converter.call_outside_by(outside);
     }
 
     /// Whether writes may wait for webhooks now.
@@ -158,7 +158,7 @@ impl Registry {
     }
 
     pub(crate) fn outside(&self) -> Option<&dyn Outside> {
-        self.outside.get().map(|outside| &**outside)
+        self.converter.outside()
     }
 
     /// The policies and webhooks of this moment.
@@ -218,7 +218,7 @@ impl Registry {
                 remaining_item_count: None,
             }
         } else {
-            list::list(&*self.storage, target, options)?
+            list::list(&self.converter, &*self.storage, target, options)?
         };
         Ok(Response { code: 200, body: ResponseBody::List(list), warnings: Vec::new() })
     }
@@ -228,8 +228,7 @@ impl Registry {
         if !target.resource.has_verb("watch") {
             return Err(method_not_allowed());
         }
-        check_conversion(&target.resource)?;
-        Watch::start(&*self.storage, &self.hub, target, options)
+        Watch::start(&self.converter, &*self.storage, &self.hub, target, options)
     }
 
     /// Moves changes from the store's watch to the API watches. The server polls this from one task for as
@@ -310,24 +309,6 @@ impl Registry {
         *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
         Ok(())
     }
-}
-
-/// 500 for a version of a custom resource that only a webhook could make of the stored one: none is asked yet.
-fn check_conversion(resource: &ResourceDefinition) -> Result<(), ApiError> {
-    let Some(custom) = resource.custom.as_ref().filter(|custom| custom.is_converted()) else { return Ok(()) };
-    if custom.conversion()["strategy"] != "Webhook" {
-        return Ok(());
-    }
-    let (stored, wanted) = (custom.storage_version(), resource.api_version());
-    Err(ApiError::new(
-        500,
-        "",
-        format!(
-            "conversion webhook for {}/{stored}, Kind={} failed: this server asks no conversion webhooks, and {wanted} is \
-             not the stored version",
-            resource.group, resource.kind
-        ),
-    ))
 }
 
 /// 405 for what the table does not offer.

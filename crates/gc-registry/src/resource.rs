@@ -101,6 +101,12 @@ impl ResourceDefinition {
         *self.group == *group && *self.resource == *resource
     }
 
+    /// Whether reads and writes may wait for a conversion webhook.
+    #[must_use]
+    pub fn asks_webhook(&self) -> bool {
+        self.custom.as_ref().is_some_and(|custom| custom.webhook().is_some())
+    }
+
     /// The verb list has it.
     #[must_use]
     pub fn has_verb(&self, verb: &str) -> bool {

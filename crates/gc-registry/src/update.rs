@@ -231,13 +231,13 @@ impl Call<'_> {
                 }
             }
             self.warn_of(&new, Some(&live));
-            if managed::same_but_for_times(&new, &live) {
+            if managed::same_but_for_times(&new, &live) && self.is_in_storage_version(&stored) {
                 return Ok(Some(Written { code: 200, object: live, stored: Some(stored) }));
             }
             if options.dry_run {
-                return Ok(Some(Written { code: 200, object: new, stored: None }));
+                return Ok(Some(Written { code: 200, object: self.as_if_stored(new)?, stored: None }));
             }
-            let encoded = persist::encode(self.resource(), &new)?;
+            let encoded = self.encode(&new)?;
             match self.commit_charged(&key, stored.mod_revision, Some(encoded.clone()), &charges)? {
                 Stored::Done(revision) => {
                     let stored = KeyValue { value: encoded, mod_revision: revision, ..stored };
@@ -255,6 +255,13 @@ impl Call<'_> {
             }
         }
         Err(self.modified(&self.target.name))
+    }
+
+    /// Whether an object is stored in the version that is stored today; one that is not is written even if nothing changes,
+    /// which is how objects are brought to a new storage version.
+    fn is_in_storage_version(&self, stored: &KeyValue) -> bool {
+        let custom = self.resource().custom.as_ref();
+        custom.is_none_or(|custom| persist::stored_version(custom, &stored.value) == &**custom.storage_api_version())
     }
 
     /// The state that the client wants, and whether it insists on the version that it names.

@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 use crate::api::{ListOptions, RequestTarget, VersionMatch, WatchEvent};
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::filter::Filter;
-use crate::hub::{Entry, Hub, NO_WATCHER, Read};
+use crate::conversion::{Converter, Waiting};
+use crate::hub::{Entry, Hub, NO_WATCHER, Read, Sight, View};
 use crate::list;
 use crate::object::{Object, TypeMeta};
 use crate::persist;
@@ -33,6 +34,9 @@ pub struct Watch {
     /// What the watch ends with before it begins.
     failed: Option<ApiError>,
     ended: bool,
+    converter: Arc<Converter>,
+    /// The conversion that the next event waits for.
+    converting: Option<Waiting>,
 }
 
 impl std::fmt::Debug for Watch {
@@ -89,6 +93,7 @@ fn validate(options: &ListOptions) -> Result<(), ApiError> {
 
 impl Watch {
     pub(crate) fn start(
+        converter: &Arc<Converter>,
         storage: &dyn Storage,
         hub: &Arc<Hub>,
         target: &RequestTarget,
@@ -114,7 +119,7 @@ impl Watch {
             if requested > newest {
                 return Err(persist::too_large_version(requested, newest));
             }
-            let (items, revision) = list::everything(storage, resource, &type_meta, &scope, exact, &filter)?;
+            let (items, revision) = list::everything(converter, storage, target, &scope, exact, &filter)?;
             initial.extend(items);
             revision
         } else if from_now {
@@ -144,6 +149,8 @@ impl Watch {
             waiting: VecDeque::new(),
             failed,
             ended: false,
+            converter: Arc::clone(converter),
+            converting: None,
         })
     }
 
@@ -163,12 +170,42 @@ impl Watch {
             return Poll::Ready(Some(WatchEvent::Bookmark { resource_version, initial_events_end: true }));
         }
         loop {
-            while let Some(entry) = self.waiting.pop_front() {
-                match self.event(&entry) {
+            if let Some(converting) = &mut self.converting {
+                match converting.poll(context) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(())) => self.converting = None,
+                    Poll::Ready(Err(error)) => return self.fail(error),
+                }
+            }
+            while let Some(entry) = self.waiting.front() {
+                let event = if self.concerns(entry) {
+                    match entry.view(&self.resource, &self.type_meta) {
+                        Ok(Sight::View(view)) => self.event(view),
+                        Ok(Sight::Converting(changes)) => {
+                            self.converting = Some(Waiting::new(changes));
+                            break;
+                        }
+                        Ok(Sight::Foreign) => {
+                            let concerning = self.waiting.iter().filter(|entry| self.concerns(entry));
+                            let changes =
+                                self.converter.convert_changes(concerning, &self.resource, &self.type_meta);
+                            self.converting = Some(Waiting::new(changes));
+                            break;
+                        }
+                        Err(error) => Err(error),
+                    }
+                } else {
+                    Ok(None)
+                };
+                self.waiting.pop_front();
+                match event {
                     Ok(None) => {}
                     Ok(Some(event)) => return Poll::Ready(Some(event)),
                     Err(error) => return self.fail(error),
                 }
+            }
+            if self.converting.is_some() {
+                continue;
             }
             match self.hub.read(&self.prefix, self.id, context) {
                 Read::Entries(entries) => self.waiting.extend(entries),
@@ -187,15 +224,16 @@ impl Watch {
         Poll::Ready(Some(WatchEvent::Error(error)))
     }
 
+    /// Whether a change may be an event of this watch.
+    fn concerns(&self, entry: &Entry) -> bool {
+        let is_in_scope =
+            if self.exact { *entry.key == *self.scope } else { entry.key.starts_with(&*self.scope) };
+        is_in_scope && entry.revision > self.start
+    }
+
     /// What a change is to this watch: a change of an object that begins or ceases to match is its coming or
     /// going (spec 5).
-    fn event(&mut self, entry: &Entry) -> Result<Option<WatchEvent>, ApiError> {
-        let concerned =
-            if self.exact { *entry.key == *self.scope } else { entry.key.starts_with(&*self.scope) };
-        if !concerned || entry.revision <= self.start {
-            return Ok(None);
-        }
-        let view = entry.view(&self.resource, &self.type_meta)?;
+    fn event(&self, view: View) -> Result<Option<WatchEvent>, ApiError> {
         let matching = |object: Option<Arc<Object>>| match object {
             Some(object) => Ok::<_, ApiError>(self.filter.matches(&object)?.then_some(object)),
             None => Ok(None),

@@ -206,6 +206,10 @@ impl Outside for Fake {
     fn call(&self, calls: &[WebhookCall]) -> Vec<Result<Value, String>> {
         calls.iter().map(|call| self.answer(call)).collect()
     }
+
+    fn spawn(&self, work: Box<dyn FnOnce() + Send>) {
+        work();
+    }
 }
 
 impl Fake {

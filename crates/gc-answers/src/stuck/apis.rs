@@ -229,7 +229,12 @@ impl Diagnosis<'_> {
         let definition = definitions.iter().find(is_meant)?;
         let service =
             |field: &str| definition.text(&format!("/spec/conversion/webhook/clientConfig/service/{field}"));
-        let (chain, mut help) = self.backend(service("namespace"), service("name"));
+        let url = definition.text("/spec/conversion/webhook/clientConfig/url");
+        let (chain, mut help) = if url.is_empty() {
+            self.backend(service("namespace"), service("name"))
+        } else {
+            (format!("{url} does not answer as it should"), Vec::new())
+        };
         help.push(kubectl("", &["get", &format!("crd/{}", definition.name()), "-o", "yaml"]));
         Some(Cause {
             code: Code::ConversionWebhookFails,

@@ -74,11 +74,14 @@ impl Wish {
     }
 
     /// How heavy it is to decode and do.
-    pub(crate) fn weight(&self) -> Weight {
+    pub(crate) fn weight(&self, target: &RequestTarget) -> Weight {
+        let asks_webhook = target.resource.asks_webhook();
         match self.verb {
+            Verb::Get { .. } if asks_webhook => Weight::ReadMany,
             Verb::Get { .. } => Weight::Read,
             Verb::List(_) => Weight::ReadMany,
             Verb::DeleteCollection(..) => Weight::WriteMany,
+            _ if asks_webhook => Weight::WriteLarge,
             _ if work::takes_long_to_decode(&self.body, self.content_type.as_deref()) => Weight::WriteLarge,
             _ => Weight::Write,
         }

@@ -364,7 +364,7 @@ async fn dispatch(
     let _place = state.work.place(&state.metrics, &request.flow, wish.width()).await?;
     let (user, manager) = (request.user.clone(), request.manager());
     let definition = Arc::clone(&target.resource);
-    let outcome = work::perform(state, wish.weight(), move |state| {
+    let outcome = work::perform(state, wish.weight(&target), move |state| {
         let operation = wish.decode()?;
         state.with_context(&user, &manager, |registry, context| registry.handle(&target, operation, context))
     })

@@ -1,4 +1,4 @@
-//! Calling admission webhooks.
+//! Calling webhooks: those of admission, and those of conversion.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -57,6 +57,11 @@ impl Outside for Webhooks {
                 waiting.recv_timeout(timeout).unwrap_or_else(|_| Err("the call was not finished".to_owned()))
             })
             .collect()
+    }
+
+    fn spawn(&self, work: Box<dyn FnOnce() + Send>) {
+        // It reports to whoever waits for it.
+        drop(self.0.spawn_blocking(work));
     }
 }
 

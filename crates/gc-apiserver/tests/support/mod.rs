@@ -1,6 +1,8 @@
 //! A server on loopback and a client that speaks real HTTPS to it.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
 
+pub mod webhook;
+
 use std::sync::Arc;
 
 use bytes::Bytes;

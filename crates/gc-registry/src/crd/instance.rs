@@ -188,13 +188,6 @@ impl CustomVersion {
         }
     }
 
-    /// Rewrites apiVersion: the conversion of the strategy `None`, which is all that versions differ in.
-    pub fn convert(&self, object: &mut Value) {
-        if let Some(map) = object.as_object_mut() {
-            map.insert("apiVersion".into(), (&*self.api_version).into());
-        }
-    }
-
     /// The `Scale` of an object (`autoscaling/v1`).
     pub fn scale(&self, object: &Value) -> Result<Value, ApiError> {
         let Some(scale) = &self.scale else {
@@ -309,7 +302,7 @@ fn set_nested(object: &mut Value, path: &str, value: Value) -> Result<(), ApiErr
     Ok(())
 }
 
-fn go_type(value: &Value) -> &'static str {
+pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",

@@ -5,8 +5,10 @@
 //! per served version, whose [`CustomVersion`] knows how to prune, default, validate, prepare and show
 //! instances.
 //!
-//! Versions are converted by the strategy `None` only: apiVersion is rewritten, nothing else.
+//! The strategy `None` rewrites apiVersion and prunes what the other version does not have. A webhook is asked by
+//! `crate::conversion`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -30,6 +32,7 @@ mod tests;
 mod validate;
 
 pub use columns::CustomColumn;
+pub(crate) use instance::go_type;
 pub use conditions::{
     APPROVAL_ANNOTATION, CLEANUP_FINALIZER, NamesInUse, Termination, is_established, is_terminating,
     set_termination, settle_names,
@@ -50,7 +53,6 @@ const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 pub struct CustomVersion {
     api_version: Arc<str>,
     kind: Arc<str>,
-    storage_version: Arc<str>,
     schema: Arc<Schema>,
     source: Value,
     patterns: validate::Patterns,
@@ -60,10 +62,21 @@ pub struct CustomVersion {
     columns: Vec<CustomColumn>,
     selectable_fields: Vec<Arc<str>>,
     deprecation_warning: Option<Arc<str>>,
-    /// What is stored, where that is not this version.
-    stored_schema: Option<Arc<Schema>>,
+    versions: Arc<Versions>,
     /// The last write of the definition: what was stored before is read by the schema of today.
     defined_at: u64,
+}
+
+/// What the versions of a definition share.
+#[derive(Debug, Default)]
+struct Versions {
+    /// The schema of each version, by apiVersion.
+    schemas: BTreeMap<Arc<str>, Arc<Schema>>,
+    /// apiVersion of the version that objects are stored in.
+    storage: Arc<str>,
+    /// apiVersion of the objects whose stored text does not name one: those from when there was one version.
+    unmarked: Arc<str>,
+    /// `spec.conversion`
     conversion: Value,
 }
 
@@ -87,12 +100,22 @@ impl CustomVersion {
     /// The version that instances are stored in.
     #[must_use]
     pub fn storage_version(&self) -> &str {
-        &self.storage_version
+        self.versions.storage.split_once('/').map_or("", |(_, version)| version)
     }
 
-    /// The schema of the version that instances are stored in.
-    fn storage_schema(&self) -> &Schema {
-        self.stored_schema.as_deref().unwrap_or(&self.schema)
+    /// apiVersion of the version that instances are stored in.
+    pub(crate) fn storage_api_version(&self) -> &Arc<str> {
+        &self.versions.storage
+    }
+
+    /// apiVersion of a stored object whose text does not name one.
+    pub(crate) fn unmarked_api_version(&self) -> &str {
+        &self.versions.unmarked
+    }
+
+    /// Whether stored objects name the version that they are stored in.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.versions.schemas.len() > 1
     }
 
     /// Whether an object that was stored at a revision has to be brought into the form of today's schema.
@@ -100,33 +123,46 @@ impl CustomVersion {
         revision < self.defined_at
     }
 
-    /// Brings a stored object into the form of the schema that it is stored by: prunes it, fills in defaults.
-    pub(crate) fn read_stored(&self, object: &mut Value) {
-        schema::prune(self.storage_schema(), object);
-        schema::apply_defaults(self.storage_schema(), object);
+    /// Brings a stored object into the form of the schema of its version: prunes it, fills in defaults.
+    pub(crate) fn read_stored(&self, api_version: &str, object: &mut Value) {
+        if let Some(schema) = self.schema_of(api_version) {
+            schema::prune(schema, object);
+            schema::apply_defaults(schema, object);
+        }
     }
 
-    /// The form in which an object of this version is stored, where that is another version.
+    /// The schema of a version.
+    pub(crate) fn schema_of(&self, api_version: &str) -> Option<&Schema> {
+        self.versions.schemas.get(api_version).map(|schema| &**schema)
+    }
+
+    /// The form in which an object is stored by the strategy `None`, where it is in another version.
     pub(crate) fn to_stored(&self, object: &Value) -> Option<Value> {
-        self.stored_schema.as_ref()?;
+        if object["apiVersion"] == *self.versions.storage {
+            return None;
+        }
         let mut stored = object.clone();
-        self.read_stored(&mut stored);
+        self.read_stored(&self.versions.storage, &mut stored);
         Some(stored)
     }
 
-    /// The fields of an object that the stored version does not have.
+    /// The fields of an object that the stored version does not have, where versions differ in nothing else.
     pub(crate) fn not_stored(&self, object: &Value) -> Vec<String> {
-        self.stored_schema.as_ref().map(|schema| schema::unknown_fields(schema, object)).unwrap_or_default()
+        if !self.is_converted() || self.webhook().is_some() {
+            return Vec::new();
+        }
+        self.schema_of(&self.versions.storage).map(|schema| schema::unknown_fields(schema, object)).unwrap_or_default()
     }
 
-    /// `spec.conversion` of the definition.
-    pub(crate) fn conversion(&self) -> &Value {
-        &self.conversion
+    /// `spec.conversion.webhook` of the definition, if it names one.
+    pub(crate) fn webhook(&self) -> Option<&Value> {
+        let conversion = &self.versions.conversion;
+        (conversion["strategy"] == "Webhook").then(|| &conversion["webhook"])
     }
 
     /// Whether instances are stored in another version than this one.
     pub(crate) fn is_converted(&self) -> bool {
-        self.stored_schema.is_some()
+        self.versions.storage != self.api_version
     }
 
     /// The schema, compiled.
@@ -207,16 +243,12 @@ pub(crate) fn definitions_at(
     let versions = spec["versions"].as_array().ok_or(CompileError::Missing("versions"))?;
     let storage = versions.iter().find(|version| version["storage"] == true);
     let storage_name = storage.and_then(|version| version["name"].as_str()).unwrap_or_default();
-    let stored_schema = storage.map(|version| Arc::new(root_schema(&version["schema"]["openAPIV3Schema"])));
+    let shared = Arc::new(shared_by_versions(group, versions, storage_name, definition));
     let mut found = Vec::new();
     for version in versions.iter().filter(|version| version["served"] == true) {
-        let mut resource = resource(group, names, &spec["scope"], version, storage_name)?;
+        let mut resource = resource(group, names, &spec["scope"], version, &shared)?;
         if let Some(custom) = resource.custom.as_mut().and_then(Arc::get_mut) {
             custom.defined_at = revision;
-            custom.conversion = spec["conversion"].clone();
-            if version["name"] != storage_name {
-                custom.stored_schema.clone_from(&stored_schema);
-            }
             if custom.deprecation_warning.is_some() && version["deprecationWarning"].is_null() {
                 custom.deprecation_warning = Some(deprecation(group, &custom.kind, version, versions).into());
             }
@@ -224,6 +256,22 @@ pub(crate) fn definitions_at(
         found.push(resource);
     }
     Ok(found)
+}
+
+fn shared_by_versions(group: &str, versions: &[Value], storage: &str, definition: &Value) -> Versions {
+    let api_version = |name: &str| -> Arc<str> { format!("{group}/{name}").into() };
+    let schemas = versions.iter().filter_map(|version| {
+        let schema = root_schema(&version["schema"]["openAPIV3Schema"]);
+        Some((api_version(version["name"].as_str()?), Arc::new(schema)))
+    });
+    // An object without a mark was stored before there was a second version.
+    let unmarked = definition["status"]["storedVersions"][0].as_str().unwrap_or(storage);
+    Versions {
+        schemas: schemas.collect(),
+        storage: api_version(storage),
+        unmarked: api_version(unmarked),
+        conversion: definition["spec"]["conversion"].clone(),
+    }
 }
 
 fn root_schema(source: &Value) -> Schema {
@@ -270,7 +318,7 @@ fn resource(
     names: &Value,
     scope: &Value,
     version: &Value,
-    storage: &str,
+    versions: &Arc<Versions>,
 ) -> Result<ResourceDefinition, CompileError> {
     let name = version["name"].as_str().ok_or(CompileError::Missing("version name"))?;
     let plural = names["plural"].as_str().ok_or(CompileError::Missing("plural name"))?;
@@ -280,8 +328,7 @@ fn resource(
     let texts = |key: &str| -> Vec<Arc<str>> {
         names[key].as_array().into_iter().flatten().filter_map(Value::as_str).map(Arc::from).collect()
     };
-    let custom =
-        CustomVersion { storage_version: storage.into(), ..compile_version(group, name, kind, version) };
+    let custom = compile_version(group, name, kind, version, versions);
     let mut subresources = Vec::new();
     let mut add = |subresource: &str, (group, version, kind): (&str, &str, &str)| {
         subresources.push(Subresource {
@@ -317,9 +364,17 @@ fn resource(
     })
 }
 
-fn compile_version(group: &str, name: &str, kind: &str, version: &Value) -> CustomVersion {
+fn compile_version(
+    group: &str,
+    name: &str,
+    kind: &str,
+    version: &Value,
+    versions: &Arc<Versions>,
+) -> CustomVersion {
     let source = version["schema"]["openAPIV3Schema"].clone();
-    let schema = root_schema(&source);
+    let api_version = format!("{group}/{name}");
+    let known = versions.schemas.get(&*api_version).cloned();
+    let schema = known.unwrap_or_else(|| Arc::new(root_schema(&source)));
     let mut patterns = validate::Patterns::new();
     validate::patterns(&schema, &mut patterns);
     let mut programs = cel::Programs::new();
@@ -334,7 +389,6 @@ fn compile_version(group: &str, name: &str, kind: &str, version: &Value) -> Cust
         _ => None,
     };
     let selectable = version["selectableFields"].as_array().into_iter().flatten();
-    let api_version = format!("{group}/{name}");
     let deprecation_warning = (version["deprecated"] == true).then(|| {
         let default = || format!("{api_version} {kind} is deprecated");
         version["deprecationWarning"].as_str().map_or_else(default, str::to_owned).into()
@@ -342,8 +396,7 @@ fn compile_version(group: &str, name: &str, kind: &str, version: &Value) -> Cust
     CustomVersion {
         api_version: api_version.into(),
         kind: kind.into(),
-        storage_version: name.into(),
-        schema: Arc::new(schema),
+        schema,
         source,
         patterns,
         programs,
@@ -355,8 +408,7 @@ fn compile_version(group: &str, name: &str, kind: &str, version: &Value) -> Cust
             .map(|path| Arc::from(path.trim_start_matches('.')))
             .collect(),
         deprecation_warning,
-        stored_schema: None,
+        versions: Arc::clone(versions),
         defined_at: 0,
-        conversion: Value::Null,
     }
 }

@@ -10,7 +10,7 @@ mod expressions;
 mod mutation;
 mod policies;
 mod review;
-mod service;
+pub(crate) mod service;
 mod webhooks;
 
 use serde_json::Value;
@@ -35,7 +35,7 @@ pub struct WebhookCall {
     pub ca_bundle: Vec<u8>,
     /// How long it may take, in seconds.
     pub timeout_seconds: u32,
-    /// The AdmissionReview.
+    /// The review.
     pub body: Value,
 }
 
@@ -43,6 +43,9 @@ pub struct WebhookCall {
 pub trait Outside: Send + Sync {
     /// Calls webhooks, at the same time where there are several: an answer for each, or why there is none.
     fn call(&self, calls: &[WebhookCall]) -> Vec<Result<Value, String>>;
+
+    /// Does work that may block, such as calls, on another thread.
+    fn spawn(&self, work: Box<dyn FnOnce() + Send>);
 }
 
 /// What a write does to an object, as admission names it.

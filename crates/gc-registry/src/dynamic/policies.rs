@@ -209,7 +209,7 @@ pub(crate) fn params(
         (true, named) => named,
     };
     let name = reference["name"].as_str().unwrap_or_default();
-    let decoded = |item| persist::decode(&resource, &item).map_err(|error| error.message);
+    let decoded = |item| call.registry.converter.decode(&resource, &item).map_err(|error| error.message);
     let mut params = Vec::new();
     if name.is_empty() {
         let prefix = persist::collection_prefix(&resource, namespace);

@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 
-use crate::call::Call;
+use crate::catalog;
 use crate::persist;
-use crate::storage::RangeOptions;
+use crate::storage::{RangeOptions, Storage};
 
 /// The port of a service that does not name one.
 const HTTPS: u64 = 443;
 
 /// The URL of a webhook, and where to connect to if that is not what the URL says.
 pub(crate) fn place(
-    call: &Call<'_>,
+    storage: &dyn Storage,
     client: &Value,
     timeout_seconds: u32,
 ) -> Result<(String, Option<(String, u16)>), String> {
@@ -26,31 +26,35 @@ pub(crate) fn place(
     let path = text("path").trim_start_matches('/');
     let url = format!("https://{name}.{namespace}.svc:{port}/{path}?timeout={timeout_seconds}s");
     let failed = |why: String| format!("Post \"{url}\": {why}");
-    let address = endpoint(call, name, namespace, port).map_err(failed)?;
+    let address = endpoint(storage, name, namespace, port).map_err(failed)?;
     Ok((url, Some(address)))
 }
 
 /// An address behind a service that is ready.
-fn endpoint(call: &Call<'_>, name: &str, namespace: &str, port: u64) -> Result<(String, u16), String> {
-    let catalog = call.registry.catalog();
+fn endpoint(
+    storage: &dyn Storage,
+    name: &str,
+    namespace: &str,
+    port: u64,
+) -> Result<(String, u16), String> {
     let find = |group: &str, resource: &str| {
-        catalog.find(group, "v1", resource).cloned().ok_or_else(|| format!("{resource} are not served"))
+        catalog::builtin(group, "v1", resource).ok_or_else(|| format!("{resource} are not served"))
     };
     let services = find("", "services")?;
-    let stored =
-        call.read(&persist::object_key(&services, namespace, name)).map_err(|error| error.message)?;
+    let stored = storage.get(&persist::object_key(services, namespace, name), None);
+    let stored = stored.map_err(|error| error.to_string())?.item;
     let stored = stored.ok_or_else(|| format!("service {name:?} not found"))?;
-    let service = persist::decode(&services, &stored).map_err(|error| error.message)?;
+    let service = persist::decode(services, &stored).map_err(|error| error.message)?;
     let ports = service["spec"]["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
     let Some(service_port) = ports.iter().find(|known| known["port"] == port) else {
         return Err(format!("no service port {port} found for service {name:?}"));
     };
     let port_name = service_port["name"].as_str().unwrap_or_default();
     let slices = find("discovery.k8s.io", "endpointslices")?;
-    let prefix = persist::collection_prefix(&slices, namespace);
-    let found = call.registry.storage.range(&prefix, &RangeOptions::default());
+    let prefix = persist::collection_prefix(slices, namespace);
+    let found = storage.range(&prefix, &RangeOptions::default());
     for item in found.map_err(|error| error.to_string())?.items {
-        let slice = persist::decode(&slices, &item).map_err(|error| error.message)?;
+        let slice = persist::decode(slices, &item).map_err(|error| error.message)?;
         if slice["metadata"]["labels"]["kubernetes.io/service-name"] != name {
             continue;
         }
@@ -65,4 +69,13 @@ fn endpoint(call: &Call<'_>, name: &str, namespace: &str, port: u64) -> Result<(
         }
     }
     Err(format!("no endpoints available for service {name:?}"))
+}
+
+/// The authorities that a webhook's certificate is checked against.
+pub(crate) fn ca_bundle(client: &Value) -> Result<Vec<u8>, String> {
+    use base64::Engine as _;
+    let text = client["caBundle"].as_str().unwrap_or_default();
+    base64::engine::general_purpose::STANDARD
+        .decode(text)
+        .map_err(|why| format!("caBundle is no base64: {why}"))
 }

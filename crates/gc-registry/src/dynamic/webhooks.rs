@@ -106,8 +106,8 @@ impl Asked<'_> {
         let client = &self.webhook["clientConfig"];
         let seconds = self.webhook["timeoutSeconds"].as_u64().and_then(|seconds| u32::try_from(seconds).ok());
         let timeout_seconds = seconds.unwrap_or(TIMEOUT_SECONDS).clamp(1, LONGEST_SECONDS);
-        let (url, address) = service::place(call, client, timeout_seconds)?;
-        let ca_bundle = decoded(client["caBundle"].as_str().unwrap_or_default())?;
+        let (url, address) = service::place(&*call.registry.storage, client, timeout_seconds)?;
+        let ca_bundle = service::ca_bundle(client)?;
         let body = review::review(self.version(), attributes, &self.form, new, old);
         Ok(WebhookCall { url, address, ca_bundle, timeout_seconds, body })
     }
@@ -137,13 +137,6 @@ impl Asked<'_> {
             ))),
         }
     }
-}
-
-fn decoded(text: &str) -> Result<Vec<u8>, String> {
-    use base64::Engine as _;
-    base64::engine::general_purpose::STANDARD
-        .decode(text)
-        .map_err(|why| format!("caBundle is no base64: {why}"))
 }
 
 fn send(call: &Call<'_>, calls: &[WebhookCall]) -> Vec<Result<Value, String>> {

@@ -1,0 +1,256 @@
+//! Conversion of custom resources by webhooks.
+//!
+//! A custom resource is stored in the version that its definition stored when it was last written, and names it. Where a
+//! request is about another version and the definition names a webhook, the webhook is asked: once for many objects where
+//! there are many. What it answers is checked as kube-apiserver does ([`review`]) and pruned by the schema of the version.
+
+mod changes;
+mod review;
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use serde_json::Value;
+
+pub(crate) use changes::{Changes, Waiting};
+
+use crate::dynamic::{Outside, WebhookCall, service};
+use crate::error::ApiError;
+use crate::meta;
+use crate::object::{Object, TypeMeta};
+use crate::persist::{self, Presented, Read};
+use crate::resource::ResourceDefinition;
+use crate::schema;
+use crate::storage::{KeyValue, Revision, Storage};
+
+use review::Review;
+
+/// How long a webhook may take for one review, in seconds; upstream sends the same.
+const TIMEOUT_SECONDS: u32 = 30;
+/// Objects in one review.
+const REVIEW_OBJECTS: usize = 250;
+/// Bytes of objects in one review, unless a single object is larger.
+const REVIEW_BYTES: usize = 1 << 20;
+/// Reviews that one request sends at the same time.
+const CALLS_AT_ONCE: usize = 4;
+/// Requests and watches that wait for conversion webhooks at the same time; each holds a thread.
+const MAXIMUM_WAITING: usize = 128;
+
+/// Reads and writes objects in the version of a request.
+pub(crate) struct Converter {
+    storage: Arc<dyn Storage>,
+    outside: OnceLock<Arc<dyn Outside>>,
+    /// Numbers the reviews.
+    reviews: AtomicU64,
+    waiting: AtomicUsize,
+}
+
+/// A place among those that wait for webhooks.
+struct Turn<'a>(&'a AtomicUsize);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Converter {
+    pub(crate) fn new(storage: Arc<dyn Storage>) -> Self {
+        Self {
+            storage,
+            outside: OnceLock::new(),
+            reviews: AtomicU64::default(),
+            waiting: AtomicUsize::default(),
+        }
+    }
+
+    /// Says who calls webhooks.
+    pub(crate) fn call_outside_by(&self, outside: Arc<dyn Outside>) {
+        // The first one stays.
+        let _ = self.outside.set(outside);
+    }
+
+    pub(crate) fn outside(&self) -> Option<&dyn Outside> {
+        self.outside.get().map(|outside| &**outside)
+    }
+
+    /// A complete document from what is stored, in the version of the resource.
+    pub(crate) fn decode(
+        &self,
+        resource: &ResourceDefinition,
+        stored: &KeyValue,
+    ) -> Result<Value, ApiError> {
+        match persist::read(resource, &stored.value, stored.mod_revision)? {
+            Read::Wanted(object) => Ok(object),
+            Read::Foreign(object) => self.convert_one(resource, object, &resource.api_version()),
+        }
+    }
+
+    /// The stored form of a document.
+    pub(crate) fn encode(&self, resource: &ResourceDefinition, object: &Value) -> Result<Bytes, ApiError> {
+        let custom = resource.custom.as_ref().filter(|custom| custom.webhook().is_some());
+        let Some(custom) = custom.filter(|custom| custom.is_converted()) else {
+            return persist::encode(resource, object);
+        };
+        let storage = custom.storage_api_version();
+        let mut converted = self.convert_one(resource, object.clone(), storage)?;
+        custom.read_stored(storage, &mut converted);
+        persist::encode(resource, &converted)
+    }
+
+    /// An object on its way out.
+    pub(crate) fn present(
+        &self,
+        resource: &ResourceDefinition,
+        type_meta: &Arc<TypeMeta>,
+        stored: Bytes,
+        revision: Revision,
+    ) -> Result<Object, ApiError> {
+        match persist::present(resource, type_meta, stored, revision)? {
+            Presented::Wanted(object) => Ok(object),
+            Presented::Foreign(object) => {
+                let object = self.convert_one(resource, object, &type_meta.api_version)?;
+                Ok(Object::from_value(Arc::clone(type_meta), object))
+            }
+        }
+    }
+
+    /// Objects on their way out, in their order.
+    pub(crate) fn present_all(
+        &self,
+        resource: &ResourceDefinition,
+        type_meta: &Arc<TypeMeta>,
+        stored: impl IntoIterator<Item = (Bytes, Revision)>,
+    ) -> Result<Vec<Object>, ApiError> {
+        let (mut objects, mut foreign, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
+        for (bytes, revision) in stored {
+            let size = bytes.len();
+            match persist::present(resource, type_meta, bytes, revision)? {
+                Presented::Wanted(object) => objects.push(Some(object)),
+                Presented::Foreign(object) => {
+                    foreign.push(object);
+                    sizes.push(size);
+                    objects.push(None);
+                }
+            }
+        }
+        let wanted = &type_meta.api_version;
+        let mut converted = self.convert(resource, foreign, &sizes, wanted)?.into_iter();
+        let place = |object: Option<Object>| {
+            object.or_else(|| Some(Object::from_value(Arc::clone(type_meta), converted.next()?)))
+        };
+        let count = objects.len();
+        let placed: Vec<Object> = objects.into_iter().filter_map(place).collect();
+        if placed.len() != count {
+            return Err(ApiError::internal("an object was not converted"));
+        }
+        Ok(placed)
+    }
+
+    fn convert_one(
+        &self,
+        resource: &ResourceDefinition,
+        object: Value,
+        wanted: &str,
+    ) -> Result<Value, ApiError> {
+        let mut converted = self.convert(resource, vec![object], &[0], wanted)?;
+        converted.pop().ok_or_else(|| ApiError::internal("an object was not converted"))
+    }
+
+    /// Objects in the version that is wanted, in their order.
+    fn convert(
+        &self,
+        resource: &ResourceDefinition,
+        objects: Vec<Value>,
+        sizes: &[usize],
+        wanted: &str,
+    ) -> Result<Vec<Value>, ApiError> {
+        let webhook = resource.custom.as_ref().and_then(|custom| custom.webhook());
+        let (Some(first), Some(webhook)) = (objects.first(), webhook) else { return Ok(objects) };
+        let kind = review::shown_kind(first);
+        let fail = |why: String| ApiError::new(500, "", format!("conversion webhook for {kind} {why}"));
+        let Some(version) = review::version(&webhook["conversionReviewVersions"]) else {
+            return Err(ApiError::new(500, "", "no supported conversion review versions"));
+        };
+        let _turn = self.turn()?;
+        let client = &webhook["clientConfig"];
+        let outside = self.outside().ok_or_else(|| fail("failed: this server calls no webhooks".into()))?;
+        let (url, address) = service::place(&*self.storage, client, TIMEOUT_SECONDS)
+            .map_err(|why| fail(format!("failed: {why}")))?;
+        let ca_bundle = service::ca_bundle(client).map_err(|why| fail(format!("failed: {why}")))?;
+        let reviews: Vec<Review> = batches(objects, sizes)
+            .into_iter()
+            .map(|objects| Review { version, uid: self.uid(), wanted: wanted.to_owned(), objects })
+            .collect();
+        let mut converted = Vec::with_capacity(sizes.len());
+        for reviews in reviews.chunks(CALLS_AT_ONCE) {
+            let call = |review: &Review| WebhookCall {
+                url: url.clone(),
+                address: address.clone(),
+                ca_bundle: ca_bundle.clone(),
+                timeout_seconds: TIMEOUT_SECONDS,
+                body: review.body(),
+            };
+            let calls: Vec<WebhookCall> = reviews.iter().map(call).collect();
+            for (review, answer) in reviews.iter().zip(outside.call(&calls)) {
+                let answer = answer.map_err(|why| fail(format!("failed: {why}")))?;
+                converted.extend(review.converted(answer).map_err(fail)?);
+            }
+        }
+        if let Some(schema) = resource.custom.as_ref().and_then(|custom| custom.schema_of(wanted)) {
+            converted.iter_mut().for_each(|object| schema::prune(schema, object));
+        }
+        Ok(converted)
+    }
+
+    /// 429 if too many wait already.
+    fn turn(&self) -> Result<Turn<'_>, ApiError> {
+        let before = self.waiting.fetch_add(1, Ordering::AcqRel);
+        let turn = Turn(&self.waiting);
+        if before >= MAXIMUM_WAITING {
+            let why = "Too many requests wait for conversion webhooks, please try again later.";
+            return Err(ApiError::new(429, "TooManyRequests", why));
+        }
+        Ok(turn)
+    }
+
+    fn uid(&self) -> String {
+        /// Spreads the numbers over all bits.
+        const SPREAD: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
+        meta::new_uid(u128::from(self.reviews.fetch_add(1, Ordering::Relaxed)).wrapping_mul(SPREAD))
+    }
+}
+
+/// Objects in groups that fit into one review each.
+fn batches(objects: Vec<Value>, sizes: &[usize]) -> Vec<Vec<Value>> {
+    let mut batches: Vec<Vec<Value>> = Vec::new();
+    let mut bytes = 0;
+    for (object, size) in objects.into_iter().zip(sizes) {
+        bytes += size;
+        match batches.last_mut() {
+            Some(last) if last.len() < REVIEW_OBJECTS && bytes <= REVIEW_BYTES => last.push(object),
+            _ => {
+                bytes = *size;
+                batches.push(vec![object]);
+            }
+        }
+    }
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_review_is_bounded_in_objects_and_bytes() {
+        let lengths = |sizes: &[usize]| -> Vec<usize> {
+            batches(vec![Value::Null; sizes.len()], sizes).iter().map(Vec::len).collect()
+        };
+        assert_eq!(lengths(&[]), [0_usize; 0]);
+        assert_eq!(lengths(&[1; 501]), [250, 250, 1]);
+        assert_eq!(lengths(&[REVIEW_BYTES, 1, REVIEW_BYTES - 1, 1]), [1, 2, 1]);
+        assert_eq!(lengths(&[2 * REVIEW_BYTES, 2 * REVIEW_BYTES]), [1, 1]);
+    }
+}
