@@ -18,6 +18,7 @@ use crate::maintain::own_write;
 use crate::meta;
 use crate::persist;
 use crate::registry::Registry;
+use crate::services::ServiceRanges;
 use crate::storage::{Committed, Condition, Key, Revision, Transaction, Write};
 use reconcile::Reconcile;
 
@@ -79,8 +80,8 @@ impl Wanted {
     }
 }
 
-fn all(server: &ServerFacts, now: jiff::Timestamp) -> Vec<Wanted> {
-    let mut found = objects::objects(server, now);
+fn all(server: &ServerFacts, ranges: &ServiceRanges, now: jiff::Timestamp) -> Vec<Wanted> {
+    let mut found = objects::objects(server, ranges, now);
     found.extend(policy::objects());
     let flow_control = |resource: &'static str, object: Value, status: Value| Wanted {
         reconcile: Reconcile::FlowControl,
@@ -102,7 +103,7 @@ fn all(server: &ServerFacts, now: jiff::Timestamp) -> Vec<Wanted> {
 impl Registry {
     /// Creates what every cluster has, where it is missing, and brings up to date what follows the server.
     pub fn bootstrap(&self, context: &RequestContext<'_>, server: &ServerFacts) -> Result<(), ApiError> {
-        let all = all(server, context.now);
+        let all = all(server, &self.config.service_ranges, context.now);
         for _ in 0..MAX_TURNS {
             let mut missing = Vec::new();
             for wanted in &all {
@@ -113,37 +114,56 @@ impl Registry {
                         let live = persist::decode(&target.resource, &stored)?;
                         self.bring_up_to_date(wanted, &target, &live, context)?;
                     }
-                    None => missing.push((key, self.created(wanted, &target, context)?)),
+                    None => missing.extend(self.created(wanted, &target, key, context)?),
                 }
             }
             if self.create_all(&missing)? {
-                return Ok(());
+                return self.note_places(context);
             }
         }
         Err(ApiError::internal("other servers keep creating the objects that every cluster has"))
     }
 
-    /// The encoded form of an object that is missing.
+    /// An object that is missing, and what is written with it.
     fn created(
         &self,
         wanted: &Wanted,
         target: &RequestTarget,
+        key: Key,
+        context: &RequestContext<'_>,
+    ) -> Result<Vec<(Key, bytes::Bytes)>, ApiError> {
+        let object = wanted.object.clone();
+        let mut created = vec![(key, self.own_object(target, object, wanted.status.clone(), context)?)];
+        if target.resource.is("", "services") {
+            let mut service = wanted.object.clone();
+            service["metadata"]["namespace"] = target.namespace.as_str().into();
+            service["spec"]["clusterIPs"] = serde_json::json!([service["spec"]["clusterIP"]]);
+            created.extend(self.notes(&service, context)?);
+        }
+        Ok(created)
+    }
+
+    /// The stored form of an object that the server creates for itself.
+    pub(crate) fn own_object(
+        &self,
+        target: &RequestTarget,
+        object: Value,
+        status: Option<Value>,
         context: &RequestContext<'_>,
     ) -> Result<bytes::Bytes, ApiError> {
         let mut call = Call::new(self, target, context);
-        let body = RequestBody { value: wanted.object.clone(), duplicates: Vec::new() };
         let options = own_write();
-        let mut object = call.take_body(body, &options)?;
+        let mut object = call.take_body(RequestBody { value: object, duplicates: Vec::new() }, &options)?;
         call.settle_namespace(&mut object)?;
         call.complete_new(&mut object, &options)?;
-        if let Some(status) = &wanted.status {
-            object["status"] = status.clone();
+        if let Some(status) = status {
+            object["status"] = status;
         }
         persist::encode(&target.resource, &object)
     }
 
     /// Whether all were created; not if another server created one of them meanwhile.
-    fn create_all(&self, missing: &[(Key, bytes::Bytes)]) -> Result<bool, ApiError> {
+    pub(crate) fn create_all(&self, missing: &[(Key, bytes::Bytes)]) -> Result<bool, ApiError> {
         for chunk in missing.chunks(CREATED_AT_ONCE) {
             let transaction = Transaction {
                 conditions: chunk

@@ -103,7 +103,7 @@ impl<'a> Call<'a> {
         self.commit_charged(key, expected, value, &[])
     }
 
-    /// The same, and charges quotas for it.
+    /// The same, with what else is written in its transaction.
     pub(crate) fn commit_charged(
         &self,
         key: &Key,
@@ -122,7 +122,11 @@ impl<'a> Call<'a> {
         for charge in charges {
             let condition = Condition { key: Arc::clone(&charge.key), mod_revision: charge.revision };
             transaction.conditions.push(condition);
-            transaction.writes.push(Write::Put(Arc::clone(&charge.key), charge.value.clone()));
+            let key = Arc::clone(&charge.key);
+            transaction.writes.push(match &charge.value {
+                Some(value) => Write::Put(key, value.clone()),
+                None => Write::Delete(key),
+            });
         }
         match self.registry.storage.commit(transaction).map_err(persist::storage_error)? {
             Committed::Done(revision) => {

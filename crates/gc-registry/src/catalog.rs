@@ -131,7 +131,11 @@ impl Catalog {
 
 /// A built-in resource.
 #[must_use]
-pub(crate) fn builtin(group: &str, version: &str, resource: &str) -> Option<&'static Arc<ResourceDefinition>> {
+pub(crate) fn builtin(
+    group: &str,
+    version: &str,
+    resource: &str,
+) -> Option<&'static Arc<ResourceDefinition>> {
     BUILTIN_ROWS.get(&row_key(group, version, resource))
 }
 

@@ -67,7 +67,7 @@ impl Call<'_> {
                 };
                 meta::metadata_mut(&mut new).insert("name".into(), name.into());
             }
-            self.prepare_new(&mut new);
+            self.prepare_new(&mut new)?;
             rules.finish(&mut new);
             let name = meta::name(&new).to_owned();
             let mut errors = meta_validation::validate(self.resource(), &new);
@@ -80,7 +80,8 @@ impl Call<'_> {
             self.admit_creation_by_update()?;
             self.admit_owner_references(&new, None)?;
             self.validate_dynamically(Some(&new), None, options.dry_run)?;
-            let charges = self.validate(&new, None)?;
+            let mut charges = self.validate(&new, None)?;
+            charges.extend(self.places(Some(&new), None)?);
             let key = persist::object_key(self.resource(), &self.target.namespace, &name);
             if options.dry_run {
                 self.warn_of(&new, None);
@@ -108,7 +109,7 @@ impl Call<'_> {
                         self.warn_of(&new, None);
                         return Err(self.exists(&name, &self.decode(&stored)?));
                     }
-                    // A quota was charged for somebody else meanwhile, or the object is gone again.
+                    // A quota was charged or a place taken for somebody else meanwhile, or the object is gone again.
                     None if turn < MAX_TURNS => {}
                     None => return Err(self.modified(&name)),
                 },
@@ -121,7 +122,7 @@ impl Call<'_> {
     pub(crate) fn complete_new(&self, object: &mut Value, options: &WriteOptions) -> Result<(), ApiError> {
         self.fill_system_fields(object);
         self.mutate(object, None)?;
-        self.prepare_new(object);
+        self.prepare_new(object)?;
         self.rules().finish(object);
         managed::update(self, None, object, options);
         Ok(())
@@ -155,14 +156,16 @@ impl Call<'_> {
         }
     }
 
-    fn prepare_new(&self, new: &mut Value) {
+    fn prepare_new(&self, new: &mut Value) -> Result<(), ApiError> {
         self.rules().prepare_create(new);
+        self.allocate(new, None)?;
         if self.resource().is("", "namespaces") {
             label_with_name(new);
         }
         if rules::is_definition(self.resource()) {
             self.settle_definition(new);
         }
+        Ok(())
     }
 
     /// Decides on the names of a definition, so that it is served as soon as it is stored.

@@ -196,7 +196,8 @@ impl Call<'_> {
                 if deletion.dry_run {
                     return Ok(Deleted::Removed(stored));
                 }
-                match self.commit(key, stored.mod_revision, None)? {
+                let released = self.places(None, Some(&live))?;
+                match self.commit_charged(key, stored.mod_revision, None, &released)? {
                     Stored::Done(revision) => {
                         return Ok(Deleted::Removed(KeyValue { mod_revision: revision, ..stored }));
                     }

@@ -321,6 +321,8 @@ impl Hub {
             let Some(stream) = &mut state.stream else { break };
             match stream.poll_next(context) {
                 Poll::Pending => {
+                    // No transaction is delivered in part before the stream waits.
+                    state.progress = state.progress.max(state.last.0);
                     pending = true;
                     break;
                 }
@@ -472,8 +474,8 @@ impl State {
         if let Some(window) = gone.and_then(served_prefix).and_then(|prefix| self.windows.get_mut(&*prefix)) {
             window.end_all();
         }
-        // The registry writes one key in a transaction, so nothing more comes of this revision.
-        self.progress = self.progress.max(change.revision);
+        // A transaction may write several keys: more may come of this revision.
+        self.progress = self.progress.max(Revision(change.revision.0.saturating_sub(1)));
         if let Some(window) = self.windows.get_mut(prefix) {
             window.ended = false;
             window.push(entry);

@@ -91,6 +91,7 @@ pub mod resource;
 mod rules;
 pub mod schema;
 pub mod selector;
+pub mod services;
 mod subresources;
 mod update;
 pub mod watch;

@@ -20,6 +20,7 @@ use crate::list;
 use crate::persist;
 use crate::resource::ResourceDefinition;
 use crate::rules;
+use crate::services::ServiceRanges;
 use crate::storage::{Blocking, RangeAnswer, RangeOptions, Revision, Storage, StorageError};
 use crate::subresources::method_not_allowed;
 use crate::watch::Watch;
@@ -39,6 +40,8 @@ pub struct Config {
     pub aggregates_roles: bool,
     /// How long events are kept (`--event-ttl`), in seconds.
     pub event_ttl_seconds: u32,
+    /// Where services get addresses and node ports from.
+    pub service_ranges: ServiceRanges,
     /// Group and kind of the objects that no controller of this server acts on; whoever creates one is warned.
     pub unattended: &'static [(&'static str, &'static str)],
 }
@@ -52,6 +55,7 @@ impl Default for Config {
             counts_quotas: false,
             aggregates_roles: false,
             event_ttl_seconds: 3600,
+            service_ranges: ServiceRanges::default(),
             unattended: &[],
         }
     }

@@ -197,6 +197,7 @@ impl Call<'_> {
             self.carry_over(&mut new, &live);
             let rules = self.rules();
             rules.prepare_update(&mut new, &live);
+            self.allocate(&mut new, Some(&live))?;
             self.keep_what_is_the_servers(&mut new, &live);
             rules.finish(&mut new);
             self.admit_content(&new, Some(&live))?;
@@ -212,7 +213,8 @@ impl Call<'_> {
             self.admit_owner_references(&new, Some(&live))?;
             self.admit_certificate(&new, &live)?;
             self.validate_dynamically(Some(&new), Some(&live), options.dry_run)?;
-            let charges = self.validate(&new, Some(&live))?;
+            let mut charges = self.validate(&new, Some(&live))?;
+            charges.extend(self.places(Some(&new), Some(&live))?);
             let mut before_acceptance = None;
             // A dry run shows what was sent: names are accepted after a definition was stored.
             if rules::is_definition(self.resource()) && !meta::is_deleting(&new) && !options.dry_run {
@@ -224,7 +226,8 @@ impl Call<'_> {
                 if options.dry_run {
                     return Ok(Some(Written { code: 200, object: new, stored: None }));
                 }
-                match self.commit(&key, stored.mod_revision, None)? {
+                let released = self.places(None, Some(&live))?;
+                match self.commit_charged(&key, stored.mod_revision, None, &released)? {
                     Stored::Done(_) => return Ok(Some(Written { code: 200, object: new, stored: None })),
                     Stored::Raced if version_given => return Err(self.modified(&self.target.name)),
                     Stored::Raced => continue,
@@ -261,7 +264,9 @@ impl Call<'_> {
     /// which is how objects are brought to a new storage version.
     fn is_in_storage_version(&self, stored: &KeyValue) -> bool {
         let custom = self.resource().custom.as_ref();
-        custom.is_none_or(|custom| persist::stored_version(custom, &stored.value) == &**custom.storage_api_version())
+        custom.is_none_or(|custom| {
+            persist::stored_version(custom, &stored.value) == &**custom.storage_api_version()
+        })
     }
 
     /// The state that the client wants, and whether it insists on the version that it names.

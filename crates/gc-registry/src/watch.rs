@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::api::{ListOptions, RequestTarget, VersionMatch, WatchEvent};
+use crate::conversion::{Converter, Waiting};
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::filter::Filter;
-use crate::conversion::{Converter, Waiting};
 use crate::hub::{Entry, Hub, NO_WATCHER, Read, Sight, View};
 use crate::list;
 use crate::object::{Object, TypeMeta};

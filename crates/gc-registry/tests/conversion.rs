@@ -148,7 +148,10 @@ fn every_verb_works_in_either_version() {
     assert_eq!(fake.asked(), ["example.com/v1 a", "example.com/v2 a"], "stored, and read again");
 
     let stored = world.get(V1, "default/a").unwrap();
-    assert_eq!((&stored["apiVersion"], &stored["spec"]), (&json!("example.com/v1"), &json!({"address": "h:1"})));
+    assert_eq!(
+        (&stored["apiVersion"], &stored["spec"]),
+        (&json!("example.com/v1"), &json!({"address": "h:1"}))
+    );
     assert_eq!(fake.asked(), [""; 0], "it is stored in that version");
     let read = world.get(V2, "default/a").unwrap();
     assert_eq!(read, created);
@@ -162,7 +165,11 @@ fn every_verb_works_in_either_version() {
     let with_status = world.run(
         "example.com/v2/things/status",
         "default/a",
-        Operation::Patch(PatchType::Merge, request(json!({"status": {"phase": "up"}})), WriteOptions::default()),
+        Operation::Patch(
+            PatchType::Merge,
+            request(json!({"status": {"phase": "up"}})),
+            WriteOptions::default(),
+        ),
     );
     assert_eq!(world::body(&with_status.unwrap())["status"], json!({"phase": "up"}));
 
@@ -178,7 +185,10 @@ fn every_verb_works_in_either_version() {
     world.delete(V2, "default/a", DeleteOptions::default()).unwrap();
     assert_eq!(world.get(V1, "default/a").unwrap_err().code, 404);
     let all = Operation::DeleteCollection(ListOptions::default(), DeleteOptions::default());
-    assert_eq!(specs(&world::body(&world.run(V2, "default", all).unwrap())), [json!({"host": "x", "port": "3"})]);
+    assert_eq!(
+        specs(&world::body(&world.run(V2, "default", all).unwrap())),
+        [json!({"host": "x", "port": "3"})]
+    );
     assert_eq!(world.get(V1, "default/b").unwrap_err().code, 404);
 }
 
@@ -220,10 +230,15 @@ fn objects_stay_in_the_version_that_they_were_stored_in() {
     assert_eq!(world.get(V1, "default/a").unwrap()["spec"], json!({"address": "a:1"}));
     assert_eq!(world.get(V2, "default/b").unwrap()["spec"], json!({"host": "b", "port": "1"}));
     assert_eq!(fake.asked(), [""; 0], "each is in its version");
-    let list = |resource| specs(&world::body(&world.list(resource, "default", ListOptions::default()).unwrap()));
+    let list =
+        |resource| specs(&world::body(&world.list(resource, "default", ListOptions::default()).unwrap()));
     assert_eq!(list(V2), ["a", "b"].map(|host| json!({"host": host, "port": "1"})));
     assert_eq!(list(V1), [json!({"address": "a:1"}), json!({"address": "b:1"})]);
-    assert_eq!(fake.asked(), ["example.com/v2 a", "example.com/v1 b"], "only what is in the other one is sent");
+    assert_eq!(
+        fake.asked(),
+        ["example.com/v2 a", "example.com/v1 b"],
+        "only what is in the other one is sent"
+    );
 
     // How objects are brought to a new storage version: each is replaced by itself.
     let before = world.get(V2, "default/a").unwrap();
@@ -250,7 +265,10 @@ fn a_second_version_of_a_definition_finds_what_had_none() {
     world.create("example.com/v1/singles", old("a", "a:1")).unwrap();
     let change = json!({"spec": {"versions": versions("v2"), "conversion": conversion()}});
     world.merge(DEFINITIONS, "/singles.example.com", change).unwrap();
-    assert_eq!(world.get("example.com/v2/singles", "default/a").unwrap()["spec"], json!({"host": "a", "port": "1"}));
+    assert_eq!(
+        world.get("example.com/v2/singles", "default/a").unwrap()["spec"],
+        json!({"host": "a", "port": "1"})
+    );
     assert_eq!(fake.asked(), ["example.com/v2 a"]);
     assert_eq!(world.get("example.com/v1/singles", "default/a").unwrap()["spec"], json!({"address": "a:1"}));
     assert_eq!(fake.asked(), [""; 0]);
@@ -322,7 +340,10 @@ fn work_that_is_lost_fails_the_watches_that_wait_for_it() {
     assert_eq!(world.events(&mut watch), []);
     fake.deferred.lock().unwrap().as_mut().unwrap().clear();
     let mut context = Context::from_waker(Waker::noop());
-    assert!(matches!(watch.poll_next(&mut context), Poll::Ready(Some(gc_registry::api::WatchEvent::Error(_)))));
+    assert!(matches!(
+        watch.poll_next(&mut context),
+        Poll::Ready(Some(gc_registry::api::WatchEvent::Error(_)))
+    ));
 }
 
 #[test]
@@ -330,7 +351,9 @@ fn failures_name_the_version_that_was_to_be_converted() {
     let (world, fake) = world();
     world.create(V1, old("a", "a:1")).unwrap();
     *fake.broken.lock().unwrap() = Some(Err("unreachable".into()));
-    let failed = |version: &str| format!("conversion webhook for example.com/{version}, Kind=Thing failed: unreachable");
+    let failed = |version: &str| {
+        format!("conversion webhook for example.com/{version}, Kind=Thing failed: unreachable")
+    };
     let dry = || WriteOptions { dry_run: false, ..WriteOptions::default() };
     let patch = || Operation::Patch(PatchType::Merge, request(json!({"spec": {"port": "2"}})), dry());
     for (version, operation, place) in [
@@ -375,7 +398,9 @@ fn a_webhook_is_found_by_its_url_or_behind_its_service() {
     };
     failed("service \"converter\" not found");
     let ports = json!([{"port": 443, "targetPort": 8443}]);
-    world.create("v1/services", json!({"metadata": {"name": "converter"}, "spec": {"ports": ports}})).unwrap();
+    world
+        .create("v1/services", json!({"metadata": {"name": "converter"}, "spec": {"ports": ports}}))
+        .unwrap();
     failed("no endpoints available for service \"converter\"");
     let slice = json!({
         "metadata": {"name": "converter-1", "labels": {"kubernetes.io/service-name": "converter"}},

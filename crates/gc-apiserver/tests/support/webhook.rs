@@ -18,7 +18,9 @@ use tokio_rustls::TlsAcceptor;
 
 /// Serves answers to documents by their path; with its address, and the authority to trust it by, as `caBundle` has it.
 /// No document is an answer that never comes.
-pub async fn serve(answer: impl Fn(&str, &Value) -> Option<Value> + Send + Sync + 'static) -> (SocketAddr, String) {
+pub async fn serve(
+    answer: impl Fn(&str, &Value) -> Option<Value> + Send + Sync + 'static,
+) -> (SocketAddr, String) {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -45,7 +47,9 @@ pub async fn serve(answer: impl Fn(&str, &Value) -> Option<Value> + Send + Sync 
                         let Some(document) = answer(&path, &serde_json::from_slice(&body).unwrap()) else {
                             return std::future::pending().await;
                         };
-                        Ok::<_, Infallible>(http::Response::new(Full::<Bytes>::new(document.to_string().into())))
+                        Ok::<_, Infallible>(http::Response::new(Full::<Bytes>::new(
+                            document.to_string().into(),
+                        )))
                     }
                 });
                 let connection = hyper::server::conn::http1::Builder::new();

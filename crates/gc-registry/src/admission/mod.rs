@@ -122,13 +122,14 @@ impl Plugins {
     }
 }
 
-/// What a quota is charged in the transaction of a write.
+/// What is written in the transaction of a write: the usage of a quota, a place that a service takes or releases.
 #[derive(Clone, Debug)]
 pub(crate) struct Charge {
     pub(crate) key: Key,
-    /// The version of the quota that was judged.
+    /// The version that was judged; 0 if there must be none.
     pub(crate) revision: Revision,
-    pub(crate) value: bytes::Bytes,
+    /// The new state; `None` removes it.
+    pub(crate) value: Option<bytes::Bytes>,
 }
 
 /// A write, as plugins see it.

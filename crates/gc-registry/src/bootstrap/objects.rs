@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use super::{Reconcile, ServerFacts, Wanted};
-use crate::kinds::strategy::{SERVICE_RANGE, first_service_address};
+use crate::services::ServiceRanges;
 
 /// Values of the two system priority classes.
 const SYSTEM_PRIORITIES: [(&str, i64, &str); 2] = [
@@ -47,7 +47,7 @@ const APIS: [(&str, &str, u32, u32); 21] = [
 ];
 
 /// The objects.
-pub(super) fn objects(server: &ServerFacts, now: jiff::Timestamp) -> Vec<Wanted> {
+pub(super) fn objects(server: &ServerFacts, ranges: &ServiceRanges, now: jiff::Timestamp) -> Vec<Wanted> {
     let mut found = Vec::new();
     for name in ["kube-system", "kube-public", "kube-node-lease", "default"] {
         found.push(Wanted::new("", "v1", "namespaces", "", json!({"metadata": {"name": name}})));
@@ -73,10 +73,10 @@ pub(super) fn objects(server: &ServerFacts, now: jiff::Timestamp) -> Vec<Wanted>
             "v1",
             "servicecidrs",
             "",
-            json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": [SERVICE_RANGE]}}),
+            json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": [ranges.addresses()]}}),
         )
     });
-    found.extend(service(server));
+    found.extend(service(server, ranges));
     found
 }
 
@@ -100,12 +100,12 @@ fn config_maps(server: &ServerFacts, now: jiff::Timestamp) -> Vec<Wanted> {
 }
 
 /// The Service `kubernetes`, and where it leads.
-fn service(server: &ServerFacts) -> Vec<Wanted> {
+fn service(server: &ServerFacts, ranges: &ServiceRanges) -> Vec<Wanted> {
     let port = if server.port == 0 { 443 } else { server.port };
     let name = "kubernetes";
     let service = json!({
         "metadata": {"name": name, "labels": {"component": "apiserver", "provider": "kubernetes"}},
-        "spec": {"clusterIP": first_service_address().to_string(), "type": "ClusterIP",
+        "spec": {"clusterIP": ranges.api_address().to_string(), "type": "ClusterIP",
             "sessionAffinity": "None", "ipFamilyPolicy": "SingleStack",
             "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}]}});
     let mut found = vec![Wanted::new("", "v1", "services", "default", service)];

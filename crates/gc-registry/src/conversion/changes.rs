@@ -110,7 +110,8 @@ impl Converter {
         type_meta: &Arc<TypeMeta>,
     ) -> Arc<Changes> {
         let changes = Arc::new(Changes::default());
-        let entries = entries.filter(|entry| entry.claim(&type_meta.api_version, &changes)).cloned().collect();
+        let entries =
+            entries.filter(|entry| entry.claim(&type_meta.api_version, &changes)).cloned().collect();
         let (resource, type_meta) = (Arc::clone(resource), Arc::clone(type_meta));
         let work = Work { entries, resource, type_meta, changes: Arc::clone(&changes) };
         match self.outside() {

@@ -76,11 +76,7 @@ impl Converter {
     }
 
     /// A complete document from what is stored, in the version of the resource.
-    pub(crate) fn decode(
-        &self,
-        resource: &ResourceDefinition,
-        stored: &KeyValue,
-    ) -> Result<Value, ApiError> {
+    pub(crate) fn decode(&self, resource: &ResourceDefinition, stored: &KeyValue) -> Result<Value, ApiError> {
         match persist::read(resource, &stored.value, stored.mod_revision)? {
             Read::Wanted(object) => Ok(object),
             Read::Foreign(object) => self.convert_one(resource, object, &resource.api_version()),

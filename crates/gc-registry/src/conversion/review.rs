@@ -132,7 +132,9 @@ fn restored_metadata(original: &Value, converted: &Value) -> Result<Map<String, 
     let given = match converted.get("metadata") {
         None => return Err("missing metadata in converted object".to_owned()),
         Some(Value::Object(given)) => given,
-        Some(other) => return Err(format!("invalid metadata of type {} in converted object", go_type(other))),
+        Some(other) => {
+            return Err(format!("invalid metadata of type {} in converted object", go_type(other)));
+        }
     };
     let mut metadata = original["metadata"].as_object().cloned().unwrap_or_default();
     for field in ["labels", "annotations"] {
@@ -150,7 +152,10 @@ fn restored_metadata(original: &Value, converted: &Value) -> Result<Map<String, 
                 metadata.insert(field.into(), Value::Object(texts.clone()));
             }
             Some(other) => {
-                return Err(format!("invalid metadata.{field} of type {} in converted object", go_type(other)));
+                return Err(format!(
+                    "invalid metadata.{field} of type {} in converted object",
+                    go_type(other)
+                ));
             }
         }
     }
@@ -192,7 +197,8 @@ mod tests {
         converted["spec"] = 1.into();
         let accepted = review(vec![thing("a", "v1")]).converted(answer(json!([converted]), |_| {})).unwrap();
         let metadata = json!({"name": "a", "uid": "u", "generation": 2, "annotations": {"k": "v"}});
-        let wanted = json!({"apiVersion": "example.com/v2", "kind": "Thing", "metadata": metadata, "spec": 1});
+        let wanted =
+            json!({"apiVersion": "example.com/v2", "kind": "Thing", "metadata": metadata, "spec": 1});
         assert_eq!(accepted, [wanted]);
     }
 
@@ -252,9 +258,11 @@ mod tests {
 
     #[test]
     fn the_webhook_chooses_the_version_of_reviews() {
-        for (known, wanted) in
-            [(json!(["v3", "v1beta1", "v1"]), Some("v1beta1")), (json!(["v1"]), Some("v1")), (json!(["v9"]), None)]
-        {
+        for (known, wanted) in [
+            (json!(["v3", "v1beta1", "v1"]), Some("v1beta1")),
+            (json!(["v1"]), Some("v1")),
+            (json!(["v9"]), None),
+        ] {
             assert_eq!(version(&known), wanted);
         }
     }

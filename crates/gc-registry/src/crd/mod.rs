@@ -32,7 +32,6 @@ mod tests;
 mod validate;
 
 pub use columns::CustomColumn;
-pub(crate) use instance::go_type;
 pub use conditions::{
     APPROVAL_ANNOTATION, CLEANUP_FINALIZER, NamesInUse, Termination, is_established, is_terminating,
     set_termination, settle_names,
@@ -41,6 +40,7 @@ pub use definition::{
     apply_defaults, prepare_create, prepare_status_update, prepare_update, validate_create,
     validate_status_update, validate_update, warnings,
 };
+pub(crate) use instance::go_type;
 
 /// The verbs of every custom resource, in the order of discovery.
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
@@ -151,7 +151,9 @@ impl CustomVersion {
         if !self.is_converted() || self.webhook().is_some() {
             return Vec::new();
         }
-        self.schema_of(&self.versions.storage).map(|schema| schema::unknown_fields(schema, object)).unwrap_or_default()
+        self.schema_of(&self.versions.storage)
+            .map(|schema| schema::unknown_fields(schema, object))
+            .unwrap_or_default()
     }
 
     /// `spec.conversion.webhook` of the definition, if it names one.

@@ -31,12 +31,7 @@ pub(crate) fn place(
 }
 
 /// An address behind a service that is ready.
-fn endpoint(
-    storage: &dyn Storage,
-    name: &str,
-    namespace: &str,
-    port: u64,
-) -> Result<(String, u16), String> {
+fn endpoint(storage: &dyn Storage, name: &str, namespace: &str, port: u64) -> Result<(String, u16), String> {
     let find = |group: &str, resource: &str| {
         catalog::builtin(group, "v1", resource).ok_or_else(|| format!("{resource} are not served"))
     };

@@ -32,7 +32,7 @@ mod report;
 mod resource;
 pub mod scale;
 mod scheduling;
-mod shared;
+pub(crate) mod shared;
 mod storage;
 pub(crate) mod strategy;
 
@@ -42,9 +42,7 @@ pub use authorization::{ignored_selectors, review_errors};
 pub use defaults::apply_defaults;
 pub use fields::{selectable_field_names, selectable_fields};
 pub use printers::{Column, cells, columns, human_duration, row_conditions};
-pub use strategy::{
-    Context, has_generation, prepare_for_create, prepare_for_update, service_address, warnings,
-};
+pub use strategy::{Context, has_generation, prepare_for_create, prepare_for_update, warnings};
 
 use self::field::Field;
 pub(crate) use self::field::Step;

@@ -104,26 +104,6 @@ fn creates_set_what_is_the_servers() {
 }
 
 #[test]
-fn a_service_gets_an_address_and_keeps_it() {
-    let sent = json!({"metadata": {"name": "s", "uid": "u"}, "spec": {"type": "NodePort", "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]}});
-    let service = created("v1/services", sent.clone());
-    let address = kinds::service_address("u", 0).to_string();
-    assert_eq!(service["spec"]["clusterIP"], json!(address));
-    assert_eq!(service["spec"]["clusterIPs"], json!([address]));
-    assert_eq!(service["spec"]["ipFamilies"], json!(["IPv4"]));
-    assert_eq!(service["spec"]["ipFamilyPolicy"], "SingleStack");
-    let ports: Vec<i64> = (0..2).map(|i| service["spec"]["ports"][i]["nodePort"].as_i64().unwrap()).collect();
-    assert!(ports[0] != ports[1] && ports.iter().all(|port| (30_000..=32_767).contains(port)), "{ports:?}");
-    assert_eq!(updated("v1/services", sent, &service)["spec"], service["spec"]);
-    let headless = created("v1/services", json!({"metadata": {"uid": "u"}, "spec": {"clusterIP": "None"}}));
-    assert_eq!(headless["spec"]["clusterIPs"], json!(["None"]));
-    for number in 0..2000 {
-        let address = kinds::service_address(&number.to_string(), 0).octets();
-        assert!(address[0] == 10 && (96..112).contains(&address[1]), "{address:?}");
-    }
-}
-
-#[test]
 fn status_and_spec_are_written_apart() {
     let old = created(
         "apps/v1/deployments",

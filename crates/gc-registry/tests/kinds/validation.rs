@@ -333,43 +333,6 @@ fn what_one_validator_refuses_it_refuses_in_every_kind() {
 }
 
 #[test]
-fn services_get_addresses_and_ports_of_the_ranges_only() {
-    let service = |spec: Value| json!({"metadata": {"name": "a", "uid": "u"}, "spec": spec});
-    let port = json!([{"port": 80}]);
-    for (spec, expected) in [
-        (json!({"ports": port, "clusterIP": "10.96.0.9"}), vec![]),
-        (
-            json!({"ports": port, "clusterIP": "11.0.0.1"}),
-            vec![
-                "spec.clusterIPs: Invalid value: [\"11.0.0.1\"]: failed to allocate IP 11.0.0.1: the provided IP \
-             (11.0.0.1) is not in the valid range. The range of valid IPs is 10.96.0.0/12",
-            ],
-        ),
-        (
-            json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 80}]}),
-            vec![
-                "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid \
-             ports is 30000-32767",
-            ],
-        ),
-        (
-            json!({"ports": port, "ipFamilies": ["IPv6"]}),
-            vec!["spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster"],
-        ),
-        (
-            json!({"ports": port, "ipFamilyPolicy": "RequireDualStack"}),
-            vec![
-                "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for \
-             dual-stack services",
-            ],
-        ),
-        (json!({"ports": port, "type": "LoadBalancer", "externalTrafficPolicy": "Local"}), vec![]),
-    ] {
-        assert_eq!(problems("v1/services", service(spec.clone())), expected, "{spec}");
-    }
-}
-
-#[test]
 fn fields_of_features_that_are_off_are_dropped() {
     let bundle = json!([{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {"path": "p"}}]}}]);
     let pod = stored("v1/pods", with("v1/pods", "/spec/volumes", bundle));

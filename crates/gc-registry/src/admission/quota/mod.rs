@@ -57,7 +57,7 @@ pub(super) fn charges(request: &Request<'_>, new: &Value) -> Result<Vec<Charge>,
             charges.push(Charge {
                 key: std::sync::Arc::clone(&item.key),
                 revision: item.mod_revision,
-                value: persist::encode(definition, &quota)?,
+                value: Some(persist::encode(definition, &quota)?),
             });
         }
     }

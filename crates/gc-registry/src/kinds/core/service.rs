@@ -1,7 +1,6 @@
 //! Services.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::Value;
 
@@ -11,7 +10,7 @@ use crate::kinds::report::{IMMUTABLE, Report};
 use crate::kinds::shared::containers::PROTOCOLS;
 use crate::kinds::shared::labels::labels;
 use crate::kinds::shared::names::{
-    cidr_text, contains, dns_subdomain, ip, is_dual_stack, label, non_special_ip, parse_ip, port_number,
+    cidr_text, dns_subdomain, ip, is_dual_stack, label, non_special_ip, parse_ip, port_number,
     port_number_or_name, qualified,
 };
 use crate::resource::Target;
@@ -24,10 +23,6 @@ const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
 const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
-/// Where the server gives addresses and node ports from.
-const ADDRESSES: (IpAddr, u8) = (IpAddr::V4(Ipv4Addr::new(10, 96, 0, 0)), 12);
-const NODE_PORTS: (i64, i64) = (30_000, 32_767);
-
 pub(crate) struct Service;
 
 impl Kind for Service {
@@ -38,9 +33,6 @@ impl Kind for Service {
             return;
         }
         service(object, report);
-        if report.errors.is_empty() {
-            allocations(&spec, &Field::root(&Value::Null), report);
-        }
     }
 
     fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
@@ -61,9 +53,6 @@ impl Kind for Service {
             report.forbidden(&port, IMMUTABLE);
         }
         service(new, report);
-        if report.errors.is_empty() {
-            allocations(&spec, &before, report);
-        }
     }
 
     fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
@@ -114,35 +103,6 @@ fn families_are_served(spec: &Field<'_, '_>, report: &mut Report) {
     for family in spec.get("ipFamilies").items() {
         if family.text() == "IPv6" {
             report.invalid(&family, "not configured on this cluster");
-        }
-    }
-}
-
-/// What a service asks for must be in the ranges that the server gives from; what it has it keeps.
-fn allocations(spec: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-    let addresses = spec.get("clusterIPs");
-    if addresses.value() != old.member("clusterIPs") && !is_headless(spec) {
-        let outside = |text: &&str| parse_ip(text).is_some_and(|ip| !contains(ADDRESSES.0, ADDRESSES.1, ip));
-        if let Some(text) = addresses.texts().find(outside) {
-            let (first, length) = ADDRESSES;
-            let why = format!(
-                "failed to allocate IP {text}: the provided IP ({text}) is not in the valid range. The range of \
-                 valid IPs is {first}/{length}"
-            );
-            report.invalid(&addresses, &why);
-        }
-    }
-    let had: Vec<i64> =
-        old.get("ports").list().iter().filter_map(|port| port.get("nodePort")?.as_i64()).collect();
-    for port in spec.get("ports").items() {
-        let node = port.get("nodePort");
-        let number = node.number();
-        if number != 0 && !had.contains(&number) && !(NODE_PORTS.0..=NODE_PORTS.1).contains(&number) {
-            let why = format!(
-                "provided port is not in the valid range. The range of valid ports is {}-{}",
-                NODE_PORTS.0, NODE_PORTS.1
-            );
-            report.invalid(&node, &why);
         }
     }
 }

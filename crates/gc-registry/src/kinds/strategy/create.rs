@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Context, disabled, has_generation, has_status, service};
+use super::{Context, disabled, has_generation, has_status};
 use crate::kinds::access::{Members, at, child, fill_absent, flag, items, list, put, remove, text};
 use crate::kinds::{apply_defaults, defaults, quantity};
 use crate::resource::Target;
@@ -43,7 +43,6 @@ pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Cont
         ("", "persistentvolumes") => {
             put(object, &["status", "lastPhaseTransitionTime"], context.time().into());
         }
-        ("", "services") => service::allocate(object, None),
         ("apps", "daemonsets") => {
             put(object, &["metadata", "annotations", TEMPLATE_GENERATION], "1".into());
         }

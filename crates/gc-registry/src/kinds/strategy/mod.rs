@@ -9,8 +9,6 @@ mod warnings;
 
 pub use create::prepare_for_create;
 pub(crate) use create::quality_of_service;
-pub use service::service_address;
-pub(crate) use service::{SERVICE_RANGE, first_service_address};
 pub use update::prepare_for_update;
 pub use warnings::warnings;
 

@@ -44,10 +44,7 @@ fn main(target: Target<'_>, new: &mut Value, old: &Value, context: &Context<'_>)
         ("", "serviceaccounts") => only_names_of_secrets(new),
         ("", "persistentvolumeclaims") => claim_sources(new),
         ("resource.k8s.io", "resourceslices") => stamp_taints(new, context),
-        ("", "services") => {
-            service::drop_dependent(new, old);
-            service::allocate(new, Some(old));
-        }
+        ("", "services") => service::drop_dependent(new, old),
         ("storage.k8s.io", "csidrivers") => csi_driver_generation(new, old),
         ("", "secrets") if text(new, &["type"]).is_empty() => keep(new, old, "type"),
         ("apps", "daemonsets") => {

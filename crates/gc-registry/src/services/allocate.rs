@@ -1,0 +1,195 @@
+//! What a service needs for its type and has not got: addresses and node ports.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::ServiceRanges;
+use crate::error::ApiError;
+use crate::kinds::access::{Members, at, child, fill, flag, integer, items, list, text};
+
+/// Places that are tried by chance before all that are taken are looked at.
+const TRIES: u32 = 8;
+
+/// What only one service may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    Address(Ipv4Addr),
+    NodePort(u32),
+}
+
+/// Which places are taken.
+pub(super) trait Occupancy {
+    fn is_taken(&self, place: Place) -> Result<bool, ApiError>;
+    /// All addresses, or all ports.
+    fn taken_like(&self, place: Place) -> Result<BTreeSet<Place>, ApiError>;
+}
+
+/// The places of a service.
+pub(super) fn held(service: &Value) -> BTreeSet<Place> {
+    let addresses = list(service, &["spec", "clusterIPs"]).iter().filter_map(Value::as_str);
+    let ports = list(service, &["spec", "ports"]).iter().filter_map(|port| integer(port, &["nodePort"]));
+    let health = integer(service, &["spec", "healthCheckNodePort"]);
+    let ports = ports.chain(health).filter(|port| *port != 0).filter_map(|port| u32::try_from(port).ok());
+    addresses
+        .filter_map(|address| address.parse().ok().map(Place::Address))
+        .chain(ports.map(Place::NodePort))
+        .collect()
+}
+
+/// Gives places to one service.
+pub(super) struct Allocator<'a> {
+    pub(super) ranges: &'a ServiceRanges,
+    pub(super) occupancy: &'a dyn Occupancy,
+    /// The stored service that is changed.
+    pub(super) old: Option<&'a Value>,
+    /// Where the choice begins, which differs between services.
+    pub(super) uid: &'a str,
+    /// What the service has already.
+    pub(super) own: BTreeSet<Place>,
+}
+
+impl Allocator<'_> {
+    /// Gives a service what its type needs and it has not got: from the stored object on update, else new.
+    pub(super) fn allocate(&mut self, service: &mut Value) -> Result<(), ApiError> {
+        let kind = text(service, &["spec", "type"]).to_owned();
+        let allocates_ports = kind == "NodePort"
+            || kind == "LoadBalancer"
+                && flag(service, &["spec", "allocateLoadBalancerNodePorts"]) != Some(false);
+        let old = self.old;
+        let Some(spec) = service.as_object_mut().and_then(|members| child(members, "spec")) else {
+            return Ok(());
+        };
+        match kind.as_str() {
+            "ClusterIP" | "NodePort" | "LoadBalancer" => self.addresses(spec)?,
+            "ExternalName" => {
+                for key in
+                    ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"]
+                {
+                    // The client may not have set them; what the service had before it became external is removed.
+                    if old.is_some_and(|old| at(old, &["spec", key]) == spec.get(key)) {
+                        spec.remove(key);
+                    }
+                }
+            }
+            _ => {}
+        }
+        if allocates_ports {
+            self.node_ports(spec)?;
+        }
+        let checked = kind == "LoadBalancer"
+            && spec.get("externalTrafficPolicy").is_some_and(|policy| policy == "Local");
+        if checked && spec.get("healthCheckNodePort").and_then(Value::as_i64).unwrap_or_default() == 0 {
+            let stored = old.and_then(|old| integer(old, &["spec", "healthCheckNodePort"]));
+            let port = match stored.filter(|port| *port != 0) {
+                Some(stored) => stored,
+                None => self.node_port("health", 0)?,
+            };
+            spec.insert("healthCheckNodePort".into(), port.into());
+        }
+        Ok(())
+    }
+
+    fn addresses(&mut self, spec: &mut Members) -> Result<(), ApiError> {
+        let given = |spec: &Members| {
+            let single = spec.get("clusterIP").and_then(Value::as_str).filter(|ip| !ip.is_empty());
+            single.map(str::to_owned)
+        };
+        let stored = self.old.map(|old| text(old, &["spec", "clusterIP"])).filter(|ip| !ip.is_empty());
+        let listed = spec.get("clusterIPs").and_then(Value::as_array).map_or(0, Vec::len);
+        // A service without an address so far, whose addresses contradict each other, is refused as it came.
+        if stored.is_none() && listed > 0 && given(spec).is_none_or(|one| spec["clusterIPs"][0] != one) {
+            return Ok(());
+        }
+        let address = match given(spec).or_else(|| stored.map(str::to_owned)) {
+            Some(address) => address,
+            None => self.address()?.to_string(),
+        };
+        spec.insert("clusterIP".into(), address.as_str().into());
+        if listed < 2 {
+            spec.insert("clusterIPs".into(), json!([address]));
+        }
+        let family = if address.contains(':') { "IPv6" } else { "IPv4" };
+        if spec.get("ipFamilies").is_none() {
+            spec.insert("ipFamilies".into(), json!([family]));
+        }
+        if spec.get("ipFamilyPolicy").is_none() {
+            spec.insert("ipFamilyPolicy".into(), "SingleStack".into());
+        }
+        Ok(())
+    }
+
+    fn address(&mut self) -> Result<Ipv4Addr, ApiError> {
+        let place = |number: u32| Place::Address(Ipv4Addr::from(number));
+        let number = self.free("address", 0, &self.ranges.address_bands(), &place)?;
+        let number =
+            number.ok_or_else(|| ApiError::internal("failed to allocate a serviceIP: range is full"))?;
+        self.own.insert(place(number));
+        Ok(Ipv4Addr::from(number))
+    }
+
+    fn node_port(&mut self, purpose: &str, index: usize) -> Result<i64, ApiError> {
+        let number = self.free(purpose, index, &self.ranges.node_port_bands(), &Place::NodePort)?;
+        let number =
+            number.ok_or_else(|| ApiError::internal("failed to allocate a nodePort: range is full"))?;
+        self.own.insert(Place::NodePort(number));
+        Ok(number.into())
+    }
+
+    /// A number that is free: one of the first band if there is one.
+    fn free(
+        &self,
+        purpose: &str,
+        index: usize,
+        bands: &[RangeInclusive<u32>; 2],
+        place: &dyn Fn(u32) -> Place,
+    ) -> Result<Option<u32>, ApiError> {
+        let (first, last) = bands[0].clone().into_inner();
+        let length = last - first + 1;
+        for attempt in 0..TRIES {
+            let number = first + hash(&format!("{purpose}/{index}/{attempt}/{}", self.uid)) % length;
+            if !self.own.contains(&place(number)) && !self.occupancy.is_taken(place(number))? {
+                return Ok(Some(number));
+            }
+        }
+        let taken = self.occupancy.taken_like(place(first))?;
+        let is_free = |number: &u32| !self.own.contains(&place(*number)) && !taken.contains(&place(*number));
+        Ok(bands.iter().cloned().flatten().find(is_free))
+    }
+
+    fn node_ports(&mut self, spec: &mut Members) -> Result<(), ApiError> {
+        let stored: Vec<(i64, String, i64)> = self
+            .old
+            .map(|old| list(old, &["spec", "ports"]))
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|port| {
+                let node = integer(port, &["nodePort"]).filter(|node| *node != 0)?;
+                Some((integer(port, &["port"])?, text(port, &["protocol"]).to_owned(), node))
+            })
+            .collect();
+        for (index, port) in items(spec, "ports").enumerate() {
+            fill(port, "protocol", "TCP");
+            if port.get("nodePort").and_then(Value::as_i64).is_some_and(|node| node != 0) {
+                continue;
+            }
+            let number = port.get("port").and_then(Value::as_i64).unwrap_or_default();
+            let protocol = port.get("protocol").and_then(Value::as_str).unwrap_or_default();
+            let known = stored.iter().find(|(stored, over, _)| *stored == number && over == protocol);
+            let node = match known {
+                Some((.., node)) => *node,
+                None => self.node_port("port", index)?,
+            };
+            port.insert("nodePort".into(), node.into());
+        }
+        Ok(())
+    }
+}
+
+fn hash(text: &str) -> u32 {
+    let digest = Sha256::digest(text);
+    u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])
+}

@@ -1,0 +1,226 @@
+//! Addresses and node ports of services. Each is taken in the transaction that writes the service, and released in the one
+//! that removes it or its need: an address by the IPAddress of its name, as upstream has it; a node port by a key of its own,
+//! which no API shows.
+
+mod allocate;
+mod ranges;
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+pub use ranges::{RangeError, ServiceRanges};
+
+use self::allocate::{Allocator, Occupancy, Place, held};
+use crate::admission::Charge;
+use crate::api::{RequestContext, RequestTarget};
+use crate::call::Call;
+use crate::catalog;
+use crate::error::{ApiError, CauseReason, FieldError};
+use crate::kinds::access::{integer, list};
+use crate::meta;
+use crate::persist;
+use crate::registry::Registry;
+use crate::storage::{Key, RangeOptions, Revision};
+
+const ADDRESSES: &str = "/networking.k8s.io/ipaddresses/";
+const NODE_PORTS: &str = "/ranges/nodeports/";
+
+/// The key that a place is taken by.
+fn key(place: Place) -> Key {
+    match place {
+        Place::Address(address) => format!("{ADDRESSES}{address}").into(),
+        Place::NodePort(port) => format!("{NODE_PORTS}{port}").into(),
+    }
+}
+
+impl Occupancy for Registry {
+    fn is_taken(&self, place: Place) -> Result<bool, ApiError> {
+        let answer = self.storage.get(&key(place), None).map_err(persist::storage_error)?;
+        Ok(answer.item.is_some())
+    }
+
+    fn taken_like(&self, place: Place) -> Result<BTreeSet<Place>, ApiError> {
+        let prefix = match place {
+            Place::Address(_) => ADDRESSES,
+            Place::NodePort(_) => NODE_PORTS,
+        };
+        let answer = self.storage.range(prefix, &RangeOptions::default()).map_err(persist::storage_error)?;
+        let name = |key: &Key| key.strip_prefix(prefix).map(str::to_owned);
+        let names = answer.items.iter().filter_map(|item| name(&item.key));
+        Ok(match place {
+            Place::Address(_) => names.filter_map(|name| name.parse().ok().map(Place::Address)).collect(),
+            Place::NodePort(_) => names.filter_map(|name| name.parse().ok().map(Place::NodePort)).collect(),
+        })
+    }
+}
+
+impl Registry {
+    /// What notes that a service has a place.
+    fn note(&self, place: Place, service: &Value, context: &RequestContext<'_>) -> Result<Bytes, ApiError> {
+        let (namespace, name) = (meta::text(service, "namespace"), meta::name(service));
+        let Place::Address(address) = place else {
+            return Ok(json!({"service": format!("{namespace}/{name}")}).to_string().into());
+        };
+        let row = catalog::builtin("networking.k8s.io", "v1", "ipaddresses");
+        let resource =
+            row.ok_or_else(|| ApiError::internal("ipaddresses.networking.k8s.io are not served"))?;
+        let target = RequestTarget {
+            resource: Arc::clone(resource),
+            namespace: String::new(),
+            name: address.to_string(),
+            subresource: String::new(),
+        };
+        let parent = json!({"group": "", "resource": "services", "namespace": namespace, "name": name});
+        let labels = json!({
+            "ipaddress.kubernetes.io/ip-family": "IPv4",
+            "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+        });
+        let object =
+            json!({"metadata": {"name": target.name, "labels": labels}, "spec": {"parentRef": parent}});
+        self.own_object(&target, object, None, context)
+    }
+
+    /// What takes the places of a new service, without asking whether they are free.
+    pub(crate) fn notes(
+        &self,
+        service: &Value,
+        context: &RequestContext<'_>,
+    ) -> Result<Vec<(Key, Bytes)>, ApiError> {
+        let places = held(service).into_iter();
+        places.map(|place| Ok((key(place), self.note(place, service, context)?))).collect()
+    }
+
+    /// Notes the places of services that were stored before places were noted, or by a server that does not.
+    pub(crate) fn note_places(&self, context: &RequestContext<'_>) -> Result<(), ApiError> {
+        let Some(services) = catalog::builtin("", "v1", "services") else { return Ok(()) };
+        let prefix = persist::resource_prefix(services);
+        let stored = self.storage.range(&prefix, &RangeOptions::default()).map_err(persist::storage_error)?;
+        let mut taken = self.taken_like(Place::Address(Ipv4Addr::UNSPECIFIED))?;
+        taken.extend(self.taken_like(Place::NodePort(0))?);
+        let mut missing = Vec::new();
+        for item in &stored.items {
+            let service = persist::decode(services, item)?;
+            for place in held(&service) {
+                // The first of two services that share a place keeps it.
+                if taken.insert(place) {
+                    missing.push((key(place), self.note(place, &service, context)?));
+                }
+            }
+        }
+        // Another server that starts at the same time does the same.
+        self.create_all(&missing).map(drop)
+    }
+}
+
+impl Call<'_> {
+    fn is_about_services(&self) -> bool {
+        self.resource().is("", "services")
+    }
+
+    /// Gives a service what its type needs and it has not got.
+    pub(crate) fn allocate(&self, service: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
+        if !self.is_about_services() || !matches!(self.target.subresource.as_str(), "" | "scale") {
+            return Ok(());
+        }
+        let uid = meta::uid(service).to_owned();
+        let mut allocator = Allocator {
+            ranges: &self.registry.config.service_ranges,
+            occupancy: self.registry,
+            old,
+            uid: &uid,
+            own: held(service),
+        };
+        allocator.allocate(service)
+    }
+
+    /// What the transaction of a write takes and releases; 422 for what is taken already, or not to be had.
+    pub(crate) fn places(&self, new: Option<&Value>, old: Option<&Value>) -> Result<Vec<Charge>, ApiError> {
+        if !self.is_about_services() {
+            return Ok(Vec::new());
+        }
+        let (now, before) = (new.map(held).unwrap_or_default(), old.map(held).unwrap_or_default());
+        let mut charges = Vec::new();
+        if let Some(service) = new {
+            for place in now.difference(&before) {
+                self.check_free(*place, service)?;
+                let value = Some(self.registry.note(*place, service, self.context)?);
+                charges.push(Charge { key: key(*place), revision: Revision(0), value });
+            }
+        }
+        if let Some(service) = old {
+            for place in before.difference(&now) {
+                charges.extend(self.release(*place, service)?);
+            }
+        }
+        Ok(charges)
+    }
+
+    fn release(&self, place: Place, service: &Value) -> Result<Option<Charge>, ApiError> {
+        let key = key(place);
+        let Some(stored) = self.read(&key)? else { return Ok(None) };
+        let noted: Value = serde_json::from_slice(&stored.value).unwrap_or_default();
+        let (namespace, name) = (meta::text(service, "namespace"), meta::name(service));
+        let parent = &noted["spec"]["parentRef"];
+        let is_its_own = match place {
+            Place::Address(_) => {
+                parent["resource"] == "services" && parent["namespace"] == namespace && parent["name"] == name
+            }
+            Place::NodePort(_) => noted["service"] == format!("{namespace}/{name}"),
+        };
+        Ok(is_its_own.then_some(Charge { key, revision: stored.mod_revision, value: None }))
+    }
+
+    fn check_free(&self, place: Place, service: &Value) -> Result<(), ApiError> {
+        let ranges = &self.registry.config.service_ranges;
+        let is_taken = self.registry.is_taken(place)?;
+        match place {
+            Place::Address(address) => {
+                let why = if !ranges.has_address(address) {
+                    format!(
+                        "the provided IP ({address}) is not in the valid range. The range of valid IPs is {}",
+                        ranges.addresses()
+                    )
+                } else if is_taken {
+                    "provided IP is already allocated".to_owned()
+                } else {
+                    return Ok(());
+                };
+                let shown = &service["spec"]["clusterIPs"];
+                let why = format!("failed to allocate IP {address}: {why}");
+                Err(self.refused_place(service, "spec.clusterIPs".into(), shown, &why))
+            }
+            Place::NodePort(port) => {
+                let why = if !ranges.has_node_port(port.into()) {
+                    format!(
+                        "provided port is not in the valid range. The range of valid ports is {}",
+                        ranges.node_ports()
+                    )
+                } else if is_taken {
+                    "provided port is already allocated".to_owned()
+                } else {
+                    return Ok(());
+                };
+                let is_it = |item: &Value| integer(item, &["nodePort"]) == Some(port.into());
+                match list(service, &["spec", "ports"]).iter().position(is_it) {
+                    Some(index) => {
+                        let field = format!("spec.ports[{index}].nodePort");
+                        Err(self.refused_place(service, field, &port.into(), &why))
+                    }
+                    None => Err(ApiError::internal(format!(
+                        "failed to allocate requested HealthCheck NodePort {port}: {why}"
+                    ))),
+                }
+            }
+        }
+    }
+
+    fn refused_place(&self, service: &Value, field: String, shown: &Value, why: &str) -> ApiError {
+        let detail = format!("Invalid value: {shown}: {why}");
+        let error = FieldError { field, reason: CauseReason::Invalid, detail };
+        self.invalid(meta::name(service), &[error])
+    }
+}
