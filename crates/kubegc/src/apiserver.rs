@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use gc_apiserver::{Extension, GivenKeys, RunningServer, Server, ServerConfig, StartError};
 use gc_registry::Registry;
 use gc_registry::admission::Plugins;
+use gc_registry::services::{RangeError, ServiceRanges};
 use gc_registry::storage::Storage;
 use gc_store::{EtcdOptions, EtcdStorage, EtcdTls, MemoryStorage, RedbOptions, RedbStorage};
 
@@ -20,6 +21,11 @@ use crate::logging::{self, LogOptions};
 
 /// The default of `--listen`.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 6443));
+
+/// The default of `--service-cluster-ip-range`, as kubeadm has it.
+const SERVICE_RANGE: &str = "10.96.0.0/12";
+/// The default of `--service-node-port-range`.
+pub(crate) const NODE_PORT_RANGE: &str = "30000-32767";
 
 /// Where objects are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -72,6 +78,12 @@ pub(crate) struct ServerOptions {
     /// Additional host name or address for the serving certificate (repeatable)
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
     pub(crate) tls_san: Vec<String>,
+    /// Give Services their addresses from this range
+    #[arg(long, value_name = "CIDR", default_value = SERVICE_RANGE)]
+    pub(crate) service_cluster_ip_range: String,
+    /// Give Services their node ports from this range
+    #[arg(long, value_name = "FIRST-LAST", default_value = NODE_PORT_RANGE)]
+    pub(crate) service_node_port_range: String,
     /// Turn on this admission plugin in addition to the default ones, such as ServiceAccount (repeatable)
     #[arg(long, value_name = "PLUGIN", value_delimiter = ',')]
     pub(crate) enable_admission_plugins: Vec<String>,
@@ -118,6 +130,8 @@ impl ServerOptions {
             token: None,
             token_auth_file: None,
             tls_san: Vec::new(),
+            service_cluster_ip_range: SERVICE_RANGE.to_owned(),
+            service_node_port_range: NODE_PORT_RANGE.to_owned(),
             enable_admission_plugins: Vec::new(),
             disable_admission_plugins: Vec::new(),
             write_kubeconfig: None,
@@ -155,6 +169,16 @@ impl ServerOptions {
             }
         }
         Ok(plugins)
+    }
+
+    /// Where Services get addresses and node ports from.
+    pub(crate) fn service_ranges(&self) -> Result<ServiceRanges, UsageError> {
+        let refused = |flag: &str, error: &RangeError| UsageError::new(format!("--{flag}: {error}"));
+        ServiceRanges::default()
+            .with_addresses(&self.service_cluster_ip_range)
+            .map_err(|error| refused("service-cluster-ip-range", &error))?
+            .with_node_ports(&self.service_node_port_range)
+            .map_err(|error| refused("service-node-port-range", &error))
     }
 
     /// Where data and keys are kept; `None` if nowhere.
@@ -240,6 +264,7 @@ pub(crate) async fn serve(
         allow_privileged: !options.refuse_privileged,
         counts_quotas: options.counts_quotas,
         aggregates_roles: options.aggregates_roles,
+        service_ranges: options.service_ranges()?,
         unattended: options.unattended,
         ..gc_registry::Config::default()
     };

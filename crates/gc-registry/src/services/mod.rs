@@ -138,7 +138,12 @@ impl Call<'_> {
     }
 
     /// What the transaction of a write takes and releases; 422 for what is taken already, or not to be had.
-    pub(crate) fn places(&self, new: Option<&Value>, old: Option<&Value>) -> Result<Vec<Charge>, ApiError> {
+    pub(crate) fn places(
+        &self,
+        new: Option<&Value>,
+        old: Option<&Value>,
+        dry_run: bool,
+    ) -> Result<Vec<Charge>, ApiError> {
         if !self.is_about_services() {
             return Ok(Vec::new());
         }
@@ -146,7 +151,7 @@ impl Call<'_> {
         let mut charges = Vec::new();
         if let Some(service) = new {
             for place in now.difference(&before) {
-                self.check_free(*place, service)?;
+                self.check_free(*place, service, dry_run)?;
                 let value = Some(self.registry.note(*place, service, self.context)?);
                 charges.push(Charge { key: key(*place), revision: Revision(0), value });
             }
@@ -174,7 +179,8 @@ impl Call<'_> {
         Ok(is_its_own.then_some(Charge { key, revision: stored.mod_revision, value: None }))
     }
 
-    fn check_free(&self, place: Place, service: &Value) -> Result<(), ApiError> {
+    /// A dry run looks only at the ranges of addresses, and only at the ports that are taken, as upstream's.
+    fn check_free(&self, place: Place, service: &Value, dry_run: bool) -> Result<(), ApiError> {
         let ranges = &self.registry.config.service_ranges;
         let is_taken = self.registry.is_taken(place)?;
         match place {
@@ -184,7 +190,7 @@ impl Call<'_> {
                         "the provided IP ({address}) is not in the valid range. The range of valid IPs is {}",
                         ranges.addresses()
                     )
-                } else if is_taken {
+                } else if is_taken && !dry_run {
                     "provided IP is already allocated".to_owned()
                 } else {
                     return Ok(());
@@ -194,7 +200,7 @@ impl Call<'_> {
                 Err(self.refused_place(service, "spec.clusterIPs".into(), shown, &why))
             }
             Place::NodePort(port) => {
-                let why = if !ranges.has_node_port(port.into()) {
+                let why = if !ranges.has_node_port(port.into()) && !dry_run {
                     format!(
                         "provided port is not in the valid range. The range of valid ports is {}",
                         ranges.node_ports()

@@ -256,10 +256,6 @@ fn what_is_settled_cannot_be_changed() {
         ["FieldValueInvalid spec.template"]
     );
     assert_eq!(change("v1/secrets", "/type", json!("example.com/x")), ["FieldValueInvalid type"]);
-    assert_eq!(
-        change("v1/services", "/spec/clusterIP", json!("10.96.0.9")),
-        ["FieldValueInvalid spec.clusterIPs[0]"]
-    );
     assert_eq!(change("v1/persistentvolumes", "/spec/claimRef", json!({"name": "c"})), none);
     assert_eq!(
         change("v1/persistentvolumes", "/spec/hostPath", json!({"path": "/y", "type": ""})),

@@ -36,6 +36,8 @@ pub(crate) use assets::{EnvtestCommand, run};
 const CONTROLLERS: &str = "KUBEGC_ENVTEST_CONTROLLERS";
 /// Upstream's default of `--secure-port`.
 const DEFAULT_PORT: u16 = 6443;
+/// Upstream's default of `--service-cluster-ip-range`.
+const SERVICE_RANGE: &str = "10.0.0.0/24";
 /// Where etcd listens by default.
 const DEFAULT_ETCD_URL: &str = "http://127.0.0.1:2379";
 /// The version of Kubernetes that `--version` reports, and that archives are named by.
@@ -111,8 +113,8 @@ const APISERVER_FLAGS: &[Flag] = &[
     switch("service-account-lookup"),
     ignored("service-account-max-token-expiration"),
     effective("service-account-signing-key-file"),
-    ignored("service-cluster-ip-range"),
-    ignored("service-node-port-range"),
+    effective("service-cluster-ip-range"),
+    effective("service-node-port-range"),
     ignored("shutdown-delay-duration"),
     ignored("storage-backend"),
     ignored("storage-media-type"),
@@ -234,6 +236,12 @@ fn plugins(given: &Given, flag: &str) -> Vec<String> {
     ours.into_iter().map(str::to_owned).collect()
 }
 
+/// The range of addresses of Services: the first of two, as there is one family of addresses.
+fn service_range(given: &Given) -> &str {
+    let given = given.last("service-cluster-ip-range").unwrap_or(SERVICE_RANGE);
+    given.split(',').next().filter(|range| !range.is_empty()).unwrap_or(SERVICE_RANGE)
+}
+
 enum Running {
     Alone(RunningServer),
     Collecting(Box<Up>),
@@ -258,6 +266,11 @@ fn apiserver(given: &Given) -> anyhow::Result<()> {
         disable_admission_plugins: plugins(given, "disable-admission-plugins"),
         refuse_privileged: given.last("allow-privileged").is_none_or(|value| value != "true"),
         token_auth_file: given.last("token-auth-file").map(PathBuf::from),
+        service_cluster_ip_range: service_range(given).to_owned(),
+        service_node_port_range: given
+            .last("service-node-port-range")
+            .unwrap_or(apiserver::NODE_PORT_RANGE)
+            .to_owned(),
         keys: given_keys(given)?,
         ..ServerOptions::ephemeral(SocketAddr::new(address, port))
     };
