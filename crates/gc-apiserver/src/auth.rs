@@ -3,6 +3,7 @@
 pub(crate) mod aggregation;
 pub(crate) mod authentication;
 pub(crate) mod escalation;
+pub(crate) mod front_proxy;
 pub(crate) mod impersonation;
 pub(crate) mod kubeconfig;
 pub(crate) mod pki;

@@ -5,6 +5,7 @@
 //! decoded (`encode::decode`), the registry does it, and the answer is written in the representation that was
 //! negotiated (`encode::{negotiate, render, list}`, `serve::watching`).
 
+mod aggregator;
 mod auth;
 mod encode;
 mod fairness;

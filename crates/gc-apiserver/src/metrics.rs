@@ -1,5 +1,7 @@
 //! Metrics, under upstream's names where upstream has them.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -13,7 +15,7 @@ use crate::work::WatchPlace;
 
 /// What requests are counted by. Values come from the table of resources and from fixed sets, never from
 /// clients, so that their number is bounded.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(crate) struct RequestLabels {
     /// Upper-case verb.
     pub(crate) verb: String,
@@ -40,6 +42,12 @@ pub(crate) struct DurationLabels {
     pub(crate) group: String,
     /// Resource.
     pub(crate) resource: String,
+}
+
+impl DurationLabels {
+    fn of(labels: &RequestLabels) -> Self {
+        Self { verb: labels.verb.clone(), group: labels.group.clone(), resource: labels.resource.clone() }
+    }
 }
 
 /// A health check. Its names and endpoints come from fixed sets.
@@ -73,6 +81,8 @@ pub(crate) struct Metrics {
     check_outcomes: Family<CheckOutcomeLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
     durations: Family<DurationLabels, Histogram, fn() -> Histogram>,
+    /// The labels of requests so far, so that those of removed definitions can be forgotten.
+    seen: Mutex<BTreeSet<RequestLabels>>,
     watches: Gauge,
     /// Requests that are being worked on.
     pub(crate) in_flight: Gauge,
@@ -143,6 +153,7 @@ impl Metrics {
             check_outcomes,
             requests,
             durations,
+            seen: Mutex::default(),
             watches,
             in_flight,
             rejected,
@@ -156,13 +167,25 @@ impl Metrics {
     pub(crate) fn answered(&self, labels: &RequestLabels, took: Duration, long_running: bool) {
         self.requests.get_or_create(labels).inc();
         if !long_running {
-            let labels = DurationLabels {
-                verb: labels.verb.clone(),
-                group: labels.group.clone(),
-                resource: labels.resource.clone(),
-            };
-            self.durations.get_or_create(&labels).observe(took.as_secs_f64());
+            self.durations.get_or_create(&DurationLabels::of(labels)).observe(took.as_secs_f64());
         }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if !seen.contains(labels) {
+            seen.insert(labels.clone());
+        }
+    }
+
+    /// Forgets the requests for resources, by group and name, that are served no more.
+    pub(crate) fn forget_removed(&self, is_served: impl Fn(&str, &str) -> bool) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.retain(|labels| {
+            let is_kept = labels.resource.is_empty() || is_served(&labels.group, &labels.resource);
+            if !is_kept {
+                self.requests.remove(labels);
+                self.durations.remove(&DurationLabels::of(labels));
+            }
+            is_kept
+        });
     }
 
     /// Counts a health check that was run.
@@ -207,5 +230,23 @@ pub(crate) struct WatchGuard {
 impl Drop for WatchGuard {
     fn drop(&mut self) {
         self.open.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_requests_of_a_removed_definition_are_forgotten() {
+        let metrics = Metrics::new();
+        for resource in ["pods", "widgets", ""] {
+            let labels = RequestLabels { resource: resource.into(), code: 200, ..RequestLabels::default() };
+            metrics.answered(&labels, Duration::ZERO, false);
+        }
+        let shown = |resource: &str| metrics.text(0).matches(&format!("resource=\"{resource}\"")).count() > 0;
+        assert!(shown("pods") && shown("widgets"));
+        metrics.forget_removed(|_, resource| resource == "pods");
+        assert!(shown("pods") && shown("") && !shown("widgets"));
     }
 }

@@ -6,6 +6,7 @@ use gc_registry::Registry;
 use gc_registry::api::{RequestContext, UserInfo};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
+use crate::aggregator::Aggregator;
 use crate::auth::authentication::Authenticator;
 use crate::auth::rbac::Rbac;
 use crate::auth::tokens::TokenSigner;
@@ -27,6 +28,8 @@ pub(crate) struct State {
     pub(crate) rbac: Arc<Rbac>,
     /// Service-account tokens.
     pub(crate) signer: TokenSigner,
+    /// Aggregated servers.
+    pub(crate) aggregator: Aggregator,
     /// Discovery documents.
     pub(crate) discovery: Discovery,
     /// OpenAPI documents.
@@ -55,6 +58,8 @@ pub(crate) struct StateParts {
     /// See [`State`].
     pub(crate) signer: TokenSigner,
     /// See [`State`].
+    pub(crate) aggregator: Aggregator,
+    /// See [`State`].
     pub(crate) stop: Stop,
     /// See [`State`].
     pub(crate) advertised: String,
@@ -74,6 +79,7 @@ impl State {
             authenticator: parts.authenticator,
             rbac: Arc::default(),
             signer: parts.signer,
+            aggregator: parts.aggregator,
             discovery: Discovery::default(),
             openapi: OpenApi::default(),
             metrics: Metrics::new(),

@@ -4,6 +4,7 @@ pub(crate) mod answers;
 pub(crate) mod bodies;
 pub(crate) mod body;
 pub(crate) mod connections;
+pub(crate) mod dial;
 pub(crate) mod exchange;
 pub(crate) mod in_process;
 pub(crate) mod listener_tls;

@@ -84,7 +84,7 @@ async fn objects_are_served_in_versions_that_a_webhook_makes() {
     reviews.store(0, Ordering::Relaxed);
     let list = server.get(V2).await.json();
     assert_eq!(list["items"][1]["spec"], json!({"new": "b"}));
-    let metadata = [("accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")];
+    let metadata = [("accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")];
     assert_eq!(server.send("GET", V2, &metadata, "").await.json()["items"][0]["metadata"]["name"], "a");
     assert_eq!(reviews.load(Ordering::Relaxed), 2, "one for each list");
 

@@ -38,6 +38,10 @@ pub struct ServerFacts {
     pub port: u16,
     /// The authority that client certificates are checked with, as PEM.
     pub client_ca: String,
+    /// The authority of the certificate that this server shows aggregated servers, as PEM.
+    pub front_proxy_ca: String,
+    /// The name in that certificate.
+    pub front_proxy_name: &'static str,
 }
 
 /// One object that every cluster has.

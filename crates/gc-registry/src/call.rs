@@ -177,7 +177,12 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) fn not_found(&self, name: &str) -> ApiError {
-        ApiError::not_found(&self.resource().group, &self.resource().resource, name)
+        // Upstream names this one kind in the singular.
+        let resource = match &*self.resource().resource {
+            "componentstatuses" => "componentstatus",
+            resource => resource,
+        };
+        ApiError::not_found(&self.resource().group, resource, name)
     }
 
     pub(crate) fn conflict(&self, name: &str, why: &str) -> ApiError {

@@ -113,6 +113,13 @@ impl Catalog {
         self.custom.get(&key).or_else(|| BUILTIN_ROWS.get(&key))
     }
 
+    /// Whether a resource is served in any version.
+    #[must_use]
+    pub fn serves(&self, group: &str, resource: &str) -> bool {
+        let versions = self.group(group).into_iter().flat_map(|group| &group.versions);
+        versions.flat_map(|version| &version.resources).any(|row| *row.resource == *resource)
+    }
+
     /// Every resource of a group and version with this kind.
     pub fn by_kind<'a>(
         &'a self,

@@ -81,7 +81,7 @@ impl Call<'_> {
             self.admit_owner_references(&new, None)?;
             self.validate_dynamically(Some(&new), None, options.dry_run)?;
             let mut charges = self.validate(&new, None)?;
-            charges.extend(self.places(Some(&new), None)?);
+            charges.extend(self.places(Some(&new), None, options.dry_run)?);
             let key = persist::object_key(self.resource(), &self.target.namespace, &name);
             if options.dry_run {
                 self.warn_of(&new, None);

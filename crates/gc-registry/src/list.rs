@@ -156,14 +156,14 @@ pub(crate) fn everything(
     exact: bool,
     filter: &Filter,
 ) -> Result<(Vec<Arc<Object>>, Revision), ApiError> {
-    let (found, revision) = if exact {
+    let (found, revision): (Vec<KeyValue>, _) = if exact {
         let answer = storage.get(scope, None).map_err(persist::storage_error)?;
         (answer.item.into_iter().collect(), answer.revision)
     } else {
         let answer = storage.range(scope, &RangeOptions::default()).map_err(persist::storage_error)?;
         (answer.items, answer.revision)
     };
-    Ok((Reader::new(converter, storage, target).matching(found, filter)?, revision))
+    Ok((Reader::new(converter, storage, target).matching(&found, filter)?, revision))
 }
 
 /// A page as it is answered.
@@ -208,9 +208,9 @@ impl<'a> Reader<'a> {
         self.converter.present_all(self.resource, &self.type_meta, stored)
     }
 
-    fn matching(&self, items: Vec<KeyValue>, filter: &Filter) -> Result<Vec<Arc<Object>>, ApiError> {
+    fn matching(&self, items: &[KeyValue], filter: &Filter) -> Result<Vec<Arc<Object>>, ApiError> {
         let mut matching = Vec::new();
-        for object in self.present(&items)? {
+        for object in self.present(items)? {
             if filter.matches(&object)? {
                 matching.push(Arc::new(object));
             }
@@ -292,7 +292,7 @@ impl<'a> Reader<'a> {
     fn one(&self, name: &str, filter: &Filter) -> Result<Page, ApiError> {
         let key = format!("{}{name}", self.prefix);
         let answer = self.storage.get(&key, None).map_err(persist::storage_error)?;
-        let items = self.matching(answer.item.into_iter().collect(), filter)?;
+        let items = self.matching(answer.item.as_slice(), filter)?;
         Ok(Page { items, revision: answer.revision, next: None, remaining: None })
     }
 

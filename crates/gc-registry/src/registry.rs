@@ -13,7 +13,7 @@ use crate::call::Call;
 use crate::catalog::Catalog;
 use crate::conversion::Converter;
 use crate::definitions::Definitions;
-use crate::dynamic::{Configured, Outside};
+use crate::dynamic::{Configured, EndpointError, Outside};
 use crate::error::ApiError;
 use crate::hub::Hub;
 use crate::list;
@@ -148,6 +148,14 @@ impl Registry {
                 Err(error)
             }
         }
+    }
+
+    /// Host and port of what a Service leads to: its external name, or an endpoint that is ready.
+    ///
+    /// # Errors
+    /// What there is not, or could not be read.
+    pub fn endpoint(&self, namespace: &str, name: &str, port: u64) -> Result<(String, u16), EndpointError> {
+        crate::dynamic::service::endpoint(&*self.storage, name, namespace, port)
     }
 
     /// Says who calls webhooks. Without it they count as unreachable.

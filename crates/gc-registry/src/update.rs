@@ -214,7 +214,7 @@ impl Call<'_> {
             self.admit_certificate(&new, &live)?;
             self.validate_dynamically(Some(&new), Some(&live), options.dry_run)?;
             let mut charges = self.validate(&new, Some(&live))?;
-            charges.extend(self.places(Some(&new), Some(&live))?);
+            charges.extend(self.places(Some(&new), Some(&live), options.dry_run)?);
             let mut before_acceptance = None;
             // A dry run shows what was sent: names are accepted after a definition was stored.
             if rules::is_definition(self.resource()) && !meta::is_deleting(&new) && !options.dry_run {
@@ -226,7 +226,7 @@ impl Call<'_> {
                 if options.dry_run {
                     return Ok(Some(Written { code: 200, object: new, stored: None }));
                 }
-                let released = self.places(None, Some(&live))?;
+                let released = self.places(None, Some(&live), false)?;
                 match self.commit_charged(&key, stored.mod_revision, None, &released)? {
                     Stored::Done(_) => return Ok(Some(Written { code: 200, object: new, stored: None })),
                     Stored::Raced if version_given => return Err(self.modified(&self.target.name)),

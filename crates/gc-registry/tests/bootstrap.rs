@@ -16,7 +16,12 @@ fn start(world: &World, facts: &ServerFacts) {
 }
 
 fn facts() -> ServerFacts {
-    ServerFacts { address: Some("192.0.2.1".parse().unwrap()), port: 6443, client_ca: "PEM".into() }
+    ServerFacts {
+        address: Some("192.0.2.1".parse().unwrap()),
+        port: 6443,
+        client_ca: "PEM".into(),
+        ..ServerFacts::default()
+    }
 }
 
 fn listed(world: &World, resource: &str) -> Vec<Value> {

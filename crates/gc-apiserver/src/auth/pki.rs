@@ -26,8 +26,9 @@ const RENEW_BEFORE: Duration = Duration::from_hours(365 * 24);
 pub(crate) const ADMIN_USER: &str = "kubegc-admin";
 /// The certificate of the authority; keys without it are what a first start left that was cut off.
 const CA_CERTIFICATE: &str = "ca.crt";
-/// The keys that are kept.
-const KEYS: [&str; 2] = ["ca.key", "service-account.key"];
+/// The keys that are kept, and whether one that is lost is missed.
+const KEYS: [(&str, bool); 3] =
+    [("ca.key", true), ("service-account.key", true), ("front-proxy-ca.key", false)];
 /// The group that may do everything.
 pub(crate) const MASTERS_GROUP: &str = "system:masters";
 
@@ -142,7 +143,7 @@ pub(crate) enum Keep<'a> {
 }
 
 impl Keep<'_> {
-    fn read(&self, name: &str) -> Result<Option<String>, PkiError> {
+    pub(crate) fn read(&self, name: &str) -> Result<Option<String>, PkiError> {
         let Self::Folder(folder) = self else { return Ok(None) };
         let path = folder.join(name);
         match fs::read_to_string(&path) {
@@ -157,11 +158,11 @@ impl Keep<'_> {
     fn check_keys(&self) -> Result<(), PkiError> {
         let Self::Folder(folder) = self else { return Ok(()) };
         let complete = folder.join(CA_CERTIFICATE).exists();
-        for name in KEYS {
+        for (name, is_missed) in KEYS {
             let path = folder.join(name);
             let mode = match fs::metadata(&path) {
                 Ok(found) => found.permissions().mode(),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound && complete => {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound && complete && is_missed => {
                     return Err(PkiError::MissingKey { path });
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
@@ -180,7 +181,7 @@ impl Keep<'_> {
         Ok(())
     }
 
-    fn write(&self, name: &str, text: &str) -> Result<(), PkiError> {
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), PkiError> {
         match self {
             Self::InMemory => Ok(()),
             Self::Folder(folder) => write_private(&folder.join(name), text),
@@ -232,7 +233,7 @@ impl Pki {
         keep.check_keys()?;
         let ca_key = load_or_make_key(keep, "ca.key")?;
         let token_key = load_or_make_key(keep, "service-account.key")?;
-        let ca_params = authority_params(now);
+        let ca_params = authority_params("kubegc-ca", now);
         let ca_pem = match keep.read("ca.crt")? {
             Some(pem) => pem,
             None => {
@@ -330,7 +331,7 @@ impl Pki {
     }
 }
 
-fn make(what: &'static str, error: &rcgen::Error) -> PkiError {
+pub(super) fn make(what: &'static str, error: &rcgen::Error) -> PkiError {
     PkiError::Make { what, detail: error.to_string() }
 }
 
@@ -369,7 +370,7 @@ fn kept_administrator(
     Ok(is_good().map(|_| (certificate.clone(), key.clone())))
 }
 
-fn load_or_make_key(keep: &Keep<'_>, name: &str) -> Result<KeyPair, PkiError> {
+pub(super) fn load_or_make_key(keep: &Keep<'_>, name: &str) -> Result<KeyPair, PkiError> {
     if let Some(pem) = keep.read(name)? {
         return KeyPair::from_pem(&pem)
             .map_err(|error| PkiError::BadKey { what: name.into(), detail: error.to_string() });
@@ -383,7 +384,7 @@ fn new_key() -> Result<KeyPair, PkiError> {
     KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|error| make("a key", &error))
 }
 
-fn issue(
+pub(super) fn issue(
     issuer: &Issuer<'_, KeyPair>,
     what: &'static str,
     params: &CertificateParams,
@@ -394,7 +395,7 @@ fn issue(
 }
 
 /// Validity from yesterday (clocks differ) for [`YEARS`].
-fn validity(params: &mut CertificateParams, now: jiff::Timestamp) {
+pub(super) fn validity(params: &mut CertificateParams, now: jiff::Timestamp) {
     let today = now.to_zoned(jiff::tz::TimeZone::UTC).date();
     let date = |date: jiff::civil::Date| {
         rcgen::date_time_ymd(
@@ -408,10 +409,10 @@ fn validity(params: &mut CertificateParams, now: jiff::Timestamp) {
     params.not_after = date(until.unwrap_or(today));
 }
 
-fn authority_params(now: jiff::Timestamp) -> CertificateParams {
+pub(super) fn authority_params(name: &str, now: jiff::Timestamp) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.remove(DnType::CommonName);
-    params.distinguished_name.push(DnType::CommonName, "kubegc-ca");
+    params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
@@ -584,7 +585,7 @@ mod tests {
 
     #[test]
     fn a_key_that_was_lost_is_not_replaced() {
-        for name in KEYS {
+        for (name, _) in KEYS.into_iter().filter(|(_, is_missed)| *is_missed) {
             let folder = tempfile::tempdir().unwrap();
             let keep = Keep::Folder(folder.path());
             Pki::load_or_make(&keep, &[], now()).unwrap();
@@ -603,11 +604,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let keep = Keep::Folder(folder.path());
         Pki::load_or_make(&keep, &[], now()).unwrap();
-        for name in KEYS {
+        crate::auth::front_proxy::FrontProxy::load_or_make(&keep, now()).unwrap();
+        for (name, _) in KEYS {
             fs::set_permissions(folder.path().join(name), fs::Permissions::from_mode(0o644)).unwrap();
         }
         Pki::load_or_make(&keep, &[], now()).unwrap();
-        for name in KEYS {
+        for (name, _) in KEYS {
             assert_eq!(fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o777, 0o600);
         }
     }

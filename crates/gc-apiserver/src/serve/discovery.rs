@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use bytes::Bytes;
-use gc_registry::catalog::{Catalog, Group};
+use gc_registry::catalog::{Catalog, GroupVersion};
 use gc_registry::error::ApiError;
 use gc_registry::resource::ResourceDefinition;
 use gc_types::Scope;
@@ -14,6 +14,7 @@ use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::aggregator::{Table, Version};
 use crate::encode::decode::hexadecimal;
 use crate::encode::negotiate::{Purpose, media_ranges};
 use crate::encode::render;
@@ -32,7 +33,7 @@ pub(crate) struct Discovery {
 
 #[derive(Default)]
 struct Cached {
-    catalog: Option<Arc<Catalog>>,
+    of: Option<(Arc<Catalog>, Arc<Table>)>,
     documents: HashMap<(bool, AggregatedForm), Document>,
 }
 
@@ -68,6 +69,8 @@ impl AggregatedForm {
 /// Answers one of the discovery paths.
 pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) -> Result<Answer, ApiError> {
     let catalog = state.registry.catalog();
+    let table = state.aggregator.table();
+    let served = Served { catalog: &catalog, table: &table };
     let reading = matches!(request.method, Method::GET | Method::HEAD);
     // The document of a group is served whatever the method.
     if !reading && matches!(path, DiscoveryPath::CoreVersions | DiscoveryPath::Groups) {
@@ -78,13 +81,13 @@ pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) 
             let core = *path == DiscoveryPath::CoreVersions;
             let accept = request.header(&ACCEPT).unwrap_or_default();
             match aggregated_form(accept) {
-                Some(form) => return Ok(aggregated(state, request, &catalog, core, form)),
+                Some(form) => return Ok(aggregated(state, request, &served, core, form)),
                 None if core => core_versions(&catalog, &state.advertised),
-                None => groups(&catalog),
+                None => served.groups(),
             }
         }
-        DiscoveryPath::Group(name) => match catalog.group(name).filter(|_| !name.is_empty()) {
-            Some(group) => with_type(group_value(group), "APIGroup"),
+        DiscoveryPath::Group(name) => match served.group(name).filter(|_| !name.is_empty()) {
+            Some(group) => with_type(group, "APIGroup"),
             None => return Ok(page_not_found()),
         },
         DiscoveryPath::Resources(group, version) => {
@@ -129,20 +132,23 @@ fn aggregated_form(accept: &str) -> Option<AggregatedForm> {
 fn aggregated(
     state: &State,
     request: &ApiRequest,
-    catalog: &Arc<Catalog>,
+    served: &Served<'_>,
     core: bool,
     form: AggregatedForm,
 ) -> Answer {
     let document = {
         let mut cached = state.discovery.cached.lock().unwrap_or_else(PoisonError::into_inner);
-        if !cached.catalog.as_ref().is_some_and(|known| Arc::ptr_eq(known, catalog)) {
+        let is_same = |(catalog, table): &(Arc<Catalog>, Arc<Table>)| {
+            Arc::ptr_eq(catalog, served.catalog) && Arc::ptr_eq(table, served.table)
+        };
+        if !cached.of.as_ref().is_some_and(is_same) {
             cached.documents.clear();
-            cached.catalog = Some(Arc::clone(catalog));
+            cached.of = Some((Arc::clone(served.catalog), Arc::clone(served.table)));
         }
         cached
             .documents
             .entry((core, form))
-            .or_insert_with(|| aggregated_document(catalog, core, form))
+            .or_insert_with(|| aggregated_document(served, core, form))
             .clone()
     };
     let known = request.header(&IF_NONE_MATCH).is_some_and(|tags| {
@@ -158,8 +164,8 @@ fn aggregated(
     answer
 }
 
-fn aggregated_document(catalog: &Catalog, core: bool, form: AggregatedForm) -> Document {
-    let value = aggregated_value(catalog, core, form.api_version());
+fn aggregated_document(served: &Served<'_>, core: bool, form: AggregatedForm) -> Document {
+    let value = served.aggregated_value(core, form.api_version());
     let mut bytes = value.to_string().into_bytes();
     bytes.push(b'\n');
     let hash = hexadecimal(&Sha256::digest(&bytes)).to_ascii_uppercase();
@@ -167,31 +173,65 @@ fn aggregated_document(catalog: &Catalog, core: bool, form: AggregatedForm) -> D
     Document { bytes: bytes.into(), etag }
 }
 
-/// The aggregated document: of the core group, or of all others.
-pub(crate) fn aggregated_value(catalog: &Catalog, core: bool, form: &str) -> Value {
-    let items: Vec<Value> = catalog
-        .groups()
-        .iter()
-        .filter(|group| group.name.is_empty() == core)
-        .map(|group| {
-            let versions: Vec<Value> = group
-                .versions
-                .iter()
-                .map(|version| {
-                    let resources: Vec<Value> =
-                        version.resources.iter().map(|row| aggregated_resource(row)).collect();
-                    let mut value = json!({"version": *version.version, "freshness": "Current"});
-                    if !resources.is_empty() {
-                        value["resources"] = resources.into();
-                    }
-                    value
-                })
-                .collect();
-            let metadata = if core { json!({}) } else { json!({"name": *group.name}) };
-            json!({"metadata": metadata, "versions": versions})
-        })
-        .collect();
-    json!({"kind": "APIGroupDiscoveryList", "apiVersion": form, "metadata": {}, "items": items})
+/// What is served: by this server, and by others.
+struct Served<'a> {
+    catalog: &'a Arc<Catalog>,
+    table: &'a Arc<Table>,
+}
+
+impl Served<'_> {
+    /// Name and version of each group version of a group, in the order of discovery.
+    fn versions<'v>(&'v self, group: &str, versions: &[Version<'v>]) -> Vec<&'v str> {
+        let own = self.catalog.group(group);
+        let name = |version: &Version<'v>| match version {
+            Version::Own(index) => own.map_or("", |group| &*group.versions[*index].version),
+            Version::Remote(service) => &*service.version,
+        };
+        versions.iter().map(name).collect()
+    }
+
+    fn groups(&self) -> Value {
+        let groups = self.table.groups(self.catalog);
+        let named = groups.iter().filter(|(name, _)| !name.is_empty());
+        let groups: Vec<Value> =
+            named.map(|(name, versions)| group_value(name, &self.versions(name, versions))).collect();
+        json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+    }
+
+    fn group(&self, name: &str) -> Option<Value> {
+        let groups = self.table.groups(self.catalog);
+        let (_, versions) = groups.iter().find(|(known, _)| *known == name)?;
+        Some(group_value(name, &self.versions(name, versions)))
+    }
+
+    /// The aggregated document: of the core group, or of all others.
+    fn aggregated_value(&self, core: bool, form: &str) -> Value {
+        let groups = self.table.groups(self.catalog);
+        let items: Vec<Value> = groups
+            .iter()
+            .filter(|(name, _)| name.is_empty() == core)
+            .map(|(name, versions)| {
+                let own = self.catalog.group(name);
+                let shown = |version: &Version<'_>| match version {
+                    Version::Own(index) => own.map(|group| own_version(&group.versions[*index])),
+                    Version::Remote(service) => Some(service.aggregated()),
+                };
+                let versions: Vec<Value> = versions.iter().filter_map(shown).collect();
+                let metadata = if core { json!({}) } else { json!({"name": name}) };
+                json!({"metadata": metadata, "versions": versions})
+            })
+            .collect();
+        json!({"kind": "APIGroupDiscoveryList", "apiVersion": form, "metadata": {}, "items": items})
+    }
+}
+
+fn own_version(version: &GroupVersion) -> Value {
+    let resources: Vec<Value> = version.resources.iter().map(|row| aggregated_resource(row)).collect();
+    let mut value = json!({"version": *version.version, "freshness": "Current"});
+    if !resources.is_empty() {
+        value["resources"] = resources.into();
+    }
+    value
 }
 
 /// Built-in kinds leave out their own group and version here (recorded), custom ones write them.
@@ -255,21 +295,12 @@ fn core_versions(catalog: &Catalog, advertised: &str) -> Value {
     })
 }
 
-fn group_value(group: &Group) -> Value {
-    let versions: Vec<Value> = group
-        .versions
+fn group_value(name: &str, versions: &[&str]) -> Value {
+    let versions: Vec<Value> = versions
         .iter()
-        .map(|version| {
-            json!({"groupVersion": api_version(&group.name, &version.version), "version": *version.version})
-        })
+        .map(|version| json!({"groupVersion": api_version(name, version), "version": version}))
         .collect();
-    json!({"name": *group.name, "preferredVersion": versions.first(), "versions": versions})
-}
-
-fn groups(catalog: &Catalog) -> Value {
-    let groups: Vec<Value> =
-        catalog.groups().iter().filter(|group| !group.name.is_empty()).map(group_value).collect();
-    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+    json!({"name": name, "preferredVersion": versions.first(), "versions": versions})
 }
 
 /// The hash of the version that a resource is stored in, as upstream computes it.

@@ -15,6 +15,7 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 
+use crate::aggregator;
 use crate::auth::authentication::{self, CertificateIdentity};
 use crate::auth::impersonation;
 use crate::auth::rbac::Question;
@@ -56,6 +57,7 @@ where
     let head = parts.method == Method::HEAD;
     let mut request = ApiRequest {
         method: parts.method,
+        target: parts.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned(),
         path: decode(parts.uri.path(), false),
         query: Query::parse(parts.uri.query().unwrap_or_default()),
         headers: parts.headers,
@@ -127,6 +129,12 @@ async fn answer(
             Audience::Authenticated | Audience::Anyone => None,
         };
         return extension::answer(state, &Arc::clone(extension), request).await;
+    }
+    let table = state.aggregator.table();
+    if let Some((group, version)) = route.version()
+        && let Some(service) = table.find(&state.registry.catalog(), group, version)
+    {
+        return aggregator::forward::forward(state, request, service, &route).await;
     }
     match route {
         Route::Resource(target) => resource_request(state, request, target, labels).await,

@@ -1,6 +1,6 @@
 //! Calling webhooks: those of admission, and those of conversion.
 
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,14 +9,10 @@ use http::header::{CONTENT_TYPE, HOST};
 use http::{Method, Request, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
-use tokio::net::TcpStream;
 use tokio::runtime::Handle;
-use tokio_rustls::TlsConnector;
+
+use crate::transport::dial::{Peer, Trust, dial};
 
 /// The largest answer of a webhook in bytes.
 const LARGEST_ANSWER: usize = 3 * 1024 * 1024;
@@ -67,21 +63,12 @@ impl Outside for Webhooks {
 
 async fn ask(call: &WebhookCall) -> Result<Value, String> {
     let uri: Uri = call.url.parse().map_err(|why| format!("the URL cannot be read: {why}"))?;
-    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    let name = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
     let port = uri.port_u16().unwrap_or(443);
-    let (to, to_port) = call.address.clone().unwrap_or_else(|| (host.clone(), port));
-    let stream = TcpStream::connect((to.as_str(), to_port))
-        .await
-        .map_err(|why| format!("dial tcp {to}:{to_port}: connect: {}", shown(&why)))?;
-    let name = ServerName::try_from(host).map_err(|why| format!("tls: {why}"))?;
-    let tls = TlsConnector::from(Arc::new(client_config(&call.ca_bundle)?));
-    let stream = tls.connect(name, stream).await.map_err(|why| format!("tls: {why}"))?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|why| why.to_string())?;
-    let serving = tokio::spawn(connection);
-    let answer = exchange(&mut sender, &uri, call).await;
-    serving.abort();
-    answer
+    let address = call.address.clone().unwrap_or_else(|| (name.clone(), port));
+    let peer = Peer { name, address, trust: Trust::Authorities(call.ca_bundle.clone()) };
+    let mut connection = dial(&peer, None).await?;
+    exchange(&mut connection.sender, &uri, call).await
 }
 
 async fn exchange(
@@ -111,27 +98,4 @@ async fn exchange(
         return Err(format!("the webhook answered {status}: {}", text.trim()));
     }
     serde_json::from_slice(&bytes).map_err(|why| format!("the answer is no JSON: {why}"))
-}
-
-/// Trusts the authorities of the bundle alone.
-fn client_config(bundle: &[u8]) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(bundle) {
-        let certificate = certificate.map_err(|why| format!("caBundle cannot be read: {why}"))?;
-        roots.add(certificate).map_err(|why| format!("caBundle cannot be used: {why}"))?;
-    }
-    if roots.is_empty() {
-        return Err("tls: caBundle names no authority, and this server trusts no other".to_owned());
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    Ok(config.map_err(|why| why.to_string())?.with_root_certificates(roots).with_no_client_auth())
-}
-
-/// An error of a connection in the words of Go, where it is a common one.
-fn shown(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
-        _ => error.to_string(),
-    }
 }

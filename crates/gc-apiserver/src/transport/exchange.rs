@@ -42,6 +42,8 @@ pub(crate) type Answer = Response<AnswerBody>;
 pub(crate) struct ApiRequest {
     /// Method.
     pub(crate) method: Method,
+    /// Path and query as they came.
+    pub(crate) target: String,
     /// Decoded path.
     pub(crate) path: String,
     /// Query.

@@ -20,6 +20,17 @@ pub(crate) enum Route {
     Other,
 }
 
+impl Route {
+    /// The group and version that it is about.
+    pub(crate) fn version(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Resource(target) => Some((&target.group, &target.version)),
+            Self::Discovery(DiscoveryPath::Resources(group, version)) => Some((group, version)),
+            Self::Discovery(_) | Self::Other => None,
+        }
+    }
+}
+
 /// One of the discovery documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DiscoveryPath {

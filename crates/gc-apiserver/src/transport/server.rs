@@ -16,7 +16,9 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
+use crate::aggregator::Aggregator;
 use crate::auth::authentication::Authenticator;
+use crate::auth::front_proxy::{CLIENT_NAME, FrontProxy};
 use crate::auth::kubeconfig::ClientCredentials;
 use crate::auth::pki::{GivenKeys, Keep, Pki, PkiError, certificate_subject};
 use crate::auth::tokens::TokenSigner;
@@ -98,6 +100,9 @@ pub enum StartError {
     /// The flow schemas and priority levels.
     #[error("cannot read flow schemas and priority levels: {0}")]
     Fairness(ApiError),
+    /// The APIServices.
+    #[error("cannot read the APIServices: {0}")]
+    Aggregator(ApiError),
 }
 
 /// Starts servers.
@@ -127,6 +132,7 @@ impl Server {
         let folder = config.data_dir.as_ref().map(|folder| folder.join("pki"));
         let keep = folder.as_deref().map_or(Keep::InMemory, Keep::Folder);
         let pki = Pki::load_or_make(&keep, &hosts, jiff::Timestamp::now())?.with(&config.keys)?;
+        let front_proxy = FrontProxy::load_or_make(&keep, jiff::Timestamp::now())?;
         let acceptor = TlsAcceptor::from(Arc::new(pki.server_config()?));
         let signer = TokenSigner::new(&pki.token_key)
             .map_err(|detail| PkiError::BadKey { what: "service-account.key".into(), detail })?;
@@ -142,6 +148,7 @@ impl Server {
             registry: Arc::clone(&registry),
             authenticator,
             signer,
+            aggregator: Aggregator::new(front_proxy.identity),
             stop: stopped,
             advertised: advertised.clone(),
             extension: config.extension.clone(),
@@ -154,6 +161,8 @@ impl Server {
             address: reachable(address.ip()),
             port: address.port(),
             client_ca: pki.client_authorities_pem.clone(),
+            front_proxy_ca: front_proxy.ca_pem,
+            front_proxy_name: CLIENT_NAME,
         };
         tokio::task::spawn_blocking(move || {
             let user = system_user();
@@ -166,6 +175,7 @@ impl Server {
             .await
             .map_err(StartError::Roles)?;
         crate::fairness::follow::follow(&state, &mut background).await.map_err(StartError::Fairness)?;
+        crate::aggregator::follow::follow(&state, &mut background).await.map_err(StartError::Aggregator)?;
         background.spawn(maintain(Arc::clone(&state)));
 
         let credentials = ClientCredentials {
@@ -328,6 +338,8 @@ async fn maintain(state: Arc<State>) {
     loop {
         let asked = std::future::poll_fn(|cx| state.registry.poll_maintenance(cx));
         let _ = tokio::time::timeout(MAINTENANCE_PERIOD, asked).await;
+        let catalog = state.registry.catalog();
+        state.metrics.forget_removed(|group, resource| catalog.serves(group, resource));
         let tending = Arc::clone(&state);
         let done = run_blocking(move || {
             let user = system_user();

@@ -1,4 +1,4 @@
-//! A webhook server with a certificate of its own, on loopback.
+//! HTTPS servers with certificates of their own, on loopback: webhooks and aggregated API servers.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -7,29 +7,62 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use http::request::Parts;
+use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
+
+pub type Response = http::Response<BoxBody<Bytes, Infallible>>;
+
+/// A whole body.
+pub fn whole(bytes: impl Into<Bytes>) -> BoxBody<Bytes, Infallible> {
+    Full::new(bytes.into()).boxed()
+}
 
 /// Serves answers to documents by their path; with its address, and the authority to trust it by, as `caBundle` has it.
 /// No document is an answer that never comes.
 pub async fn serve(
     answer: impl Fn(&str, &Value) -> Option<Value> + Send + Sync + 'static,
 ) -> (SocketAddr, String) {
-    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let answered = move |parts: &Parts, body: &Bytes| {
+        let document = answer(parts.uri.path(), &serde_json::from_slice(body).unwrap())?;
+        Some(http::Response::new(whole(document.to_string())))
+    };
+    serve_requests(&["127.0.0.1", "converter.default.svc"], None, answered).await
+}
+
+/// Serves answers to requests under a certificate for these names; clients must show certificates of the authority, if one
+/// is given.
+pub async fn serve_requests(
+    names: &[&str],
+    authority_of_clients: Option<&str>,
+    answer: impl Fn(&Parts, &Bytes) -> Option<Response> + Send + Sync + 'static,
+) -> (SocketAddr, String) {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
+    let config = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
         .unwrap();
+    let config = match authority_of_clients {
+        None => config.with_no_client_auth(),
+        Some(pem) => {
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            config.with_client_cert_verifier(verifier.build().unwrap())
+        }
+    };
+    let config = config.with_single_cert(vec![made.cert.der().clone()], key).unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -42,14 +75,12 @@ pub async fn serve(
                 let served = service_fn(move |request: http::Request<Incoming>| {
                     let answer = Arc::clone(&answer);
                     async move {
-                        let path = request.uri().path().to_owned();
-                        let body = request.into_body().collect().await.unwrap().to_bytes();
-                        let Some(document) = answer(&path, &serde_json::from_slice(&body).unwrap()) else {
-                            return std::future::pending().await;
-                        };
-                        Ok::<_, Infallible>(http::Response::new(Full::<Bytes>::new(
-                            document.to_string().into(),
-                        )))
+                        let (parts, body) = request.into_parts();
+                        let body = body.collect().await.unwrap().to_bytes();
+                        match answer(&parts, &body) {
+                            Some(response) => Ok::<_, Infallible>(response),
+                            None => std::future::pending().await,
+                        }
                     }
                 });
                 let connection = hyper::server::conn::http1::Builder::new();

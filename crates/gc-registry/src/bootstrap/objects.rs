@@ -92,8 +92,17 @@ fn config_maps(server: &ServerFacts, now: jiff::Timestamp) -> Vec<Wanted> {
     let tracking = map("kube-apiserver-legacy-service-account-token-tracking", json!({"since": since}));
     let mut found = vec![tracking];
     if !server.client_ca.is_empty() {
-        let authentication =
-            map("extension-apiserver-authentication", json!({"client-ca-file": server.client_ca}));
+        let mut data = json!({"client-ca-file": server.client_ca});
+        if !server.front_proxy_ca.is_empty() {
+            let list = |text: &str| Value::from(json!([text]).to_string());
+            data["requestheader-client-ca-file"] = server.front_proxy_ca.as_str().into();
+            data["requestheader-allowed-names"] = list(server.front_proxy_name);
+            data["requestheader-username-headers"] = list("X-Remote-User");
+            data["requestheader-uid-headers"] = list("X-Remote-Uid");
+            data["requestheader-group-headers"] = list("X-Remote-Group");
+            data["requestheader-extra-headers-prefix"] = list("X-Remote-Extra-");
+        }
+        let authentication = map("extension-apiserver-authentication", data);
         found.push(Wanted { reconcile: Reconcile::Members(&["data"]), ..authentication });
     }
     found

@@ -195,7 +195,9 @@ impl Converter {
             }
         }
         if let Some(schema) = resource.custom.as_ref().and_then(|custom| custom.schema_of(wanted)) {
-            converted.iter_mut().for_each(|object| schema::prune(schema, object));
+            for object in &mut converted {
+                schema::prune(schema, object);
+            }
         }
         Ok(converted)
     }

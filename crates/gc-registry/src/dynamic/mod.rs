@@ -23,6 +23,7 @@ use crate::rules::Strictness;
 
 pub(crate) use attributes::Attributes;
 pub(crate) use configured::{Configured, PREFIX};
+pub use service::EndpointError;
 
 /// What a webhook is asked, and where it is.
 #[derive(Clone, Debug, PartialEq)]

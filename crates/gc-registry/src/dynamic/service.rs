@@ -25,31 +25,60 @@ pub(crate) fn place(
     let port = service["port"].as_u64().unwrap_or(HTTPS);
     let path = text("path").trim_start_matches('/');
     let url = format!("https://{name}.{namespace}.svc:{port}/{path}?timeout={timeout_seconds}s");
-    let failed = |why: String| format!("Post \"{url}\": {why}");
-    let address = endpoint(storage, name, namespace, port).map_err(failed)?;
+    let address = endpoint(storage, name, namespace, port);
+    let address = address.map_err(|why| format!("Post \"{url}\": {why}"))?;
     Ok((url, Some(address)))
 }
 
-/// An address behind a service that is ready.
-fn endpoint(storage: &dyn Storage, name: &str, namespace: &str, port: u64) -> Result<(String, u16), String> {
+/// Why nothing behind a Service can be reached.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// There is no such Service.
+    #[error("service {0:?} not found")]
+    NoService(String),
+    /// It has no such port.
+    #[error("no service port {1} found for service {0:?}")]
+    NoPort(String, u64),
+    /// None of its endpoints is ready.
+    #[error("no endpoints available for service {0:?}")]
+    NoEndpoints(String),
+    /// It could not be read.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+/// What a Service leads to: its external name, or an address behind it that is ready.
+pub(crate) fn endpoint(
+    storage: &dyn Storage,
+    name: &str,
+    namespace: &str,
+    port: u64,
+) -> Result<(String, u16), EndpointError> {
+    let unreadable = |why: String| EndpointError::Unreadable(why);
     let find = |group: &str, resource: &str| {
-        catalog::builtin(group, "v1", resource).ok_or_else(|| format!("{resource} are not served"))
+        catalog::builtin(group, "v1", resource)
+            .ok_or_else(|| unreadable(format!("{resource} are not served")))
     };
     let services = find("", "services")?;
     let stored = storage.get(&persist::object_key(services, namespace, name), None);
-    let stored = stored.map_err(|error| error.to_string())?.item;
-    let stored = stored.ok_or_else(|| format!("service {name:?} not found"))?;
-    let service = persist::decode(services, &stored).map_err(|error| error.message)?;
+    let stored = stored.map_err(|error| unreadable(error.to_string()))?.item;
+    let stored = stored.ok_or_else(|| EndpointError::NoService(name.to_owned()))?;
+    let service = persist::decode(services, &stored).map_err(|error| unreadable(error.message))?;
+    if service["spec"]["type"] == "ExternalName" {
+        let external = service["spec"]["externalName"].as_str().unwrap_or_default().to_owned();
+        let port = u16::try_from(port).map_err(|_| EndpointError::NoPort(name.to_owned(), port))?;
+        return Ok((external, port));
+    }
     let ports = service["spec"]["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
     let Some(service_port) = ports.iter().find(|known| known["port"] == port) else {
-        return Err(format!("no service port {port} found for service {name:?}"));
+        return Err(EndpointError::NoPort(name.to_owned(), port));
     };
     let port_name = service_port["name"].as_str().unwrap_or_default();
     let slices = find("discovery.k8s.io", "endpointslices")?;
     let prefix = persist::collection_prefix(slices, namespace);
     let found = storage.range(&prefix, &RangeOptions::default());
-    for item in found.map_err(|error| error.to_string())?.items {
-        let slice = persist::decode(slices, &item).map_err(|error| error.message)?;
+    for item in found.map_err(|error| unreadable(error.to_string()))?.items {
+        let slice = persist::decode(slices, &item).map_err(|error| unreadable(error.message))?;
         if slice["metadata"]["labels"]["kubernetes.io/service-name"] != name {
             continue;
         }
@@ -63,7 +92,7 @@ fn endpoint(storage: &dyn Storage, name: &str, namespace: &str, port: u64) -> Re
             return Ok((address.to_owned(), number));
         }
     }
-    Err(format!("no endpoints available for service {name:?}"))
+    Err(EndpointError::NoEndpoints(name.to_owned()))
 }
 
 /// The authorities that a webhook's certificate is checked against.

@@ -261,6 +261,26 @@ fn definition() -> Value {
     )
 }
 
+/// Gadgets in two versions, with a conversion webhook that does not answer.
+fn converted_definition() -> Value {
+    let version = |name: &str| {
+        json!({"name": name, "served": true, "storage": name == "v1",
+               "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
+    };
+    object(
+        "CustomResourceDefinition",
+        "gadgets.converted.acme.dev",
+        json!({"spec": {
+            "group": "converted.acme.dev", "scope": "Namespaced",
+            "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget"},
+            "versions": [version("v1"), version("v2")],
+            "conversion": {"strategy": "Webhook", "webhook": {
+                "conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/convert"},
+            }},
+        }}),
+    )
+}
+
 fn conditions(kind: &str, message: &str) -> Value {
     json!({"kind": "NamespaceStatus", "metadata": {}, "status": {"conditions": [
         {"type": kind, "status": "True", "reason": "Failed", "message": message,
@@ -695,7 +715,8 @@ fn namespaces() -> Vec<Situation> {
         Situation {
             stuck: &["CollectorAbsent Namespace/."],
             why: ("BeingDeleted", "nothing remains in it"),
-            plan: "1 object: 1 Namespace; nothing hangs",
+            // The server of the APIService in another situation is gone, which holds up every namespace.
+            plan: "1 object: 1 Namespace; 1 hangs",
             ..base("an empty namespace that nothing finalizes")
         },
         Situation {
@@ -739,6 +760,24 @@ fn namespaces() -> Vec<Situation> {
             ..base("a namespace whose contents a webhook refuses to delete")
         },
         Situation {
+            make: vec![
+                converted_definition(),
+                conditions(
+                    "NamespaceDeletionContentFailure",
+                    "Failed to delete all resource types, 1 remaining: conversion webhook for converted.acme.dev/v1, \
+                     Kind=Gadget failed: Post \"https://127.0.0.1:1/convert?timeout=30s\": dial tcp 127.0.0.1:1: connect: \
+                     connection refused",
+                ),
+            ],
+            stuck: &["ConversionWebhookFails Namespace/."],
+            why: (
+                "BeingDeleted",
+                "the conversion webhook of CustomResourceDefinition gadgets.converted.acme.dev fails → \
+                 https://127.0.0.1:1/convert does not answer as it should",
+            ),
+            ..base("a namespace whose contents a conversion webhook hides")
+        },
+        Situation {
             make: vec![map("a", json!({})), map("b", held())],
             delete: &[],
             later_seconds: 0,
@@ -751,7 +790,7 @@ fn namespaces() -> Vec<Situation> {
             delete: &[],
             later_seconds: 0,
             why: ("NoOwners", "Nothing deletes it"),
-            plan: "3 objects: 2 ConfigMaps, 1 Namespace; nothing hangs",
+            plan: "3 objects: 2 ConfigMaps, 1 Namespace; 1 hangs",
             ..base("a living namespace")
         },
         Situation {

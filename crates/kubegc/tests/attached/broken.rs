@@ -130,16 +130,9 @@ fn a_list_that_is_never_answered() {
     one_resource_is_broken(&Fault::Stall, "no answer within 60 s");
 }
 
-/// A whole API group whose server is gone, as kube-apiserver shows it: stale in discovery, 503 on its paths, and an
-/// APIService that is not available.
+/// A whole API group whose server is gone: stale in discovery, 503 on its paths, and an APIService that is not available.
 #[test]
 fn an_api_service_without_a_server_is_shown_and_holds_up_nothing_else() {
-    fn stale(document: &mut Value) {
-        if let Some(items) = document["items"].as_array_mut() {
-            items.push(json!({"metadata": {"name": "metrics.example.com"},
-                              "versions": [{"version": "v1beta1", "freshness": "Stale"}]}));
-        }
-    }
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
     let service = json!({
@@ -149,19 +142,15 @@ fn an_api_service_without_a_server_is_shown_and_holds_up_nothing_else() {
                  "versionPriority": 100, "service": {"namespace": "kube-system", "name": "metrics"}},
     });
     admin.create(SERVICES, &service);
-    let status = json!({"status": {"conditions": [{
-        "type": "Available", "status": "False", "reason": "MissingEndpoints", "message": "no endpoints",
-        "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-    let path = format!("{SERVICES}/v1beta1.metrics.example.com/status");
-    assert_eq!(admin.send(Method::PATCH, &path, &status).0, 200);
+    let path = format!("{SERVICES}/v1beta1.metrics.example.com");
+    until("it is checked", || !admin.get(&path).1["status"]["conditions"][0].is_null());
+    assert_eq!(admin.get("/apis/metrics.example.com/v1beta1").0, 503);
     // One owner is of a kind in that group: nobody knows whether it lives.
     let unknown = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "unknown", "ownerReferences": [
         {"apiVersion": "metrics.example.com/v1beta1", "kind": "Sample", "name": "s",
          "uid": "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6"}]}});
     admin.create(MAPS, &unknown);
-    let proxy = Proxy::start(&least_privileged(&server));
-    proxy.inject(|_, path| path == "/apis", Fault::Rewrite(stale));
-    let run = Run::with(&proxy.kubeconfig(), &[]);
+    let run = Run::with(&least_privileged(&server), &[]);
     until("it is ready", || run.is_ready() && run.leads());
     for policy in ["Background", "Foreground", "Orphan"] {
         let lower = policy.to_lowercase();
@@ -179,7 +168,9 @@ fn an_api_service_without_a_server_is_shown_and_holds_up_nothing_else() {
     let (code, found) = findings(&server.kubeconfig, &run);
     let says = |part: &str| found.iter().any(|line| line.contains(part));
     assert_eq!(code, Some(1), "{found:#?}");
-    assert!(says(
-        "apiservices wrong: v1beta1.metrics.example.com is not available: MissingEndpoints: no endpoints"
-    ));
+    let why = "ServiceNotFound: service/metrics in \"kube-system\" is not present";
+    assert!(
+        says(&format!("apiservices wrong: v1beta1.metrics.example.com is not available: {why}")),
+        "{found:#?}"
+    );
 }

@@ -1,0 +1,239 @@
+//! Keeps the table of aggregated servers what the stored APIServices say, and their conditions what checks find.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::{FutureExt as _, StreamExt as _};
+use gc_registry::api::{
+    ListOptions, Operation, RequestBody, RequestTarget, ResponseBody, WatchEvent, WriteOptions,
+};
+use gc_registry::error::ApiError;
+use gc_registry::watch::Watch;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::forward::check;
+use super::{ApiService, Table};
+use crate::state::{State, system_user};
+use crate::work::{self, Weight};
+
+const GROUP: &str = "apiregistration.k8s.io";
+const RESOURCE: &str = "apiservices";
+/// How often each server is checked without a reason.
+const CHECK_PERIOD: Duration = Duration::from_secs(30);
+/// The least time between two rounds of checks.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Servers that are checked at the same time.
+const CHECKS_AT_ONCE: usize = 8;
+
+/// Reads the APIServices, and keeps following them in the background.
+pub(crate) async fn follow(state: &Arc<State>, background: &mut JoinSet<()>) -> Result<(), ApiError> {
+    read(state).await?;
+    background.spawn(keep_following(Arc::clone(state)));
+    Ok(())
+}
+
+async fn keep_following(state: Arc<State>) {
+    loop {
+        if let Err(error) = follow_once(&state).await {
+            tracing::warn!(%error, "APIServices cannot be read, and those that were read last apply");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn follow_once(state: &Arc<State>) -> Result<(), ApiError> {
+    let mut watches = vec![watch(state, GROUP, RESOURCE).await?];
+    loop {
+        let table = read(state).await?;
+        // What is behind the services is followed only where there are any.
+        if table.is_empty() {
+            watches.truncate(1);
+        } else if watches.len() == 1 {
+            watches.push(watch(state, "", "services").await?);
+            watches.push(watch(state, "discovery.k8s.io", "endpointslices").await?);
+        }
+        check_all(state, &table).await;
+        let period = if table.is_empty() { Duration::MAX } else { CHECK_PERIOD };
+        // A round of checks follows a change, or the end of the period.
+        tokio::time::timeout(period, changed(&mut watches, &table)).await.unwrap_or(Ok(()))?;
+        // Changes seldom come alone: those of a moment are looked at once.
+        tokio::time::sleep(PAUSE).await;
+        while let Some(more) = changed(&mut watches, &table).now_or_never() {
+            more?;
+        }
+    }
+}
+
+fn target(state: &State, group: &str, resource: &str) -> Result<RequestTarget, ApiError> {
+    let catalog = state.registry.catalog();
+    let definition = catalog
+        .find(group, "v1", resource)
+        .ok_or_else(|| ApiError::internal(format!("{resource}.{group} is not served")))?;
+    Ok(RequestTarget {
+        resource: Arc::clone(definition),
+        namespace: String::new(),
+        name: String::new(),
+        subresource: String::new(),
+    })
+}
+
+async fn watch(state: &Arc<State>, group: &'static str, resource: &'static str) -> Result<Watch, ApiError> {
+    work::perform(state, Weight::ReadMany, move |state| {
+        let options = ListOptions { send_initial_events: Some(false), ..ListOptions::default() };
+        let options = ListOptions {
+            resource_version_match: Some(gc_registry::api::VersionMatch::NotOlderThan),
+            ..options
+        };
+        state.registry.watch(&target(state, group, resource)?, &options)
+    })
+    .await
+}
+
+/// Waits until something changes that the table depends on.
+async fn changed(watches: &mut [Watch], table: &Table) -> Result<(), ApiError> {
+    std::future::poll_fn(|context| poll_changed(watches, table, context)).await
+}
+
+fn poll_changed(
+    watches: &mut [Watch],
+    table: &Table,
+    context: &mut Context<'_>,
+) -> Poll<Result<(), ApiError>> {
+    for (index, watch) in watches.iter_mut().enumerate() {
+        while let Poll::Ready(event) = watch.poll_next(context) {
+            let object = match event {
+                Some(
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) | WatchEvent::Deleted(object),
+                ) => object,
+                Some(WatchEvent::Bookmark { .. }) => continue,
+                Some(WatchEvent::Error(error)) => return Poll::Ready(Err(error)),
+                None => return Poll::Ready(Err(ApiError::internal("a watch of the server itself ended"))),
+            };
+            if index == 0 || object.metadata().is_ok_and(|metadata| is_behind(metadata, table)) {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+    Poll::Pending
+}
+
+/// Whether a Service or EndpointSlice is that of an aggregated server.
+fn is_behind(metadata: &Value, table: &Table) -> bool {
+    let label = &metadata["labels"]["kubernetes.io/service-name"];
+    table.services().any(|service| {
+        let (namespace, name, _) = &service.service;
+        metadata["namespace"] == **namespace && (metadata["name"] == **name || *label == **name)
+    })
+}
+
+/// Reads the table, and publishes it with what is known of its servers.
+async fn read(state: &Arc<State>) -> Result<Arc<Table>, ApiError> {
+    let objects = work::perform(state, Weight::ReadMany, |state| {
+        let target = target(state, GROUP, RESOURCE)?;
+        let list = Operation::List(ListOptions::default());
+        let answer = state
+            .with_context(&system_user(), "", |registry, context| registry.handle(&target, list, context))?;
+        let ResponseBody::List(list) = answer.body else {
+            return Err(ApiError::internal("a list was not answered with a list"));
+        };
+        list.items.iter().map(|item| Ok((**item.value()?).clone())).collect::<Result<Vec<Value>, ApiError>>()
+    })
+    .await?;
+    state.aggregator.publish(Table::read(&objects, &state.aggregator.table()));
+    Ok(state.aggregator.table())
+}
+
+/// Checks all servers; what is found is published, and becomes their conditions.
+async fn check_all(state: &Arc<State>, table: &Table) {
+    let services: Vec<ApiService> = table.services().cloned().collect();
+    let checks = services.into_iter().map(|service| {
+        let state = Arc::clone(state);
+        async move {
+            let (availability, resources) = check(&state, &service).await;
+            let resources = resources.or_else(|| service.resources.clone());
+            ApiService { availability, resources, ..service }
+        }
+    });
+    let found: Vec<ApiService> =
+        futures::stream::iter(checks).buffer_unordered(CHECKS_AT_ONCE).collect().await;
+    let mut checked = table.clone();
+    for service in found {
+        if let Err(error) = report(state, &service).await {
+            tracing::warn!(%error, name = service.name, "the status of an APIService cannot be written");
+        }
+        checked = checked.with(service);
+    }
+    state.aggregator.publish(checked);
+}
+
+/// Writes the condition of an APIService, if it is another one than before.
+async fn report(state: &Arc<State>, service: &ApiService) -> Result<(), ApiError> {
+    let (name, availability) = (service.name.clone(), service.availability.clone());
+    work::perform(state, Weight::Write, move |state| {
+        let target = RequestTarget { name, ..target(state, GROUP, RESOURCE)? };
+        let status = RequestTarget { subresource: "status".into(), ..target.clone() };
+        state.with_context(&system_user(), "kube-aggregator", |registry, context| {
+            let read = Operation::Get { resource_version: String::new() };
+            let ResponseBody::Object(object) = registry.handle(&target, read, context)?.body else {
+                return Ok(());
+            };
+            let mut object = (**object.value()?).clone();
+            let found = json!({
+                "type": "Available", "status": if availability.is_available { "True" } else { "False" },
+                "reason": availability.reason, "message": availability.message,
+            });
+            if !set_condition(&mut object, found, context.now) {
+                return Ok(());
+            }
+            let body = RequestBody { value: object, duplicates: Vec::new() };
+            match registry.handle(&status, Operation::Update(body, WriteOptions::default()), context) {
+                // It was changed or deleted meanwhile, and is looked at again for that.
+                Err(error) if matches!(error.code, 404 | 409) => Ok(()),
+                other => other.map(drop),
+            }
+        })
+    })
+    .await
+}
+
+/// Puts a condition in the place of that of its type; `false` if it says the same.
+fn set_condition(object: &mut Value, mut found: Value, now: jiff::Timestamp) -> bool {
+    let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let before = conditions.iter().find(|condition| condition["type"] == found["type"]);
+    let is_same = |key: &str| before.is_some_and(|before| before[key] == found[key]);
+    if ["status", "reason", "message"].into_iter().all(is_same) {
+        return false;
+    }
+    let since = before.filter(|before| before["status"] == found["status"]);
+    let since = since.map(|before| before["lastTransitionTime"].clone());
+    found["lastTransitionTime"] =
+        since.unwrap_or_else(|| now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into());
+    let kind = found["type"].clone();
+    let mut rest: Vec<Value> = conditions.into_iter().filter(|condition| condition["type"] != kind).collect();
+    rest.push(found);
+    object["status"]["conditions"] = rest.into();
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn a_condition_changes_its_time_with_its_status() {
+        let at = |text: &str| -> jiff::Timestamp { text.parse().unwrap() };
+        let found = |status: &str, reason: &str| json!({"type": "Available", "status": status, "reason": reason, "message": "m"});
+        let mut object = json!({"status": {}});
+        let time = |object: &Value| object["status"]["conditions"][0]["lastTransitionTime"].clone();
+        assert!(set_condition(&mut object, found("False", "A"), at("2026-01-01T00:00:00Z")));
+        assert!(!set_condition(&mut object, found("False", "A"), at("2026-01-01T00:00:01Z")));
+        assert!(set_condition(&mut object, found("False", "B"), at("2026-01-01T00:00:02Z")));
+        assert_eq!(time(&object), "2026-01-01T00:00:00Z");
+        assert!(set_condition(&mut object, found("True", "C"), at("2026-01-01T00:00:03Z")));
+        assert_eq!(time(&object), "2026-01-01T00:00:03Z");
+        assert_eq!(object["status"]["conditions"].as_array().unwrap().len(), 1);
+    }
+}

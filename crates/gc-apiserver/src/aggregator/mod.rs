@@ -1,0 +1,44 @@
+//! Aggregated API servers: groups and versions whose APIService names a Service are served by what is behind it.
+//!
+//! What is served by whom is a [`Table`], read from the stored APIServices ([`follow`]), with what the last check of each
+//! server found: whether it is available, which becomes the condition of the APIService, and which resources it has, which
+//! become part of discovery. Requests are authenticated and authorized here, and sent on with the user in their headers
+//! ([`forward`]), under a certificate of the front-proxy authority.
+
+pub(crate) mod follow;
+pub(crate) mod forward;
+mod table;
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+pub(crate) use table::{ApiService, Availability, Table, Version};
+
+use crate::transport::dial::Identity;
+
+/// The aggregated servers of this moment.
+pub(crate) struct Aggregator {
+    table: RwLock<Arc<Table>>,
+    /// What this server shows them.
+    identity: Identity,
+}
+
+impl Aggregator {
+    /// Without any.
+    pub(crate) fn new(identity: Identity) -> Self {
+        Self { table: RwLock::default(), identity }
+    }
+
+    /// What is served by others.
+    pub(crate) fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What this server shows aggregated servers.
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn publish(&self, table: Table) {
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+    }
+}

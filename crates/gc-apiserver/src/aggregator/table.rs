@@ -1,0 +1,314 @@
+//! Which groups and versions are served by aggregated servers. Pure: what is stored, and what was found, come as arguments.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use gc_registry::catalog::{Catalog, version_priority};
+use serde_json::{Value, json};
+
+use crate::transport::dial::Trust;
+
+/// The port of a Service that an APIService does not name one of.
+const HTTPS: u16 = 443;
+/// Group and version priority of custom resources, as upstream registers them.
+const CUSTOM_PRIORITY: (i64, i64) = (1000, 100);
+/// APIServices that are served; those beyond, by name, are not.
+const MAXIMUM_SERVICES: usize = 200;
+
+/// One group and version that another server answers.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiService {
+    pub(crate) name: String,
+    pub(crate) group: String,
+    pub(crate) version: String,
+    /// Namespace, name and port of its Service.
+    pub(crate) service: (String, String, u16),
+    pub(crate) trust: Trust,
+    /// Of the group, and of the version in it.
+    pub(crate) priority: (i64, i64),
+    pub(crate) availability: Availability,
+    /// The last APIResourceList that it gave.
+    pub(crate) resources: Option<Arc<Value>>,
+}
+
+/// Whether a server can be reached: the condition `Available`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Availability {
+    pub(crate) is_available: bool,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+impl Availability {
+    pub(crate) fn passed() -> Self {
+        Self { is_available: true, reason: "Passed".into(), message: "all checks passed".into() }
+    }
+
+    pub(crate) fn failed(reason: &str, message: String) -> Self {
+        Self { is_available: false, reason: reason.into(), message }
+    }
+}
+
+impl ApiService {
+    /// From a stored APIService; `None` if this server answers for it, or it cannot be read.
+    fn read(object: &Value) -> Option<Self> {
+        let spec = &object["spec"];
+        let service = spec["service"].as_object()?;
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+        let port = service.get("port").and_then(Value::as_u64).and_then(|port| u16::try_from(port).ok());
+        let bundle = base64::engine::general_purpose::STANDARD.decode(text(spec.get("caBundle"))).ok()?;
+        let is_unchecked = spec["insecureSkipTLSVerify"] == true;
+        let number = |key: &str| spec[key].as_i64().unwrap_or_default();
+        Some(Self {
+            name: text(object["metadata"].get("name")),
+            group: text(spec.get("group")),
+            version: text(spec.get("version")),
+            service: (text(service.get("namespace")), text(service.get("name")), port.unwrap_or(HTTPS)),
+            trust: if is_unchecked { Trust::Anyone } else { Trust::Authorities(bundle) },
+            priority: (number("groupPriorityMinimum"), number("versionPriority")),
+            availability: Availability::failed("Pending", "it was not checked yet".into()),
+            resources: None,
+        })
+    }
+
+    /// The path of its discovery.
+    pub(crate) fn path(&self) -> String {
+        format!("/apis/{}/{}", self.group, self.version)
+    }
+
+    /// The host that it is asked as.
+    pub(crate) fn host(&self) -> String {
+        format!("{}.{}.svc", self.service.1, self.service.0)
+    }
+
+    /// Its resources in the form of aggregated discovery.
+    fn aggregated_resources(&self) -> Vec<Value> {
+        let listed = self.resources.as_ref().and_then(|list| list["resources"].as_array().cloned());
+        let mut found: Vec<Value> = Vec::new();
+        for entry in listed.unwrap_or_default() {
+            let own = |key: &str, default: &str| entry[key].as_str().unwrap_or(default).to_owned();
+            let kind = json!({
+                "group": own("group", &self.group), "version": own("version", &self.version),
+                "kind": own("kind", ""),
+            });
+            let name = own("name", "");
+            if let Some((resource, subresource)) = name.split_once('/') {
+                if let Some(parent) = found.iter_mut().find(|known| known["resource"] == resource) {
+                    let value =
+                        json!({"subresource": subresource, "responseKind": kind, "verbs": entry["verbs"]});
+                    match parent["subresources"].as_array_mut() {
+                        Some(list) => list.push(value),
+                        None => parent["subresources"] = json!([value]),
+                    }
+                }
+                continue;
+            }
+            let scope = if entry["namespaced"] == true { "Namespaced" } else { "Cluster" };
+            let mut value = json!({
+                "resource": name, "responseKind": kind, "scope": scope,
+                "singularResource": entry["singularName"].as_str().unwrap_or_default(), "verbs": entry["verbs"],
+            });
+            for key in ["shortNames", "categories"] {
+                if entry[key].as_array().is_some_and(|list| !list.is_empty()) {
+                    value[key] = entry[key].clone();
+                }
+            }
+            found.push(value);
+        }
+        found
+    }
+
+    /// The version in the form of aggregated discovery.
+    pub(crate) fn aggregated(&self) -> Value {
+        let freshness = if self.availability.is_available { "Current" } else { "Stale" };
+        let mut value = json!({"version": self.version, "freshness": freshness});
+        let resources = self.aggregated_resources();
+        if !resources.is_empty() {
+            value["resources"] = resources.into();
+        }
+        value
+    }
+}
+
+/// All groups and versions that others answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table(BTreeMap<(String, String), ApiService>);
+
+/// A version of a group in discovery.
+pub(crate) enum Version<'a> {
+    /// Of this server, at this place among those of its group.
+    Own(usize),
+    /// Of another one.
+    Remote(&'a ApiService),
+}
+
+impl Table {
+    /// From the stored APIServices, with what was found out about those that have not changed.
+    pub(crate) fn read(objects: &[Value], before: &Self) -> Self {
+        let services = objects.iter().filter_map(ApiService::read).take(MAXIMUM_SERVICES);
+        let mut table: BTreeMap<_, _> =
+            services.map(|service| ((service.group.clone(), service.version.clone()), service)).collect();
+        for (key, service) in &mut table {
+            if let Some(known) = before.0.get(key).filter(|known| known.service == service.service) {
+                service.availability = known.availability.clone();
+                service.resources.clone_from(&known.resources);
+            }
+        }
+        Self(table)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn services(&self) -> impl Iterator<Item = &ApiService> {
+        self.0.values()
+    }
+
+    /// The same with what was found out about one.
+    pub(crate) fn with(mut self, service: ApiService) -> Self {
+        self.0.insert((service.group.clone(), service.version.clone()), service);
+        self
+    }
+
+    /// Who answers for a group and version, if that is another server. What this server has by itself it answers.
+    pub(crate) fn find(&self, catalog: &Catalog, group: &str, version: &str) -> Option<&ApiService> {
+        if self.0.is_empty() || is_builtin(catalog, group, version) {
+            return None;
+        }
+        self.0.get(&(group.to_owned(), version.to_owned()))
+    }
+
+    /// The groups of discovery in their order, each with its versions, the preferred one first.
+    pub(crate) fn groups<'a>(&'a self, catalog: &'a Catalog) -> Vec<(&'a str, Vec<Version<'a>>)> {
+        let mut found: Vec<(i64, &str, Vec<Version<'a>>)> = Vec::new();
+        for (place, group) in (0_i64..).zip(catalog.groups()) {
+            let is_own =
+                group.versions.iter().any(|version| is_builtin(catalog, &group.name, &version.version));
+            // Those of the server itself stay in their order, before all others.
+            let priority = if is_own { i64::MAX - place } else { CUSTOM_PRIORITY.0 };
+            let versions = group.versions.iter().enumerate();
+            let kept = versions
+                .filter(|(_, version)| self.find(catalog, &group.name, &version.version).is_none())
+                .map(|(index, _)| Version::Own(index));
+            found.push((priority, &*group.name, kept.collect()));
+        }
+        for service in
+            self.services().filter(|service| !is_builtin(catalog, &service.group, &service.version))
+        {
+            let index = found.iter().position(|(_, name, _)| *name == service.group).unwrap_or_else(|| {
+                found.push((0, &*service.group, Vec::new()));
+                found.len() - 1
+            });
+            let group = &mut found[index];
+            group.0 = group.0.max(service.priority.0);
+            group.2.push(Version::Remote(service));
+        }
+        for (_, name, versions) in &mut found {
+            if !versions.iter().any(|version| matches!(version, Version::Remote(_))) {
+                continue;
+            }
+            let own = catalog.group(name);
+            versions.sort_by_key(|version| {
+                let (priority, name) = match version {
+                    Version::Own(index) => {
+                        (CUSTOM_PRIORITY.1, own.map_or("", |group| &*group.versions[*index].version))
+                    }
+                    Version::Remote(service) => (service.priority.1, &*service.version),
+                };
+                std::cmp::Reverse((priority, version_priority(name)))
+            });
+        }
+        found.sort_by(|(one, name, _), (other, other_name, _)| {
+            other.cmp(one).then_with(|| name.cmp(other_name))
+        });
+        found.into_iter().map(|(_, name, versions)| (name, versions)).collect()
+    }
+}
+
+fn is_builtin(catalog: &Catalog, group: &str, version: &str) -> bool {
+    let found = catalog.group(group).into_iter().flat_map(|group| &group.versions);
+    found
+        .filter(|known| *known.version == *version)
+        .flat_map(|version| &version.resources)
+        .any(|row| row.custom.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(group: &str, version: &str, priority: (i64, i64), service: Value) -> Value {
+        json!({
+            "metadata": {"name": format!("{version}.{group}")},
+            "spec": {"group": group, "version": version, "groupPriorityMinimum": priority.0,
+                     "versionPriority": priority.1, "service": service, "insecureSkipTLSVerify": true},
+        })
+    }
+
+    fn table() -> Table {
+        let service = json!({"namespace": "n", "name": "s"});
+        let objects = [
+            stored("metrics.k8s.io", "v1beta1", (100, 100), service.clone()),
+            stored("a.example.com", "v1", (2000, 10), service.clone()),
+            stored("a.example.com", "v2beta1", (2000, 20), service.clone()),
+            stored("apps", "v1", (17_800, 15), service),
+            stored("local.example.com", "v1", (1000, 100), Value::Null),
+        ];
+        Table::read(&objects, &Table::default())
+    }
+
+    #[test]
+    fn others_answer_for_what_this_server_has_not() {
+        let (table, catalog) = (table(), Catalog::default());
+        let found = |group: &str, version: &str| table.find(&catalog, group, version).map(ApiService::host);
+        assert_eq!(found("metrics.k8s.io", "v1beta1").as_deref(), Some("s.n.svc"));
+        for (group, version) in [("apps", "v1"), ("local.example.com", "v1"), ("metrics.k8s.io", "v1")] {
+            assert_eq!(found(group, version), None, "{group}/{version}");
+        }
+    }
+
+    #[test]
+    fn discovery_is_in_the_order_of_priorities() {
+        let (table, catalog) = (table(), Catalog::default());
+        let groups = table.groups(&catalog);
+        let own = catalog.groups().len();
+        assert_eq!(groups.len(), own + 2);
+        let shown: Vec<(&str, Vec<&str>)> = groups[own..]
+            .iter()
+            .map(|(name, versions)| {
+                let name_of = |version: &Version<'_>| match version {
+                    Version::Own(_) => "own",
+                    Version::Remote(service) => match &*service.version {
+                        "v1" => "v1",
+                        "v2beta1" => "v2beta1",
+                        _ => "v1beta1",
+                    },
+                };
+                (*name, versions.iter().map(name_of).collect())
+            })
+            .collect();
+        assert_eq!(shown, [("a.example.com", vec!["v2beta1", "v1"]), ("metrics.k8s.io", vec!["v1beta1"])]);
+        assert!(groups[..own].iter().zip(catalog.groups()).all(|((name, _), group)| **name == *group.name));
+    }
+
+    #[test]
+    fn resources_are_shown_in_the_aggregated_form() {
+        let mut service = table().0.remove(&("metrics.k8s.io".into(), "v1beta1".into())).into_iter().next();
+        let list = json!({"resources": [
+            {"name": "pods", "singularName": "", "namespaced": true, "kind": "PodMetrics", "verbs": ["get", "list"]},
+            {"name": "pods/log", "singularName": "", "namespaced": true, "kind": "Log", "verbs": ["get"]},
+        ]});
+        if let Some(service) = &mut service {
+            service.resources = Some(Arc::new(list));
+        }
+        let kind = |kind: &str| json!({"group": "metrics.k8s.io", "version": "v1beta1", "kind": kind});
+        let wanted = json!({"version": "v1beta1", "freshness": "Stale", "resources": [{
+            "resource": "pods", "responseKind": kind("PodMetrics"), "scope": "Namespaced", "singularResource": "",
+            "verbs": ["get", "list"],
+            "subresources": [{"subresource": "log", "responseKind": kind("Log"), "verbs": ["get"]}],
+        }]});
+        assert_eq!(service.map(|service| service.aggregated()), Some(wanted));
+    }
+}
