@@ -19,6 +19,8 @@ export class Server {
   settle(timeout?: Duration): Promise<{ settled: true; took: string }>;
   /** Sets the collectors' clock ahead. */
   advance(by: Duration): Promise<{ now: string; ahead: string }>;
+  /** Puts objects and clock back to how they were at the start. */
+  reset(): Promise<unknown>;
   /** The collectors' clock. */
   clock(): Promise<{ now: string; ahead: string }>;
   /** Calls /kubegc/v1/PATH as an administrator. */

@@ -81,6 +81,11 @@ export class Server {
     return this.call("POST", "clock", { advance: duration(by) });
   }
 
+  /** Puts objects and clock back to how they were at the start, for the next test on the same server. */
+  reset() {
+    return this.call("POST", "reset");
+  }
+
   /** The collectors' clock: `now`, `ahead`. */
   clock() {
     return this.call("GET", "clock");

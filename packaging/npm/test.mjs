@@ -18,6 +18,8 @@ test("a server starts, settles, passes time, and leaves nothing behind", async (
     assert.equal((await server.advance("36h")).ahead, "36h0m0s");
     assert.equal((await server.advance(1800)).ahead, "36h30m0s");
     assert.ok(Date.parse((await server.clock()).now) - Date.parse(before.now) >= 36.5 * 3_600_000);
+    await server.reset();
+    assert.equal((await server.clock()).ahead, "0s");
     await assert.rejects(server.advance("soon"), /expected a duration/);
     const config = await readFile(server.kubeconfig, "utf8");
     assert.ok(config.includes(`server: ${server.url}`), config);

@@ -53,6 +53,18 @@ def test_the_clock_makes_time_pass(kubegc_client, kubegc_clock, settle):
     assert batch.list_namespaced_job("default").items == []
 
 
+def test_a_reset_puts_objects_and_clock_back(kubegc, kubegc_client, kubegc_clock, settle):
+    core = client.CoreV1Api(kubegc_client)
+    settle()
+    before = names(core)
+    core.create_namespaced_config_map("default", config_map("later"))
+    kubegc_clock.advance("1h")
+    kubegc.reset()
+    # The controllers start again, too: one of them writes kube-root-ca.crt.
+    settle()
+    assert (names(core), kubegc_clock.ahead()) == (before, "0s")
+
+
 def test_each_test_has_a_server_of_its_own(kubegc, kubegc_client):
     assert "report" not in [one.metadata.name for one in client.BatchV1Api(kubegc_client).list_namespaced_job("default").items]
     assert pathlib.Path(kubegc.kubeconfig).stat().st_mode & 0o077 == 0

@@ -197,3 +197,7 @@ class Server:
     def advance(self, duration):
         """Sets the collectors' clock ahead."""
         return self.clock.advance(duration)
+
+    def reset(self):
+        """Puts objects and clock back to how they were at the start, for the next test on the same server."""
+        return self.request("POST", "reset")
