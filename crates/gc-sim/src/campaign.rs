@@ -200,7 +200,7 @@ mod tests {
         let whole = lines(&[one.clone(), two.clone()]);
         for (text, expected) in [
             (String::new(), Slice::none_of(&(10..40))),
-            (lines(&[one.clone()]), one.clone()),
+            (lines(std::slice::from_ref(&one)), one.clone()),
             (whole.clone(), both),
             (whole[..whole.len() - 1].to_owned(), one),
         ] {
