@@ -1,28 +1,34 @@
-// Builds the page into dist/, which is in the repository. `--check` builds it elsewhere and compares.
+// Builds the page into dist/, and the plugin for Headlamp into deploy/headlamp/kubegc/. Both are in the repository. `--check` builds
+// them elsewhere and compares.
 import { build } from "esbuild";
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const committed = join(here, "dist");
 const check = process.argv.includes("--check");
-const out = check ? mkdtempSync(join(tmpdir(), "kubegc-ui-")) : committed;
-
-const result = await build({
+const folder = (committed) => (check ? mkdtempSync(join(tmpdir(), "kubegc-ui-")) : committed);
+const page = { committed: join(here, "dist"), made: folder(join(here, "dist")) };
+const plugin = { committed: join(here, "../deploy/headlamp/kubegc"), made: folder(join(here, "../deploy/headlamp/kubegc")) };
+const out = page.made;
+const common = {
   absWorkingDir: here,
-  entryPoints: { app: "src/main.tsx" },
-  outdir: out,
   bundle: true,
   minify: true,
-  format: "esm",
   target: "es2022",
   legalComments: "none",
-  metafile: true,
   jsx: "automatic",
-  jsxImportSource: "preact",
   logLevel: "warning",
+};
+
+const result = await build({
+  ...common,
+  entryPoints: { app: "src/main.tsx" },
+  outdir: out,
+  format: "esm",
+  metafile: true,
+  jsxImportSource: "preact",
 });
 mkdirSync(out, { recursive: true });
 cpSync(join(here, "static"), out, { recursive: true });
@@ -45,14 +51,50 @@ for (const name of [...packages].sort()) {
 }
 writeFileSync(join(out, "licenses.txt"), list);
 
+// What Headlamp provides to its plugins, by the name of the module.
+const provided = {
+  react: "pluginLib.React",
+  "react/jsx-runtime": "pluginLib.ReactJSX",
+  "@kinvolk/headlamp-plugin/lib": "pluginLib",
+  "@kinvolk/headlamp-plugin/lib/CommonComponents": "pluginLib.CommonComponents",
+};
+await build({
+  ...common,
+  entryPoints: { main: "headlamp/index.tsx" },
+  outdir: plugin.made,
+  format: "iife",
+  jsxImportSource: "react",
+  plugins: [
+    {
+      name: "headlamp",
+      setup({ onResolve, onLoad }) {
+        onResolve({ filter: /^(react|@kinvolk\/)/ }, ({ path }) => ({ path, namespace: "provided" }));
+        onLoad({ filter: /.*/, namespace: "provided" }, ({ path }) => {
+          if (!provided[path]) throw new Error(`Headlamp provides no ${path}`);
+          return { contents: `module.exports = ${provided[path]};` };
+        });
+      },
+    },
+  ],
+});
+cpSync(join(here, "headlamp/package.json"), join(plugin.made, "package.json"));
+
 if (check) {
-  const names = [...new Set([...readdirSync(out), ...readdirSync(committed)])].sort();
+  const compared = [page, plugin].map(({ committed, made }) => compare(committed, made));
+  process.exit(compared.every(Boolean) ? 0 : 1);
+}
+
+/** Whether the files of both folders are the same. */
+function compare(committed, made) {
+  const shown = relative(join(here, ".."), committed);
+  const names = [...new Set([made, committed].flatMap((folder) => (existsSync(folder) ? readdirSync(folder) : [])))].sort();
   const read = (folder, name) => (existsSync(join(folder, name)) ? readFileSync(join(folder, name), "utf8") : null);
-  const different = names.filter((name) => read(out, name) !== read(committed, name));
-  rmSync(out, { recursive: true });
+  const different = names.filter((name) => read(made, name) !== read(committed, name));
+  rmSync(made, { recursive: true });
   if (different.length > 0) {
-    console.error(`ui/dist is not what its source makes: ${different.join(", ")}; run npm run build in ui/ and commit it`);
-    process.exit(1);
+    console.error(`${shown} is not what its source makes: ${different.join(", ")}; run npm run build in ui/ and commit it`);
+    return false;
   }
-  console.log("ui/dist is what its source makes");
+  console.log(`${shown} is what its source makes`);
+  return true;
 }

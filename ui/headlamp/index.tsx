@@ -1,0 +1,150 @@
+// kubegc in Headlamp: what is stuck and due as a page of its own, and why an object is, or is not, deleted among its details. The
+// answers are those of /kubegc/v1, asked through Headlamp with the rights of its user.
+import { ApiProxy, registerDetailsViewSection, registerRoute, registerSidebarEntry } from "@kinvolk/headlamp-plugin/lib";
+import { Loader, NameValueTable, SectionBox, SimpleTable } from "@kinvolk/headlamp-plugin/lib/CommonComponents";
+import { useEffect, useState, type ReactNode } from "react";
+import type { Due, ObjectAnswer, Overview, Place, StuckRow } from "../src/api";
+import { duration } from "../src/format";
+
+/** What is used of an object as Headlamp holds it. */
+interface KubeObject {
+  jsonData: { apiVersion?: string; kind: string; metadata: { name: string; namespace?: string } };
+  cluster?: string;
+}
+
+/** Time between two questions, in milliseconds. */
+const PERIOD = 10_000;
+
+/** Asks the API of kubegc. */
+function ask<T>(path: string, parameters: Record<string, string>, cluster?: string): Promise<T> {
+  const query = new URLSearchParams(parameters).toString();
+  // Headlamp's session does not end when this API refuses a request.
+  return ApiProxy.request(`/kubegc/v1/${path}?${query}`, { method: "GET", cluster }, false) as Promise<T>;
+}
+
+interface Answered<T> {
+  data: T | null;
+  error: string | null;
+}
+
+/** An answer that is asked for again and again. */
+function useAnswer<T>(load: () => Promise<T>, key: string): Answered<T> {
+  const [answered, setAnswered] = useState<Answered<T>>({ data: null, error: null });
+  useEffect(() => {
+    let ended = false;
+    let timer: ReturnType<typeof setTimeout>;
+    const refresh = async () => {
+      try {
+        const data = await load();
+        if (!ended) setAnswered({ data, error: null });
+      } catch (error) {
+        const message = error instanceof Error ? error.message : String(error);
+        if (!ended) setAnswered((before) => ({ data: before.data, error: message }));
+      }
+      if (!ended) timer = setTimeout(refresh, PERIOD);
+    };
+    refresh();
+    return () => {
+      ended = true;
+      clearTimeout(timer);
+    };
+  }, [key]);
+  return answered;
+}
+
+const title = (place: Place) => `${place.namespace ? `${place.namespace}/` : ""}${place.kind}/${place.name}`;
+
+const named = (places: Place[], count: number) =>
+  `${places.slice(0, 3).map(title).join(", ")}${count > 3 ? ` and ${count - 3} more` : ""}`;
+
+function Commands({ row }: { row: StuckRow }) {
+  return (
+    <>
+      {row.message}
+      {row.help.map((command) => (
+        <pre key={command}>{command}</pre>
+      ))}
+    </>
+  );
+}
+
+/** What is said where kubegc does not answer. */
+function Unanswered({ error }: { error: string }) {
+  return <p>kubegc does not answer in this cluster: {error}. Its API is served by `kubegc up`.</p>;
+}
+
+function OverviewPage(): ReactNode {
+  const { data, error } = useAnswer(() => ask<Overview>("overview", {}), "overview");
+  if (!data) return error ? <Unanswered error={error} /> : <Loader title="Garbage collection" />;
+  const collected = data.collected.reduce((sum, one) => sum + one.total, 0);
+  const mode = data.mode.state === "Paused" ? `Paused by ${data.mode.by}: ${data.mode.reason}` : data.mode.state;
+  return (
+    <>
+      <SectionBox title="Garbage collection">
+        <NameValueTable
+          rows={[
+            { name: "Collectors", value: mode },
+            { name: "Deleted in the last hour", value: collected },
+            { name: "Being deleted", value: data.terminating.total },
+          ]}
+        />
+      </SectionBox>
+      <SectionBox title={`Stuck (${data.stuck.total})`}>
+        <SimpleTable
+          emptyMessage="Nothing is stuck."
+          data={data.stuck.items}
+          columns={[
+            { label: "Age", getter: (row: StuckRow) => (row.ageSeconds === null ? "-" : duration(row.ageSeconds)) },
+            { label: "Objects", getter: (row: StuckRow) => named(row.objects, row.objectCount) },
+            { label: "Cause", getter: (row: StuckRow) => row.code },
+            { label: "What to do", getter: (row: StuckRow) => <Commands row={row} /> },
+          ]}
+        />
+      </SectionBox>
+      <SectionBox title={`Due within 24 hours (${data.due.total})`}>
+        <SimpleTable
+          emptyMessage="Nothing is due."
+          data={data.due.items}
+          columns={[
+            { label: "In", getter: (due: Due) => duration(due.inSeconds) },
+            { label: "Object", getter: (due: Due) => title(due.object) },
+            { label: "Reason", getter: (due: Due) => due.message },
+            { label: "Collector", getter: (due: Due) => due.collector },
+          ]}
+        />
+      </SectionBox>
+    </>
+  );
+}
+
+/** `Deployment` of `apps/v1` as `deployment.apps`, which the API understands as kubectl does. */
+const resourceOf = ({ apiVersion = "v1", kind }: KubeObject["jsonData"]) => {
+  const group = apiVersion.includes("/") ? apiVersion.split("/")[0]! : "";
+  return `${kind.toLowerCase()}.${group}`;
+};
+
+function ObjectSection({ resource }: { resource: KubeObject }): ReactNode {
+  const { metadata } = resource.jsonData;
+  const subject = { resource: resourceOf(resource.jsonData), namespace: metadata.namespace ?? "", name: metadata.name };
+  const { data } = useAnswer(() => ask<ObjectAnswer>("object", subject, resource.cluster), JSON.stringify([subject, resource.cluster]));
+  // Where kubegc does not run, the details of an object are as they were.
+  if (!data?.why) return null;
+  const { why } = data;
+  const list = (texts: string[]) => texts.map((text) => <p key={text}>{text}</p>);
+  const rows: { name: string; value: ReactNode }[] = [
+    { name: "Conclusion", value: why.message },
+    ...why.holds.map((row) => ({ name: row.code, value: <Commands row={row} /> })),
+    { name: "Protected by", value: list(why.protections) },
+    { name: "Owners", value: list(why.owners.map((owner) => `${owner.kind}/${owner.name}: ${owner.state}`)) },
+    { name: "What collectors did", value: list(data.journal.slice(0, 5).map((change) => `${change.time} ${change.verb}: ${change.message}`)) },
+  ].filter(({ value }) => !Array.isArray(value) || value.length > 0);
+  return (
+    <SectionBox title="Garbage collection">
+      <NameValueTable rows={rows} />
+    </SectionBox>
+  );
+}
+
+registerSidebarEntry({ parent: "cluster", name: "kubegc", label: "Garbage collection", url: "/kubegc", icon: "mdi:recycle" });
+registerRoute({ path: "/kubegc", sidebar: "kubegc", name: "kubegc", exact: true, component: OverviewPage });
+registerDetailsViewSection(({ resource }: { resource?: KubeObject }) => (resource?.jsonData ? <ObjectSection resource={resource} /> : null));
