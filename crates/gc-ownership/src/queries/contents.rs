@@ -34,6 +34,16 @@ impl Engine {
         self.sorted(dependents.filter(|&node| self.graph.has(node, Flag::OBSERVED)))
     }
 
+    /// The owners that have waited for their dependents the longest, with the milliseconds: those who wait the longest first,
+    /// at most this number.
+    #[must_use]
+    pub fn longest_waiting(&self, most: usize) -> Vec<(ObjectKey, i64)> {
+        let mut waiting: Vec<(i64, NodeId)> =
+            self.waiting.iter().map(|(&node, waiting)| (self.now().since(waiting.since), node)).collect();
+        waiting.sort_by_key(|&(waited, node)| (std::cmp::Reverse(waited), node));
+        waiting.into_iter().take(most).map(|(waited, node)| (self.graph.key(node), waited)).collect()
+    }
+
     /// What is known under a UID.
     #[must_use]
     pub fn view_of(&self, uid: &Uid) -> Option<NodeView> {

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use gc_kube::breaker::SharedBreaker;
 use gc_kube::pacing::PacingState;
 use gc_kube::{Agreement, EventEngine, Observer, ResourceTable, SharedServerClock, StatusBoard, SyncState};
-use gc_types::{Effect, Event, HeldBy, Outcome, Request, ResourceId, Timestamp, Uid};
+use gc_types::{Effect, Event, HeldBy, ObjectKey, Outcome, Request, ResourceId, Timestamp, Uid};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -59,6 +59,19 @@ impl EventEngine for SharedEngine {
     fn objects_of(&self, resource: ResourceId) -> Option<usize> {
         Some(self.lock().objects_of(resource))
     }
+}
+
+/// Owners that wait for their dependents and are named, those who wait the longest first.
+const NAMED_OWNERS: usize = 20;
+/// Owners are named that have waited this long: most deletions are over by then.
+const NAMED_AFTER: Duration = Duration::from_secs(5);
+
+/// Not `namespace` and `resource`: those are labels of what Prometheus scrapes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OwnerLabels {
+    owner_resource: String,
+    owner_namespace: String,
+    owner_name: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -125,6 +138,7 @@ pub(super) struct Metrics {
     retrying: Gauge,
     waiting_owners: Gauge,
     oldest_waiting: Gauge<f64, AtomicU64>,
+    named_owners: Family<OwnerLabels, Gauge<f64, AtomicU64>>,
     gaps_given_up: Gauge,
     unknown_kinds: Gauge,
     deletions: Counter,
@@ -178,6 +192,11 @@ impl Metrics {
         registry.register("kubegc_retrying", "Objects that wait for a retry", m.retrying);
         registry.register("kubegc_waiting_owners", "Owners that wait for dependents", m.waiting_owners);
         registry.register("kubegc_oldest_waiting_seconds", "Age of the oldest of them", m.oldest_waiting);
+        registry.register(
+            "kubegc_waiting_owner_seconds",
+            "Age of the foreground and orphan deletions that have taken the longest, from five seconds on",
+            m.named_owners,
+        );
         registry.register(
             "kubegc_gaps_given_up",
             "Finalizers removed although a resource had not caught up",
@@ -330,7 +349,10 @@ fn count(number: usize) -> i64 {
 
 impl Pages for RunPages {
     fn refresh(&self) {
-        let (stats, metrics) = (self.engine.lock().stats(), &self.metrics);
+        let engine = self.engine.lock();
+        let (stats, longest, metrics) = (engine.stats(), engine.longest_waiting(NAMED_OWNERS), &self.metrics);
+        drop(engine);
+        self.name_owners(&longest);
         metrics.objects.set(count(stats.objects));
         metrics.references.set(count(stats.references));
         metrics.virtual_owners.set(count(stats.virtual_owners));
@@ -411,6 +433,23 @@ impl Pages for RunPages {
 }
 
 impl RunPages {
+    fn name_owners(&self, longest: &[(ObjectKey, i64)]) {
+        let named = &self.metrics.named_owners;
+        named.clear();
+        for (key, waited) in longest {
+            let waited = Duration::from_millis(u64::try_from(*waited).unwrap_or_default());
+            let Some(route) = self.table.get(key.resource).filter(|_| waited >= NAMED_AFTER) else {
+                continue;
+            };
+            let labels = OwnerLabels {
+                owner_resource: route.name.to_string(),
+                owner_namespace: key.namespace.to_string(),
+                owner_name: key.name.to_string(),
+            };
+            named.get_or_create(&labels).set(waited.as_secs_f64());
+        }
+    }
+
     fn agreement(&self) -> Agreement {
         self.clock.as_ref().map(SharedServerClock::agreement).unwrap_or_default()
     }

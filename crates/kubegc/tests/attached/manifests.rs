@@ -336,6 +336,13 @@ fn every_metric_of_alerts_dashboard_and_manual_exists() {
     let root = admin.map("root", None);
     admin.map("leaf", Some(("root", &root)));
     until("it leads", || run.leads() && run.is_ready());
+    // Its dependent does not go, so that it waits, and is named after a while.
+    let slow = admin.map("slow", None);
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "slow", "uid": slow, "blockOwnerDeletion": true});
+    let held =
+        json!({"metadata": {"name": "held", "finalizers": ["acme.dev/hold"], "ownerReferences": [owner]}});
+    admin.create("/api/v1/namespaces/default/configmaps", &held);
+    admin.delete("slow", "Foreground");
     admin.delete("root", "Foreground");
     until("the cascade is over", || !admin.exists("root"));
     // A series is shown once there is something to show: a collected Job, and a breaker that trips.
@@ -343,6 +350,8 @@ fn every_metric_of_alerts_dashboard_and_manual_exists() {
         finished_job(&admin, name);
     }
     until("the breaker trips", || run.page("/metrics").contains("kubegc_breaker_tripped{"));
+    let waiting = "kubegc_waiting_owner_seconds{owner_resource=\"configmaps\",owner_namespace=\"default\",owner_name=\"slow\"}";
+    until("the owner that waits is named", || run.page("/metrics").contains(waiting));
     let declared = declared(&run.page("/metrics"));
     let mut wanted = BTreeSet::new();
     let rule = &manifests("deploy/monitoring", &["prometheusrule.yaml"])[0];
