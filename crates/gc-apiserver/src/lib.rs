@@ -20,7 +20,9 @@ mod work;
 pub use auth::kubeconfig::ClientCredentials;
 pub use auth::pki::{GivenKeys, PkiError, write_private};
 pub use auth::sessions::{LINK_SECONDS, SESSION_COOKIE, SESSION_SECONDS, Sessions};
-pub use serve::extension::{Audience, Extension, ExtensionAnswer, ExtensionBody, ExtensionRequest};
+pub use serve::extension::{
+    Audience, Extension, ExtensionAnswer, ExtensionBody, ExtensionRequest, SharedBody,
+};
 pub use transport::in_process::InProcess;
 pub use transport::listener_tls::ListenerTls;
 pub use transport::query::query_pairs;

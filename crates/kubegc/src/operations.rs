@@ -281,6 +281,7 @@ async fn further(shown: &Shown, method: &Method, uri: &Uri) -> Option<ExtensionA
 fn page(answer: ExtensionAnswer) -> Response<Body> {
     let body = match answer.body {
         ExtensionBody::Whole(bytes) => Full::new(bytes).boxed_unsync(),
+        ExtensionBody::Shared(body) => Full::new(body.bytes()).boxed_unsync(),
         ExtensionBody::Stream(stream) => {
             StreamBody::new(stream.map(|piece| Ok(Frame::data(piece)))).boxed_unsync()
         }

@@ -5,6 +5,7 @@
 mod support;
 
 use http::Method;
+use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::{Value, json};
 use support::Kubegc;
@@ -200,4 +201,153 @@ async fn a_deletion_is_the_one_that_was_planned() {
     let settled = ask(&client, Method::POST, "/kubegc/v1/settle?timeout=30s", &[], &Value::Null).await;
     assert_eq!(settled.0, 200, "{}", settled.2);
     assert_eq!(get(&client, &format!("{path}/root"), &[]).await.0, 404);
+}
+
+/// The lines of a feed until `done`, as its reader got them.
+async fn read_feed(client: &kube::Client, headers: &[(&str, &str)], done: impl Fn(&str) -> bool) -> String {
+    let mut request = http::Request::builder().uri("/kubegc/v1/feed?from=0");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let answer = client.send(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let mut body = answer.into_body();
+    let mut text = String::new();
+    while !done(&text) {
+        let data = body.frame().await.expect("the feed does not end").unwrap().into_data().unwrap();
+        text.push_str(std::str::from_utf8(&data).unwrap());
+    }
+    text
+}
+
+#[tokio::test]
+async fn readers_of_a_feed_get_what_their_user_may_list() {
+    let server = Kubegc::start_collectors();
+    let client = server.client().await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/bank";
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
+    for namespace in ["shop", "bank"] {
+        create(&client, "/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await;
+    }
+    create(&client, &format!("{rbac}/roles"), json!({"metadata": {"name": "reader"}, "rules": rules})).await;
+    let binding = json!({"metadata": {"name": "ann"}, "subjects": [{"kind": "User", "name": "ann"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}});
+    create(&client, &format!("{rbac}/rolebindings"), binding).await;
+    let ann = [("impersonate-user", "ann"), ("impersonate-group", "system:authenticated")];
+    let has = |text: &str, name: &str| text.contains(&format!("\"name\":\"{name}\""));
+    let both = |text: &str| has(text, "leaf-of-shop") && has(text, "leaf-of-bank");
+    let cascades = async {
+        for namespace in ["shop", "bank"] {
+            let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+            let owner = create(&client, &path, json!({"metadata": {"name": "owner"}})).await;
+            let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}]);
+            let leaf =
+                json!({"metadata": {"name": format!("leaf-of-{namespace}"), "ownerReferences": owners}});
+            create(&client, &path, leaf).await;
+            let deleted = ask(&client, Method::DELETE, &format!("{path}/owner"), &[], &json!({})).await;
+            assert!(deleted.0 < 300, "{deleted:?}");
+        }
+    };
+    let readers = futures::future::join_all([
+        read_feed(&client, &[], both),
+        read_feed(&client, &[], both),
+        read_feed(&client, &[], both),
+    ]);
+    let of_ann = read_feed(&client, &ann, |text| has(text, "leaf-of-bank"));
+    let (texts, of_ann, ()) = futures::join!(readers, of_ann, cascades);
+    assert!(!of_ann.contains("shop"), "{of_ann}");
+    // Whoever comes later gets the same changes, once each.
+    let late = read_feed(&client, &[], both).await;
+    for text in texts.iter().chain([&late]) {
+        let leaves = text.matches("\"name\":\"leaf-of-").count();
+        assert_eq!(leaves, 2, "{text}");
+    }
+}
+
+/// k9s replaces `$NAME` by what is selected, wherever it stands, and runs nothing if it does not know the name.
+fn substituted(argument: &str, selected: &[(&str, &str)]) -> String {
+    let mut text = argument.to_owned();
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '|' | '-');
+    let mut names: Vec<String> = argument
+        .match_indices('$')
+        .map(|(at, _)| argument[at + 1..].chars().take_while(|c| is_part(*c)).collect::<String>())
+        .filter(|name| !name.is_empty())
+        .collect();
+    names.sort_by_key(|name| std::cmp::Reverse(name.len()));
+    for name in names {
+        let value = selected.iter().find(|(known, _)| *known == name);
+        let (_, value) = value.unwrap_or_else(|| panic!("k9s knows no ${name}: {argument}"));
+        text = text.replace(&format!("${name}"), value);
+    }
+    text
+}
+
+#[tokio::test]
+async fn the_plugins_for_k9s_run_what_they_say() {
+    let file = support::repository().join("deploy/k9s/plugins.yaml");
+    let plugins: Value = serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    assert_eq!(plugins.as_object().unwrap().keys().collect::<Vec<_>>(), ["plugins"]);
+    let server = Kubegc::start("up");
+    let client = server.client().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let root = create(&client, path, json!({"metadata": {"name": "root"}})).await;
+    let owners =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "root", "uid": root["metadata"]["uid"]}]);
+    create(&client, path, json!({"metadata": {"name": "leaf", "ownerReferences": owners}})).await;
+    let held = json!({"metadata": {"name": "held", "finalizers": ["acme.dev/hold"]}});
+    create(&client, "/api/v1/namespaces", held).await;
+    let deleted = ask(&client, Method::DELETE, "/api/v1/namespaces/held", &[], &json!({})).await;
+    assert!(deleted.0 < 300, "{deleted:?}");
+    let kubeconfig = server.kubeconfig.to_str().unwrap();
+    let configuration: Value =
+        serde_saphyr::from_str(&std::fs::read_to_string(&server.kubeconfig).unwrap()).unwrap();
+    let context = configuration["current-context"].as_str().unwrap();
+    // A pager that shows everything, and the binary, are found first.
+    let bin = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_kubegc"), bin.path().join("kubegc")).unwrap();
+    std::os::unix::fs::symlink("/bin/cat", bin.path().join("cat")).unwrap();
+    let pager = bin.path().join("less");
+    std::fs::write(&pager, "#!/bin/sh\nexec cat\n").unwrap();
+    std::fs::set_permissions(&pager, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let object =
+        [("RESOURCE_NAME", "configmaps"), ("RESOURCE_GROUP", ""), ("NAME", "root"), ("NAMESPACE", "default")];
+    let namespace =
+        [("RESOURCE_NAME", "namespaces"), ("RESOURCE_GROUP", ""), ("NAME", "held"), ("NAMESPACE", "-")];
+    let expected = [
+        ("kubegc-why", "F5", object, "Nothing deletes it"),
+        ("kubegc-tree", "F6", object, "└─ ConfigMap/leaf"),
+        ("kubegc-plan", "F7", object, "2 objects: 2 ConfigMaps"),
+        ("kubegc-why", "F5", namespace, "acme.dev/hold"),
+        ("kubegc-stuck", "F9", namespace, "Namespace/held"),
+        ("kubegc-delete", "F8", object, "configmaps/root is being deleted"),
+    ];
+    let names: std::collections::BTreeSet<&str> = expected.iter().map(|(name, ..)| *name).collect();
+    let known = plugins["plugins"].as_object().unwrap();
+    assert_eq!(known.keys().map(String::as_str).collect::<std::collections::BTreeSet<_>>(), names);
+    for (name, key, selected, answer) in expected {
+        let plugin = known[name].as_object().unwrap();
+        for (field, value) in plugin {
+            let fits = match field.as_str() {
+                "shortCut" => value == key,
+                "description" | "command" => value.is_string(),
+                "scopes" | "args" => value.as_array().unwrap().iter().all(Value::is_string),
+                "background" => value == false,
+                "confirm" | "dangerous" => value == true && name == "kubegc-delete",
+                _ => false,
+            };
+            assert!(fits, "{name}: {field}: {value}");
+        }
+        let mut selected = selected.to_vec();
+        selected.extend([("CONTEXT", context), ("KUBECONFIG", kubeconfig)]);
+        let arguments = plugin["args"].as_array().unwrap().iter();
+        let output = std::process::Command::new(format!("/bin/{}", plugin["command"].as_str().unwrap()))
+            .args(arguments.map(|argument| substituted(argument.as_str().unwrap(), &selected)))
+            .env_clear()
+            .env("PATH", bin.path())
+            .stdin(std::process::Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains(answer), "{name} {selected:?}: {output:?}");
+    }
 }

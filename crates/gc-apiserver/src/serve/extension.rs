@@ -1,6 +1,6 @@
 //! Paths that the program around the server answers: the page and its API.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -13,7 +13,9 @@ use http::{HeaderMap, Method, StatusCode};
 use crate::auth::sessions::Sessions;
 use crate::state::State;
 use crate::transport::body::AnswerBody;
-use crate::transport::exchange::{Answer, ApiRequest, compressible, page_not_found, text_answer};
+use crate::transport::exchange::{
+    Answer, ApiRequest, compressible, packed, packed_answer, page_not_found, text_answer,
+};
 
 /// Who may ask for a path of an [`Extension`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +49,39 @@ pub struct ExtensionRequest {
 pub enum ExtensionBody {
     /// All of it.
     Whole(Bytes),
+    /// All of it, for several requests.
+    Shared(Arc<SharedBody>),
     /// Pieces, each made when the client has room for it.
     Stream(BoxStream<'static, Bytes>),
+}
+
+/// A body that several requests get. It is compressed once, when the first client asks for that.
+#[derive(Debug)]
+pub struct SharedBody {
+    bytes: Bytes,
+    packed: OnceLock<Option<Bytes>>,
+}
+
+impl SharedBody {
+    /// A body of these bytes.
+    #[must_use]
+    pub fn new(bytes: Bytes) -> Self {
+        Self { bytes, packed: OnceLock::new() }
+    }
+
+    /// The bytes as they are.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        self.bytes.clone()
+    }
+
+    fn answer(&self, content_type: &'static str, gzip: bool) -> Answer {
+        let compressed = if gzip { self.packed.get_or_init(|| packed(&self.bytes)).clone() } else { None };
+        match compressed {
+            Some(bytes) => packed_answer(bytes, content_type),
+            None => text_answer(StatusCode::OK, content_type, self.bytes.clone()),
+        }
+    }
 }
 
 /// An answer.
@@ -117,6 +150,7 @@ pub(crate) async fn answer(
     };
     let mut answer = match body {
         ExtensionBody::Whole(bytes) => compressible(bytes, content_type, request.takes_gzip()),
+        ExtensionBody::Shared(body) => body.answer(content_type, request.takes_gzip()),
         ExtensionBody::Stream(stream) => {
             let stop = state.stop.clone();
             let stream = futures::StreamExt::take_until(stream, stop);

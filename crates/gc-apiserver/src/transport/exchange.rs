@@ -225,17 +225,28 @@ pub(crate) fn whole(bytes: impl Into<Bytes>, representation: Representation, gzi
 
 /// The same with any content type.
 pub(crate) fn compressible(bytes: Bytes, content_type: &'static str, gzip: bool) -> Answer {
-    if gzip && bytes.len() > GZIP_FROM {
-        use std::io::Write as _;
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(1));
-        if let Ok(packed) = encoder.write_all(&bytes).and_then(|()| encoder.finish()) {
-            let mut response = text_answer(StatusCode::OK, content_type, packed);
-            response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-            return response;
-        }
+    match gzip.then(|| packed(&bytes)).flatten() {
+        Some(packed) => packed_answer(packed, content_type),
+        None => text_answer(StatusCode::OK, content_type, bytes),
     }
-    text_answer(StatusCode::OK, content_type, bytes)
+}
+
+/// The bytes compressed with gzip, where that pays.
+pub(crate) fn packed(bytes: &[u8]) -> Option<Bytes> {
+    use std::io::Write as _;
+    if bytes.len() <= GZIP_FROM {
+        return None;
+    }
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(1));
+    encoder.write_all(bytes).and_then(|()| encoder.finish()).ok().map(Bytes::from)
+}
+
+/// An answer whose body is compressed already.
+pub(crate) fn packed_answer(packed: Bytes, content_type: &'static str) -> Answer {
+    let mut response = text_answer(StatusCode::OK, content_type, packed);
+    response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    response
 }
 
 impl ApiRequest {

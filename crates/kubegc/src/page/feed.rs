@@ -105,8 +105,6 @@ pub(crate) struct Unread {
     pub(crate) entries: Vec<Arc<Entry>>,
     /// Older ones, which are not kept any more.
     pub(crate) lost: u64,
-    /// The number to continue from.
-    pub(crate) next: u64,
 }
 
 /// Deletions of one collector in the last hour.
@@ -147,7 +145,6 @@ impl Feed {
         Unread {
             entries: ring.entries.iter().skip(skip).cloned().collect(),
             lost: first.saturating_sub(from),
-            next: ring.next,
         }
     }
 
@@ -218,7 +215,8 @@ impl Feed {
         }));
         let next = ring.next;
         drop(ring);
-        self.0.next.send_replace(next);
+        // Another change may have been announced meanwhile.
+        self.0.next.send_modify(|known| *known = next.max(*known));
     }
 }
 
@@ -307,7 +305,7 @@ mod tests {
         record(&feed, &objects);
         let all = feed.since(0);
         let last = u64::try_from(KEPT_ENTRIES).unwrap() + 3;
-        assert_eq!((all.entries.len(), all.lost, all.next), (KEPT_ENTRIES, 3, last));
+        assert_eq!((all.entries.len(), all.lost), (KEPT_ENTRIES, 3));
         assert_eq!(*all.entries[0].name, *"o3");
         let newest = feed.since(last - 2);
         assert_eq!((newest.entries.len(), newest.lost), (2, 0));

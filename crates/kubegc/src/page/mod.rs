@@ -3,18 +3,19 @@
 
 mod assets;
 pub(crate) mod command;
-mod feed;
+pub(crate) mod feed;
 pub(crate) mod guard;
-mod overview;
+mod kept;
+pub(crate) mod overview;
 mod places;
 mod stream;
 mod views;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gc_apiserver::{
-    Audience, ExtensionAnswer, ExtensionBody, ExtensionRequest, InProcess, LINK_SECONDS, Sessions,
+    Audience, ExtensionAnswer, ExtensionBody, ExtensionRequest, InProcess, LINK_SECONDS, Sessions, SharedBody,
 };
 use gc_registry::api::UserInfo;
 use http::Method;
@@ -28,10 +29,11 @@ use crate::run::LeaseFlags;
 use crate::run::control::{self, Control, Orders};
 use crate::up::control::status;
 use feed::Feed;
+use kept::Kept;
 use overview::Mode;
 use places::Places;
-use stream::Sight;
-use views::Views;
+use stream::{Sight, Streams};
+use views::{Views, Who, who};
 
 /// What all paths of the API begin with.
 const API: &str = "/kubegc/v1/";
@@ -43,6 +45,10 @@ const ANSWERED_AT_ONCE: usize = 16;
 const ANSWERED_AT_ONCE_OF_USER: usize = 8;
 /// How long a question may wait for its turn.
 const TURN_PATIENCE: Duration = Duration::from_secs(30);
+/// Answers to live questions that are kept for other pages of the same user.
+const KEPT_ANSWERS: usize = 64;
+/// How long an overview is valid: all open pages of a user ask for it again and again.
+const OVERVIEW_VALID: Duration = Duration::from_secs(1);
 /// How long an answer about one object may take.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 /// Readers of the feed.
@@ -65,7 +71,10 @@ pub(crate) struct Page(Arc<Shared>);
 struct Shared {
     sessions: Sessions,
     feed: Feed,
+    streams: Streams,
     views: Views,
+    /// By user, question, and the note of a pause.
+    answers: Kept<(Who, LiveQuestion, Option<String>), Arc<SharedBody>>,
     clock: CollectorClock,
     /// What the Lease orders.
     orders: Control,
@@ -73,6 +82,37 @@ struct Shared {
     readers: Places,
     /// Known once the server has begun.
     server: OnceLock<(InProcess, String)>,
+}
+
+/// What open pages ask again and again.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum LiveQuestion {
+    /// Of a namespace; an empty one for everything.
+    Overview { namespace: String },
+    /// Around the object of a UID, if there is one, otherwise of a namespace.
+    Map { uid: Option<String>, namespace: String, budget: usize },
+}
+
+impl LiveQuestion {
+    /// The question of a path, if it is a live one.
+    fn of(path: &str, request: &ExtensionRequest) -> Result<Option<Self>, Refusal> {
+        let namespace = parameter(request, "namespace").unwrap_or_default().to_owned();
+        match path {
+            "overview" => Ok(Some(Self::Overview { namespace })),
+            "map" => {
+                let budget = match parameter(request, "budget") {
+                    None => gc_answers::map::DEFAULT_BUDGET,
+                    Some(text) => text.parse().map_err(|_| {
+                        let message = format!("budget={text}: expected a number of nodes such as 120");
+                        Refusal::new(400, "BadRequest", message)
+                    })?,
+                };
+                let uid = parameter(request, "uid").map(str::to_owned);
+                Ok(Some(Self::Map { uid, namespace, budget }))
+            }
+            _ => Ok(None),
+        }
+    }
 }
 
 /// An answer that is an error.
@@ -137,10 +177,13 @@ struct PauseOrder {
 
 impl Page {
     pub(crate) fn new(clock: CollectorClock) -> Self {
+        let feed = Feed::default();
         Self(Arc::new(Shared {
             sessions: Sessions::default(),
-            feed: Feed::default(),
+            streams: Streams::new(feed.clone()),
+            feed,
             views: Views::default(),
+            answers: Kept::new(KEPT_ANSWERS),
             clock,
             orders: Control::beside_server(),
             turns: Places::new(ANSWERED_AT_ONCE, ANSWERED_AT_ONCE_OF_USER),
@@ -242,15 +285,52 @@ impl Page {
             ("pause", false) => self.pause(&request).await,
             ("resume", false) => self.resume(&request).await,
             _ => {
-                let turn = tokio::time::timeout(TURN_PATIENCE, self.0.turns.wait(&request.user.name)).await;
-                let Ok(Some(_turn)) = turn else {
-                    let message = "too many questions at once; ask again later";
-                    return Err(Refusal::new(429, "TooManyRequests", message));
-                };
+                if reads && let Some(question) = LiveQuestion::of(&path, &request)? {
+                    return self.live(question, request, user).await;
+                }
+                let _turn = self.turn(&request.user).await?;
                 let page = self.clone();
                 off_thread(move || async move { page.question(&path, reads, &request, &user).await }).await
             }
         }
+    }
+
+    /// A place among those whose questions are answered at once.
+    async fn turn(&self, user: &UserInfo) -> Result<places::Place, Refusal> {
+        match tokio::time::timeout(TURN_PATIENCE, self.0.turns.wait(&user.name)).await {
+            Ok(Some(turn)) => Ok(turn),
+            _ => Err(too_many("too many questions at once; ask again later")),
+        }
+    }
+
+    /// Answers a live question once for all pages of a user.
+    async fn live(
+        &self,
+        question: LiveQuestion,
+        request: ExtensionRequest,
+        user: InProcess,
+    ) -> Result<ExtensionAnswer, Refusal> {
+        let key = (who(&request.user), question.clone(), self.0.orders.orders().borrow().paused.clone());
+        let page = self.clone();
+        let make = async move {
+            let _turn = page.turn(&request.user).await?;
+            off_thread(move || async move {
+                let (document, valid) = match &question {
+                    LiveQuestion::Overview { namespace } => page.overview(namespace, &request, &user).await?,
+                    LiveQuestion::Map { uid, namespace, budget } => {
+                        page.map(uid.as_deref(), namespace, *budget, (&request, &user)).await?
+                    }
+                };
+                Ok((Arc::new(SharedBody::new(document.to_string().into())), valid))
+            })
+            .await
+        };
+        let answered = tokio::time::timeout(TURN_PATIENCE + ANSWER_PATIENCE, self.0.answers.of(key, make));
+        let Ok(answered) = answered.await else {
+            return Err(too_many("the answer takes too long; ask again later"));
+        };
+        let body = ExtensionBody::Shared(answered?.0);
+        Ok(ExtensionAnswer { code: 200, content_type: "application/json", headers: Vec::new(), body })
     }
 
     async fn question(
@@ -261,8 +341,6 @@ impl Page {
         user: &InProcess,
     ) -> Result<ExtensionAnswer, Refusal> {
         match (path, reads) {
-            ("overview", true) => self.overview(request, user).await,
-            ("map", true) => self.map(request, user).await,
             ("search", true) => self.search(request, user).await,
             ("object", true) => self.object(request, user).await,
             ("plan", true) => self.plan(request, user).await,
@@ -272,28 +350,24 @@ impl Page {
         }
     }
 
-    async fn view(
-        &self,
-        request: &ExtensionRequest,
-        user: &InProcess,
-    ) -> Result<(Arc<view::View>, views::Rights), Refusal> {
+    async fn view(&self, request: &ExtensionRequest, user: &InProcess) -> Result<views::Shared, Refusal> {
         let clock = self.0.clock.clock()();
-        let who = (request.user.name.as_str(), request.user.groups.as_slice());
         let running = self.0.feed.controllers();
         let runs = |collector: &str| running.contains(collector);
-        Ok(self.0.views.of(user, who, clock, &runs).await?)
+        Ok(self.0.views.of(user, who(&request.user), clock, &runs).await?)
     }
 
+    /// The first screen, and how long it is valid.
     async fn overview(
         &self,
+        namespace: &str,
         request: &ExtensionRequest,
         user: &InProcess,
-    ) -> Result<ExtensionAnswer, Refusal> {
-        let (view, rights) = self.view(request, user).await?;
-        let namespace = parameter(request, "namespace").unwrap_or_default().to_owned();
+    ) -> Result<(Value, Duration), Refusal> {
+        let views::Shared { view, sees_all, .. } = self.view(request, user).await?;
         let mut sight = Sight::new(user.clone());
         let mut in_sight = |about: &feed::About| {
-            (namespace.is_empty() || *about.namespace == *namespace) && sight.may_see(about)
+            (namespace.is_empty() || &*about.namespace == namespace) && sight.may_see(about)
         };
         let now = jiff::Timestamp::now();
         let collected = self.0.feed.collected(now, &mut in_sight);
@@ -303,37 +377,34 @@ impl Page {
         let clock_ahead_seconds = self.0.clock.ahead() / 1000;
         let around = overview::Surroundings {
             user: &request.user.name,
-            sees_all: rights.all,
+            sees_all,
             may_pause,
             mode,
             collected,
             clock_ahead_seconds,
         };
-        Ok(ExtensionAnswer::json(200, &overview::overview(&view, &namespace, &around)))
+        Ok((overview::overview(&view, namespace, &around), OVERVIEW_VALID))
     }
 
-    async fn map(&self, request: &ExtensionRequest, user: &InProcess) -> Result<ExtensionAnswer, Refusal> {
-        let budget = match parameter(request, "budget") {
-            None => gc_answers::map::DEFAULT_BUDGET,
-            Some(text) => text.parse().map_err(|_| {
-                Refusal::new(
-                    400,
-                    "BadRequest",
-                    format!("budget={text}: expected a number of nodes such as 120"),
-                )
-            })?,
-        };
-        let (view, _) = self.view(request, user).await?;
-        let map = match parameter(request, "uid") {
+    /// A map, and how long it is valid: until what the user sees is looked at again.
+    async fn map(
+        &self,
+        uid: Option<&str>,
+        namespace: &str,
+        budget: usize,
+        (request, user): (&ExtensionRequest, &InProcess),
+    ) -> Result<(Value, Duration), Refusal> {
+        let views::Shared { view, until, .. } = self.view(request, user).await?;
+        let map = match uid {
             Some(uid) => view.map_around(uid, budget),
-            None => view.map_of_namespace(parameter(request, "namespace").unwrap_or_default(), budget),
+            None => view.map_of_namespace(namespace, budget),
         };
         let map = map.ok_or_else(|| Refusal::new(404, "NotFound", "there is no such object"))?;
-        Ok(ExtensionAnswer::json(200, &map.value()))
+        Ok((map.value(), until.saturating_duration_since(Instant::now())))
     }
 
     async fn search(&self, request: &ExtensionRequest, user: &InProcess) -> Result<ExtensionAnswer, Refusal> {
-        let (view, _) = self.view(request, user).await?;
+        let views::Shared { view, .. } = self.view(request, user).await?;
         let text = parameter(request, "q").unwrap_or_default();
         Ok(ExtensionAnswer::json(200, &overview::search(&view.survey, text)))
     }
@@ -349,10 +420,10 @@ impl Page {
         };
         let mut journal = Vec::new();
         // The journal of a deleted object is shown to users who may list its kind.
-        let (resource, group) = subject.resource.split_once('.').unwrap_or((&subject.resource, ""));
-        if views::may_list(user, group, resource, &subject.namespace) {
-            journal =
-                self.0.feed.of_object(&subject.resource, &subject.namespace, &subject.name, JOURNAL_LINES);
+        let resource = question.resource();
+        if views::may_list(user, &resource.group, &resource.resource, &subject.namespace) {
+            let resource = resource.to_string();
+            journal = self.0.feed.of_object(&resource, &subject.namespace, &subject.name, JOURNAL_LINES);
         }
         if metadata.is_none() && journal.is_empty() {
             return Err(Refusal::new(
@@ -392,9 +463,8 @@ impl Page {
     async fn delete(&self, request: &ExtensionRequest, user: &InProcess) -> Result<ExtensionAnswer, Refusal> {
         let order: DeleteOrder = read_order(request)?;
         let (question, planned) = self.planned(&order.subject, &order.policy, user).await?;
-        let now = (planned.uid(), planned.objects() <= order.objects);
-        let volumes = planned.radius.lost_volumes.len() <= order.lost_volumes;
-        if now != (order.uid.clone(), true) || !volumes {
+        let DeleteOrder { objects, lost_volumes, .. } = order;
+        if !planned.is_within(&view::Confirmed { uid: order.uid.clone(), objects, lost_volumes }) {
             let mut refusal = Refusal::new(409, "PlanChanged", "the plan has changed since it was shown");
             refusal.details = plan_value(&planned);
             return Err(refusal);
@@ -423,7 +493,7 @@ impl Page {
         user: &InProcess,
     ) -> Result<ExtensionAnswer, Refusal> {
         let question: RemainingQuestion = read_order(request)?;
-        let (view, _) = self.view(request, user).await?;
+        let views::Shared { view, .. } = self.view(request, user).await?;
         let remaining = question.uids.iter().filter(|uid| view.is_there(uid)).count();
         Ok(ExtensionAnswer::json(200, &json!({"remaining": remaining})))
     }
@@ -485,11 +555,11 @@ impl Page {
 
     fn feed(&self, request: &ExtensionRequest, user: InProcess) -> Result<ExtensionAnswer, Refusal> {
         let Some(place) = self.0.readers.take(&request.user.name) else {
-            return Err(Refusal::new(429, "TooManyRequests", "too many readers of the feed"));
+            return Err(too_many("too many readers of the feed"));
         };
         let last = request.headers.get("last-event-id").and_then(|id| id.to_str().ok());
         let from = last.or_else(|| parameter(request, "from")).and_then(|id| id.parse().ok());
-        let stream = stream::stream(&self.0.feed, user, from, place);
+        let stream = self.0.streams.open(who(&request.user), user, from, place);
         Ok(ExtensionAnswer {
             code: 200,
             content_type: "text/event-stream",
@@ -497,6 +567,10 @@ impl Page {
             body: ExtensionBody::Stream(stream),
         })
     }
+}
+
+fn too_many(message: &str) -> Refusal {
+    Refusal::new(429, "TooManyRequests", message)
 }
 
 fn not_allowed() -> Refusal {
@@ -550,9 +624,10 @@ fn plan_value(planned: &view::PlannedDeletion) -> Value {
 }
 
 /// Answers on a thread of its own: a large graph takes a while, and would hold up others.
-async fn off_thread<F>(work: impl FnOnce() -> F + Send + 'static) -> Result<ExtensionAnswer, Refusal>
+async fn off_thread<T, F>(work: impl FnOnce() -> F + Send + 'static) -> Result<T, Refusal>
 where
-    F: Future<Output = Result<ExtensionAnswer, Refusal>>,
+    T: Send + 'static,
+    F: Future<Output = Result<T, Refusal>>,
 {
     let runtime = tokio::runtime::Handle::current();
     let done = tokio::task::spawn_blocking(move || runtime.block_on(work())).await;

@@ -21,7 +21,9 @@ const LONGEST_SEARCH: usize = 256;
 
 /// What the collectors are doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
+    /// It is not known: no collector was asked.
+    Unknown,
     /// They collect.
     Acting,
     /// Somebody has stopped them.
@@ -53,6 +55,7 @@ impl Mode {
 
     fn value(&self) -> Value {
         match self {
+            Self::Unknown => json!({"state": "Unknown"}),
             Self::Acting => json!({"state": "Acting"}),
             Self::Paused { reason, by, since } => {
                 json!({"state": "Paused", "reason": reason, "by": by, "since": since})
@@ -62,17 +65,23 @@ impl Mode {
 }
 
 /// Inputs of the first screen other than the view.
-pub(super) struct Surroundings<'a> {
-    pub(super) user: &'a str,
-    pub(super) sees_all: bool,
-    pub(super) may_pause: bool,
-    pub(super) mode: Mode,
-    pub(super) collected: Vec<Collected>,
-    pub(super) clock_ahead_seconds: i64,
+pub(crate) struct Surroundings<'a> {
+    /// Who looks.
+    pub(crate) user: &'a str,
+    /// Whether the user may see everything.
+    pub(crate) sees_all: bool,
+    /// Whether the user may pause the collectors.
+    pub(crate) may_pause: bool,
+    /// What the collectors are doing.
+    pub(crate) mode: Mode,
+    /// What they did.
+    pub(crate) collected: Vec<Collected>,
+    /// By how much their clock is ahead.
+    pub(crate) clock_ahead_seconds: i64,
 }
 
 /// The first screen, of one namespace or (with an empty one) of all that the user sees.
-pub(super) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) -> Value {
+pub(crate) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) -> Value {
     let within = |place: &Place| namespace.is_empty() || place.namespace == namespace;
     let terminating = terminating(&view.survey, namespace);
     let rows = view.stuck.iter().filter(|row| namespace.is_empty() || row.concerns(namespace));

@@ -1,8 +1,9 @@
-//! The feed as server-sent events, for one reader who sees what the reader may list.
+//! The feed as server-sent events. Each reader sees what the reader may list; readers of the same user share what is sent,
+//! so that a further reader costs little more than the bytes on its connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,12 +15,15 @@ use tokio::time::Instant;
 
 use super::feed::{About, Entry, Feed};
 use super::places::Place;
-use super::views::may_list;
+use super::views::{Who, may_list};
 
 /// Changes are sent together, this often.
 const BATCH_PERIOD: Duration = Duration::from_millis(250);
 /// Changes of one batch that are sent; older ones are counted as skipped.
 const BATCH_ENTRIES: usize = 20;
+/// Batches that an audience keeps for readers that are late; a reader that is later than that gets a batch of its own, in
+/// which what it missed is counted.
+const KEPT_BATCHES: usize = 4;
 /// Changes that a new reader gets at first.
 const FIRST_ENTRIES: usize = 100;
 /// A line that says nothing is sent so often, so that both ends notice when the other one is gone.
@@ -64,78 +68,193 @@ impl Sight {
     }
 }
 
-struct Reader {
+/// The changes of one period, as an audience sees them.
+struct Batch {
+    /// The number of the first change.
+    from: u64,
+    /// The number of the first change of the next batch.
+    next: u64,
+    /// Nothing if the audience sees none of them.
+    text: Option<Bytes>,
+}
+
+/// All readers of one user, who may see the same.
+struct Audience {
     feed: Feed,
-    changes: watch::Receiver<u64>,
+    state: tokio::sync::Mutex<AudienceState>,
+}
+
+struct AudienceState {
     sight: Sight,
+    /// The newest is the last one.
+    batches: VecDeque<Batch>,
+    /// Where the next batch begins.
+    next: u64,
+    /// No batch is made before.
+    due: Instant,
+}
+
+/// What a reader gets next.
+struct Turn {
+    text: Option<Bytes>,
+    /// The number to continue from.
+    next: u64,
+    /// There is more already.
+    is_behind: bool,
+}
+
+impl Audience {
+    async fn due(&self) -> Instant {
+        self.state.lock().await.due
+    }
+
+    /// What follows on this number. `most` changes are sent if the reader needs a batch of its own.
+    async fn turn(&self, from: u64, most: usize) -> Turn {
+        let mut state = self.state.lock().await;
+        if Instant::now() >= state.due {
+            state.make_batch(&self.feed);
+        }
+        let newest = state.next;
+        if let Some(batch) = state.batches.iter().find(|batch| batch.from == from) {
+            return Turn { text: batch.text.clone(), next: batch.next, is_behind: batch.next < newest };
+        }
+        if from >= newest {
+            return Turn { text: None, next: from, is_behind: false };
+        }
+        let (unread, lost) = state.seen(&self.feed, from);
+        let text = written(&unread, lost, most, newest).map(Bytes::from);
+        Turn { text, next: newest, is_behind: false }
+    }
+}
+
+impl AudienceState {
+    fn make_batch(&mut self, feed: &Feed) {
+        self.due = Instant::now() + BATCH_PERIOD;
+        let from = std::mem::replace(&mut self.next, *feed.changes().borrow());
+        if from == self.next {
+            return;
+        }
+        let (unread, lost) = self.seen(feed, from);
+        let text = written(&unread, lost, BATCH_ENTRIES, self.next).map(Bytes::from);
+        if self.batches.len() >= KEPT_BATCHES {
+            self.batches.pop_front();
+        }
+        self.batches.push_back(Batch { from, next: self.next, text });
+    }
+
+    /// The changes from this number to the end of the newest batch that the audience may see, and how many were lost.
+    fn seen(&mut self, feed: &Feed, from: u64) -> (Vec<Arc<Entry>>, u64) {
+        let (next, sight) = (self.next, &mut self.sight);
+        let unread = feed.since(from);
+        let entries = unread.entries.into_iter().take_while(|entry| entry.number < next);
+        let seen = entries.filter(|entry| sight.may_see(&entry.about)).collect();
+        // It is no longer known which of the lost changes the audience may see.
+        let lost = if sight.sees_all() { unread.lost } else { 0 };
+        (seen, lost)
+    }
+}
+
+/// The streams of all readers.
+pub(super) struct Streams {
+    feed: Feed,
+    audiences: Mutex<BTreeMap<Who, Weak<Audience>>>,
+}
+
+impl Streams {
+    pub(super) fn new(feed: Feed) -> Self {
+        Self { feed, audiences: Mutex::default() }
+    }
+
+    /// The readers of this user; forgotten when the last of them has gone.
+    fn audience(&self, who: Who, user: InProcess) -> Arc<Audience> {
+        let mut audiences = self.audiences.lock().unwrap_or_else(PoisonError::into_inner);
+        audiences.retain(|_, audience| audience.strong_count() > 0);
+        if let Some(audience) = audiences.get(&who).and_then(Weak::upgrade) {
+            return audience;
+        }
+        let state = AudienceState {
+            sight: Sight::new(user),
+            batches: VecDeque::new(),
+            next: *self.feed.changes().borrow(),
+            due: Instant::now() + BATCH_PERIOD,
+        };
+        let audience = Arc::new(Audience { feed: self.feed.clone(), state: tokio::sync::Mutex::new(state) });
+        audiences.insert(who, Arc::downgrade(&audience));
+        audience
+    }
+
+    /// The events from this number on, or the newest ones.
+    pub(super) fn open(
+        &self,
+        who: Who,
+        user: InProcess,
+        from: Option<u64>,
+        place: Place,
+    ) -> BoxStream<'static, Bytes> {
+        let mut changes = self.feed.changes();
+        let newest = *changes.borrow();
+        // A number of another run of the server means nothing.
+        let next = from
+            .filter(|from| *from <= newest)
+            .unwrap_or_else(|| newest.saturating_sub(u64::try_from(FIRST_ENTRIES).unwrap_or_default()));
+        changes.mark_changed();
+        let reader = Reader {
+            audience: self.audience(who, user),
+            changes,
+            next,
+            is_new: true,
+            is_behind: false,
+            ends: Instant::now() + LIFETIME,
+            first: Some(Bytes::from_static(b"retry: 2000\n\n")),
+            _place: place,
+        };
+        futures::stream::unfold(reader, |mut reader| async move {
+            let piece = reader.piece().await?;
+            Some((piece, reader))
+        })
+        .boxed()
+    }
+}
+
+struct Reader {
+    audience: Arc<Audience>,
+    changes: watch::Receiver<u64>,
     next: u64,
     /// Nothing was sent yet.
     is_new: bool,
-    /// No batch is sent before.
-    next_batch: Instant,
+    /// There is more than was sent.
+    is_behind: bool,
     ends: Instant,
-    pending: VecDeque<Bytes>,
+    first: Option<Bytes>,
     _place: Place,
-}
-
-/// The events from this number on, or the newest ones.
-pub(super) fn stream(
-    feed: &Feed,
-    user: InProcess,
-    from: Option<u64>,
-    place: Place,
-) -> BoxStream<'static, Bytes> {
-    let newest = *feed.changes().borrow();
-    // A number of another run of the server means nothing.
-    let next = from
-        .filter(|from| *from <= newest)
-        .unwrap_or_else(|| newest.saturating_sub(u64::try_from(FIRST_ENTRIES).unwrap_or_default()));
-    let mut changes = feed.changes();
-    changes.mark_changed();
-    let reader = Reader {
-        feed: feed.clone(),
-        changes,
-        sight: Sight::new(user),
-        next,
-        is_new: true,
-        next_batch: Instant::now(),
-        ends: Instant::now() + LIFETIME,
-        pending: VecDeque::from([Bytes::from_static(b"retry: 2000\n\n")]),
-        _place: place,
-    };
-    futures::stream::unfold(reader, |mut reader| async move {
-        let piece = reader.piece().await?;
-        Some((piece, reader))
-    })
-    .boxed()
 }
 
 impl Reader {
     /// The next piece of the stream; `None` at its end.
     async fn piece(&mut self) -> Option<Bytes> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
         loop {
-            if let Some(piece) = self.pending.pop_front() {
-                return Some(piece);
+            if !self.is_behind && !self.is_new {
+                let changed = tokio::select! {
+                    () = tokio::time::sleep_until(self.ends) => return None,
+                    () = tokio::time::sleep(KEEP_ALIVE) => false,
+                    changed = self.changes.changed() => { changed.ok()?; true }
+                };
+                if !changed {
+                    return Some(Bytes::from_static(b": nothing new\n\n"));
+                }
+                tokio::time::sleep_until(self.audience.due().await).await;
             }
-            let changed = tokio::select! {
-                () = tokio::time::sleep_until(self.ends) => return None,
-                () = tokio::time::sleep(KEEP_ALIVE) => false,
-                changed = self.changes.changed() => { changed.ok()?; true }
-            };
-            if !changed {
-                return Some(Bytes::from_static(b": nothing new\n\n"));
+            if Instant::now() >= self.ends {
+                return None;
             }
-            tokio::time::sleep_until(self.next_batch).await;
-            self.next_batch = Instant::now() + BATCH_PERIOD;
-            let unread = self.feed.since(self.next);
-            self.next = unread.next;
-            let seen: Vec<Arc<Entry>> =
-                unread.entries.into_iter().filter(|entry| self.sight.may_see(&entry.about)).collect();
-            // It is no longer known which of the lost changes the reader may see.
-            let lost = if self.sight.sees_all() { unread.lost } else { 0 };
             let most = if std::mem::take(&mut self.is_new) { FIRST_ENTRIES } else { BATCH_ENTRIES };
-            if let Some(text) = written(&seen, lost, most, unread.next) {
-                self.pending.push_back(text.into());
+            let turn = self.audience.turn(self.next, most).await;
+            (self.next, self.is_behind) = (turn.next, turn.is_behind);
+            if turn.text.is_some() {
+                return turn.text;
             }
         }
     }

@@ -3,19 +3,19 @@
 //! A view is taken with the user's own rights, by one request at a time, and rests for a multiple of what it cost before it
 //! is taken again: however many pages are open, they cost a bounded share of one core.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gc_answers::{Catalog, Resource};
 use gc_apiserver::InProcess;
 use gc_kube::ApiClient;
-use gc_registry::api::Attributes;
+use gc_registry::api::{Attributes, UserInfo};
 use gc_types::Timestamp;
 
+use super::kept::Kept;
 use crate::questions::view::{self, Lists, View};
 
-/// Views that are kept; of more, those that were not asked for the longest are dropped.
+/// Views that are kept.
 const KEPT_VIEWS: usize = 32;
 /// Namespaces that a user without rights everywhere is shown.
 const MAXIMUM_NAMESPACES: usize = 64;
@@ -26,17 +26,35 @@ const REST_FACTOR: u32 = 9;
 /// but for at least and at most this time.
 const REST: (Duration, Duration) = (Duration::from_millis(700), Duration::from_mins(1));
 
-/// Who sees what: everything that decides it.
-type Sight = (String, Vec<String>, Vec<(String, Vec<String>)>);
+/// Users who are told apart: everything that decides what they may do.
+pub(super) type Who = (String, Vec<String>);
 
-struct Slot {
-    view: tokio::sync::Mutex<Option<(Arc<View>, Instant)>>,
-    asked: Mutex<Instant>,
+/// The [`Who`] of a user.
+pub(super) fn who(user: &UserInfo) -> Who {
+    (user.name.clone(), user.groups.clone())
 }
 
+/// Who sees what: the user, and the resources that the user may list, by namespace.
+type Sight = (Who, Vec<(String, Vec<String>)>);
+
 /// The views of all users.
-#[derive(Default)]
-pub(super) struct Views(Mutex<BTreeMap<Sight, Arc<Slot>>>);
+pub(super) struct Views(Kept<Sight, Arc<View>>);
+
+impl Default for Views {
+    fn default() -> Self {
+        Self(Kept::new(KEPT_VIEWS))
+    }
+}
+
+/// A view that may be shared with other requests.
+pub(super) struct Shared {
+    /// What the user sees.
+    pub(super) view: Arc<View>,
+    /// Whether that is everything.
+    pub(super) sees_all: bool,
+    /// When the view is taken again.
+    pub(super) until: Instant,
+}
 
 /// What a user may list.
 pub(super) struct Rights {
@@ -86,43 +104,25 @@ pub(super) fn rights(user: &InProcess, catalog: &Catalog) -> Rights {
 }
 
 impl Views {
-    fn slot(&self, sight: Sight) -> Arc<Slot> {
-        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !slots.contains_key(&sight) && slots.len() >= KEPT_VIEWS {
-            let asked = |slot: &Arc<Slot>| *slot.asked.lock().unwrap_or_else(PoisonError::into_inner);
-            let oldest = slots.iter().min_by_key(|(_, slot)| asked(slot)).map(|(sight, _)| sight.clone());
-            oldest.map(|sight| slots.remove(&sight));
-        }
-        let make =
-            || Arc::new(Slot { view: tokio::sync::Mutex::new(None), asked: Mutex::new(Instant::now()) });
-        let slot = slots.entry(sight).or_insert_with(make);
-        *slot.asked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        Arc::clone(slot)
-    }
-
-    /// What a user sees now, or saw a moment ago, and whether that is everything.
+    /// What a user sees now, or saw a moment ago.
     pub(super) async fn of(
         &self,
         user: &InProcess,
-        who: (&str, &[String]),
+        who: Who,
         clock: Timestamp,
         runs: &dyn Fn(&str) -> bool,
-    ) -> anyhow::Result<(Arc<View>, Rights)> {
+    ) -> anyhow::Result<Shared> {
         let client = client(user);
         let catalog = view::catalog(&client).await?;
         let rights = rights(user, &catalog);
         let names = |resources: &[Resource]| resources.iter().map(|one| one.name.to_string()).collect();
         let seen = rights.lists.iter().map(|(namespace, all)| (namespace.clone(), names(all))).collect();
-        let slot = self.slot((who.0.to_owned(), who.1.to_vec(), seen));
-        let mut kept = slot.view.lock().await;
-        if let Some((view, until)) = &*kept
-            && Instant::now() < *until
-        {
-            return Ok((Arc::clone(view), rights));
-        }
-        let view = Arc::new(View::take(client, rights.lists.clone(), clock, PATIENCE, runs).await?);
-        let rest = (view.took * REST_FACTOR).clamp(REST.0, REST.1);
-        *kept = Some((Arc::clone(&view), Instant::now() + rest));
-        Ok((view, rights))
+        let take = async {
+            let view = Arc::new(View::take(client, rights.lists.clone(), clock, PATIENCE, runs).await?);
+            let rest = (view.took * REST_FACTOR).clamp(REST.0, REST.1);
+            anyhow::Ok((view, rest))
+        };
+        let (view, until) = self.0.of((who, seen), take).await?;
+        Ok(Shared { view, sees_all: rights.all, until })
     }
 }

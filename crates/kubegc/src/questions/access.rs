@@ -46,7 +46,7 @@ pub(crate) struct Access {
 
 impl Access {
     /// How long everything may take.
-    pub(super) fn patience(&self) -> Result<Duration, UsageError> {
+    pub(crate) fn patience(&self) -> Result<Duration, UsageError> {
         // kubectl takes plain seconds, too, and 0 for no limit.
         let text = &self.request_timeout;
         let seconds = text.parse::<u64>().ok().map(Duration::from_secs);

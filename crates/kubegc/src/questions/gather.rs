@@ -210,17 +210,25 @@ impl Gatherer {
         selector: &str,
     ) -> anyhow::Result<Vec<(String, String)>> {
         let scope = Scope { namespace: namespace.to_owned(), selector: selector.to_owned() };
-        match self.list_metadata(resource, &scope).await.1 {
-            Ok((items, _)) => Ok(items
-                .into_iter()
-                .map(|item| (item.namespace.to_string(), item.name.to_string()))
-                .collect()),
+        let items = self.listed(resource, &scope).await?;
+        Ok(items.into_iter().map(|item| (item.namespace.to_string(), item.name.to_string())).collect())
+    }
+
+    /// The metadata of all objects of a resource in a namespace (an empty one: everywhere).
+    pub(super) async fn objects(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+    ) -> anyhow::Result<Vec<Metadata>> {
+        self.listed(resource, &Scope { namespace: namespace.to_owned(), ..Scope::default() }).await
+    }
+
+    async fn listed(&self, resource: &Resource, scope: &Scope) -> anyhow::Result<Vec<Metadata>> {
+        match self.list_metadata(resource, scope).await.1 {
+            Ok((items, _)) => Ok(items),
             Err(why) => {
-                bail!(
-                    "{} cannot be listed: {}",
-                    resource.name,
-                    why.unwrap_or_else(|| "it is not served".into())
-                )
+                let why = why.unwrap_or_else(|| "it is not served".into());
+                bail!("{} cannot be listed: {why}", resource.name)
             }
         }
     }

@@ -116,9 +116,9 @@ impl Cascade {
 }
 
 /// A plan with how it is shown.
-pub(super) struct Planned {
-    pub(super) radius: BlastRadius,
-    full: bool,
+pub(super) struct Planned<'a> {
+    pub(super) radius: &'a BlastRadius,
+    pub(super) full: bool,
 }
 
 /// `kubegc plan delete`
@@ -126,17 +126,17 @@ pub(crate) fn plan(command: &PlanCommand) -> anyhow::Result<()> {
     let PlanCommand::Delete(options) = command;
     let patience = options.access.patience()?;
     let runtime = crate::up::runtime()?;
-    let planned = runtime.block_on(async {
+    let radius = runtime.block_on(async {
         let gatherer = Gatherer::new(options.access.connect().await?, gather::now()).await?;
         let named = options.targets.resolve(&gatherer).await?;
         let (radius, unseen, _) = ask(&gatherer, &named, options.cascade.policy(), patience).await?;
         gather::warn(&unseen);
-        anyhow::Ok(Planned { radius, full: options.full })
+        anyhow::Ok(radius)
     });
     runtime.shutdown_timeout(Duration::from_millis(100));
-    let planned = planned?;
-    super::output::print(&planned, &options.output)?;
-    if planned.radius.hangs() { Err(SomethingHangs.into()) } else { Ok(()) }
+    let radius = radius?;
+    super::output::print(&Planned { radius: &radius, full: options.full }, &options.output)?;
+    if radius.hangs() { Err(SomethingHangs.into()) } else { Ok(()) }
 }
 
 /// Gathers and plans.
@@ -202,13 +202,13 @@ async fn planned(
     Ok(gatherer.answer(facts, |facts| plan_deletion(survey, facts, targets, LARGEST_PLAN)).await?)
 }
 
-impl Answer for Planned {
+impl Answer for Planned<'_> {
     fn value(&self) -> Value {
         self.radius.value()
     }
 
     fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        let radius = &self.radius;
+        let radius = self.radius;
         writeln!(out, "{}", radius.summary())?;
         for (heading, lines) in [("Hangs", &radius.hangs), ("Recreated", &radius.recreated)] {
             section(heading, lines, self.full || is_wide, out)?;
@@ -256,7 +256,7 @@ fn section(heading: &str, lines: &[String], is_whole: bool, out: &mut Vec<u8>) -
     Ok(())
 }
 
-impl Planned {
+impl Planned<'_> {
     fn table(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
         let mut groups: BTreeMap<(Fate, &str), Vec<&Item>> = BTreeMap::new();
         for item in &self.radius.items {
@@ -296,9 +296,8 @@ pub(crate) fn delete(options: &DeleteOptions) -> anyhow::Result<()> {
         let named = options.targets.resolve(&gatherer).await?;
         let (radius, unseen, targets) = ask(&gatherer, &named, options.cascade.policy(), patience).await?;
         gather::warn(&unseen);
-        let planned = Planned { radius, full: false };
-        super::output::print(&planned, &Output::Text)?;
-        if !is_agreed(options, &planned.radius)? {
+        super::output::print(&Planned { radius: &radius, full: false }, &Output::Text)?;
+        if !is_agreed(options, &radius)? {
             println!("Nothing was deleted.");
             return Ok(());
         }
@@ -306,7 +305,7 @@ pub(crate) fn delete(options: &DeleteOptions) -> anyhow::Result<()> {
             send(&client, named, target, options.cascade).await?;
             println!("{}/{} is being deleted.", named.resource.name, named.name);
         }
-        follow(&gatherer, &planned.radius).await
+        follow(&gatherer, &radius).await
     });
     runtime.shutdown_timeout(Duration::from_millis(100));
     done

@@ -34,7 +34,9 @@ pub(crate) struct TreeOptions {
     access: Access,
 }
 
-struct Forest {
+/// Trees of objects, with what holds each of them.
+#[derive(Default)]
+pub(super) struct Forest {
     trees: Vec<Tree>,
     finalizers: std::collections::BTreeMap<gc_types::ObjectKey, Vec<String>>,
 }
@@ -45,20 +47,9 @@ pub(crate) fn tree(options: &TreeOptions) -> anyhow::Result<()> {
     let runtime = crate::up::runtime()?;
     let forest = runtime.block_on(async {
         let gatherer = Gatherer::new(options.access.connect().await?, gather::now()).await?;
-        let mut forest = Forest { trees: Vec::new(), finalizers: std::collections::BTreeMap::new() };
-        for Named { resource, namespace, name } in options.targets.resolve(&gatherer).await? {
-            let mut survey = gatherer
-                .survey(&Scope { namespace: namespace.clone(), ..Scope::default() }, patience)
-                .await?;
-            let missing = || gather::not_found(&resource, &namespace, &name);
-            let uid = gatherer
-                .observe(&mut survey, &resource.name, &namespace, &name)
-                .await
-                .with_context(missing)?;
-            gather::warn(gather::unlisted_summary(&survey).as_slice());
-            let tree = survey.engine.tree(&uid, LARGEST_TREE).with_context(missing)?;
-            forest.note_finalizers(&tree, &survey);
-            forest.trees.push(tree);
+        let mut forest = Forest::default();
+        for named in options.targets.resolve(&gatherer).await? {
+            gather::warn(forest.add(&gatherer, &named, patience).await?.as_slice());
         }
         anyhow::Ok(forest)
     });
@@ -67,6 +58,24 @@ pub(crate) fn tree(options: &TreeOptions) -> anyhow::Result<()> {
 }
 
 impl Forest {
+    /// Adds the tree of an object. What could not be seen is returned.
+    pub(super) async fn add(
+        &mut self,
+        gatherer: &Gatherer,
+        Named { resource, namespace, name }: &Named,
+        patience: Duration,
+    ) -> anyhow::Result<Option<String>> {
+        let scope = Scope { namespace: namespace.clone(), ..Scope::default() };
+        let mut survey = gatherer.survey(&scope, patience).await?;
+        let missing = || gather::not_found(resource, namespace, name);
+        let observed = gatherer.observe(&mut survey, &resource.name, namespace, name).await;
+        let uid = observed.with_context(missing)?;
+        let tree = survey.engine.tree(&uid, LARGEST_TREE).with_context(missing)?;
+        self.note_finalizers(&tree, &survey);
+        self.trees.push(tree);
+        Ok(gather::unlisted_summary(&survey))
+    }
+
     fn note_finalizers(&mut self, tree: &Tree, survey: &Survey) {
         if let Some(key) = &tree.node.key {
             let finalizers = survey.finalizers(key);

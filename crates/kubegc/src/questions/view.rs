@@ -9,14 +9,16 @@ use gc_answers::plan::{BlastRadius, Fate};
 use gc_answers::stuck::Row;
 use gc_answers::upcoming::{Horizon, Outlook, upcoming};
 use gc_answers::why::Why;
-use gc_answers::{Catalog, Facts, Known, Resource, Survey};
+use gc_answers::{Catalog, Facts, Known, Metadata, Resource, Survey};
 use gc_kube::ApiClient;
 use gc_types::{Timestamp, Uid};
 use serde_json::Value;
 
 use super::gather::{self, Gatherer, Scope};
-use super::plan::{self, Cascade};
+use super::output::Answer as _;
+use super::plan::{self, Cascade, Planned};
 use super::target::Named;
+use super::tree::Forest;
 use super::{stuck, why};
 
 /// How far ahead deletions are foretold.
@@ -155,6 +157,11 @@ impl Question {
         Ok(Self { gatherer, client, named, patience })
     }
 
+    /// The resource of the object.
+    pub(crate) fn resource(&self) -> &gc_answers::GroupResource {
+        &self.named.resource.name
+    }
+
     /// The time of the answers.
     pub(crate) fn now(&self) -> Timestamp {
         self.gatherer.now
@@ -163,6 +170,21 @@ impl Question {
     /// Why it is, or is not, deleted; `None` if there is no such object.
     pub(crate) async fn why(&self) -> anyhow::Result<Option<Why>> {
         why::ask(&self.gatherer, &self.named, self.patience).await
+    }
+
+    /// The answer of [`Question::why`] as `kubegc why` prints it.
+    pub(crate) async fn why_text(&self) -> anyhow::Result<String> {
+        let Named { resource, namespace, name } = &self.named;
+        let why = self.why().await?.with_context(|| gather::not_found(resource, namespace, name))?;
+        printed(|out| why::text(&why, false, out))
+    }
+
+    /// What depends on the object, as `kubegc tree` prints it.
+    pub(crate) async fn tree_text(&self) -> anyhow::Result<String> {
+        let mut forest = Forest::default();
+        let unseen = forest.add(&self.gatherer, &self.named, self.patience).await?;
+        let text = printed(|out| forest.text(false, out))?;
+        Ok(unseen.map(|unseen| format!("{text}\n{unseen}\n")).unwrap_or(text))
     }
 
     /// The metadata of the object without anything of its contents; `None` if there is no such object.
@@ -190,7 +212,60 @@ impl Question {
     }
 }
 
+/// Objects of one kind in a namespace (an empty one: everywhere), with their metadata.
+pub(crate) async fn objects(
+    client: &ApiClient,
+    kind: &str,
+    namespace: &str,
+) -> anyhow::Result<Vec<(Resource, Metadata)>> {
+    let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+    let found = gatherer.catalog.find(kind).map_err(crate::UsageError::new)?;
+    let mut objects = Vec::new();
+    for resource in found {
+        let namespace = if resource.is_namespaced() { namespace } else { "" };
+        let listed = gatherer.objects(resource, namespace).await?;
+        objects.extend(listed.into_iter().map(|metadata| (resource.clone(), metadata)));
+    }
+    Ok(objects)
+}
+
+/// What was confirmed of a plan that was shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Confirmed {
+    /// The UID of the object.
+    pub(crate) uid: String,
+    /// How many objects the plan deletes.
+    pub(crate) objects: usize,
+    /// How many volumes it loses.
+    pub(crate) lost_volumes: usize,
+}
+
+fn printed(print: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> anyhow::Result<String> {
+    let mut out = Vec::new();
+    print(&mut out)?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
 impl PlannedDeletion {
+    /// The plan as `kubegc plan delete` prints it.
+    pub(crate) fn text(&self) -> anyhow::Result<String> {
+        printed(|out| Planned { radius: &self.radius, full: false }.text(false, out))
+    }
+
+    /// What it means to confirm it.
+    pub(crate) fn to_confirm(&self) -> Confirmed {
+        let lost_volumes = self.radius.lost_volumes.len();
+        Confirmed { uid: self.uid(), objects: self.objects(), lost_volumes }
+    }
+
+    /// Whether it deletes nothing beyond what was confirmed.
+    pub(crate) fn is_within(&self, confirmed: &Confirmed) -> bool {
+        let now = self.to_confirm();
+        now.uid == confirmed.uid
+            && now.objects <= confirmed.objects
+            && now.lost_volumes <= confirmed.lost_volumes
+    }
+
     /// The UID of the object.
     pub(crate) fn uid(&self) -> String {
         self.target.uid.to_string()

@@ -194,7 +194,8 @@ impl Answer for Answers {
     }
 }
 
-fn text(why: &Why, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+/// The answer for people.
+pub(super) fn text(why: &Why, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
     let place = match &*why.place.namespace {
         "" => String::new(),
         namespace => format!(" in {namespace}"),
