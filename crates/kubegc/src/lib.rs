@@ -37,6 +37,7 @@ mod reference;
 mod reviews;
 mod run;
 mod table;
+mod top;
 mod up;
 mod workloads;
 mod yaml;
@@ -83,6 +84,8 @@ enum Command {
     Plan(questions::plan::PlanCommand),
     /// Delete objects after showing the plan, and follow the deletion to its end
     Delete(questions::plan::DeleteOptions),
+    /// Watch what is stuck, deleted and due on a terminal
+    Top(top::TopOptions),
     /// Print a link to the page of a server that `kubegc up` runs
     Ui(page::command::UiOptions),
     /// Serve test frameworks that start kube-apiserver and etcd
@@ -161,6 +164,7 @@ pub fn main() -> ExitCode {
         Command::Stuck(options) => questions::stuck::stuck(&options),
         Command::Plan(command) => questions::plan::plan(&command),
         Command::Delete(options) => questions::plan::delete(&options),
+        Command::Top(options) => top::top(&options),
         Command::Ui(options) => page::command::ui(&options),
         Command::Demo(options) => demo::run(&options),
     };

@@ -1,0 +1,101 @@
+//! Server-sent events, taken apart as they arrive.
+
+use anyhow::bail;
+
+use super::model::{Change, Line, Skipped};
+
+/// Longest event that is read.
+const LONGEST_EVENT: usize = 1 << 20;
+
+/// The events of one stream.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    buffer: Vec<u8>,
+    name: String,
+    data: String,
+}
+
+impl Events {
+    /// The lines of the feed that these bytes complete. An event of another kind is ignored.
+    pub(super) fn read(&mut self, bytes: &[u8]) -> anyhow::Result<Vec<Line>> {
+        let mut lines = Vec::new();
+        for &byte in bytes {
+            if byte != b'\n' {
+                if self.buffer.len() + self.data.len() >= LONGEST_EVENT {
+                    bail!("an event of the feed is longer than {LONGEST_EVENT} bytes");
+                }
+                self.buffer.push(byte);
+                continue;
+            }
+            let line = std::mem::take(&mut self.buffer);
+            let line = String::from_utf8_lossy(&line);
+            let line = line.trim_end_matches('\r');
+            if line.is_empty() {
+                lines.extend(self.event()?);
+            } else if let Some(name) = line.strip_prefix("event:") {
+                name.trim_start().clone_into(&mut self.name);
+            } else if let Some(data) = line.strip_prefix("data:") {
+                self.data.push_str(data.trim_start());
+            }
+        }
+        Ok(lines)
+    }
+
+    fn event(&mut self) -> anyhow::Result<Option<Line>> {
+        let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
+        Ok(match &*name {
+            "change" => Some(Line::Change(Box::new(serde_json::from_str::<Change>(&data)?))),
+            "skipped" => Some(Line::Skipped(serde_json::from_str::<Skipped>(&data)?.count)),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+    use crate::top::model::Place;
+
+    const STREAM: &str = "retry: 2000\n\nevent: skipped\ndata: {\"count\":7,\"resources\":{}}\n\n: nothing new\n\n\
+        id: 9\nevent: change\ndata: {\"time\":\"2026-01-02T03:04:05.678Z\",\"controller\":\"c\",\"verb\":\"delete\",\
+        \"verdict\":\"OwnersAbsent\",\"message\":\"m\",\"outcome\":\"applied\",\"resource\":\"pods\",\"kind\":\"Pod\",\
+        \"namespace\":\"shop\",\"name\":\"web\",\"uid\":\"u\"}\n\nid: 9\nevent: caught-up\ndata: {}\n\n";
+
+    #[test]
+    fn events_are_the_same_however_the_stream_is_cut() {
+        let place = Place {
+            kind: "Pod".into(),
+            resource: "pods".into(),
+            namespace: "shop".into(),
+            name: "web".into(),
+        };
+        let change = Change {
+            time: "2026-01-02T03:04:05.678Z".into(),
+            controller: "c".into(),
+            verb: "delete".into(),
+            verdict: "OwnersAbsent".into(),
+            message: "m".into(),
+            outcome: "applied".into(),
+            place,
+        };
+        let expected = [Line::Skipped(7), Line::Change(Box::new(change))];
+        for size in [1, 2, 7, 64, STREAM.len()] {
+            let mut events = Events::default();
+            let pieces = STREAM.as_bytes().chunks(size);
+            let lines: Vec<Line> = pieces.flat_map(|piece| events.read(piece).unwrap()).collect();
+            assert_eq!(lines, expected, "pieces of {size} bytes");
+        }
+    }
+
+    #[test]
+    fn what_never_ends_is_refused() {
+        let mut events = Events::default();
+        let endless = vec![b'x'; LONGEST_EVENT + 1];
+        assert!(events.read(&endless).is_err());
+        let mut events = Events::default();
+        let line = format!("data:{}\n", "x".repeat(1000));
+        assert!(events.read(line.repeat(1100).as_bytes()).is_err());
+    }
+}

@@ -1,0 +1,135 @@
+//! `kubegc top`: what is stuck, deleted and due, live on a terminal.
+
+mod app;
+mod draw;
+mod events;
+mod model;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::io::{IsTerminal as _, Stdout};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use ratatui::Terminal;
+use ratatui::backend::TermionBackend;
+use ratatui::termion::event::Key;
+use ratatui::termion::input::TermRead as _;
+use ratatui::termion::raw::{IntoRawMode as _, RawTerminal};
+use ratatui::termion::screen::{AlternateScreen, IntoAlternateScreen as _};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use crate::UsageError;
+use crate::questions::access::Access;
+use app::{App, News, Order};
+use source::{Source, off_thread};
+
+/// News that wait to be drawn; those who bring more wait.
+const QUEUED_NEWS: usize = 64;
+/// Keys that wait to be handled.
+const QUEUED_KEYS: usize = 64;
+/// Shortest time between two pictures: news that come faster are drawn together.
+const PICTURE_PERIOD: Duration = Duration::from_millis(33);
+
+/// The terminal, which is as it was before when this is dropped.
+type Screen = Terminal<TermionBackend<AlternateScreen<RawTerminal<Stdout>>>>;
+
+/// Options of `kubegc top`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kubegc top             watch all namespaces
+  kubegc top -n shop     watch one namespace
+Press ? for the keys.")]
+pub(crate) struct TopOptions {
+    /// Only this namespace
+    #[arg(short, long, value_name = "NAMESPACE", default_value = "", hide_default_value = true)]
+    namespace: String,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// `kubegc top`
+pub(crate) fn top(options: &TopOptions) -> anyhow::Result<()> {
+    if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
+        let message = "kubegc top needs a terminal; `kubegc stuck` prints what is stuck";
+        return Err(UsageError::new(message).into());
+    }
+    let patience = options.access.patience()?;
+    let runtime = crate::up::runtime()?;
+    let done = runtime.block_on(async {
+        let client = options.access.connect().await?;
+        let (send, news) = mpsc::channel(QUEUED_NEWS);
+        let app = App::new(client.address().trim_end_matches('/'), &options.namespace);
+        let source = Source::new(client, patience, send);
+        let wanted = watch::Sender::new(options.namespace.clone());
+        let (follower, namespace) = (source.clone(), wanted.subscribe());
+        off_thread(move || follower.follow_overview(namespace));
+        tokio::spawn(source.clone().follow_feed());
+        run(app, screen()?, &source, news, &wanted).await
+    });
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    done
+}
+
+fn screen() -> anyhow::Result<Screen> {
+    let raw = std::io::stdout().into_raw_mode().context("the terminal cannot be set to raw mode")?;
+    let mut screen = Terminal::new(TermionBackend::new(raw.into_alternate_screen()?))?;
+    screen.hide_cursor()?;
+    Ok(screen)
+}
+
+/// Draws and obeys until the user leaves.
+async fn run(
+    mut app: App,
+    mut screen: Screen,
+    source: &Source,
+    mut news: mpsc::Receiver<News>,
+    wanted: &watch::Sender<String>,
+) -> anyhow::Result<()> {
+    let (mut keys, mut sizes) = (keys(), signal(SignalKind::window_change())?);
+    loop {
+        // A picture has the size that the terminal has by now.
+        screen.draw(|frame| draw::draw(&app, frame))?;
+        tokio::time::sleep(PICTURE_PERIOD).await;
+        let mut orders = Vec::new();
+        tokio::select! {
+            key = keys.recv() => match key {
+                Some(key) => orders.extend(app.key(key?)),
+                None => return Ok(()),
+            },
+            Some(one) = news.recv() => app.learn(one),
+            _ = sizes.recv() => {}
+        }
+        // What has come meanwhile is in the same picture.
+        while let Ok(key) = keys.try_recv() {
+            orders.extend(app.key(key?));
+        }
+        while let Ok(one) = news.try_recv() {
+            app.learn(one);
+        }
+        for order in orders {
+            match order {
+                Order::Quit => return Ok(()),
+                Order::Overview(namespace) => drop(wanted.send_replace(namespace)),
+                order => source.carry_out(order),
+            }
+        }
+    }
+}
+
+/// The keys that are pressed, read on a thread of its own, since reading them blocks. It ends with the process.
+fn keys() -> mpsc::Receiver<std::io::Result<Key>> {
+    let (send, receive) = mpsc::channel(QUEUED_KEYS);
+    std::thread::spawn(move || {
+        for key in std::io::stdin().keys() {
+            if send.blocking_send(key).is_err() {
+                return;
+            }
+        }
+    });
+    receive
+}

@@ -1,0 +1,270 @@
+//! What `kubegc top` shows, as `/kubegc/v1/overview` and `/kubegc/v1/feed` describe it.
+
+use gc_answers::text::{age, ahead};
+use serde::Deserialize;
+
+use crate::questions::view::Subject;
+
+/// The first screen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Overview {
+    pub(super) now: String,
+    pub(super) user: User,
+    pub(super) mode: Mode,
+    pub(super) collected: Vec<Collected>,
+    pub(super) terminating: List<Terminating>,
+    pub(super) stuck: List<Stuck>,
+    pub(super) due: List<Due>,
+    pub(super) unseen: Vec<String>,
+}
+
+/// Who looks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct User {
+    pub(super) name: String,
+}
+
+/// What the collectors are doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Mode {
+    pub(super) state: String,
+    #[serde(default)]
+    pub(super) reason: String,
+}
+
+/// Deletions of one collector in the last hour, by minute.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Collected {
+    pub(super) controller: String,
+    pub(super) total: u64,
+    pub(super) minutes: Vec<u64>,
+}
+
+/// The first of several items, and how many there are.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct List<T> {
+    pub(super) total: usize,
+    pub(super) items: Vec<T>,
+}
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self { total: 0, items: Vec::new() }
+    }
+}
+
+/// An object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Place {
+    #[serde(default)]
+    pub(super) kind: String,
+    #[serde(default)]
+    pub(super) resource: String,
+    #[serde(default)]
+    pub(super) namespace: String,
+    #[serde(default)]
+    pub(super) name: String,
+}
+
+impl Place {
+    /// `Pod/web`.
+    pub(super) fn title(&self) -> String {
+        format!("{}/{}", if self.kind.is_empty() { &self.resource } else { &self.kind }, self.name)
+    }
+
+    /// What a question about it names.
+    pub(super) fn subject(&self) -> Subject {
+        Subject {
+            resource: self.resource.clone(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
+    }
+}
+
+/// An object that is being deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Terminating {
+    pub(super) object: Place,
+    pub(super) since: Option<String>,
+    pub(super) finalizers: Vec<String>,
+}
+
+/// A root cause.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Stuck {
+    pub(super) code: String,
+    pub(super) message: String,
+    pub(super) age_seconds: Option<i64>,
+    pub(super) objects: Vec<Place>,
+    pub(super) object_count: usize,
+}
+
+/// A deletion to come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Due {
+    pub(super) in_seconds: i64,
+    pub(super) code: String,
+    pub(super) collector: String,
+    pub(super) message: String,
+    pub(super) object: Place,
+}
+
+/// A change that a collector made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Change {
+    pub(super) time: String,
+    pub(super) controller: String,
+    pub(super) verb: String,
+    pub(super) verdict: String,
+    pub(super) message: String,
+    pub(super) outcome: String,
+    #[serde(flatten)]
+    pub(super) place: Place,
+}
+
+/// Changes that were not sent, because there were too many.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Skipped {
+    pub(super) count: u64,
+}
+
+/// One line of the feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    Change(Box<Change>),
+    Skipped(u64),
+}
+
+/// One row of a table: its cells, and the object that it is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) cells: Vec<String>,
+    pub(super) place: Option<Place>,
+    /// Something is wrong here.
+    pub(super) is_bad: bool,
+}
+
+/// One of the listed objects of a kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) place: Place,
+    pub(super) age_milliseconds: Option<i64>,
+    pub(super) owners: Vec<String>,
+    pub(super) finalizers: Vec<String>,
+    pub(super) is_terminating: bool,
+}
+
+impl Listed {
+    pub(super) fn row(&self) -> Row {
+        let state = match (self.is_terminating, self.finalizers.is_empty()) {
+            (true, true) => "terminating".to_owned(),
+            (true, false) => format!("terminating, held by {}", self.finalizers.join(" ")),
+            (false, true) => String::new(),
+            (false, false) => format!("finalizers {}", self.finalizers.join(" ")),
+        };
+        Row {
+            cells: vec![
+                self.place.namespace.clone(),
+                self.place.name.clone(),
+                self.age_milliseconds.map_or_else(|| "-".to_owned(), age),
+                self.owners.join(" "),
+                state,
+            ],
+            place: Some(self.place.clone()),
+            is_bad: self.is_terminating,
+        }
+    }
+}
+
+impl Stuck {
+    pub(super) fn row(&self) -> Row {
+        let first = self.objects.first().cloned().unwrap_or_default();
+        let object = match self.object_count {
+            0 => String::new(),
+            1 => first.title(),
+            several => format!("{} (+{})", first.title(), several - 1),
+        };
+        let age =
+            self.age_seconds.map_or_else(|| "-".to_owned(), |seconds| age(seconds.saturating_mul(1000)));
+        Row {
+            cells: vec![age, first.namespace.clone(), object, self.code.clone(), self.message.clone()],
+            place: (self.object_count > 0).then_some(first),
+            is_bad: true,
+        }
+    }
+}
+
+impl Due {
+    pub(super) fn row(&self) -> Row {
+        Row {
+            cells: vec![
+                ahead(self.in_seconds.saturating_mul(1000)),
+                self.object.namespace.clone(),
+                self.object.title(),
+                self.code.clone(),
+                self.collector.clone(),
+                self.message.clone(),
+            ],
+            place: Some(self.object.clone()),
+            is_bad: false,
+        }
+    }
+}
+
+impl Terminating {
+    /// `now` is the time of the overview.
+    pub(super) fn row(&self, now: &str) -> Row {
+        let time = |text: &str| text.parse::<jiff::Timestamp>().ok();
+        let since = self.since.as_deref().and_then(time);
+        let age = since.zip(time(now)).map(|(since, now)| now.as_millisecond() - since.as_millisecond());
+        Row {
+            cells: vec![
+                age.map_or_else(|| "-".to_owned(), gc_answers::text::age),
+                self.object.namespace.clone(),
+                self.object.title(),
+                self.finalizers.join(" "),
+            ],
+            place: Some(self.object.clone()),
+            is_bad: false,
+        }
+    }
+}
+
+impl Line {
+    pub(super) fn row(&self) -> Row {
+        match self {
+            Self::Skipped(count) => {
+                let text = format!(
+                    "{} more changes",
+                    gc_answers::text::thousands(usize::try_from(*count).unwrap_or(usize::MAX))
+                );
+                Row { cells: vec![String::new(), String::new(), String::new(), text], ..Row::default() }
+            }
+            Self::Change(change) => {
+                let clock =
+                    change.time.split('T').nth(1).and_then(|time| time.get(..8)).unwrap_or(&change.time);
+                let verb = match &*change.outcome {
+                    "applied" => change.verb.clone(),
+                    outcome => format!("{}: {outcome}", change.verb),
+                };
+                Row {
+                    cells: vec![
+                        clock.to_owned(),
+                        verb,
+                        change.place.namespace.clone(),
+                        change.place.title(),
+                        change.verdict.clone(),
+                        change.controller.clone(),
+                        change.message.clone(),
+                    ],
+                    place: Some(change.place.clone()),
+                    is_bad: matches!(&*change.outcome, "failed" | "refused"),
+                }
+            }
+        }
+    }
+}
