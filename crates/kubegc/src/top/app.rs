@@ -203,8 +203,8 @@ impl App {
         rows.into_iter().nth(selected)?.place
     }
 
-    /// Takes in what became known.
-    pub(super) fn learn(&mut self, news: News) {
+    /// Takes in what became known; answers what is to be asked because of it.
+    pub(super) fn learn(&mut self, news: News) -> Vec<Order> {
         match news {
             News::Overview { namespace, answer } if namespace == self.namespace => match answer {
                 Ok(overview) => (self.overview, self.failure) = (Some(overview), None),
@@ -233,8 +233,12 @@ impl App {
                 }
                 Err(failure) => self.fill(&Content::Plan(cascade), &place, vec![failure], None),
             },
-            News::Deleted(done) => self.message = done.unwrap_or_else(|failure| failure),
+            News::Deleted(done) => {
+                self.message = done.unwrap_or_else(|failure| failure);
+                return self.list_objects();
+            }
         }
+        Vec::new()
     }
 
     fn fill(
@@ -307,7 +311,11 @@ impl App {
             Key::Char('/') => self.input = Input::Filter(self.filter.clone()),
             Key::Char('?') => self.open(Content::Help, Place::default()),
             Key::Char('0') => return self.enter_namespace(""),
-            Key::Ctrl('r') => return vec![Order::Overview(self.namespace.clone())],
+            Key::Ctrl('r') => {
+                let mut orders = vec![Order::Overview(self.namespace.clone())];
+                orders.extend(self.list_objects());
+                return orders;
+            }
             Key::Char(digit @ '1'..='5') => {
                 let index = usize::from(digit as u8 - b'1');
                 return self.show(View::ALL[index]);
@@ -349,7 +357,7 @@ impl App {
                     let name = needs_name.then(|| place.name.clone());
                     self.input = Input::Confirm { typed: String::new(), name };
                 }
-                None => self.message = "There is no plan to confirm".to_owned(),
+                None => "There is no plan to confirm".clone_into(&mut self.message),
             },
             _ if is_plan && let Some(cascade) = cascade => {
                 return self.explain_place(Content::Plan(cascade), place);
@@ -376,7 +384,7 @@ impl App {
         let planned = self.pane.take_if(|pane| is_agreed && pane.plan.is_some());
         let Some(Pane { content: Content::Plan(cascade), place, plan: Some((confirmed, _)), .. }) = planned
         else {
-            self.message = "Nothing was deleted".to_owned();
+            "Nothing was deleted".clone_into(&mut self.message);
             return Vec::new();
         };
         self.message = format!("Deleting {}", place.title());
@@ -400,7 +408,7 @@ impl App {
             }
             ("ns" | "namespace", Some(namespace)) => self.enter_namespace(namespace),
             (kind, namespace) => {
-                self.kind = kind.to_owned();
+                kind.clone_into(&mut self.kind);
                 self.objects = None;
                 self.show_in(View::Objects, namespace)
             }
@@ -509,10 +517,8 @@ fn movement(key: Key) -> Option<isize> {
     match key {
         Key::Down | Key::Char('j') => Some(1),
         Key::Up | Key::Char('k') => Some(-1),
-        Key::PageDown => Some(PAGE_ROWS),
-        Key::PageUp => Some(-PAGE_ROWS),
-        Key::Ctrl('f') => Some(PAGE_ROWS),
-        Key::Ctrl('b') => Some(-PAGE_ROWS),
+        Key::PageDown | Key::Ctrl('f') => Some(PAGE_ROWS),
+        Key::PageUp | Key::Ctrl('b') => Some(-PAGE_ROWS),
         Key::Home | Key::Char('g') => Some(isize::MIN),
         Key::End | Key::Char('G') => Some(isize::MAX),
         _ => None,

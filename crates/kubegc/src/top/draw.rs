@@ -5,7 +5,7 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize as _};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, TableState};
+use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, TableState, Wrap};
 
 use super::app::{App, Content, Input, Pane, View};
 use super::model::{Overview, Row};
@@ -245,7 +245,10 @@ fn draw_pane(pane: &Pane, frame: &mut Frame<'_>, area: Rect) {
     };
     let shown = lines.iter().skip(pane.scroll).take(usize::from(inner.height));
     let shown: Vec<Line<'_>> = shown.map(|line| Line::from(line.as_str())).collect();
-    frame.render_widget(Paragraph::new(shown), inner);
+    let text = Paragraph::new(shown);
+    // Trees and tables keep their shape; sentences are read to their end.
+    let is_prose = matches!(pane.content, Content::Why | Content::Metadata);
+    frame.render_widget(if is_prose { text.wrap(Wrap { trim: false }) } else { text }, inner);
 }
 
 /// What is typed, what became of an order, or which keys do something.

@@ -101,7 +101,7 @@ async fn run(
                 Some(key) => orders.extend(app.key(key?)),
                 None => return Ok(()),
             },
-            Some(one) = news.recv() => app.learn(one),
+            Some(one) = news.recv() => orders.extend(app.learn(one)),
             _ = sizes.recv() => {}
         }
         // What has come meanwhile is in the same picture.
@@ -109,7 +109,7 @@ async fn run(
             orders.extend(app.key(key?));
         }
         while let Ok(one) = news.try_recv() {
-            app.learn(one);
+            orders.extend(app.learn(one));
         }
         for order in orders {
             match order {

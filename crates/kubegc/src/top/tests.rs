@@ -226,6 +226,30 @@ fn the_feed_is_bounded_and_holds_still_under_the_cursor() {
 }
 
 #[test]
+fn objects_are_listed_again_after_a_deletion() {
+    let mut app = shown();
+    press(&mut app, ":pods shop\n");
+    let listed = Order::Objects { kind: "pods".into(), namespace: "shop".into() };
+    assert_eq!(app.learn(News::Deleted(Ok("pods/web-0 is being deleted".into()))), [listed.clone()]);
+    assert_eq!(app.message, "pods/web-0 is being deleted");
+    assert_eq!(app.key(Key::Ctrl('r')), [Order::Overview("shop".into()), listed]);
+    press(&mut app, "1");
+    assert_eq!(app.learn(News::Deleted(Err("refused".into()))), []);
+}
+
+#[test]
+fn explanations_are_wrapped() {
+    let mut app = shown();
+    press(&mut app, "w");
+    let about = place("ConfigMap", "configmaps", "cart-index");
+    let lines =
+        vec!["It is being deleted and held up: FinalizerHeld. ".repeat(3), "  try:       kubectl get".into()];
+    app.learn(News::Explained(Content::Why, about, Ok(lines)));
+    // Nothing of it is cut off.
+    assert_eq!(picture(&app, 80).matches("FinalizerHeld.").count(), 3, "{}", picture(&app, 80));
+}
+
+#[test]
 fn filters_narrow_every_table() {
     let mut app = shown();
     press(&mut app, "/WEBHOOK\n");
