@@ -19,7 +19,7 @@ use crate::finished::collection;
 use kubegc_bench::measure::{Usage, print_usage};
 
 /// How long it may take for each thousand pods, and in all at least.
-const PATIENCE_PER_THOUSAND: Duration = Duration::from_secs(120);
+const PATIENCE_PER_THOUSAND: Duration = Duration::from_mins(2);
 const PATIENCE_AT_LEAST: Duration = Duration::from_mins(1);
 /// No measurement takes longer than a day.
 const WATCH_SECONDS: u32 = 86_400;

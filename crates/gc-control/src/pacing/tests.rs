@@ -333,7 +333,7 @@ fn collectors_share_a_saturated_server() {
         let jain = sum * sum / (2.0 * squares);
         let name = if starts[1] > 0.0 { "the second begins 20 s later" } else { "both begin at once" };
         let mut cells = vec![name.to_owned()];
-        clients.iter().for_each(|client| cells.push(thirds(&client.answered).join(", ")));
+        cells.extend(clients.iter().map(|client| thirds(&client.answered).join(", ")));
         cells.push(format!("{jain:.2}"));
         rows.push(cells);
         assert!(jain >= 0.8 && sum >= 0.95 * 2_000.0, "{starts:?}: {shares:?}");
