@@ -120,6 +120,8 @@ const PROBE_WEIGHT: f64 = 0.5;
 pub const PROBE_PERIOD: Duration = Duration::from_secs(15);
 /// The same while the limit is at most twice its floor: that latency stays high then is hardly our doing.
 pub const PROBE_PERIOD_WHEN_LOW: Duration = Duration::from_secs(2);
+/// By how much a token may fall short: whoever waited for exactly as long as it was told has one.
+const TOKEN_TOLERANCE: f64 = 1e-6;
 /// A server's Retry-After is followed up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -173,7 +175,7 @@ impl Pacer {
             self.refilled_at = Some(now);
             let full = f64::from(self.options.burst.max(1));
             self.tokens = (self.tokens + since.as_secs_f64() * rate).min(full);
-            if self.tokens < 1.0 {
+            if self.tokens < 1.0 - TOKEN_TOLERANCE {
                 return Err(Some(now.after(Duration::from_secs_f64((1.0 - self.tokens) / rate))));
             }
         }

@@ -83,6 +83,22 @@ fn a_fixed_rate_caps_it() {
     assert_eq!(begin(&mut pacer, at(100)), Ok(()));
 }
 
+/// Rounding left a little less than one token: nothing could be sent, and the next moment to try was the same one.
+#[test]
+fn whoever_waits_as_long_as_asked_may_send() {
+    for rate in [0.7, 3.0, 5.0, 20.0] {
+        let options = PacingOptions { queries_per_second: Some(rate), burst: 1, ..PacingOptions::default() };
+        let (mut pacer, mut now) = (Pacer::new(options), at(0));
+        for step in 0..1_000 {
+            assert_eq!(begin(&mut pacer, now), Ok(()), "{rate} after {step}");
+            pacer.finish(now, now, Signal::Answered);
+            now = now.after(Duration::from_millis(step % 13));
+            let Err(Some(until)) = begin(&mut pacer, now) else { panic!("{rate}: nothing to wait for") };
+            now = until;
+        }
+    }
+}
+
 #[test]
 fn new_bounds_hold_at_once() {
     let mut pacer = Pacer::new(PacingOptions::default());
