@@ -126,7 +126,9 @@ fn main() -> ExitCode {
 fn with_workloads(arguments: &Arguments, seeds: Option<&Range<u64>>) -> bool {
     if let Some(seed) = arguments.seed {
         let report = workloads::run(seed, None, true);
-        report.trace.iter().for_each(|line| println!("{line}"));
+        for line in &report.trace {
+            println!("{line}");
+        }
         report.violation.is_none()
     } else if arguments.mutations {
         hunt_with_workloads(arguments.limit.unwrap_or(6_000))

@@ -140,11 +140,11 @@ async fn by_polling(quiet: Duration) {
     let uid = bench.secrets.get("app").await.unwrap().metadata.uid;
     bench.secrets.delete("app", &DeleteParams::default()).await.unwrap();
     // The old one may still be there.
-    let is_another = async || {
+    eventually(|| async {
         let found = bench.secrets.get_opt("app").await.unwrap();
         found.is_some_and(|secret| secret.metadata.uid != uid)
-    };
-    eventually(|| is_another()).await;
+    })
+    .await;
     bench.label(None).await;
     eventually(|| async { !bench.has_secret().await }).await;
     // It may be made again.

@@ -151,7 +151,9 @@ impl Activity {
                     return Ok(());
                 }
                 nudged = Some(after.1);
-                held.iter().for_each(|movement| movement.nudge());
+                for movement in held {
+                    movement.nudge();
+                }
                 continue;
             }
             if Instant::now() >= deadline {

@@ -188,7 +188,8 @@ async fn a_server_is_reset_and_forked_over_http() {
     // A fork has the same objects and its own address; what happens there does not happen here.
     let fork = ask("POST", "/kubegc/v1/fork").await.unwrap();
     let kubeconfig = kube::config::Kubeconfig::from_yaml(fork["kubeconfig"].as_str().unwrap()).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
+    let options = kube::config::KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
     let forked: Api<ConfigMap> = Api::namespaced(kube::Client::try_from(config).unwrap(), "default");
     assert_eq!(forked.get("mine").await.unwrap(), created);
     forked.delete("mine", &DeleteParams::default()).await.unwrap();

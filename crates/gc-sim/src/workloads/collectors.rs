@@ -177,7 +177,9 @@ impl World {
         match collector {
             Collector::FinishedJobs => self.collectors.jobs.finish(effect.id, &outcome),
             Collector::Owners => {
-                found.into_iter().for_each(|event| self.collectors.owners.handle(event));
+                for event in found {
+                    self.collectors.owners.handle(event);
+                }
                 self.collectors.owners.handle(Event::Done(effect.id, outcome));
             }
         }
