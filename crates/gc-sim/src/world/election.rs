@@ -2,12 +2,13 @@
 
 use gc_types::Request;
 
-use super::{World, failed};
+use super::World;
 use crate::candidates::{LEADER_MILLISECONDS, Times};
 use crate::collector::{Collector, Flight};
 use crate::defects::Defect;
 use crate::oracle::{Violation, broken};
 use crate::random::Random;
+use crate::requests::Performed;
 use crate::show::show_request;
 
 /// Time that passes in a step, milliseconds.
@@ -171,7 +172,8 @@ impl World<'_> {
             if !unasked && !candidate.may_act(self.now) {
                 let flight = self.collectors[index].requests.swap_remove(position);
                 self.report.note_happened("requests held back at the gate");
-                self.return_to(index, flight, failed("not sent: this process does not lead", None).into());
+                let refused = Performed::unanswered("not sent: this process does not lead");
+                self.return_to(index, flight, refused);
                 return Ok(false);
             }
             let what = show_request(flight.kind.unwrap_or(0), &flight.effect.request);
