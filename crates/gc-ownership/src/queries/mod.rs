@@ -3,6 +3,7 @@
 mod contents;
 mod dump;
 mod plan;
+mod references;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::graph::{Flag, NodeId, api_version};
 
 pub use dump::{DumpEdge, DumpNode, GraphDump};
 pub use plan::{Plan, PlanError, PlanStep};
+pub use references::{Stray, StrayReference};
 
 /// How many blocking dependents `stuck` names for one owner.
 pub const BLOCKERS_LISTED: usize = 8;

@@ -2,10 +2,12 @@
 //!
 //! What was found out ([`Facts`]) is judged by a pure function; finding it out is in [`super::examine`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use anyhow::Result;
+use gc_answers::lint::{Lint, Severity, argument};
+use gc_answers::stuck::Place;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -78,6 +80,10 @@ pub(super) struct Facts {
     pub(super) unavailable: BTreeMap<String, String>,
     /// What is stuck, by root cause: how many objects, and one of them.
     pub(super) stuck: BTreeMap<String, (usize, String)>,
+    /// What is wrong in the cluster although nothing is stuck.
+    pub(super) lints: Vec<Lint>,
+    /// Whether the server is `kubegc up`, with collectors of its own.
+    pub(super) is_up: bool,
     /// The answer of a collector's `/debug/kubegc/resources`, if one was asked.
     pub(super) collector: Option<Value>,
     /// Why that answer could not be read.
@@ -109,17 +115,37 @@ impl State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) check: &'static str,
+    /// What stays the same while this is found, for programs that compare runs.
+    pub(super) id: String,
     pub(super) state: State,
     pub(super) message: String,
     /// What to do about it.
     pub(super) advice: Option<String>,
+    /// The objects that it is about, as many as are named.
+    pub(super) objects: Vec<Place>,
+    /// The number of these objects.
+    pub(super) total: usize,
 }
 
 fn finding(check: &'static str, state: State, message: impl Into<String>) -> Finding {
-    Finding { check, state, message: message.into(), advice: None }
+    Finding {
+        check,
+        id: check.to_owned(),
+        state,
+        message: message.into(),
+        advice: None,
+        objects: Vec::new(),
+        total: 0,
+    }
 }
 
 impl Finding {
+    /// About one of several things that a check is about.
+    fn about(mut self, subject: &str) -> Self {
+        self.id = format!("{}/{subject}", self.check);
+        self
+    }
+
     fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
@@ -145,11 +171,49 @@ pub(super) fn diagnose(facts: &Facts) -> Vec<Finding> {
         let unread = finding("collector", State::Wrong, format!("its page cannot be read: {error}"));
         findings.push(unread.advise("give --collector the address of its --bind-address"));
     }
+    findings.extend(facts.lints.iter().map(of_lint));
+    // What several checks came upon is said once.
+    let mut said = BTreeSet::new();
+    findings.retain(|finding| said.insert((finding.check, finding.message.clone())));
     findings
+}
+
+fn of_lint(lint: &Lint) -> Finding {
+    let state = match lint.code.severity() {
+        Severity::Error => State::Wrong,
+        Severity::Warning | Severity::Notice => State::Notice,
+    };
+    let first = lint.objects.first().map(argument).unwrap_or_default();
+    let message = match lint.total {
+        0 | 1 => format!("{}: {first}", lint.message),
+        _ => format!("{}, such as {first}", lint.message),
+    };
+    Finding {
+        id: lint.id(),
+        objects: lint.objects.clone(),
+        total: lint.total,
+        ..finding(lint.code.name(), state, message).advise(lint.advice.clone())
+    }
 }
 
 fn leader(facts: &Facts, findings: &mut Vec<Finding>) {
     let (name, held) = &facts.lease;
+    let is_held = held.as_ref().is_some_and(|held| held.is_held(facts.now));
+    if facts.is_up {
+        findings.push(match held {
+            Some(held) if is_held => finding(
+                "leader",
+                State::Notice,
+                format!(
+                    "{} holds lease {name} beside the collectors of this server: twice the work",
+                    held.holder
+                ),
+            )
+            .advise("stop `kubegc run`, or run `kubegc apiserver` in place of `kubegc up`"),
+            _ => finding("leader", State::Fine, "the collectors of this server work: it is `kubegc up`"),
+        });
+        return;
+    }
     findings.push(match held {
         None => finding("leader", State::Notice, format!("there is no lease {name}: no kubegc has led here")),
         Some(held) if held.is_held(facts.now) => {
@@ -198,7 +262,9 @@ fn rivals(facts: &Facts, findings: &mut Vec<Finding>) {
     let advice =
         "start it with --controllers=*,-garbage-collector-controller (docs/operating.md, \"Switching over\")";
     findings.push(match (runs, facts.their_collector) {
-        (false, _) if we_lead => finding(CHECK, State::Fine, "does not run here, or under another lease"),
+        (false, _) if we_lead || facts.is_up => {
+            finding(CHECK, State::Fine, "does not run here, or under another lease")
+        }
         (false, _) => finding(CHECK, State::Notice, "does not run here, or under another lease"),
         (true, TheirCollector::Off) if we_lead => finding(CHECK, State::Fine, "its garbage collector is off"),
         (true, TheirCollector::Off) => finding(
@@ -222,6 +288,14 @@ fn rivals(facts: &Facts, findings: &mut Vec<Finding>) {
 }
 
 fn permissions(facts: &Facts, findings: &mut Vec<Finding>) {
+    if facts.is_up {
+        findings.push(finding(
+            "permissions",
+            State::Fine,
+            "the collectors of this server have accounts of their own",
+        ));
+        return;
+    }
     let (subject, missing) = &facts.permissions;
     if missing.is_empty() && facts.unchecked.is_empty() {
         findings.push(finding(
@@ -231,7 +305,9 @@ fn permissions(facts: &Facts, findings: &mut Vec<Finding>) {
         ));
     }
     findings.extend(missing.iter().map(|rule| {
-        finding("permissions", State::Wrong, format!("{subject} lacks a rule")).advise(format!("add {rule}"))
+        finding("permissions", State::Wrong, format!("{subject} lacks the rule {rule}"))
+            .about(rule)
+            .advise("add the output of `kubegc rbac`")
     }));
     findings.extend(facts.unchecked.iter().map(|what| finding("permissions", State::Notice, what.clone())));
 }
@@ -246,14 +322,23 @@ fn apis(facts: &Facts, findings: &mut Vec<Finding>) {
         ));
     }
     let waits = "what depends on it waits, everything else is collected";
-    let each = resources.iter().map(|why| finding("resources", State::Wrong, why.clone()).advise(waits));
-    findings.extend(listed("resources", each));
+    let (converted, others): (Vec<&String>, Vec<&String>) =
+        resources.iter().partition(|why| why.contains("conversion webhook"));
+    for (check, unread) in [("resources", others), ("conversion", converted)] {
+        let each = unread.into_iter().map(|why| {
+            let subject = why.split_whitespace().next().unwrap_or_default();
+            finding(check, State::Wrong, why.clone()).about(subject).advise(waits)
+        });
+        findings.extend(listed(check, each));
+    }
     let groups = facts.undiscovered.iter().map(|version| {
-        finding("discovery", State::Wrong, format!("{version} cannot be discovered")).advise(waits)
+        let message = format!("{version} cannot be discovered");
+        finding("discovery", State::Wrong, message).about(version).advise(waits)
     });
     findings.extend(listed("discovery", groups));
     let services = facts.unavailable.iter().map(|(name, why)| {
-        finding("apiservices", State::Wrong, format!("{name} is not available: {why}")).advise(waits)
+        let message = format!("{name} is not available: {why}");
+        finding("apiservices", State::Wrong, message).about(name).advise(waits)
     });
     findings.extend(listed("apiservices", services));
 }
@@ -263,7 +348,7 @@ fn listed(check: &'static str, all: impl ExactSizeIterator<Item = Finding>) -> V
     let more = all.len().saturating_sub(LISTED);
     let mut findings: Vec<Finding> = all.take(LISTED).collect();
     if more > 0 {
-        findings.push(finding(check, State::Wrong, format!("and {more} more")));
+        findings.push(finding(check, State::Wrong, format!("and {more} more")).about("more"));
     }
     findings
 }
@@ -275,6 +360,7 @@ fn stuck(facts: &Facts, findings: &mut Vec<Finding>) {
     findings.extend(facts.stuck.iter().map(|(cause, (number, one))| {
         let message = format!("{cause}: {}, such as {one}", gc_answers::text::count(*number, "object"));
         finding("stuck", State::Notice, message)
+            .about(cause)
             .advise(format!("`kubegc why {one}` explains it, `kubegc stuck` lists all"))
     }));
 }
@@ -329,7 +415,7 @@ impl super::output::Answer for Examined<'_> {
     }
 
     fn names(&self) -> Vec<String> {
-        self.0.iter().map(|finding| finding.check.to_owned()).collect()
+        self.0.iter().map(|finding| finding.id.clone()).collect()
     }
 }
 
@@ -354,16 +440,19 @@ pub(super) fn text(findings: &[Finding], out: &mut impl Write) -> Result<()> {
 /// For programs.
 pub(super) fn value(findings: &[Finding]) -> Value {
     let of = |finding: &Finding| {
-        json!({"check": finding.check, "state": finding.state.word(), "message": finding.message,
-               "advice": finding.advice})
+        json!({"id": finding.id, "check": finding.check, "state": finding.state.word(),
+               "message": finding.message, "advice": finding.advice,
+               "objects": finding.objects.iter().map(Place::full_value).collect::<Vec<_>>(),
+               "total": finding.total})
     };
     json!({"healthy": is_healthy(findings), "findings": findings.iter().map(of).collect::<Vec<_>>()})
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
     use super::*;
+    use gc_answers::lint::Code;
     use gc_kube::breaker::Trip;
 
     fn held(holder: &str, age: i64) -> Held {
@@ -446,7 +535,7 @@ mod tests {
             (
                 change(&|f| f.permissions.1 = vec!["{verbs: [delete]}".into()]),
                 "permissions",
-                "wrong kubegc lacks a rule",
+                "wrong kubegc lacks the rule {verbs: [delete]}",
             ),
             (change(&|f| f.unreadable = vec!["widgets: 500".into()]), "resources", "wrong widgets: 500"),
             (
@@ -502,6 +591,68 @@ mod tests {
                 "{expected}"
             );
         }
+    }
+
+    fn dangling() -> Lint {
+        let text = |text: &str| text.to_owned();
+        let pod = Place {
+            api_version: text("v1"),
+            kind: text("Pod"),
+            resource: text("pods"),
+            namespace: text("shop"),
+            name: text("web-1"),
+            uid: text("u"),
+        };
+        Lint {
+            code: Code::DanglingReference,
+            subject: text("ReplicaSet.apps/v1"),
+            message: text("3 objects refer to apps/v1 ReplicaSet that does not exist"),
+            advice: text("look"),
+            objects: vec![pod],
+            total: 3,
+        }
+    }
+
+    /// The findings about a cluster that is paused, with a lint.
+    pub(in crate::questions) fn sick() -> Vec<Finding> {
+        let mut facts = healthy();
+        facts.orders.paused = Some("<me> & co".into());
+        facts.lints = vec![dangling(), dangling()];
+        diagnose(&facts)
+    }
+
+    #[test]
+    fn a_lint_is_a_finding_with_its_objects_and_said_once() {
+        let findings = sick();
+        let own: Vec<&Finding> =
+            findings.iter().filter(|finding| finding.check == "DanglingReference").collect();
+        assert_eq!(own.len(), 1);
+        let message = "3 objects refer to apps/v1 ReplicaSet that does not exist, such as pods/web-1 -n shop";
+        assert_eq!((own[0].state, own[0].message.as_str(), own[0].total), (State::Notice, message, 3));
+        let document = value(&findings);
+        let shown = document["findings"].as_array().unwrap().last().unwrap();
+        assert_eq!(
+            (&shown["id"], &shown["objects"][0]["name"]),
+            (&json!("DanglingReference/ReplicaSet.apps/v1"), &json!("web-1"))
+        );
+    }
+
+    #[test]
+    fn the_collectors_of_up_need_no_lease_and_no_rules() {
+        let mut facts = healthy();
+        facts.is_up = true;
+        facts.lease.1 = None;
+        facts.permissions.1 = vec!["{verbs: [delete]}".into()];
+        let findings = diagnose(&facts);
+        let not_fine: Vec<&str> = findings
+            .iter()
+            .filter(|finding| finding.state != State::Fine)
+            .map(|finding| finding.check)
+            .collect();
+        assert_eq!(not_fine, ["kube-controller-manager"; 0], "{findings:#?}");
+        facts.lease.1 = Some(held("a", 2));
+        let leader = diagnose(&facts).into_iter().find(|finding| finding.check == "leader").unwrap();
+        assert_eq!(leader.state, State::Notice);
     }
 
     #[test]

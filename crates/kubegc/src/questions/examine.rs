@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use gc_answers::Facts as Gathered;
+use gc_answers::lint::{lint, unexamined};
 use gc_answers::stuck::{Row, diagnose};
 use gc_kube::ApiClient;
 use gc_retention::permissions::{self, Controller};
@@ -13,7 +14,8 @@ use serde_json::{Value, json};
 
 use super::access::Access;
 use super::collector::{self, CollectorFlags};
-use super::doctor::{self, Facts, Held, TheirCollector};
+use super::doctor::{self, Facts, Finding, Held, State, TheirCollector};
+use super::formats;
 use super::gather::{self, Gatherer, Scope};
 use super::output::Output;
 use crate::UsageError;
@@ -30,9 +32,12 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Options of `kubegc doctor`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DoctorOptions {
-    /// Output format: text, json, yaml, jsonpath=…, custom-columns=…
+    /// Output format: text, json, yaml, sarif, junit, jsonpath=…, custom-columns=…
     #[arg(short, long, default_value = "text")]
-    output: Output,
+    output: Form,
+    /// What makes the exit code 1: anything wrong, also notices, or nothing
+    #[arg(long, value_enum, default_value_t)]
+    fail_on: FailOn,
     #[command(flatten)]
     access: Access,
     /// User whose permissions to check: a user name, or `self`
@@ -46,6 +51,49 @@ pub(crate) struct DoctorOptions {
     collector: CollectorFlags,
     #[command(flatten)]
     lease: LeaseFlags,
+}
+
+/// The forms of the findings.
+#[derive(Clone, Debug)]
+enum Form {
+    /// One that all commands have.
+    Common(Output),
+    Sarif,
+    JUnit,
+}
+
+impl std::str::FromStr for Form {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "sarif" => Self::Sarif,
+            "junit" => Self::JUnit,
+            text => Self::Common(text.parse()?),
+        })
+    }
+}
+
+/// From which severity on the exit code is 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    /// Something is wrong
+    #[default]
+    Wrong,
+    /// Something is wrong or worth knowing
+    Notice,
+    /// Never
+    Never,
+}
+
+impl FailOn {
+    fn is_met(self, findings: &[Finding]) -> bool {
+        match self {
+            Self::Wrong => !doctor::is_healthy(findings),
+            Self::Notice => findings.iter().any(|finding| finding.state != State::Fine),
+            Self::Never => false,
+        }
+    }
 }
 
 /// Something is wrong, and the output says so.
@@ -65,8 +113,12 @@ pub(crate) fn doctor(options: &DoctorOptions) -> anyhow::Result<()> {
     });
     runtime.shutdown_timeout(Duration::from_millis(100));
     let findings = doctor::diagnose(&facts?);
-    super::output::print(&doctor::Examined(&findings), &options.output)?;
-    if doctor::is_healthy(&findings) { Ok(()) } else { Err(Unhealthy.into()) }
+    match &options.output {
+        Form::Common(output) => super::output::print(&doctor::Examined(&findings), output)?,
+        Form::Sarif => super::print(&formats::sarif(&findings))?,
+        Form::JUnit => super::print(&formats::junit(&findings))?,
+    }
+    if options.fail_on.is_met(&findings) { Err(Unhealthy.into()) } else { Ok(()) }
 }
 
 async fn examine(
@@ -90,6 +142,7 @@ async fn examine(
         unreadable: unreadable(&survey),
         undiscovered: gatherer.catalog.failed.clone(),
         unavailable: unavailable(client).await,
+        is_up: preflight::has_collectors(client).await,
         ..Facts::default()
     };
     match own {
@@ -107,10 +160,16 @@ async fn examine(
     facts.controller_manager =
         control::read(client, &theirs).await.ok().flatten().map(|lease| Held::of(&lease));
     facts.their_collector = their_collector(client).await;
-    check_permissions(client, options, enabled, &lease, &mut facts).await;
+    if !facts.is_up {
+        check_permissions(client, options, enabled, &lease, &mut facts).await;
+    }
     let mut gathered = Gathered::at(gatherer.now);
     let stuck = gatherer.answer(&mut gathered, |gathered| diagnose(&survey, gathered)).await;
     facts.stuck = by_cause(&stuck);
+    let mut gathered = Gathered::at(gatherer.now);
+    facts.lints = gatherer.answer(&mut gathered, |gathered| lint(&survey, gathered)).await;
+    facts.unchecked.extend(unexamined(&survey));
+    facts.unchecked.extend(gathered.unseen());
     if let Some(collector) = options.collector.connect(&options.access, &lease).await? {
         let address = collector.address().to_owned();
         let page = collector::page(&collector, "/debug/kubegc/resources");

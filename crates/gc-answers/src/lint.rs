@@ -1,0 +1,772 @@
+//! What is wrong in a cluster although nothing is stuck yet: references that lead nowhere, rings of owners, and what
+//! is left behind and never collected.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gc_ownership::{Stray, StrayReference};
+use gc_types::{ObjectKey, Timestamp};
+use serde_json::{Value, json};
+
+use crate::catalog::{GroupResource, Resource};
+use crate::facts::Facts;
+#[cfg(test)]
+use crate::facts::Known;
+use crate::map::place_of_view;
+use crate::object::Object;
+use crate::stuck::Place;
+use crate::survey::Survey;
+use crate::text::count;
+
+/// Objects of one lint that are named; the others are counted.
+pub const NAMED: usize = 20;
+/// Rings that are reported.
+const MAXIMUM_RINGS: usize = 100;
+/// Objects of a kind in the cluster beyond which they are not read whole, but reported as not examined.
+pub const MAXIMUM_EXAMINED: usize = 20_000;
+/// Finished pods of a namespace that are a pile.
+const PILE_OF_PODS: usize = 100;
+/// Finished Jobs of a namespace, without a TTL and a CronJob, that are a pile.
+const PILE_OF_JOBS: usize = 20;
+/// How long ago a Job must have finished to be part of a pile, milliseconds.
+const OLD_JOB_MILLISECONDS: i64 = 24 * 3_600 * 1_000;
+/// The default of `revisionHistoryLimit`.
+const HISTORY_LIMIT: i64 = 10;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Something is kept or deleted that should not be.
+    Error,
+    /// Something is not as its owner probably wants it.
+    Warning,
+    /// Something takes up space.
+    Notice,
+}
+
+/// What a lint is about. Its name is stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Code {
+    /// No object has the UID of a reference, nor its name.
+    DanglingReference,
+    /// Another object has the name of a reference.
+    WrongUidReference,
+    /// The owner is in another namespace.
+    CrossNamespaceReference,
+    /// The object with the UID has another kind or name.
+    WrongCoordinatesReference,
+    /// From cluster scope to a namespaced kind.
+    ImpossibleScopeReference,
+    /// The kind is served, but not in this version.
+    WrongVersionReference,
+    /// The kind is not served.
+    UnservedOwnerKind,
+    /// Objects own each other.
+    OwnerRing,
+    /// Pods whose Job was deleted without them.
+    PodsOfDeletedJob,
+    /// Many finished pods.
+    FinishedPods,
+    /// Many finished Jobs that nothing collects.
+    FinishedJobs,
+    /// A volume whose claim is gone, and which is kept.
+    ReleasedVolume,
+    /// A volume that could not be reclaimed.
+    FailedVolume,
+    /// An EndpointSlice whose Service is gone.
+    OrphanedEndpointSlice,
+    /// More old ReplicaSets than the history limit of their Deployment.
+    ReplicaSetsAboveLimit,
+}
+
+impl Code {
+    /// The stable name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DanglingReference => "DanglingReference",
+            Self::WrongUidReference => "WrongUidReference",
+            Self::CrossNamespaceReference => "CrossNamespaceReference",
+            Self::WrongCoordinatesReference => "WrongCoordinatesReference",
+            Self::ImpossibleScopeReference => "ImpossibleScopeReference",
+            Self::WrongVersionReference => "WrongVersionReference",
+            Self::UnservedOwnerKind => "UnservedOwnerKind",
+            Self::OwnerRing => "OwnerRing",
+            Self::PodsOfDeletedJob => "PodsOfDeletedJob",
+            Self::FinishedPods => "FinishedPods",
+            Self::FinishedJobs => "FinishedJobs",
+            Self::ReleasedVolume => "ReleasedVolume",
+            Self::FailedVolume => "FailedVolume",
+            Self::OrphanedEndpointSlice => "OrphanedEndpointSlice",
+            Self::ReplicaSetsAboveLimit => "ReplicaSetsAboveLimit",
+        }
+    }
+
+    /// How bad it is.
+    #[must_use]
+    pub const fn severity(self) -> Severity {
+        match self {
+            Self::CrossNamespaceReference
+            | Self::WrongCoordinatesReference
+            | Self::ImpossibleScopeReference
+            | Self::OwnerRing
+            | Self::FailedVolume => Severity::Error,
+            Self::DanglingReference
+            | Self::WrongUidReference
+            | Self::WrongVersionReference
+            | Self::UnservedOwnerKind
+            | Self::PodsOfDeletedJob
+            | Self::OrphanedEndpointSlice => Severity::Warning,
+            Self::FinishedPods | Self::FinishedJobs | Self::ReleasedVolume | Self::ReplicaSetsAboveLimit => {
+                Severity::Notice
+            }
+        }
+    }
+}
+
+/// One thing that is wrong, with all objects of which it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lint {
+    /// What.
+    pub code: Code,
+    /// Of what in particular: lints with the same code and subject are one.
+    pub subject: String,
+    /// For people.
+    pub message: String,
+    /// What to do.
+    pub advice: String,
+    /// The first objects.
+    pub objects: Vec<Place>,
+    /// The number of objects.
+    pub total: usize,
+}
+
+impl Lint {
+    /// A name that stays the same while this is wrong.
+    #[must_use]
+    pub fn id(&self) -> String {
+        if self.subject.is_empty() {
+            self.code.name().to_owned()
+        } else {
+            format!("{}/{}", self.code.name(), self.subject)
+        }
+    }
+
+    /// The objects as data.
+    #[must_use]
+    pub fn objects_value(&self) -> Value {
+        let places = self.objects.iter().map(|place| {
+            let mut value = place.value();
+            value["resource"] = json!(place.resource);
+            value
+        });
+        places.collect()
+    }
+}
+
+/// How commands take an object: `pods/web-1 -n shop`.
+#[must_use]
+pub fn argument(place: &Place) -> String {
+    match &*place.namespace {
+        "" => place.reference(),
+        namespace => format!("{} -n {namespace}", place.reference()),
+    }
+}
+
+/// All lints, the worst first.
+#[must_use]
+pub fn lint(survey: &Survey, facts: &Facts) -> Vec<Lint> {
+    let mut linter = Linter { survey, facts, found: BTreeMap::new() };
+    linter.references();
+    linter.rings();
+    linter.pods();
+    linter.jobs();
+    linter.volumes();
+    linter.endpoint_slices();
+    linter.replica_sets();
+    let lints = linter.found.into_iter().map(|((code, subject), found)| found.lint(code, subject));
+    let mut lints: Vec<Lint> = lints.collect();
+    lints.sort_by_key(|lint| (lint.code.severity(), lint.code));
+    lints
+}
+
+/// Kinds of which there are too many to be read whole, so that they were not examined.
+#[must_use]
+pub fn unexamined(survey: &Survey) -> Vec<String> {
+    let mut totals: BTreeMap<_, usize> = BTreeMap::new();
+    for ((_, resource), number) in survey.engine.population() {
+        *totals.entry(resource).or_default() += number;
+    }
+    let many = totals.into_iter().filter(|(_, number)| *number > MAXIMUM_EXAMINED);
+    let names = many.filter_map(|(id, number)| {
+        let resource = survey.catalog.get(id)?;
+        EXAMINED.contains(&(&*resource.name.group, &*resource.name.resource)).then(|| {
+            format!("{} {} were not examined for leftovers: there are too many", number, resource.name)
+        })
+    });
+    names.collect()
+}
+
+/// What is read whole.
+const EXAMINED: [(&str, &str); 6] = [
+    ("", "pods"),
+    ("", "persistentvolumes"),
+    ("batch", "jobs"),
+    ("apps", "deployments"),
+    ("apps", "replicasets"),
+    ("discovery.k8s.io", "endpointslices"),
+];
+
+/// What was found under one code and subject.
+struct Found {
+    /// The message, given how many objects there are.
+    message: Box<dyn Fn(usize) -> String>,
+    advice: Box<dyn Fn(&Place) -> String>,
+    objects: Vec<Place>,
+    total: usize,
+}
+
+impl Found {
+    fn lint(self, code: Code, subject: String) -> Lint {
+        let message = (self.message)(self.total);
+        let advice = self.objects.first().map(|first| (self.advice)(first)).unwrap_or_default();
+        Lint { code, subject, message, advice, objects: self.objects, total: self.total }
+    }
+}
+
+struct Linter<'a> {
+    survey: &'a Survey,
+    facts: &'a Facts,
+    found: BTreeMap<(Code, String), Found>,
+}
+
+fn why(first: &Place) -> String {
+    format!("`kubegc why {}` explains one of them", argument(first))
+}
+
+impl Linter<'_> {
+    fn add(
+        &mut self,
+        code: Code,
+        subject: &str,
+        place: Place,
+        message: impl Fn(usize) -> String + 'static,
+        advice: impl Fn(&Place) -> String + 'static,
+    ) {
+        let found = self.found.entry((code, subject.to_owned())).or_insert_with(|| Found {
+            message: Box::new(message),
+            advice: Box::new(advice),
+            objects: Vec::new(),
+            total: 0,
+        });
+        found.total += 1;
+        if found.objects.len() < NAMED {
+            found.objects.push(place);
+        }
+    }
+
+    /// All objects of a resource, unless there are too many.
+    fn all(&self, group: &str, name: &str) -> &[Object] {
+        let resource = GroupResource::new(group, name);
+        let Some(served) = self.survey.catalog.named(&resource) else { return &[] };
+        let population = self.survey.engine.population();
+        let number: usize =
+            population.iter().filter(|((_, id), _)| *id == served.id).map(|(_, number)| number).sum();
+        if number == 0 || number > MAXIMUM_EXAMINED { &[] } else { self.facts.all(&resource, "") }
+    }
+
+    fn place(&self, group: &str, name: &str, object: &Object) -> Place {
+        let served = self.survey.catalog.named(&GroupResource::new(group, name));
+        Place {
+            api_version: served.map(Resource::api_version).unwrap_or_default(),
+            kind: served.map(|served| served.kind.to_string()).unwrap_or_default(),
+            resource: GroupResource::new(group, name).to_string(),
+            namespace: object.namespace().to_owned(),
+            name: object.name().to_owned(),
+            uid: object.uid().to_owned(),
+        }
+    }
+
+    fn references(&mut self) {
+        let strays = self.survey.engine.stray_references();
+        // Whether another object has the name of an absent owner.
+        let wanted: BTreeSet<ObjectKey> =
+            strays.iter().filter_map(|stray| self.key_of_owner(stray)).collect();
+        let taken: BTreeSet<ObjectKey> = self
+            .survey
+            .engine
+            .select(|key| wanted.contains(key))
+            .into_iter()
+            .filter_map(|view| view.key)
+            .collect();
+        for stray in strays {
+            let owner = &stray.reference.coordinates;
+            let title = format!("{} {}", owner.api_version, owner.kind);
+            let namespace = stray.dependent.key.as_ref().map(|key| key.namespace.to_string());
+            let of_kind = move |what: &str| {
+                let (title, what) = (title.clone(), what.to_owned());
+                move |total: usize| format!("{} refer to {title} {what}", count(total, "object"))
+            };
+            let place = place_of_view(self.survey, &stray.dependent);
+            let subject = format!("{}.{}", owner.kind, owner.api_version);
+            let (code, what) = match &stray.stray {
+                Stray::Absent if self.key_of_owner(&stray).is_some_and(|key| taken.contains(&key)) => (
+                    Code::WrongUidReference,
+                    "by the UID of another object than the one of that name, as after a restore: they are collected",
+                ),
+                Stray::Absent => (Code::DanglingReference, "that does not exist: they are collected"),
+                Stray::ImpossibleScope => {
+                    (Code::ImpossibleScopeReference, "from cluster scope, where no namespace can be meant")
+                }
+                Stray::Elsewhere(found) => {
+                    let theirs = found.key.as_ref().map(|key| key.namespace.to_string());
+                    if theirs.as_deref().is_some_and(|name| !name.is_empty()) && theirs != namespace {
+                        (
+                            Code::CrossNamespaceReference,
+                            "in another namespace, which is not followed: they are collected",
+                        )
+                    } else {
+                        (Code::WrongCoordinatesReference, "by the UID of an object of another kind or name")
+                    }
+                }
+                Stray::UnknownKind if self.is_served_otherwise(&owner.api_version, &owner.kind) => (
+                    Code::WrongVersionReference,
+                    "in a version that is not served: such owners count as living",
+                ),
+                Stray::UnknownKind => {
+                    (Code::UnservedOwnerKind, "which is not served: such owners count as living")
+                }
+            };
+            self.add(code, &subject, place, of_kind(what), why);
+        }
+    }
+
+    /// Where an owner would be.
+    fn key_of_owner(&self, stray: &StrayReference) -> Option<ObjectKey> {
+        let owner = &stray.reference.coordinates;
+        let resource = self.survey.catalog.of_kind(&owner.api_version, &owner.kind)?;
+        let namespace = match (resource.is_namespaced(), &stray.dependent.key) {
+            (true, Some(key)) => key.namespace.clone(),
+            _ => "".into(),
+        };
+        Some(ObjectKey { resource: resource.id, namespace, name: owner.name.clone() })
+    }
+
+    /// Whether a kind is served in another version of its group.
+    fn is_served_otherwise(&self, api_version: &str, kind: &str) -> bool {
+        let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        let all = self.survey.catalog.all();
+        all.iter().any(|resource| &*resource.kind == kind && &*resource.name.group == group)
+    }
+
+    fn rings(&mut self) {
+        for ring in self.survey.engine.rings(MAXIMUM_RINGS) {
+            let places: Vec<Place> = ring.iter().map(|view| place_of_view(self.survey, view)).collect();
+            let Some(first) = places.first().cloned() else { continue };
+            let subject = argument(&first);
+            let names: Vec<String> = places.iter().map(argument).collect();
+            let message = format!("{} own each other: {}", count(names.len(), "object"), names.join(", "));
+            for place in places {
+                let (message, remedy) = (message.clone(), format!("`kubegc tree {subject}` shows it"));
+                self.add(
+                    Code::OwnerRing,
+                    &subject,
+                    place,
+                    move |_| message.clone(),
+                    move |_| format!("remove one of the references; {remedy}"),
+                );
+            }
+        }
+    }
+
+    fn pods(&mut self) {
+        let jobs = GroupResource::new("batch", "jobs");
+        let Some(jobs) = self.survey.catalog.named(&jobs).map(|jobs| jobs.id) else { return };
+        let pods: Vec<Object> = self.all("", "pods").to_vec();
+        let of_jobs = |pod: &Object| {
+            let label = pod.label("batch.kubernetes.io/job-name");
+            if label.is_empty() { pod.label("job-name").to_owned() } else { label.to_owned() }
+        };
+        let mut finished: BTreeMap<String, Vec<&Object>> = BTreeMap::new();
+        for pod in &pods {
+            let job = of_jobs(pod);
+            let key =
+                ObjectKey { resource: jobs, namespace: pod.namespace().into(), name: job.as_str().into() };
+            let has_owner = pod.items("/metadata/ownerReferences").next().is_some();
+            if !job.is_empty() && !has_owner && self.survey.engine.find_by_key(&key).is_none() {
+                let place = self.place("", "pods", pod);
+                let namespace = pod.namespace().to_owned();
+                let message = move |total| {
+                    format!(
+                        "{} of deleted Jobs are left in namespace {namespace}: a Job that is deleted without a \
+                             propagation policy by an old client leaves them",
+                        count(total, "pod")
+                    )
+                };
+                let advice = |first: &Place| {
+                    format!(
+                        "`kubectl delete pod -n {} -l batch.kubernetes.io/job-name=NAME` deletes those of one Job",
+                        first.namespace
+                    )
+                };
+                self.add(Code::PodsOfDeletedJob, pod.namespace(), place, message, advice);
+            } else if matches!(pod.text("/status/phase"), "Succeeded" | "Failed") {
+                finished.entry(pod.namespace().to_owned()).or_default().push(pod);
+            }
+        }
+        for (namespace, pods) in finished.into_iter().filter(|(_, pods)| pods.len() > PILE_OF_PODS) {
+            for pod in pods {
+                let (place, shown) = (self.place("", "pods", pod), namespace.clone());
+                let message =
+                    move |total| format!("{} have finished in namespace {shown}", count(total, "pod"));
+                let advice = |first: &Place| {
+                    format!(
+                        "set ttlSecondsAfterFinished on their Jobs, lower --terminated-pod-gc-threshold, or `kubectl delete \
+                         pod -n {} --field-selector status.phase=Succeeded`",
+                        first.namespace
+                    )
+                };
+                self.add(Code::FinishedPods, &namespace, place, message, advice);
+            }
+        }
+    }
+
+    fn jobs(&mut self) {
+        let now = self.facts.now();
+        let is_old = |at: Option<Timestamp>| at.is_some_and(|at| now.since(at) > OLD_JOB_MILLISECONDS);
+        let mut piles: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+        for job in self.all("batch", "jobs") {
+            let is_finished = job.is_true("Complete") || job.is_true("Failed");
+            let at = ["Complete", "Failed"]
+                .into_iter()
+                .find_map(|kind| job.condition(kind))
+                .and_then(|condition| condition["lastTransitionTime"].as_str())
+                .and_then(crate::object::parse_time);
+            let is_collected = job.number("/spec/ttlSecondsAfterFinished").is_some()
+                || job.items("/metadata/ownerReferences").next().is_some();
+            if is_finished && !is_collected && is_old(at) {
+                let place = self.place("batch", "jobs", job);
+                piles.entry(place.namespace.clone()).or_default().push(place);
+            }
+        }
+        for (namespace, places) in piles.into_iter().filter(|(_, places)| places.len() > PILE_OF_JOBS) {
+            for place in places {
+                let shown = namespace.clone();
+                let message = move |total| {
+                    format!(
+                        "{} finished more than a day ago in namespace {shown}, and nothing collects them",
+                        count(total, "Job")
+                    )
+                };
+                let advice = |_: &Place| "set ttlSecondsAfterFinished in their templates".to_owned();
+                self.add(Code::FinishedJobs, &namespace, place, message, advice);
+            }
+        }
+    }
+
+    fn volumes(&mut self) {
+        let volumes: Vec<Object> = self.all("", "persistentvolumes").to_vec();
+        for volume in &volumes {
+            let place = self.place("", "persistentvolumes", volume);
+            let name = volume.name().to_owned();
+            let size = match volume.text("/spec/capacity/storage") {
+                "" => String::new(),
+                size => format!(" of {size}"),
+            };
+            match volume.text("/status/phase") {
+                "Released" if volume.text("/spec/persistentVolumeReclaimPolicy") == "Retain" => {
+                    let message = move |_| format!("volume {name}{size} is kept although its claim is gone");
+                    let advice = |first: &Place| {
+                        format!(
+                            "after saving its data, `kubectl delete pv {}` (the storage stays), or remove its claimRef to use it again",
+                            first.name
+                        )
+                    };
+                    self.add(Code::ReleasedVolume, volume.name(), place, message, advice);
+                }
+                "Failed" => {
+                    let why = match volume.text("/status/message") {
+                        "" => "without a reason".to_owned(),
+                        message => message.to_owned(),
+                    };
+                    let message = move |_| format!("volume {name}{size} could not be reclaimed: {why}");
+                    self.add(Code::FailedVolume, volume.name(), place, message, self::why);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn endpoint_slices(&mut self) {
+        let services = GroupResource::new("", "services");
+        let Some(services) = self.survey.catalog.named(&services).map(|services| services.id) else { return };
+        if self.survey.unlisted().contains_key(&services) {
+            return;
+        }
+        let slices: Vec<Object> = self.all("discovery.k8s.io", "endpointslices").to_vec();
+        let wanted: BTreeSet<ObjectKey> = slices
+            .iter()
+            .filter(|slice| !slice.label("kubernetes.io/service-name").is_empty())
+            .map(|slice| ObjectKey {
+                resource: services,
+                namespace: slice.namespace().into(),
+                name: slice.label("kubernetes.io/service-name").into(),
+            })
+            .collect();
+        let present: BTreeSet<ObjectKey> = self
+            .survey
+            .engine
+            .select(|key| wanted.contains(key))
+            .into_iter()
+            .filter_map(|view| view.key)
+            .collect();
+        for slice in &slices {
+            let service = slice.label("kubernetes.io/service-name");
+            let key =
+                ObjectKey { resource: services, namespace: slice.namespace().into(), name: service.into() };
+            if service.is_empty() || present.contains(&key) {
+                continue;
+            }
+            let place = self.place("discovery.k8s.io", "endpointslices", slice);
+            let message =
+                |total| format!("{} are of Services that do not exist", count(total, "EndpointSlice"));
+            let advice =
+                |first: &Place| format!("`kubectl delete {}` if nothing manages it", argument(first));
+            self.add(Code::OrphanedEndpointSlice, slice.namespace(), place, message, advice);
+        }
+    }
+
+    fn replica_sets(&mut self) {
+        let mut old: BTreeMap<String, Vec<Object>> = BTreeMap::new();
+        for set in self.all("apps", "replicasets") {
+            let controller = set.items("/metadata/ownerReferences").find(|owner| owner["controller"] == true);
+            let deployment = controller.filter(|owner| owner["kind"] == "Deployment");
+            if let Some(uid) = deployment.and_then(|owner| owner["uid"].as_str())
+                && set.number("/spec/replicas").unwrap_or(1) == 0
+                && set.number("/status/replicas").unwrap_or_default() == 0
+                && !set.is_terminating()
+            {
+                old.entry(uid.to_owned()).or_default().push(set.clone());
+            }
+        }
+        if old.is_empty() {
+            return;
+        }
+        let deployments: Vec<Object> = self.all("apps", "deployments").to_vec();
+        for deployment in &deployments {
+            let limit = deployment.number("/spec/revisionHistoryLimit").unwrap_or(HISTORY_LIMIT);
+            let Some(sets) = old.remove(deployment.uid()) else { continue };
+            // One is about to go while a Deployment rolls out.
+            if i64::try_from(sets.len()).unwrap_or(i64::MAX) <= limit.saturating_add(1) {
+                continue;
+            }
+            let subject = format!("{}/{}", deployment.namespace(), deployment.name());
+            for set in sets {
+                let (place, shown) = (self.place("apps", "replicasets", &set), subject.clone());
+                let message = move |total| {
+                    format!("Deployment {shown} has {}, and keeps {limit}", count(total, "old ReplicaSet"))
+                };
+                let advice = |first: &Place| {
+                    format!(
+                        "its controller does not collect them: check its status, and `kubegc why {}`",
+                        argument(first)
+                    )
+                };
+                self.add(Code::ReplicaSetsAboveLimit, &subject, place, message, advice);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use gc_types::Outcome;
+
+    use super::*;
+    use crate::{Catalog, Metadata};
+
+    const NOW: Timestamp = Timestamp(1_790_000_000_000);
+
+    fn catalog() -> Catalog {
+        let resource = |name: &str, kind: &str, scope: &str| json!({"resource": name, "responseKind": {"kind": kind}, "scope": scope, "verbs": ["list", "delete"]});
+        let group = |name: &str, resources: Vec<Value>| json!({"metadata": {"name": name}, "versions": [{"version": "v1", "freshness": "Current", "resources": resources}]});
+        let core = vec![
+            resource("configmaps", "ConfigMap", "Namespaced"),
+            resource("pods", "Pod", "Namespaced"),
+            resource("services", "Service", "Namespaced"),
+            resource("persistentvolumes", "PersistentVolume", "Cluster"),
+        ];
+        let apps = vec![
+            resource("deployments", "Deployment", "Namespaced"),
+            resource("replicasets", "ReplicaSet", "Namespaced"),
+        ];
+        let batch = vec![resource("jobs", "Job", "Namespaced")];
+        let discovery = vec![resource("endpointslices", "EndpointSlice", "Namespaced")];
+        let named = json!({"items": [group("apps", apps), group("batch", batch), group("discovery.k8s.io", discovery)]});
+        let core = json!({"items": [group("", core)]});
+        Catalog::read(core.to_string().as_bytes(), named.to_string().as_bytes()).unwrap()
+    }
+
+    /// What is linted of these objects, each given with the group and name of its resource.
+    fn lints(objects: &[(&str, &str, Value)]) -> Vec<Lint> {
+        let mut survey = Survey::new(catalog(), NOW);
+        let mut facts = Facts::at(NOW);
+        let mut lists: BTreeMap<(&str, &str), Vec<Value>> = BTreeMap::new();
+        for (group, name) in EXAMINED {
+            lists.entry((group, name)).or_default();
+        }
+        for (group, name, object) in objects {
+            let id = survey.catalog.named(&GroupResource::new(group, name)).unwrap().id;
+            survey.observe(id, serde_json::from_value::<Metadata>(object.clone()).unwrap());
+            lists.entry((group, name)).or_default().push(object.clone());
+        }
+        for ((group, name), items) in lists {
+            facts.tell_list(GroupResource::new(group, name), "", Known::Present(items));
+        }
+        survey.complete();
+        while let Some((id, _)) = survey.next_read() {
+            survey.answer_read(id, Outcome::Absent);
+        }
+        lint(&survey, &facts)
+    }
+
+    fn object(namespace: &str, name: &str, owners: &[Value]) -> Value {
+        json!({"metadata": {"namespace": namespace, "name": name, "uid": format!("uid-{namespace}-{name}"),
+                            "resourceVersion": "1", "ownerReferences": owners}})
+    }
+
+    fn owner(api_version: &str, kind: &str, name: &str, uid: &str) -> Value {
+        json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid})
+    }
+
+    fn ids(lints: &[Lint]) -> Vec<(String, usize)> {
+        lints.iter().map(|lint| (lint.id(), lint.total)).collect()
+    }
+
+    #[test]
+    fn each_reference_that_leads_astray_is_named_by_its_cause() {
+        let map = |name: &str, owner: Value| ("", "configmaps", object("shop", name, &[owner]));
+        let owned = |uid: &str| owner("v1", "ConfigMap", "owner", uid);
+        let present = ("", "configmaps", object("shop", "owner", &[]));
+        let far = ("", "configmaps", object("bank", "far", &[]));
+        let volume = (
+            "",
+            "persistentvolumes",
+            json!({"metadata": {"name": "v", "uid": "v", "resourceVersion": "1",
+            "ownerReferences": [owned("uid-shop-owner")]}}),
+        );
+        for (case, expected) in [
+            (map("a", owned("uid-shop-owner")), None),
+            (map("a", owner("v1", "ConfigMap", "gone", "x")), Some("DanglingReference/ConfigMap.v1")),
+            (map("a", owned("x")), Some("WrongUidReference/ConfigMap.v1")),
+            (
+                map("a", owner("v1", "ConfigMap", "far", "uid-bank-far")),
+                Some("CrossNamespaceReference/ConfigMap.v1"),
+            ),
+            (
+                map("a", owner("v1", "ConfigMap", "misnamed", "uid-shop-owner")),
+                Some("WrongCoordinatesReference/ConfigMap.v1"),
+            ),
+            (volume, Some("ImpossibleScopeReference/ConfigMap.v1")),
+            (map("a", owner("v2", "ConfigMap", "owner", "x")), Some("WrongVersionReference/ConfigMap.v2")),
+            (map("a", owner("a.b/v1", "Widget", "w", "x")), Some("UnservedOwnerKind/Widget.a.b/v1")),
+        ] {
+            let found = lints(&[present.clone(), far.clone(), case]);
+            let expected: Vec<(String, usize)> = expected.into_iter().map(|id| (id.to_owned(), 1)).collect();
+            assert_eq!(ids(&found), expected, "{found:#?}");
+            assert!(found.iter().all(|lint| lint.advice.starts_with("`kubegc why ")), "{found:#?}");
+        }
+    }
+
+    #[test]
+    fn rings_are_reported_once() {
+        let map = |name: &str, owner_name: &str| {
+            let owners = [owner("v1", "ConfigMap", owner_name, &format!("uid-n-{owner_name}"))];
+            ("", "configmaps", object("n", name, &owners))
+        };
+        let found = lints(&[map("a", "b"), map("b", "c"), map("c", "a"), map("d", "a"), map("self", "self")]);
+        assert_eq!(
+            ids(&found),
+            [("OwnerRing/configmaps/a -n n".to_owned(), 3), ("OwnerRing/configmaps/self -n n".to_owned(), 1)]
+        );
+        let names: Vec<&str> = found[0].objects.iter().map(|place| place.name.as_str()).collect();
+        assert!(names == ["a", "b", "c"] || names == ["a", "c", "b"], "{names:?}");
+        assert!(
+            found[0].message.starts_with("3 objects own each other: configmaps/a -n n, "),
+            "{}",
+            found[0].message
+        );
+    }
+
+    #[test]
+    fn what_is_left_behind_is_counted() {
+        let with = |mut object: Value, more: Value| {
+            for (field, value) in more.as_object().unwrap() {
+                object[field] = value.clone();
+            }
+            object
+        };
+        let pod = |name: &str, job: &str| {
+            let mut pod = with(object("n", name, &[]), json!({"status": {"phase": "Succeeded"}}));
+            pod["metadata"]["labels"] = json!({"job-name": job});
+            ("", "pods", pod)
+        };
+        let job = |number: usize, ttl: Option<u32>, at: &str| {
+            let condition = json!({"type": "Complete", "status": "True", "lastTransitionTime": at});
+            let more =
+                json!({"spec": {"ttlSecondsAfterFinished": ttl}, "status": {"conditions": [condition]}});
+            ("batch", "jobs", with(object("n", &format!("j{number}"), &[]), more))
+        };
+        let volume = |name: &str, phase: &str, policy: &str| {
+            let more = json!({"spec": {"persistentVolumeReclaimPolicy": policy, "capacity": {"storage": "5Gi"}},
+                              "status": {"phase": phase}});
+            (
+                "",
+                "persistentvolumes",
+                with(json!({"metadata": {"name": name, "uid": name, "resourceVersion": "1"}}), more),
+            )
+        };
+        let slice = |name: &str, service: &str| {
+            let mut slice = object("n", name, &[]);
+            slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": service});
+            ("discovery.k8s.io", "endpointslices", slice)
+        };
+        let deployment = with(object("n", "web", &[]), json!({"spec": {"revisionHistoryLimit": 1}}));
+        let set = |number: usize| {
+            let mut by = owner("apps/v1", "Deployment", "web", "uid-n-web");
+            by["controller"] = true.into();
+            let more = json!({"spec": {"replicas": 0}, "status": {"replicas": 0}});
+            ("apps", "replicasets", with(object("n", &format!("web-{number}"), &[by]), more))
+        };
+        let (old, new) = ("2026-01-01T00:00:00Z", "2026-09-21T14:00:00Z");
+        let mut objects = vec![
+            pod("p1", "gone"),
+            pod("p2", "j0"),
+            volume("kept", "Released", "Retain"),
+            volume("going", "Released", "Delete"),
+            volume("broken", "Failed", "Delete"),
+            slice("s1", "svc"),
+            slice("s2", "none"),
+            ("", "services", object("n", "svc", &[])),
+            ("apps", "deployments", deployment),
+        ];
+        objects.extend((0..=PILE_OF_JOBS).map(|number| job(number, None, old)));
+        objects.extend([job(100, Some(60), old), job(101, None, new)]);
+        objects.extend((0..3).map(set));
+        let found = lints(&objects);
+        assert_eq!(
+            ids(&found),
+            [
+                ("FailedVolume/broken".to_owned(), 1),
+                ("PodsOfDeletedJob/n".to_owned(), 1),
+                ("OrphanedEndpointSlice/n".to_owned(), 1),
+                ("FinishedJobs/n".to_owned(), PILE_OF_JOBS + 1),
+                ("ReleasedVolume/kept".to_owned(), 1),
+                ("ReplicaSetsAboveLimit/n/web".to_owned(), 3),
+            ]
+        );
+        assert!(found.iter().all(|lint| lint.objects.len() <= NAMED));
+        assert_eq!(found[4].message, "volume kept of 5Gi is kept although its claim is gone");
+    }
+}
