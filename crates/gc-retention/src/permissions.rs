@@ -55,8 +55,13 @@ pub fn needed(controllers: &[Controller]) -> Vec<NeededRule> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControllersError {
     /// Nothing has that name.
-    #[error("\"{0}\" is not in the list of known controllers")]
+    #[error("\"{0}\" is not in the list of known controllers: {known}", known = known_names())]
     Unknown(String),
+}
+
+/// All names, for whoever has mistyped one.
+fn known_names() -> String {
+    Controller::ALL.map(Controller::name).join(", ")
 }
 
 /// What `--controllers` switches on: `name` on, `-name` off, `*` all others that are on by default; of several entries

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use gc_answers::text::count;
 use gc_kube::{EventEngine, StatusBoard};
 use gc_registry::Registry;
 use gc_registry::catalog::Catalog;
@@ -202,13 +203,13 @@ impl Movement {
     fn moving(&self, catalog: &Catalog, now: Timestamp, tell: &mut dyn FnMut(String)) {
         let requests = self.requests.load(Ordering::Acquire);
         if requests > 0 {
-            tell(format!("{requests} requests are on their way"));
+            tell(format!("{} on the way", count(requests, "request")));
         }
         let waiting = *lock(&self.waiting);
         if waiting.moving > 0 {
-            tell(format!("{} objects are in work", waiting.moving));
+            tell(format!("{} in work", count(waiting.moving, "object")));
         } else if waiting.held > 0 && waiting.nudge != *self.nudges.borrow() {
-            tell(format!("{} objects are looked at again", waiting.held));
+            tell(format!("{} to look at again", count(waiting.held, "object")));
         }
         for state in lock(&self.engines).values() {
             // What is not served is never listed, and delays nothing.

@@ -13,6 +13,7 @@ mod clock;
 mod collector_metrics;
 mod collectors;
 mod definitions;
+mod deletion_events;
 mod demo;
 mod documents;
 pub mod embedded;
@@ -91,6 +92,8 @@ enum Command {
     /// Serve test frameworks that start kube-apiserver and etcd
     #[command(subcommand)]
     Envtest(envtest::EnvtestCommand),
+    /// Print the version of this program and of the server
+    Version(questions::version::VersionOptions),
     /// Print shell completions
     Completion(documents::CompletionOptions),
     /// Write the man pages of all commands to a directory
@@ -108,6 +111,9 @@ enum Command {
     /// Show three kinds of deletion on an ephemeral server, and check how they end
     Demo(demo::Options),
 }
+
+/// Under this name kubectl asks for completions of `kubectl gc`.
+const COMPLETER: &str = "kubectl_complete-gc";
 
 /// The command line with its defaults.
 fn described() -> clap::Command {
@@ -140,9 +146,14 @@ pub fn main() -> ExitCode {
     if let Some(code) = name.and_then(envtest::called_as) {
         return code;
     }
+    if name == Some(COMPLETER) {
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        return exit(questions::complete::complete(&described(), &words).map(|()| ExitCode::SUCCESS));
+    }
     let (options, given) = command_line();
     let done = match options.command {
         Command::Up(options) => return exit(up::run(&options)),
+        Command::Version(options) => questions::version::version(&options),
         Command::Completion(options) => documents::completion(CommandLine::command(), &options),
         Command::Man(options) => documents::man(CommandLine::command(), &options),
         Command::Reference(options) => reference::run(described(), &options),

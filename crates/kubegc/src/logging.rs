@@ -38,10 +38,25 @@ pub(crate) fn start_unattended(options: &LogOptions) -> anyhow::Result<()> {
     start_as(options, options.log_format.unwrap_or(usual))
 }
 
+/// A word of a filter that is no level, and names no target with a level: the filter would take it for a target.
+fn unknown_level(filter: &str) -> Option<&str> {
+    let words = filter.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let is_target = |word: &&str| word.contains(['=', '[']);
+    words
+        .filter(|word| !is_target(word))
+        .find(|word| word.parse::<tracing_subscriber::filter::LevelFilter>().is_err())
+}
+
 fn start_as(options: &LogOptions, format: LogFormat) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&options.log_level).map_err(|error| {
-        crate::UsageError::new(format!("--log-level {:?} is invalid: {error}", options.log_level))
-    })?;
+    let invalid = |why: String| crate::UsageError::new(format!("--log-level {:?}: {why}", options.log_level));
+    if let Some(word) = unknown_level(&options.log_level) {
+        return Err(invalid(format!(
+            "{word:?} is not a level; expected off, error, warn, info, debug or trace, or TARGET=LEVEL such as \
+             gc_apiserver=debug"
+        ))
+        .into());
+    }
+    let filter = EnvFilter::try_new(&options.log_level).map_err(|error| invalid(error.to_string()))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -53,4 +68,24 @@ fn start_as(options: &LogOptions, format: LogFormat) -> anyhow::Result<()> {
     // A program that embeds this one may have set up logging already; its setup is kept.
     drop(installed);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_level_is_refused() {
+        for (filter, unknown) in [
+            ("info", None),
+            ("DEBUG", None),
+            ("warn,gc_apiserver=debug", None),
+            ("gc_kube[span]=trace, error", None),
+            ("", None),
+            ("bogus", Some("bogus")),
+            ("info,debgu", Some("debgu")),
+        ] {
+            assert_eq!(unknown_level(filter), unknown, "{filter}");
+        }
+    }
 }

@@ -196,7 +196,7 @@ impl Problems {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields, expecting = "the spec of a retention policy")]
 struct WireSpec {
     enforce: bool,
     target: WireTarget,

@@ -4,8 +4,10 @@
 
 pub(crate) mod access;
 mod collector;
+pub(crate) mod complete;
 mod doctor;
 pub(crate) mod examine;
+mod formats;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod gather;
@@ -20,6 +22,7 @@ mod sources;
 pub(crate) mod stuck;
 mod target;
 pub(crate) mod tree;
+pub(crate) mod version;
 pub(crate) mod view;
 pub(crate) mod why;
 

@@ -284,6 +284,14 @@ impl Metrics {
         family.get_or_create(&KindLabel { kind }).inc();
     }
 
+    /// Numbers of agreements and of disagreements so far.
+    pub(super) fn comparisons(&self) -> (u64, u64) {
+        let sum = |family: &Family<KindLabel, Counter>, kinds: &[&'static str]| {
+            kinds.iter().map(|kind| family.get_or_create(&KindLabel { kind }).get()).sum()
+        };
+        (sum(&self.agreements, &observe::AGREEMENTS), sum(&self.disagreements, &observe::DISAGREEMENTS))
+    }
+
     /// What could not be compared so far.
     pub(super) fn uncompared(&self, number: u64) {
         self.uncompared.set(i64::try_from(number).unwrap_or(i64::MAX));

@@ -32,6 +32,7 @@ use crate::UsageError;
 use crate::apiserver;
 use crate::collector_metrics::CollectorMetrics;
 use crate::collectors::{MakeWitnesses, NamespaceOptions, RunningCollectors, Surroundings};
+use crate::deletion_events::DeletionEvents;
 use crate::journal::{Journal, JournalObserver};
 use crate::logging;
 use crate::namespaces::{NamespaceFeed, NamespaceNames};
@@ -133,13 +134,15 @@ impl Live {
 #[derive(Clone)]
 struct Witnesses {
     journal: Arc<Journal>,
+    events: DeletionEvents,
     mode: Mode,
     audited: Audited,
 }
 
-/// The audit sinks of collectors that run beside their server: the log, with a line for each deletion, and the journal.
-pub(crate) fn witnesses(journal: Arc<Journal>) -> Arc<MakeWitnesses> {
-    Witnesses { journal, mode: Mode::Act, audited: Audited::Deletions }.for_others()
+/// The audit sinks of collectors that run beside their server: the log, with a line for each deletion, the journal, and
+/// Events.
+pub(crate) fn witnesses(journal: Arc<Journal>, events: DeletionEvents) -> Arc<MakeWitnesses> {
+    Witnesses { journal, events, mode: Mode::Act, audited: Audited::Deletions }.for_others()
 }
 
 /// The log alone.
@@ -150,12 +153,13 @@ pub(crate) fn log_witnesses() -> Arc<MakeWitnesses> {
 }
 
 impl Witnesses {
-    /// The log with its audit lines, and the journal.
+    /// The log with its audit lines, the journal, and Events.
     fn of(&self, controller: Controller, table: &ResourceTable) -> Vec<Arc<dyn Observer>> {
         let journal = Arc::clone(&self.journal);
         vec![
             Arc::new(LogDecisions::new(controller, table.clone(), self.audited)),
             Arc::new(JournalObserver { journal, controller, table: table.clone() }),
+            self.events.observer(controller, table),
         ]
     }
 
@@ -185,11 +189,18 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         .holding_writes(live.holding.subscribe())
         .restrained_by(live.restraints());
     let journal = Arc::new(settings.journal.clone().open(client.address())?);
-    let witnesses =
-        Witnesses { journal: Arc::clone(&journal), mode: settings.mode, audited: Audited::Writes };
+    let events = DeletionEvents::default();
+    let witnesses = Witnesses {
+        journal: Arc::clone(&journal),
+        events: events.clone(),
+        mode: settings.mode,
+        audited: Audited::Writes,
+    };
     let engine = SharedEngine::default();
     let mut registry = Registry::default();
     let metrics = Metrics::register(&settings.lease.lease.name, &mut registry);
+    let counted = metrics.clone();
+    let is_observation = matches!(settings.mode, Mode::Observe | Mode::ObserveFor(_));
     let surroundings = Surroundings {
         metrics: Some(CollectorMetrics::register(&mut registry)),
         restraints: live.restraints(),
@@ -238,6 +249,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     }
     if !reads_only {
         follow_orders(&client, &settings, &live, &mut tasks).await;
+        tasks.spawn(events.write(gated.clone()));
     }
     let others = start_others(&gated, &settings, &live, heard, surroundings);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -285,6 +297,14 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         }
     };
     journal.close();
+    if is_observation {
+        let (agreements, disagreements) = counted.comparisons();
+        tracing::info!(
+            agreements,
+            disagreements,
+            "the observation has ended; `kubegc journal --verb observe` lists each comparison"
+        );
+    }
     result
 }
 

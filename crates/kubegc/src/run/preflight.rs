@@ -84,11 +84,27 @@ pub(crate) fn message(answer: &Answer) -> String {
     }
 }
 
+/// How long a server may be silent before it is said that something waits for it.
+const SILENCE: Duration = Duration::from_secs(3);
+
 /// Waits (or with `patient` false, does not) for a server that answers and knows us.
 pub(crate) async fn reach(client: &ApiClient, patient: bool) -> anyhow::Result<()> {
     let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
-        let why = match client.call(request(Method::GET, "/version", None)).await {
+        let mut call = client.call(request(Method::GET, "/version", None));
+        let answer = match tokio::time::timeout(SILENCE, &mut call).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                let waits = format!("{} has not answered for {SILENCE:?}; still waiting", client.address());
+                if patient {
+                    tracing::warn!("{waits}");
+                } else {
+                    eprintln!("{waits}");
+                }
+                call.await
+            }
+        };
+        let why = match answer {
             Ok(answer) => match answer.head.status {
                 StatusCode::UNAUTHORIZED => anyhow::bail!(
                     "{} does not accept the credentials (401 Unauthorized); the token or certificate may have \

@@ -27,6 +27,7 @@ use crate::apiserver::{self, ServerOptions};
 use crate::clock::CollectorClock;
 use crate::collector_metrics::CollectorMetrics;
 use crate::collectors::{ControllerOptions, Surroundings};
+use crate::deletion_events::DeletionEvents;
 use crate::journal::{Journal, JournalOptions};
 use crate::logging::{self, LogOptions};
 use crate::operations::{self, Protection, Shown, TlsFlags};
@@ -210,17 +211,21 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     let clock = CollectorClock::default();
     let metrics = Some(CollectorMetrics::register(&mut registry));
     let journal = Arc::new(journal(&options.server)?);
+    let events = DeletionEvents::default();
     let surroundings = Surroundings {
         metrics,
-        witnesses: run::witnesses(Arc::clone(&journal)),
+        witnesses: run::witnesses(Arc::clone(&journal), events.clone()),
         journal: Some(Arc::clone(&journal)),
         ..Surroundings::default()
     };
     let up = Up::start(&options.server, &options.controllers, &options.workloads, None, &clock, surroundings)
         .await?;
+    let way = up.server.in_process("kubegc");
+    let events = tokio::spawn(events.write(ApiClient::in_process(move |request| way.call(request))));
     let orders = tokio::spawn(up.control.page().follow_orders());
     let done = attend(options, &up, registry, &mut ended).await;
     orders.abort();
+    events.abort();
     up.shutdown().await;
     journal.close();
     done

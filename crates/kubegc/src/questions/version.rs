@@ -1,0 +1,83 @@
+//! `kubegc version`: this program's version and the server's.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use clap::Args;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::access::Access;
+use super::output::{Answer, Output};
+use crate::run::preflight;
+
+/// Options of `kubegc version`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct VersionOptions {
+    /// Only the version of this program
+    #[arg(long)]
+    client: bool,
+    /// Output format: text, json, yaml, jsonpath=…, custom-columns=…
+    #[arg(short, long, default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// The versions; the server's words where it cannot be asked.
+struct Versions {
+    server: Option<Result<Value, String>>,
+}
+
+impl Answer for Versions {
+    fn value(&self) -> Value {
+        let mut value = json!({"clientVersion": {"gitVersion": format!("v{}", env!("CARGO_PKG_VERSION"))}});
+        if let Some(Ok(server)) = &self.server {
+            value["serverVersion"] = server.clone();
+        }
+        value
+    }
+
+    fn text(&self, _is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        writeln!(out, "Client Version: v{}", env!("CARGO_PKG_VERSION"))?;
+        if let Some(Ok(server)) = &self.server {
+            writeln!(out, "Server Version: {}", server["gitVersion"].as_str().unwrap_or("unknown"))?;
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// `kubegc version`
+pub(crate) fn version(options: &VersionOptions) -> anyhow::Result<()> {
+    let server = if options.client { None } else { Some(of_server(options)?) };
+    let versions = Versions { server };
+    super::output::print(&versions, &options.output)?;
+    match versions.server {
+        // As kubectl: the version of this program is printed in any case.
+        Some(Err(why)) => Err(anyhow::anyhow!(why)),
+        _ => Ok(()),
+    }
+}
+
+fn of_server(options: &VersionOptions) -> anyhow::Result<Result<Value, String>> {
+    let patience = options.access.patience()?;
+    let runtime = crate::up::runtime()?;
+    let version = runtime.block_on(async {
+        let asked = async {
+            let client = options.access.connect().await?;
+            let answer = client.call(preflight::request(Method::GET, "/version", None)).await?;
+            anyhow::ensure!(answer.head.status.is_success(), "{}", preflight::message(&answer));
+            anyhow::Ok(serde_json::from_slice::<Value>(&answer.body)?)
+        };
+        match tokio::time::timeout(patience, asked).await {
+            Ok(version) => version.map_err(|error| format!("{error:#}")),
+            Err(_) => Err(format!("the server did not answer within {} s", patience.as_secs())),
+        }
+    });
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    Ok(version)
+}
