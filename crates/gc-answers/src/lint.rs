@@ -304,7 +304,10 @@ impl Linter<'_> {
             let namespace = stray.dependent.key.as_ref().map(|key| key.namespace.to_string());
             let of_kind = move |what: &str| {
                 let (title, what) = (title.clone(), what.to_owned());
-                move |total: usize| format!("{} refer to {title} {what}", count(total, "object"))
+                move |total: usize| {
+                    let refer = if total == 1 { "refers" } else { "refer" };
+                    format!("{} {refer} to {title} {what}", count(total, "object"))
+                }
             };
             let place = place_of_view(self.survey, &stray.dependent);
             let subject = format!("{}.{}", owner.kind, owner.api_version);

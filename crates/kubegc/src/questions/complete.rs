@@ -91,7 +91,8 @@ pub(crate) fn complete(command: &Command, words: &[String]) -> anyhow::Result<()
         Wanted::Words(words) => words,
         asked => {
             let runtime = crate::up::runtime()?;
-            let found = runtime.block_on(tokio::time::timeout(PATIENCE, ask(&asked, namespace(words))));
+            let found = runtime
+                .block_on(async { tokio::time::timeout(PATIENCE, ask(&asked, namespace(words))).await });
             runtime.shutdown_timeout(Duration::from_millis(100));
             found.ok().and_then(Result::ok).unwrap_or_default()
         }

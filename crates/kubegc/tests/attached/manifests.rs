@@ -254,8 +254,11 @@ fn the_base_is_applied_to_a_server() {
         assert!(output.status.success(), "{out}{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
         assert_eq!(out.lines().count(), 13, "{out}");
-        // kubectl replaces the selector of a budget each time, as its schema says, and calls that configured.
-        let as_expected = |line: &str| line.ends_with(expected) || line.starts_with("poddisruptionbudget");
+        // kubectl replaces the selector of a budget and the claim templates of a StatefulSet each time, as their schemas
+        // say, and calls that configured.
+        let is_replaced =
+            |line: &str| line.starts_with("poddisruptionbudget") || line.starts_with("statefulset");
+        let as_expected = |line: &str| line.ends_with(expected) || is_replaced(line);
         assert!(out.lines().all(as_expected), "{out}");
     }
     let admin = Admin::of(&server);

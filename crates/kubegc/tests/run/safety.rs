@@ -433,7 +433,7 @@ fn the_doctor_finds_what_is_wrong() {
         "FinalizerHeld example.com/hold: 1 object, such as configmaps/held -n default",
     );
     says(&sick, "kube-controller-manager", "notice", "probably runs beside kubegc's");
-    says(&sick, "permissions", "wrong", "system:serviceaccount:default:robot lacks a rule");
+    says(&sick, "permissions", "wrong", "system:serviceaccount:default:robot lacks the rule {");
     assert!(sick.to_string().contains("add to our ClusterRole: {apiGroups: [\\\"*\\\"]"), "{sick:#}");
     assert!(
         sick.to_string().contains("add to our Role: {apiGroups: [\\\"coordination.k8s.io\\\"]"),
