@@ -112,9 +112,29 @@ fn spec_rules(spec: &Field<'_, '_>, report: &mut Report) {
         let metadata = template.get("metadata");
         report.invalid(&metadata.named("labels", labels), SELECTOR_MISMATCH);
     }
-    pod_spec::template(&template, report);
+    let with_claims = with_claims(spec, template.value());
+    pod_spec::template(&template.with(&with_claims), report);
     unnamed_claims(spec, &template.get("spec").get("volumes"), report);
     workloads::always_restarted(&template, "StatefulSet", report);
+}
+
+/// The template as its pods have it: containers may mount the claims.
+fn with_claims(spec: &Field<'_, '_>, template: &Value) -> Value {
+    let mut template = template.clone();
+    let claims = spec.get("volumeClaimTemplates");
+    let names = claims.items().map(|claim| claim.get("metadata").text_of("name").to_owned());
+    let mut names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
+    let Some(pod) = template.get_mut("spec").and_then(Value::as_object_mut) else { return template };
+    let volumes = pod.entry("volumes").or_insert(Value::Null);
+    let known = volumes.as_array().cloned().unwrap_or_default();
+    names.retain(|name| known.iter().all(|volume| volume["name"] != name.as_str()));
+    if names.is_empty() {
+        return template;
+    }
+    let of_claim =
+        |name: String| serde_json::json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+    *volumes = known.into_iter().chain(names.into_iter().map(of_claim)).collect();
+    template
 }
 
 /// Each claim is a volume of the pods, which follows the template's own and has its name from the claim.
