@@ -270,8 +270,9 @@ impl Rehearsals<'_> {
             ttl: annotation("kubegc.io/ttl"),
             expires_at: annotation("kubegc.io/expires-at"),
             keep: annotation("kubegc.io/keep"),
+            ..Marks::default()
         };
-        match expiry::expiry(&marks, marks.created) {
+        match expiry::expiry(&marks, marks.created, &[]) {
             Ok(Some((at, detail))) => self.found.push(Forecast {
                 at,
                 code: codes::EXPIRED_BY_ANNOTATION,
@@ -308,6 +309,12 @@ impl Rehearsals<'_> {
         if !is_meant || !compiled.enforce {
             return;
         }
+        if compiled.depends_on_time() {
+            self.unknown.push(format!(
+                "whether retention policy {} selects it later: its condition depends on the time",
+                policy.name()
+            ));
+        }
         let namespace = if resource.is_namespaced() { self.object.namespace() } else { "" };
         // Whether others are newer may matter; in one namespace that is seen with few rights.
         let all = match self.facts.list(&resource.name, namespace) {
@@ -318,7 +325,7 @@ impl Rehearsals<'_> {
         engine.tick(now);
         engine.list_started();
         for item in &all {
-            engine.observed(item.namespace(), item.name(), compiled.look(item.value()));
+            engine.observed(item.namespace(), item.name(), compiled.look(item.value(), now));
         }
         engine.synced();
         engine.shown();

@@ -165,6 +165,7 @@ impl From<WireObject> for Metadata {
             ttl: annotations.ttl.take().map(Into::into),
             expires_at: annotations.expires_at.take().map(Into::into),
             keep: annotations.keep.take().map(Into::into),
+            ..Marks::default()
         };
         Self {
             namespace: meta.namespace.into(),

@@ -204,7 +204,7 @@ impl Gathering<'_> {
             if finishes || survey.terminating().contains_key(key) {
                 continue;
             }
-            if let Ok(Some((at, detail))) = expiry::expiry(marks, marks.created) {
+            if let Ok(Some((at, detail))) = expiry::expiry(marks, marks.created, &[]) {
                 let uid = survey.engine.find_by_key(key).map(|uid| uid.to_string()).unwrap_or_default();
                 let (code, collector) = (codes::EXPIRED_BY_ANNOTATION, Controller::Expiry.name());
                 let forecast = Forecast { at, code, collector, detail, is_upstream: false };
@@ -224,7 +224,7 @@ impl Gathering<'_> {
         engine.tick(now);
         engine.list_started();
         for object in &objects {
-            engine.observed(object.namespace(), object.name(), compiled.look(object.value()));
+            engine.observed(object.namespace(), object.name(), compiled.look(object.value(), now));
         }
         engine.synced();
         engine.shown();

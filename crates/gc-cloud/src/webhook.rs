@@ -143,30 +143,51 @@ impl Webhook {
         Ok(Some(value))
     }
 
+    /// Delivers a document; any answer of success is enough.
+    pub async fn notify(&self, content_type: &'static str, document: String) -> Result<(), WebhookError> {
+        // It is never closed.
+        let _place = self.places.acquire().await;
+        let limit = self.options.timeout;
+        let post = self.post(content_type, document.into());
+        let (code, body) = tokio::time::timeout(limit, post)
+            .await
+            .unwrap_or_else(|_| Err(WebhookError::Timeout { url: self.options.url.clone(), limit }))?;
+        if (200..300).contains(&code) { Ok(()) } else { Err(self.refused(code, &body)) }
+    }
+
+    fn refused(&self, code: u16, body: &Bytes) -> WebhookError {
+        let text = shortened(&String::from_utf8_lossy(body));
+        WebhookError::Status { url: self.options.url.clone(), code, text }
+    }
+
     async fn ask(&self, machine: &Machine) -> Result<MachineState, WebhookError> {
+        let (code, body) = self.post("application/json", protocol::question(machine).into()).await?;
+        if code != 200 {
+            return Err(self.refused(code, &body));
+        }
+        let answer = protocol::answer(machine, &body);
+        answer.map_err(|error| WebhookError::Answer { url: self.options.url.clone(), error })
+    }
+
+    /// Code and body of the answer.
+    async fn post(&self, content_type: &'static str, body: Bytes) -> Result<(u16, Bytes), WebhookError> {
         let url = || self.options.url.clone();
         let connection = |why: String| WebhookError::Connection { url: url(), why };
         let mut request = Request::builder()
             .method(Method::POST)
             .uri(self.url.clone())
-            .header(CONTENT_TYPE, "application/json")
+            .header(CONTENT_TYPE, content_type)
             .header(ACCEPT, "application/json")
             .header(USER_AGENT, AGENT)
-            .body(Full::new(Bytes::from(protocol::question(machine))))
+            .body(Full::new(body))
             .map_err(|error| connection(error.to_string()))?;
         if let Some(token) = self.token()? {
             request.headers_mut().insert(AUTHORIZATION, token);
         }
-        let (code, body) =
-            fetch(&self.client, request, MAX_ANSWER_BYTES).await.map_err(|error| match error {
-                FetchError::Connection(why) => connection(why),
-                FetchError::Body(why) => WebhookError::Body { url: url(), why },
-            })?;
-        if code != 200 {
-            let text = shortened(&String::from_utf8_lossy(&body));
-            return Err(WebhookError::Status { url: url(), code, text });
-        }
-        protocol::answer(machine, &body).map_err(|error| WebhookError::Answer { url: url(), error })
+        fetch(&self.client, request, MAX_ANSWER_BYTES).await.map_err(|error| match error {
+            FetchError::Connection(why) => connection(why),
+            FetchError::Body(why) => WebhookError::Body { url: url(), why },
+        })
     }
 }
 

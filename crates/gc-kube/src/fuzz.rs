@@ -161,6 +161,14 @@ fn agrees(fast: Result<&Metadata<'_>, &DecodeError>, slow: &reference::Metadata)
     assert_eq!(fast.marks.ttl.as_deref(), annotation("kubegc.io/ttl").as_deref());
     assert_eq!(fast.marks.expires_at.as_deref(), annotation("kubegc.io/expires-at").as_deref());
     assert_eq!(fast.marks.keep.as_deref(), annotation("kubegc.io/keep").as_deref());
+    let label = |name: &str| {
+        let entry = slow.labels.iter().rfind(|entry| entry.key == name.as_bytes());
+        entry.map(|entry| String::from_utf8_lossy(&entry.value))
+    };
+    for mark in gc_types::ForeignMark::ALL {
+        let expected = if mark.is_label() { label(mark.key()) } else { annotation(mark.key()) };
+        assert_eq!(fast.marks.foreign.get(&mark).map(|text| &**text), expected.as_deref());
+    }
 }
 
 /// JSON: objects and lists. What is read is what a tree of values says.
@@ -193,6 +201,7 @@ fn is_shaped(tree: &Value) -> bool {
     tree.is_object()
         && (metadata.is_object() || tree.get("metadata").is_none())
         && !metadata["annotations"].is_array()
+        && !metadata["labels"].is_array()
         && { owners }.all(Value::is_object)
 }
 
@@ -219,6 +228,11 @@ fn says(fast: &Metadata<'_>, metadata: &Value) {
     assert_eq!(fast.marks.ttl.as_deref(), annotation("kubegc.io/ttl"));
     assert_eq!(fast.marks.expires_at.as_deref(), annotation("kubegc.io/expires-at"));
     assert_eq!(fast.marks.keep.as_deref(), annotation("kubegc.io/keep"));
+    for mark in gc_types::ForeignMark::ALL {
+        let place = if mark.is_label() { "labels" } else { "annotations" };
+        let expected = metadata[place][mark.key()].as_str();
+        assert_eq!(fast.marks.foreign.get(&mark).map(|text| &**text), expected);
+    }
 }
 
 /// One frame of a watch, in either encoding: its object is what the object alone would be read as.
@@ -434,6 +448,8 @@ mod reference {
         pub(super) creation: Option<Time>,
         #[prost(bytes = "vec", optional, tag = "9")]
         pub(super) deletion: Option<Vec<u8>>,
+        #[prost(message, repeated, tag = "11")]
+        pub(super) labels: Vec<Annotation>,
         #[prost(message, repeated, tag = "12")]
         pub(super) annotations: Vec<Annotation>,
         #[prost(message, repeated, tag = "13")]

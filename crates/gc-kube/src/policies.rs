@@ -206,6 +206,9 @@ impl Adapter for PolicyAdapter {
         if was_set {
             self.rewatch(0, engine);
         }
+        if engine.roster.newest_watch() > self.newest_watch {
+            self.rewatch(self.newest_watch, engine);
+        }
         if self.discover_at.is_some_and(|at| at <= Instant::now()) && !self.discovering {
             (self.discover_at, self.discovering) = (None, true);
             let (client, sink) = (self.client.clone(), self.sink.clone());

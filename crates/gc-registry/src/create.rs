@@ -131,6 +131,11 @@ impl Call<'_> {
     pub(crate) fn warn_of(&mut self, new: &Value, old: Option<&Value>) {
         self.warnings.extend(meta_validation::finalizer_warnings(self.resource(), new));
         self.warnings.extend(self.rules().warnings(new, old));
+        if let Some(advisor) = &self.registry.config.advisor
+            && self.target.subresource.is_empty()
+        {
+            self.warnings.extend(advisor.warnings(new, old));
+        }
         let resource = self.resource();
         let is_it = |(group, kind): &&(&str, &str)| *group == &*resource.group && *kind == &*resource.kind;
         if old.is_none()

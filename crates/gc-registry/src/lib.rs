@@ -56,6 +56,7 @@
 //! ```
 
 pub mod admission;
+pub mod advisor;
 pub mod api;
 pub mod bootstrap;
 mod call;

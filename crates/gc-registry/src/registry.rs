@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
 
 use crate::admission::Plugins;
+use crate::advisor::Advisor;
 use crate::api::{
     ListOptions, ObjectList, Operation, PatchType, RequestContext, RequestTarget, Response, ResponseBody,
 };
@@ -44,6 +45,8 @@ pub struct Config {
     pub service_ranges: ServiceRanges,
     /// Group and kind of the objects that no controller of this server acts on; whoever creates one is warned.
     pub unattended: &'static [(&'static str, &'static str)],
+    /// Whoever refuses and warns beyond the rules of the API.
+    pub advisor: Option<Arc<dyn Advisor>>,
 }
 
 impl Default for Config {
@@ -57,6 +60,7 @@ impl Default for Config {
             event_ttl_seconds: 3600,
             service_ranges: ServiceRanges::default(),
             unattended: &[],
+            advisor: None,
         }
     }
 }

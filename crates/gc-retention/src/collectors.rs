@@ -327,7 +327,12 @@ collectors! {
         on_by_default: true,
         for_every_kind: true,
         watches: Watches::ByPolicies,
-        flags: &[],
+        flags: &[
+            "notice-webhook",
+            "notice-webhook-ca-file",
+            "notice-webhook-timeout",
+            "notice-webhook-token-file",
+        ],
         rules: &[
             rule("kubegc.io", "retentionpolicies", WATCH),
             rule("kubegc.io", "retentionpolicies/status", &["patch"]),
@@ -345,7 +350,7 @@ collectors! {
         on_by_default: false,
         for_every_kind: true,
         watches: Watches::Everything,
-        flags: &[],
+        flags: &["foreign-expiry"],
         rules: &[rule("*", "*", WATCH_DELETE), WRITE_EVENTS],
     }
 }

@@ -614,6 +614,9 @@ fn deletes(request: &Request) -> bool {
     )
 }
 
+/// Effects that are Events of an engine around this one are numbered from here on.
+pub(crate) const FIRST_NOTE: u64 = 1 << 63;
+
 /// A reason of a retention module.
 pub(crate) fn reason(code: &'static str, observed: ResourceVersion, facts: &[String]) -> Reason {
     let mut evidence = vec![Evidence::ObservedAt { resource_version: observed }];

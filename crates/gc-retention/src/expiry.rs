@@ -1,4 +1,4 @@
-//! Time to live and expiry of single objects of any kind, by annotation: `kubegc.io/ttl` (a Go duration after
+//! Time to live and expiry of single objects of any kind, by annotation: `kubegc.io/ttl` (a duration after
 //! the creation; for Jobs and Pods, after they finished), `kubegc.io/expires-at` (RFC 3339),
 //! `kubegc.io/keep`.
 //!
@@ -14,7 +14,8 @@ use gc_types::{
     Outcome, PropagationPolicy, Reason, Request, ResourceId, ResourceVersion, Severity, Timestamp, Uid,
 };
 
-use crate::engine::{Counts, Engine, Judge, Judgement, Observation, reason};
+use crate::engine::{Counts, Engine, FIRST_NOTE, Judge, Judgement, Observation, reason};
+use crate::foreign::{self, ForeignTool};
 use crate::measures::Outbox;
 use crate::objects::{Facts, HasMeta, Kind, Meta, parse_time, time_text};
 
@@ -44,20 +45,34 @@ pub enum BadMark {
     /// `kubegc.io/keep` is neither of its two values.
     #[error("annotation kubegc.io/keep: {0:?} is neither \"true\" nor \"false\"; the object is kept")]
     Keep(Arc<str>),
+    /// The mark of another tool.
+    #[error("{key}: {text:?} is not understood; expected {expected}")]
+    Foreign {
+        /// Its name.
+        key: &'static str,
+        /// What it says.
+        text: Arc<str>,
+        /// What it should say.
+        expected: &'static str,
+    },
 }
 
-/// When an object is to go by its annotations, and by which. `begins` is when its time to live begins, if that is
-/// known yet.
-pub fn expiry(marks: &Marks, begins: Option<Timestamp>) -> Result<Option<(Timestamp, String)>, BadMark> {
+/// When an object expires by its annotations, and by which. `begins` is when its time to live begins, if that is known yet;
+/// `tools` are those whose marks count as well.
+pub fn expiry(
+    marks: &Marks,
+    begins: Option<Timestamp>,
+    tools: &[ForeignTool],
+) -> Result<Option<(Timestamp, String)>, BadMark> {
+    let foreign = foreign::expiry(marks, tools)?;
     let by_ttl = match &marks.ttl {
         None => None,
         Some(text) => {
-            let ttl: GoDuration = text.parse()?;
+            let ttl = GoDuration::parse_with_days(text)?;
             if ttl.0 < 0 {
                 return Err(BadMark::NegativeTtl(Arc::clone(text)));
             }
-            // A part of a millisecond is waited for whole.
-            let milliseconds = ttl.0 / 1_000_000 + i64::from(ttl.0 % 1_000_000 > 0);
+            let milliseconds = ttl.to_milliseconds_rounded_up();
             begins.map(|begins| (begins.after(milliseconds), format!("its kubegc.io/ttl of {text} is over")))
         }
     };
@@ -76,7 +91,7 @@ pub fn expiry(marks: &Marks, begins: Option<Timestamp>) -> Result<Option<(Timest
     if marks.keeps() {
         return Ok(None);
     }
-    Ok(by_ttl.into_iter().chain(by_time).min_by_key(|(at, _)| *at))
+    Ok(by_ttl.into_iter().chain(by_time).chain(foreign).min_by_key(|(at, _)| *at))
 }
 
 /// An object with annotations.
@@ -215,31 +230,43 @@ pub struct ExpiryEngine {
     /// The object that was observed last: whether annotations follow is not known before the next event.
     last: Option<ObservedObject>,
     next_note: u64,
+    tools: Vec<ForeignTool>,
 }
 
 fn unreadable() -> Reason {
     reason(gc_types::codes::INVALID_ANNOTATION, ResourceVersion::UNKNOWN, &[])
 }
 
-/// Effects that are Events are numbered from here on.
-const FIRST_NOTE: u64 = 1 << 63;
-
 impl Default for ExpiryEngine {
     fn default() -> Self {
-        Self { engine: Engine::new(MarkedJudge::default()), last: None, next_note: FIRST_NOTE }
+        Self {
+            engine: Engine::new(MarkedJudge::default()),
+            last: None,
+            next_note: FIRST_NOTE,
+            tools: Vec::new(),
+        }
     }
 }
 
 impl ExpiryEngine {
+    /// Understands the marks of these tools as well.
+    #[must_use]
+    pub fn with_foreign(self, tools: &[ForeignTool]) -> Self {
+        Self { tools: tools.to_vec(), ..self }
+    }
+
     /// Takes in one event.
     pub fn handle(&mut self, event: Event) {
         if let Event::Marked { key, marks } = event {
+            if !foreign::are_meant(&marks, &self.tools) {
+                return self.nothing_followed();
+            }
             let Some(object) = self.last.take().filter(|object| object.key == key) else { return };
             let marked = Marked {
                 uid: object.uid,
                 resource_version: object.resource_version,
                 deleting: object.deletion.deleting,
-                expiry: expiry(&marks, marks.created),
+                expiry: expiry(&marks, marks.created, &self.tools),
             };
             self.engine.tell(|judge, _, dirty| judge.shelf.put(key, marked, dirty));
             return;
@@ -327,19 +354,26 @@ impl ExpiryEngine {
 pub struct FinishedExpiry {
     shelf: MarkedShelf,
     outbox: Outbox,
+    tools: Vec<ForeignTool>,
 }
 
 impl FinishedExpiry {
+    /// Understands the marks of these tools as well.
+    #[must_use]
+    pub fn with_foreign(self, tools: &[ForeignTool]) -> Self {
+        Self { tools: tools.to_vec(), ..self }
+    }
+
     fn put(&mut self, kind: Kind, meta: &Meta, finished: Option<Timestamp>, dirty: &mut Vec<ObjectKey>) {
         let key = kind.key(&meta.namespace, &meta.name);
-        match &meta.marks {
+        match meta.marks.as_ref().filter(|marks| foreign::are_meant(marks, &self.tools)) {
             None => self.shelf.remove(&key),
             Some(marks) => {
                 let marked = Marked {
                     uid: meta.uid.clone(),
                     resource_version: meta.resource_version,
                     deleting: meta.deleting,
-                    expiry: expiry(marks, finished),
+                    expiry: expiry(marks, finished, &self.tools),
                 };
                 self.shelf.put(key, marked, dirty);
                 while let Some(note) = self.shelf.notes.pop_front() {

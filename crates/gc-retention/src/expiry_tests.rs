@@ -18,6 +18,7 @@ fn marks(ttl: Option<&str>, expires_at: Option<&str>, keep: Option<&str>) -> Mar
         ttl: ttl.map(Into::into),
         expires_at: expires_at.map(Into::into),
         keep: keep.map(Into::into),
+        ..Marks::default()
     }
 }
 
@@ -49,16 +50,16 @@ fn what_annotations_say() {
             None,
             Some(0),
             bad(
-                "annotation kubegc.io/ttl: \"10\" lacks a unit; expected one of ns, us, ms, s, m, h after each number",
+                "annotation kubegc.io/ttl: \"10\" lacks a unit; expected one of ns, us, ms, s, m, h, d, w after each number",
             ),
         ),
         (
-            Some("2d"),
+            Some("2y"),
             None,
             None,
             Some(0),
             bad(
-                "annotation kubegc.io/ttl: \"2d\" has the unknown unit \"d\"; expected one of ns, us, ms, s, m, h",
+                "annotation kubegc.io/ttl: \"2y\" has the unknown unit \"y\"; expected one of ns, us, ms, s, m, h, d, w",
             ),
         ),
         (
@@ -95,7 +96,7 @@ fn what_annotations_say() {
             bad("annotation kubegc.io/keep: \"yes\" is neither \"true\" nor \"false\"; the object is kept"),
         ),
     ] {
-        let said = expiry(&marks(ttl, expires_at, keep), begins.map(at));
+        let said = expiry(&marks(ttl, expires_at, keep), begins.map(at), &[]);
         let said = said.map(|expiry| expiry.map(|(at, _)| at)).map_err(|bad| bad.to_string());
         assert_eq!(said, expected, "{ttl:?} {expires_at:?} {keep:?} {begins:?}");
     }
@@ -375,7 +376,7 @@ proptest! {
     /// Whatever an annotation says: no panic, and never a deletion before the time that it names.
     #[test]
     fn no_annotation_panics(text in "\\PC{0,30}", expires in "\\PC{0,30}", keep in "\\PC{0,8}") {
-        let said = expiry(&marks(Some(&text), Some(&expires), Some(&keep)), Some(at(0)));
+        let said = expiry(&marks(Some(&text), Some(&expires), Some(&keep)), Some(at(0)), &[]);
         if !matches!(&*keep, "true" | "false") {
             prop_assert!(!matches!(said, Ok(Some(_))));
         }

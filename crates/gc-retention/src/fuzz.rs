@@ -64,14 +64,19 @@ pub fn annotations(data: &[u8]) {
         Option<Arc<str>>,
     ) = (next(), next(), next(), next());
     let begins = begins.and_then(|text| text.parse().ok()).map(Timestamp);
-    let marks =
-        Marks { created: begins, ttl: ttl.clone(), expires_at: expires_at.clone(), keep: keep.clone() };
-    let lived = ttl.as_deref().map(|ttl| ttl.parse::<GoDuration>().ok().filter(|ttl| ttl.0 >= 0));
+    let marks = Marks {
+        created: begins,
+        ttl: ttl.clone(),
+        expires_at: expires_at.clone(),
+        keep: keep.clone(),
+        ..Marks::default()
+    };
+    let lived = ttl.as_deref().map(|ttl| GoDuration::parse_with_days(ttl).ok().filter(|ttl| ttl.0 >= 0));
     let time = expires_at.as_deref().map(|text| parse_time(Some(text)));
     let is_clear = lived != Some(None)
         && time != Some(None)
         && keep.as_deref().is_none_or(|keep| keep == "true" || keep == "false");
-    let found = expiry(&marks, begins);
+    let found = expiry(&marks, begins, &[]);
     assert_eq!(found.is_ok(), is_clear);
     let Ok(found) = found else { return };
     if keep.is_some_and(|keep| &*keep != "false") {
@@ -114,13 +119,14 @@ pub fn retention_policy(data: &[u8]) {
         }
     };
     let Some(mut object) = next() else { return };
-    assert_eq!(policy.look(&object), policy.look(&object));
+    let now = Timestamp(1_800_000_000_000);
+    assert_eq!(policy.look(&object, now), policy.look(&object, now));
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let annotations = json!({"kubegc.io/keep": "yes"});
     metadata.insert("annotations".into(), annotations);
-    assert!(!matches!(policy.look(&object), Look::Selected(_)));
+    assert!(!matches!(policy.look(&object, now), Look::Selected(_)));
     object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-    assert_eq!(policy.look(&object), Look::Aside);
+    assert_eq!(policy.look(&object, now), Look::Aside);
 }
 
 #[cfg(test)]

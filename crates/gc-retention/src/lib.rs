@@ -14,6 +14,7 @@ mod division;
 pub mod election;
 pub mod engine;
 pub mod expiry;
+pub mod foreign;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod images;

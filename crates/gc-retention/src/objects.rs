@@ -5,7 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gc_types::{Gvr, Marks, ObjectKey, ResourceId, ResourceInfo, ResourceVersion, Scope, Timestamp, Uid};
+use gc_types::{
+    ForeignMark, Gvr, Marks, ObjectKey, ResourceId, ResourceInfo, ResourceVersion, Scope, Timestamp, Uid,
+};
 use serde::Deserialize;
 
 use crate::certificates::SigningRequest;
@@ -462,13 +464,29 @@ pub(crate) struct WireAnnotations {
     expires_at: Option<String>,
     #[serde(rename = "kubegc.io/keep")]
     keep: Option<String>,
+    #[serde(rename = "janitor/ttl")]
+    janitor_ttl: Option<String>,
+    #[serde(rename = "janitor/expires")]
+    janitor_expires: Option<String>,
+    #[serde(rename = "k8s-ttl-controller.twin.sh/ttl")]
+    ttl_controller: Option<String>,
+    #[serde(rename = "k8s-ttl-controller.twin.sh/refreshed-at")]
+    ttl_controller_refreshed: Option<String>,
 }
 
 impl WireAnnotations {
-    fn marks(&self, created: Option<Timestamp>) -> Option<Arc<Marks>> {
+    fn marks(&self, labels: Option<&WireLabels>, created: Option<Timestamp>) -> Option<Arc<Marks>> {
         let shared = |text: &Option<String>| text.as_deref().map(Arc::from);
         let (ttl, expires_at, keep) = (shared(&self.ttl), shared(&self.expires_at), shared(&self.keep));
-        let marks = Marks { created, ttl, expires_at, keep };
+        let foreign = [
+            (ForeignMark::JanitorTtl, &self.janitor_ttl),
+            (ForeignMark::JanitorExpires, &self.janitor_expires),
+            (ForeignMark::TtlController, &self.ttl_controller),
+            (ForeignMark::TtlControllerRefreshed, &self.ttl_controller_refreshed),
+            (ForeignMark::Kyverno, labels.map_or(&None, |labels| &labels.kyverno)),
+        ];
+        let foreign = foreign.into_iter().filter_map(|(mark, text)| Some((mark, shared(text)?))).collect();
+        let marks = Marks { created, ttl, expires_at, keep, foreign };
         (!marks.is_empty()).then(|| marks.into())
     }
 }
@@ -494,6 +512,8 @@ pub(crate) struct WireLabels {
     zone: Option<String>,
     #[serde(rename = "failure-domain.beta.kubernetes.io/zone")]
     zone_before: Option<String>,
+    #[serde(rename = "cleanup.kyverno.io/ttl")]
+    kyverno: Option<String>,
 }
 
 impl WireLabels {
@@ -531,7 +551,8 @@ impl From<&WireMeta> for Meta {
             marks: wire
                 .annotations
                 .as_ref()
-                .and_then(|annotations| annotations.marks(parse_time(wire.creation_timestamp.as_deref()))),
+                .unwrap_or(&WireAnnotations::default())
+                .marks(wire.labels.as_ref(), parse_time(wire.creation_timestamp.as_deref())),
         }
     }
 }

@@ -67,6 +67,14 @@ fn known_names() -> String {
 /// What `--controllers` switches on: `name` on, `-name` off, `*` all others that are on by default; of several entries
 /// with one name the first decides, and what no entry fits is off.
 pub fn enabled<T: AsRef<str>>(entries: &[T]) -> Result<Vec<Controller>, ControllersError> {
+    enabled_with(entries, &[])
+}
+
+/// The same where the star switches these on as well.
+pub fn enabled_with<T: AsRef<str>>(
+    entries: &[T],
+    also: &[Controller],
+) -> Result<Vec<Controller>, ControllersError> {
     let words = || entries.iter().map(AsRef::as_ref);
     for word in words().filter(|word| *word != "*") {
         let name = word.strip_prefix('-').unwrap_or(word);
@@ -80,13 +88,16 @@ pub fn enabled<T: AsRef<str>>(entries: &[T]) -> Result<Vec<Controller>, Controll
             Some(name) => controller.is_named(name).then_some(false),
             None => controller.is_named(word).then_some(true),
         });
-        by_name.unwrap_or_else(|| controller.collector().on_by_default && words().any(|word| word == "*"))
+        let by_star = controller.collector().on_by_default || also.contains(controller);
+        by_name.unwrap_or_else(|| by_star && words().any(|word| word == "*"))
     };
     Ok(Controller::ALL.into_iter().filter(on).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -112,6 +123,13 @@ mod tests {
             (&["-"], unknown("-")),
         ] {
             assert_eq!(enabled(entries), expected, "{entries:?}");
+            if let Ok(expected) = expected
+                && entries.contains(&"*")
+            {
+                let with = BTreeSet::from_iter(expected.into_iter().chain([Controller::Expiry]));
+                let found = enabled_with(entries, &[Controller::Expiry]);
+                assert_eq!(found.map(BTreeSet::from_iter), Ok(with), "{entries:?}");
+            }
         }
     }
 

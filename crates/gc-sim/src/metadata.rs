@@ -89,6 +89,7 @@ impl<'a> Metadata<'a> {
             ttl: mark("kubegc.io/ttl"),
             expires_at: mark("kubegc.io/expires-at"),
             keep: mark("kubegc.io/keep"),
+            ..Marks::default()
         };
         (!marks.is_empty()).then_some(marks)
     }

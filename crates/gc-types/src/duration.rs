@@ -20,19 +20,44 @@ pub enum GoDurationError {
     #[error("{0:?} is not a duration; expected numbers with units, such as \"2m\" or \"1h30m\"")]
     Invalid(String),
     /// A number without a unit.
-    #[error("{0:?} lacks a unit; expected one of ns, us, ms, s, m, h after each number")]
-    MissingUnit(String),
-    /// A unit that Go does not know (there are no days or weeks).
-    #[error("{text:?} has the unknown unit {unit:?}; expected one of ns, us, ms, s, m, h")]
+    #[error("{text:?} lacks a unit; expected one of {units} after each number")]
+    MissingUnit {
+        /// The whole text.
+        text: String,
+        /// The units that are understood.
+        units: Units,
+    },
+    /// A unit that is not understood; Go has no days or weeks.
+    #[error("{text:?} has the unknown unit {unit:?}; expected one of {units}")]
     UnknownUnit {
         /// The whole text.
         text: String,
         /// The unit in it.
         unit: String,
+        /// The units that are understood.
+        units: Units,
     },
     /// More than about 292 years.
     #[error("{0:?} is out of range; the longest duration is 2562047h47m16.854775807s")]
     OutOfRange(String),
+}
+
+/// Which units a duration may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Units {
+    /// Those of Go, up to hours.
+    Go,
+    /// Days of 24 hours and weeks of seven days as well.
+    GoAndDays,
+}
+
+impl fmt::Display for Units {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Go => "ns, us, ms, s, m, h",
+            Self::GoAndDays => "ns, us, ms, s, m, h, d, w",
+        })
+    }
 }
 
 const NANOSECONDS_PER_SECOND: i64 = 1_000_000_000;
@@ -49,6 +74,22 @@ impl GoDuration {
         Self(seconds.saturating_mul(NANOSECONDS_PER_SECOND))
     }
 
+    /// A duration of retention: Go's text form, with days (`d`) and weeks (`w`) as well.
+    ///
+    /// ```
+    /// use gc_types::GoDuration;
+    /// assert_eq!(GoDuration::parse_with_days("1w2d"), "216h".parse());
+    /// ```
+    pub fn parse_with_days(text: &str) -> Result<Self, GoDurationError> {
+        parse(text, Units::GoAndDays)
+    }
+
+    /// As milliseconds; a part of one counts as a whole one.
+    #[must_use]
+    pub const fn to_milliseconds_rounded_up(self) -> i64 {
+        self.0 / 1_000_000 + (self.0 % 1_000_000 > 0) as i64
+    }
+
     /// As the standard library's duration; negative spans become zero.
     #[must_use]
     pub fn to_std(self) -> std::time::Duration {
@@ -60,35 +101,39 @@ impl FromStr for GoDuration {
     type Err = GoDurationError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let invalid = || GoDurationError::Invalid(text.to_owned());
-        let (negative, mut rest) = match text.as_bytes().first() {
-            Some(b'-') => (true, &text[1..]),
-            Some(b'+') => (false, &text[1..]),
-            _ => (false, text),
-        };
-        if rest == "0" {
-            return Ok(Self::ZERO);
-        }
-        if rest.is_empty() {
-            return Err(invalid());
-        }
-        let mut total: u128 = 0;
-        while !rest.is_empty() {
-            let (segment, after) = segment(text, rest)?;
-            total += segment;
-            // The magnitude of the smallest value is one more than that of the largest.
-            if total > i64::MAX as u128 + u128::from(negative) {
-                return Err(GoDurationError::OutOfRange(text.to_owned()));
-            }
-            rest = after;
-        }
-        let signed = if negative { -(total.cast_signed()) } else { total.cast_signed() };
-        i64::try_from(signed).map(Self).map_err(|_| GoDurationError::OutOfRange(text.to_owned()))
+        parse(text, Units::Go)
     }
 }
 
+fn parse(text: &str, units: Units) -> Result<GoDuration, GoDurationError> {
+    let invalid = || GoDurationError::Invalid(text.to_owned());
+    let (negative, mut rest) = match text.as_bytes().first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
+        _ => (false, text),
+    };
+    if rest == "0" {
+        return Ok(GoDuration::ZERO);
+    }
+    if rest.is_empty() {
+        return Err(invalid());
+    }
+    let mut total: u128 = 0;
+    while !rest.is_empty() {
+        let (segment, after) = segment(text, rest, units)?;
+        total += segment;
+        // The magnitude of the smallest value is one more than that of the largest.
+        if total > i64::MAX as u128 + u128::from(negative) {
+            return Err(GoDurationError::OutOfRange(text.to_owned()));
+        }
+        rest = after;
+    }
+    let signed = if negative { -(total.cast_signed()) } else { total.cast_signed() };
+    i64::try_from(signed).map(GoDuration).map_err(|_| GoDurationError::OutOfRange(text.to_owned()))
+}
+
 /// One number with its unit at the start of `rest`: its nanoseconds, and what follows it.
-fn segment<'a>(text: &str, rest: &'a str) -> Result<(u128, &'a str), GoDurationError> {
+fn segment<'a>(text: &str, rest: &'a str, units: Units) -> Result<(u128, &'a str), GoDurationError> {
     let digits = |s: &str| s.bytes().take_while(u8::is_ascii_digit).count();
     let whole_length = digits(rest);
     let (whole, mut after) = rest.split_at(whole_length);
@@ -102,15 +147,17 @@ fn segment<'a>(text: &str, rest: &'a str) -> Result<(u128, &'a str), GoDurationE
     let unit_length = after.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(after.len());
     let (unit, after) = after.split_at(unit_length);
     let scale: u128 = match unit {
-        "" => return Err(GoDurationError::MissingUnit(text.to_owned())),
+        "" => return Err(GoDurationError::MissingUnit { text: text.to_owned(), units }),
         "ns" => 1,
         "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
         "m" => 60_000_000_000,
         "h" => 3_600_000_000_000,
+        "d" if units == Units::GoAndDays => 86_400_000_000_000,
+        "w" if units == Units::GoAndDays => 604_800_000_000_000,
         _ => {
-            return Err(GoDurationError::UnknownUnit { text: text.to_owned(), unit: unit.to_owned() });
+            return Err(GoDurationError::UnknownUnit { text: text.to_owned(), unit: unit.to_owned(), units });
         }
     };
     let out_of_range = || GoDurationError::OutOfRange(text.to_owned());
@@ -228,7 +275,11 @@ mod tests {
     #[test]
     fn refuses_what_go_refuses() {
         let invalid = |t: &str| GoDurationError::Invalid(t.into());
-        let unknown = |t: &str, u: &str| GoDurationError::UnknownUnit { text: t.into(), unit: u.into() };
+        let unknown = |t: &str, u: &str| GoDurationError::UnknownUnit {
+            text: t.into(),
+            unit: u.into(),
+            units: Units::Go,
+        };
         for (text, error) in [
             ("", invalid("")),
             ("s", invalid("s")),
@@ -236,7 +287,7 @@ mod tests {
             (".", invalid(".")),
             ("-", invalid("-")),
             ("+", invalid("+")),
-            ("10", GoDurationError::MissingUnit("10".into())),
+            ("10", GoDurationError::MissingUnit { text: "10".into(), units: Units::Go }),
             ("1d", unknown("1d", "d")),
             ("1w", unknown("1w", "w")),
             ("1M", unknown("1M", "M")),
@@ -254,6 +305,30 @@ mod tests {
             ("99999999999999999999999h", GoDurationError::OutOfRange("99999999999999999999999h".into())),
         ] {
             assert_eq!(text.parse::<GoDuration>(), Err(error), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn retention_has_days_and_weeks_as_well() {
+        for (text, expected) in [
+            ("7d", Ok(7 * 24 * HOUR)),
+            ("2w", Ok(14 * 24 * HOUR)),
+            ("1w1d1h1m", Ok(8 * 24 * HOUR + HOUR + MINUTE)),
+            ("0.5d", Ok(12 * HOUR)),
+            ("36h", Ok(36 * HOUR)),
+            (
+                "7",
+                Err("\"7\" lacks a unit; expected one of ns, us, ms, s, m, h, d, w after each number"
+                    .to_owned()),
+            ),
+            (
+                "1mo",
+                Err("\"1mo\" has the unknown unit \"mo\"; expected one of ns, us, ms, s, m, h, d, w"
+                    .to_owned()),
+            ),
+        ] {
+            let parsed = GoDuration::parse_with_days(text).map(|duration| duration.0);
+            assert_eq!(parsed.map_err(|error| error.to_string()), expected, "{text}");
         }
     }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::{EffectId, Gvr, ObjectKey, Outcome, OwnerReference, ResourceId, ResourceVersion, Timestamp, Uid};
+use crate::{
+    EffectId, Gvr, Marks, ObjectKey, Outcome, OwnerReference, ResourceId, ResourceVersion, Timestamp, Uid,
+};
 
 /// Whether objects of a resource live in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,34 +63,6 @@ pub struct ObservedObject {
     pub owners: SmallVec<[OwnerReference; 1]>,
     /// Its deletion.
     pub deletion: DeletionState,
-}
-
-/// What the annotations of an object say about its retention, as written: `kubegc.io/ttl`,
-/// `kubegc.io/expires-at`, `kubegc.io/keep`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Marks {
-    /// `creationTimestamp`, if it can be read.
-    pub created: Option<Timestamp>,
-    /// `kubegc.io/ttl`: a Go duration.
-    pub ttl: Option<Arc<str>>,
-    /// `kubegc.io/expires-at`: RFC 3339.
-    pub expires_at: Option<Arc<str>>,
-    /// `kubegc.io/keep`: `true` or `false`.
-    pub keep: Option<Arc<str>>,
-}
-
-impl Marks {
-    /// Whether no annotation says anything.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.ttl.is_none() && self.expires_at.is_none() && self.keep.is_none()
-    }
-
-    /// Whether the object is kept. Anything but `false` keeps it, so that a misspelt `true` does too.
-    #[must_use]
-    pub fn keeps(&self) -> bool {
-        self.keep.as_deref().is_some_and(|keep| keep != "false")
-    }
 }
 
 /// One thing that was observed.

@@ -12,16 +12,18 @@ mod event;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod identity;
+mod marks;
 mod quantity;
 
-pub use duration::{GoDuration, GoDurationError, UnixNanoseconds};
+pub use duration::{GoDuration, GoDurationError, Units, UnixNanoseconds};
 pub use effect::{
     Change, DeletionSecret, Effect, EffectId, EventNote, Evidence, FinalizerName, HeldBy, Outcome,
     OutsideCall, PropagationPolicy, Reason, Request, Severity, Storage, Verdict,
 };
-pub use event::{DeletionState, Event, Marks, ObservedObject, ResourceInfo, Scope};
+pub use event::{DeletionState, Event, ObservedObject, ResourceInfo, Scope};
 pub use identity::{
     Coordinates, FailedGroup, Gvk, Gvr, ObjectKey, OwnerReference, ResourceId, ResourceVersion, Timestamp,
     Uid,
 };
+pub use marks::{ForeignMark, Marks};
 pub use quantity::parse_quantity;

@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use gc_apiserver::{Extension, GivenKeys, RunningServer, Server, ServerConfig, StartError};
 use gc_registry::Registry;
 use gc_registry::admission::Plugins;
+use gc_registry::advisor::Advisor;
 use gc_registry::services::{RangeError, ServiceRanges};
 use gc_registry::storage::Storage;
 use gc_store::{EtcdOptions, EtcdStorage, EtcdTls, MemoryStorage, RedbOptions, RedbStorage};
@@ -103,6 +104,9 @@ pub(crate) struct ServerOptions {
     /// Group and kind of what no controller acts on; whoever creates such an object is warned.
     #[arg(skip)]
     pub(crate) unattended: &'static [(&'static str, &'static str)],
+    /// Whoever refuses and warns beyond the rules of the API.
+    #[arg(skip)]
+    pub(crate) advisor: Option<Arc<dyn Advisor>>,
     /// No container may be privileged.
     #[arg(skip)]
     pub(crate) refuse_privileged: bool,
@@ -138,6 +142,7 @@ impl ServerOptions {
             counts_quotas: false,
             aggregates_roles: false,
             unattended: &[],
+            advisor: None,
             refuse_privileged: false,
             keys: GivenKeys::default(),
             prepared: None,
@@ -266,6 +271,7 @@ pub(crate) async fn serve(
         aggregates_roles: options.aggregates_roles,
         service_ranges: options.service_ranges()?,
         unattended: options.unattended,
+        advisor: options.advisor.clone(),
         ..gc_registry::Config::default()
     };
     let kind =

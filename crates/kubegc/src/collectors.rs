@@ -11,6 +11,7 @@ use gc_kube::{
 use gc_retention::certificates::CertificateCollector;
 use gc_retention::engine::{Counts, Engine, Judge};
 use gc_retention::expiry::{self, ExpiryEngine, FinishedExpiry};
+use gc_retention::foreign::ForeignTool;
 use gc_retention::jobs::JobCollector;
 use gc_retention::lease_candidates::LeaseCandidateCollector;
 use gc_retention::leases::LeaseCollector;
@@ -29,6 +30,7 @@ use crate::collector_metrics::CollectorMetrics;
 use crate::journal::Journal;
 use crate::namespace_trace::Trace;
 use crate::namespaces::{NamespaceController, NamespaceFeed, NamespaceNames};
+use crate::notices::{NoticeOptions, NoticeSender};
 use crate::outside::{MachinesOutside, OutsideOptions, StorageOutside, milliseconds, positive};
 
 /// The heading of these flags in help texts.
@@ -54,6 +56,11 @@ pub(crate) struct ControllerOptions {
     /// deleted
     #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = positive)]
     pub(crate) legacy_service_account_token_clean_up_period: Duration,
+    /// Other tools whose annotations and labels let objects expire as well: kube-janitor, k8s-ttl-controller, kyverno
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = str::parse::<ForeignTool>)]
+    pub(crate) foreign_expiry: Vec<ForeignTool>,
+    #[command(flatten)]
+    pub(crate) notices: NoticeOptions,
     #[command(flatten)]
     pub(crate) outside: OutsideOptions,
 }
@@ -68,6 +75,8 @@ impl Default for ControllerOptions {
             legacy_service_account_token_clean_up_period: Duration::from_millis(
                 CLEAN_UP_PERIOD_MILLISECONDS.unsigned_abs(),
             ),
+            foreign_expiry: Vec::new(),
+            notices: NoticeOptions::default(),
             outside: OutsideOptions::default(),
         }
     }
@@ -76,10 +85,22 @@ impl Default for ControllerOptions {
 impl ControllerOptions {
     /// The collectors that are on.
     pub(crate) fn enabled(&self) -> Result<Vec<Controller>, crate::UsageError> {
-        let mut enabled = permissions::enabled(&self.controllers)
+        self.enabled_with(&[])
+    }
+
+    /// The same where `*` switches these on as well.
+    pub(crate) fn enabled_with(&self, also: &[Controller]) -> Result<Vec<Controller>, crate::UsageError> {
+        let mut enabled = permissions::enabled_with(&self.controllers, also)
             .map_err(|error| crate::UsageError::new(format!("--controllers: {error}")))?;
         // Whether a provider can be used is said before anything starts.
         self.outside.provider()?;
+        self.notices.webhook()?;
+        if !self.foreign_expiry.is_empty() && !enabled.contains(&Controller::Expiry) {
+            return Err(crate::UsageError::new(format!(
+                "--foreign-expiry needs {}; add it to --controllers",
+                Controller::Expiry
+            )));
+        }
         if !self.outside.has_provider() && enabled.contains(&Controller::NodeLifecycle) {
             let nodes = Controller::NodeLifecycle;
             if self.controllers.iter().any(|word| nodes.is_named(word)) {
@@ -259,6 +280,7 @@ impl RunningCollectors {
                         .with_clock(Arc::clone(&surroundings.clock));
                     let shutdown = until(stopped.clone());
                     let observer = surroundings.observer(controller, &collector.table());
+                    let observer = running.with_notices(settings, collector.table(), observer);
                     let run = async move { collector.run(observer, shutdown).await };
                     running.others.push(tokio::spawn(run));
                 }
@@ -271,13 +293,14 @@ impl RunningCollectors {
                         .named(controller.event_source())
                         .with_clock(Arc::clone(&surroundings.clock));
                     let shutdown = until(stopped.clone());
-                    let engine =
-                        Watched::new(ExpiryEngine::default(), surroundings.activity.of(controller), 0);
+                    let tools = &settings.foreign_expiry;
+                    let engine = ExpiryEngine::default().with_foreign(tools);
+                    let engine = Watched::new(engine, surroundings.activity.of(controller), 0);
                     surroundings.activity.add_board(collector.board());
                     let observer = surroundings.observer(controller, &collector.table());
                     let run = async move { drop(collector.run(engine, observer, shutdown).await) };
                     running.others.push(tokio::spawn(run));
-                    retain.start(FinishedExpiry::default());
+                    retain.start(FinishedExpiry::default().with_foreign(tools));
                 }
             }
         }
@@ -293,6 +316,26 @@ impl RunningCollectors {
             running.namespaces = Some(tokio::spawn(controller.run(terminating, until(stopped))));
         }
         running
+    }
+
+    /// The observer, which also sends notices to the webhook, if there is one.
+    fn with_notices(
+        &mut self,
+        settings: &ControllerOptions,
+        table: ResourceTable,
+        observer: Arc<dyn Observer>,
+    ) -> Arc<dyn Observer> {
+        // Whether it can be used was found out before the start.
+        let Ok(Some(webhook)) = settings.notices.webhook() else { return observer };
+        let (sender, sending) = NoticeSender::new(webhook, table, system_clock()());
+        let stopped = until(self.stop.subscribe());
+        self.others.push(tokio::spawn(async move {
+            tokio::select! {
+                () = stopped => {}
+                () = sending => {}
+            }
+        }));
+        Arc::new(Observers(vec![observer, Arc::new(sender)]))
     }
 
     /// Runs something beside the collectors, until they stop.

@@ -28,6 +28,7 @@ mod namespace_requests;
 mod namespace_trace;
 mod namespaces;
 mod node;
+mod notices;
 mod operations;
 mod outside;
 mod page;
@@ -69,7 +70,7 @@ enum Command {
     Doctor(questions::examine::DoctorOptions),
     /// Show what a collector did and why, from its journal
     Journal(questions::journal::JournalOptions),
-    /// Check retention policies
+    /// Check retention policies, and write new ones from templates
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
     /// Print the permissions that `kubegc run` needs, as manifests

@@ -27,6 +27,84 @@ const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s
 pub(crate) enum PolicyCommand {
     /// Validate the policies in a file and show what they would delete; exits with 1 if a policy is invalid
     Check(CheckOptions),
+    /// Print a new policy from a template; it deletes nothing until spec.enforce is set to true
+    New(NewOptions),
+}
+
+/// Options of `kubegc policy new`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct NewOptions {
+    /// The template
+    template: Template,
+    /// Name of the policy [default: that of the template]
+    #[arg(long)]
+    name: Option<String>,
+}
+
+/// What a new policy is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Template {
+    /// Delete preview namespaces a week after their creation, with notice a day before
+    PreviewNamespaces,
+    /// Keep the 20 newest failed pods of each namespace, for at most a week
+    FailedPods,
+    /// Delete ConfigMaps that are older than 30 days and not among the 3 newest of their app
+    ConfigHistory,
+}
+
+impl Template {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::PreviewNamespaces => "preview-namespaces",
+            Self::FailedPods => "failed-pods",
+            Self::ConfigHistory => "config-history",
+        }
+    }
+
+    const fn spec(self) -> &'static str {
+        match self {
+            Self::PreviewNamespaces => {
+                "  target: {apiVersion: v1, kind: Namespace}
+  # The names of the namespaces themselves; a star matches any text.
+  namespaces: {include: [\"preview-*\"]}
+  maxAge: 7d
+  # Announced by an Event, and to --notice-webhook. To keep one: kubectl annotate namespace NAME kubegc.io/keep=true
+  notice: {before: 24h}
+"
+            }
+            Self::FailedPods => {
+                "  target: {apiVersion: v1, kind: Pod}
+  fields: [{path: .status.phase, operator: In, values: [Failed]}]
+  # Either is enough: beyond the newest 20, or older than a week.
+  any:
+    keepNewest: {count: 20, per: Namespace, orderBy: Finished}
+    maxAge: 7d
+"
+            }
+            Self::ConfigHistory => {
+                "  target: {apiVersion: v1, kind: ConfigMap}
+  # Only what a release leaves behind; without a selector, all ConfigMaps would be selected.
+  selector: {matchExpressions: [{key: app.kubernetes.io/version, operator: Exists}]}
+  # Both must apply: older than 30 days, and not among the newest 3.
+  all:
+    keepNewest: {count: 3, per: Label, label: app.kubernetes.io/name}
+    maxAge: 30d
+"
+            }
+        }
+    }
+}
+
+/// A policy as YAML.
+fn from_template(options: &NewOptions) -> String {
+    let name = options.name.as_deref().unwrap_or(options.template.name());
+    format!(
+        "# kubegc policy check FILE --kubeconfig FILE shows what it would delete.\n\
+         apiVersion: {GROUP}/{VERSION}\nkind: {KIND}\nmetadata: {{name: {}}}\nspec:\n{}  \
+         # Nothing is deleted until this is true; until then, the status shows what would be.\n  enforce: false\n",
+        Value::from(name),
+        options.template.spec()
+    )
 }
 
 /// Options of `kubegc policy check`.
@@ -46,7 +124,13 @@ pub(crate) struct Misunderstood;
 
 /// Runs it.
 pub(crate) fn run(command: &PolicyCommand) -> anyhow::Result<()> {
-    let PolicyCommand::Check(options) = command;
+    let options = match command {
+        PolicyCommand::Check(options) => options,
+        PolicyCommand::New(options) => {
+            std::io::stdout().write_all(from_template(options).as_bytes())?;
+            return Ok(());
+        }
+    };
     let text = if options.file.as_os_str() == "-" {
         std::io::read_to_string(std::io::stdin())
     } else {
@@ -123,13 +207,14 @@ async fn preview(client: &ApiClient, object: &Value, out: &mut String) -> anyhow
         .with_context(|| format!("{}: {} {} is not served", name(object), policy.api_version, policy.kind))?;
     let root = if group.is_empty() { "/api" } else { "/apis" };
     let collection = format!("{root}/{}/{}", policy.api_version, served.resource);
+    let now = gc_kube::system_clock()();
     engine.list_started();
     let mut token = String::new();
     loop {
         let page = list(client, &collection, &token, policy.needs_content()).await?;
         for item in page["items"].as_array().into_iter().flatten() {
             let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default();
-            engine.observed(text("namespace"), text("name"), policy.look(item));
+            engine.observed(text("namespace"), text("name"), policy.look(item, now));
         }
         page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
         if token.is_empty() {
@@ -137,7 +222,6 @@ async fn preview(client: &ApiClient, object: &Value, out: &mut String) -> anyhow
         }
     }
     engine.synced();
-    let now = gc_kube::system_clock()();
     engine.tick(now);
     let status = engine.status(&Value::Null, now);
     let _ = writeln!(
@@ -187,13 +271,37 @@ mod tests {
         spec: {target: {apiVersion: v1, kind: ConfigMap}, maxAge: 24h}\n";
 
     #[test]
+    fn templates_are_policies_that_delete_nothing_yet() {
+        for (template, name) in [
+            (Template::PreviewNamespaces, None),
+            (Template::FailedPods, Some("mine".to_owned())),
+            (Template::ConfigHistory, Some("a: b".to_owned())),
+        ] {
+            let expected = name.clone().unwrap_or_else(|| template.name().to_owned());
+            let text = from_template(&NewOptions { template, name });
+            let objects = documents(&text).unwrap();
+            let mut out = String::new();
+            assert_eq!(check(&objects[0], &mut out), 0, "{out}");
+            assert_eq!(
+                (name_of(&objects), &objects[0]["spec"]["enforce"]),
+                (&*expected, &Value::Bool(false))
+            );
+        }
+    }
+
+    fn name_of(objects: &[Value]) -> &str {
+        assert_eq!(objects.len(), 1);
+        name(&objects[0])
+    }
+
+    #[test]
     fn each_fault_has_a_line_with_its_place() {
         for (text, lines) in [
             (GOOD.to_owned(), "old: understood\n"),
             (
-                GOOD.replace("24h", "1d").replace("name: old", "x: y"),
+                GOOD.replace("24h", "1y").replace("name: old", "x: y"),
                 "(no name): metadata.name: is required\n\
-                 (no name): spec.maxAge: \"1d\" has the unknown unit \"d\"; expected one of ns, us, ms, s, m, h\n",
+                 (no name): spec.maxAge: \"1y\" has the unknown unit \"y\"; expected one of ns, us, ms, s, m, h, d, w\n",
             ),
             (
                 GOOD.replace("kind: RetentionPolicy", "kind: Retention").replace(", maxAge: 24h", ""),

@@ -494,30 +494,21 @@ fn a_bad_policy_says_what_is_wrong_and_deletes_nothing() {
         )
     };
     let config_maps = "target: {apiVersion: v1, kind: ConfigMap}";
-    for (name, more, kind, expected) in [
-        (
-            "days",
-            format!("{config_maps}, maxAge: 7d"),
-            "Valid",
-            "spec.maxAge: \"7d\" has the unknown unit \"d\"; expected one of ns, us, ms, s, m, h",
-        ),
-        (
-            "nothing",
-            config_maps.to_owned(),
-            "Valid",
-            "spec: at least one of keepNewest, maxAge and ttlAfter is required; without them nothing is due",
-        ),
-        (
-            "unserved",
-            "target: {apiVersion: example.com/v1, kind: Widget}, maxAge: 1s".into(),
-            "Observing",
-            "the server serves no Widget in example.com/v1",
-        ),
+    for (name, more, expected) in [
+        ("years", "maxAge: 1y", "spec.maxAge"),
+        ("nothing", "schedule: \"@daily\"", "at least one of keepNewest, maxAge and ttlAfter is required"),
+        ("syntax", "maxAge: 1d, condition: \"object.a ==\"", "spec.condition: Invalid value: "),
+        ("time", "maxAge: 1d, schedule: \"60 * * * *\"", "\"60\" is no minute; expected 0 to 59"),
     ] {
-        kubectl(&server, &["create", "-f", "-"], &policy(name, &more));
-        let path = format!("jsonpath={{.status.conditions[?(@.type==\"{kind}\")].message}}");
-        until(&server, &["get", "rp", name, "-o", &path], |said| said == expected);
+        let refused = run(&server, &["create", "-f", "-"], &policy(name, &format!("{config_maps}, {more}")));
+        assert!(!refused.success && refused.err.contains(expected), "{name}: {}", refused.err);
     }
+    let unserved = "target: {apiVersion: example.com/v1, kind: Widget}, maxAge: 1s";
+    kubectl(&server, &["create", "-f", "-"], &policy("unserved", unserved));
+    let path = "jsonpath={.status.conditions[?(@.type==\"Observing\")].message}";
+    until(&server, &["get", "rp", "unserved", "-o", path], |said| {
+        said == "the server serves no Widget in example.com/v1"
+    });
     // A kind that is defined later is found.
     kubectl(&server, &["create", "-f", "-"], CUSTOM);
     let widget = "---\n{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}}";

@@ -33,7 +33,16 @@ pub(crate) fn annotations(metadata: &Metadata<'_>) -> Vec<(&'static str, String)
     let Marks { ttl, expires_at, keep, .. } = &metadata.marks;
     let marks = [("kubegc.io/ttl", ttl), ("kubegc.io/expires-at", expires_at), ("kubegc.io/keep", keep)];
     let marks = marks.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?.to_string())));
-    end.into_iter().chain(marks).collect()
+    let foreign = metadata.marks.foreign.iter().filter(|(mark, _)| !mark.is_label());
+    let foreign = foreign.map(|(mark, text)| (mark.key(), text.to_string()));
+    end.into_iter().chain(marks).chain(foreign).collect()
+}
+
+/// Labels that the decoder reads, and one that it steps over.
+fn labels(metadata: &Metadata<'_>) -> Vec<(&'static str, String)> {
+    let foreign = metadata.marks.foreign.iter().filter(|(mark, _)| mark.is_label());
+    let foreign = foreign.map(|(mark, text)| (mark.key(), text.to_string()));
+    [("a", "b".to_owned())].into_iter().chain(foreign).collect()
 }
 
 /// When it was created, seconds since the epoch: decoded only if an annotation is about retention.
@@ -63,12 +72,13 @@ pub(crate) fn encode(metadata: &Metadata<'_>) -> Vec<u8> {
     if metadata.deleting {
         bytes_field(9, &[8, 1, 16, 0], &mut meta);
     }
-    bytes_field(11, b"\x0a\x01a\x12\x01b", &mut meta);
-    for (name, content) in annotations(metadata) {
-        let mut entry = Vec::new();
-        bytes_field(1, name.as_bytes(), &mut entry);
-        bytes_field(2, content.as_bytes(), &mut entry);
-        bytes_field(12, &entry, &mut meta);
+    for (number, entries) in [(11, labels(metadata)), (12, annotations(metadata))] {
+        for (name, content) in entries {
+            let mut entry = Vec::new();
+            bytes_field(1, name.as_bytes(), &mut entry);
+            bytes_field(2, content.as_bytes(), &mut entry);
+            bytes_field(number, &entry, &mut meta);
+        }
     }
     for owner in &metadata.owners {
         let mut message = Vec::new();
@@ -128,9 +138,10 @@ pub(crate) fn to_json(metadata: &Metadata<'_>) -> serde_json::Value {
             value
         })
         .collect();
+    let labels: std::collections::BTreeMap<_, _> = labels(metadata).into_iter().collect();
     let mut value = json!({
         "name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid,
-        "resourceVersion": metadata.resource_version, "labels": {"a": "b"}, "ownerReferences": owners,
+        "resourceVersion": metadata.resource_version, "labels": labels, "ownerReferences": owners,
         "finalizers": metadata.finalizers.iter().map(|f| &**f).collect::<Vec<_>>(),
         "managedFields": [{"manager": "kubectl"}],
     });

@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use gc_types::{
-    DeletionState, Marks, ObjectKey, ObservedObject, OwnerReference, ResourceId, ResourceVersion, Timestamp,
-    Uid,
+    DeletionState, ForeignMark, Marks, ObjectKey, ObservedObject, OwnerReference, ResourceId,
+    ResourceVersion, Timestamp, Uid,
 };
 use serde::Deserialize;
 
@@ -326,6 +326,7 @@ fn metadata_message<'a>(message: &'a [u8], into: &mut Metadata<'a>) -> Result<()
                 value.bytes("metadata.deletionTimestamp")?;
                 into.deleting = true;
             }
+            11 => label_message(value, into)?,
             12 => annotation_message(value, into)?,
             13 => into.owners.push(owner_message(value.bytes("metadata.ownerReferences")?)?),
             14 => into.finalizers.push(value.text("metadata.finalizers")?.into()),
@@ -347,23 +348,41 @@ fn time_message(message: &[u8]) -> Result<Option<Timestamp>, DecodeError> {
     Ok(None)
 }
 
-fn annotation_message(entry: Value<'_>, into: &mut Metadata<'_>) -> Result<(), DecodeError> {
+/// Name and content of a label or an annotation.
+fn entry_message<'a>(entry: Value<'a>, place: &'static str) -> Result<(&'a [u8], &'a [u8]), DecodeError> {
     let (mut key, mut content) = (&[][..], &[][..]);
-    let mut fields = Fields::new(entry.bytes("metadata.annotations")?);
+    let mut fields = Fields::new(entry.bytes(place)?);
     while let Some((number, value)) = fields.next()? {
         match number {
-            1 => key = value.bytes("metadata.annotations key")?,
-            2 => content = value.bytes("metadata.annotations value")?,
+            1 => key = value.bytes(place)?,
+            2 => content = value.bytes(place)?,
             _ => {}
         }
     }
+    Ok((key, content))
+}
+
+fn label_message(entry: Value<'_>, into: &mut Metadata<'_>) -> Result<(), DecodeError> {
+    let (key, content) = entry_message(entry, "metadata.labels")?;
+    if let Some(mark) = ForeignMark::of_label(key) {
+        into.marks.foreign.insert(mark, String::from_utf8_lossy(content).into());
+    }
+    Ok(())
+}
+
+fn annotation_message(entry: Value<'_>, into: &mut Metadata<'_>) -> Result<(), DecodeError> {
+    let (key, content) = entry_message(entry, "metadata.annotations")?;
     let shared = || Some(Arc::from(String::from_utf8_lossy(content)));
     match key {
         key if key == INITIAL_EVENTS_END.as_bytes() => into.initial_events_end = content == b"true",
         b"kubegc.io/ttl" => into.marks.ttl = shared(),
         b"kubegc.io/expires-at" => into.marks.expires_at = shared(),
         b"kubegc.io/keep" => into.marks.keep = shared(),
-        _ => {}
+        key => {
+            if let Some(mark) = ForeignMark::of_annotation(key) {
+                into.marks.foreign.insert(mark, String::from_utf8_lossy(content).into());
+            }
+        }
     }
     Ok(())
 }
@@ -473,6 +492,14 @@ struct JsonMetadata<'a> {
     #[serde(borrow)]
     owner_references: Option<Vec<Owner<'a>>>,
     annotations: Option<JsonAnnotations>,
+    labels: Option<JsonLabels>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct JsonLabels {
+    #[serde(rename = "cleanup.kyverno.io/ttl")]
+    kyverno: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -486,12 +513,29 @@ struct JsonAnnotations {
     expires_at: Option<String>,
     #[serde(rename = "kubegc.io/keep")]
     keep: Option<String>,
+    #[serde(rename = "janitor/ttl")]
+    janitor_ttl: Option<String>,
+    #[serde(rename = "janitor/expires")]
+    janitor_expires: Option<String>,
+    #[serde(rename = "k8s-ttl-controller.twin.sh/ttl")]
+    ttl_controller: Option<String>,
+    #[serde(rename = "k8s-ttl-controller.twin.sh/refreshed-at")]
+    ttl_controller_refreshed: Option<String>,
 }
 
 impl<'a> From<JsonMetadata<'a>> for Metadata<'a> {
     fn from(json: JsonMetadata<'a>) -> Self {
         let annotations = json.annotations.unwrap_or_default();
+        let foreign = [
+            (ForeignMark::JanitorTtl, annotations.janitor_ttl),
+            (ForeignMark::JanitorExpires, annotations.janitor_expires),
+            (ForeignMark::TtlController, annotations.ttl_controller),
+            (ForeignMark::TtlControllerRefreshed, annotations.ttl_controller_refreshed),
+            (ForeignMark::Kyverno, json.labels.unwrap_or_default().kyverno),
+        ];
+        let foreign = foreign.into_iter().filter_map(|(mark, text)| Some((mark, text?.into()))).collect();
         let mut marks = Marks {
+            foreign,
             created: None,
             ttl: annotations.ttl.map(Into::into),
             expires_at: annotations.expires_at.map(Into::into),

@@ -16,9 +16,13 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn any_marks()(texts in prop::array::uniform3(prop::option::of("[a-z0-9:\"ü-]{0,12}"))) -> Marks {
+    fn any_marks()(
+        texts in prop::array::uniform3(prop::option::of("[a-z0-9:\"ü-]{0,12}")),
+        foreign in prop::collection::btree_map(prop::sample::select(&ForeignMark::ALL[..]), "[a-z0-9]{0,4}", 0..3),
+    ) -> Marks {
         let [ttl, expires_at, keep] = texts.map(|text| text.map(Into::into));
-        let mut marks = Marks { created: None, ttl, expires_at, keep };
+        let foreign = foreign.into_iter().map(|(mark, text)| (mark, text.into())).collect();
+        let mut marks = Marks { created: None, ttl, expires_at, keep, foreign };
         marks.created = (!marks.is_empty()).then_some(Timestamp(1000));
         marks
     }

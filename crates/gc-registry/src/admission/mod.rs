@@ -205,7 +205,23 @@ impl Call<'_> {
         let charges =
             if self.has(Plugin::ResourceQuota) { quota::charges(&request, new)? } else { Vec::new() };
         self.warnings = warnings;
+        self.ask_advisor(new, old)?;
         Ok(charges)
+    }
+
+    /// Refuses what the process around this server finds wrong. A stored object that was accepted once can still be changed
+    /// elsewhere than in its `spec`.
+    fn ask_advisor(&self, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
+        let Some(advisor) = &self.registry.config.advisor else { return Ok(()) };
+        if !self.target.subresource.is_empty() || old.is_some_and(|old| old["spec"] == new["spec"]) {
+            return Ok(());
+        }
+        let resource = self.resource();
+        let problems = advisor.problems(&resource.group, &resource.kind, new);
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(ApiError::invalid(&resource.group, &resource.kind, meta::name(new), &problems))
     }
 
     fn has(&self, plugin: Plugin) -> bool {

@@ -27,7 +27,7 @@ impl Schedule {
         let Some(period) = text.trim().strip_prefix("every ") else {
             return Cron::parse(text).map(Self::Cron);
         };
-        let period: GoDuration = period.trim().parse().map_err(|error| format!("{error}"))?;
+        let period = GoDuration::parse_with_days(period.trim()).map_err(|error| error.to_string())?;
         let milliseconds = period.0 / 1_000_000;
         if milliseconds < SHORTEST_PERIOD_MILLISECONDS {
             return Err(format!("a period of {period} is too short; the shortest is 10s"));

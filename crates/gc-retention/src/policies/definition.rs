@@ -51,6 +51,32 @@ fn text(description: &str) -> Value {
     json!({"type": "string", "description": description})
 }
 
+/// A text that must not be empty; its length is bounded for the cost of the rules about it.
+fn name(description: &str) -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": 253, "description": description})
+}
+
+/// A positive duration with the units of [`gc_types::GoDuration::parse_with_days`].
+fn duration(description: &str) -> Value {
+    json!({
+        "type": "string", "maxLength": 64, "description": description,
+        "allOf": [{"pattern": DURATION}, {"pattern": "[1-9]"}],
+    })
+}
+
+/// Numbers with units.
+const DURATION: &str = r"^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|\x{b5}s|\x{3bc}s|ms|s|m|h|d|w))+$";
+/// A schedule: a period, a word, or five fields.
+const SCHEDULE: &str =
+    r"^\s*(every\s.*|@(hourly|daily|midnight|weekly|monthly|yearly|annually)|\S+(\s+\S+){4})\s*$";
+/// `.a.b['c.d/e']`
+const PATH: &str = r"^(\.[^.\[]+|\['([^']|'[^\]])+'\])+$";
+
+/// A rule in CEL, with the message of who breaks it.
+fn rule(rule: &str, message: &str) -> Value {
+    json!({"rule": rule, "message": message})
+}
+
 fn one_of(words: &[&str], description: &str) -> Value {
     json!({"type": "string", "enum": words, "description": description})
 }
@@ -59,22 +85,129 @@ fn texts(description: &str) -> Value {
     json!({"type": "array", "maxItems": 256, "items": {"type": "string"}, "description": description})
 }
 
-fn requirement(key: &str, description: &str) -> Value {
+fn namespaces(description: &str) -> Value {
+    let mut names = texts(description);
+    names["items"]["pattern"] = "^[a-z0-9*-]+$".into();
+    names
+}
+
+fn requirement(key: &str, described: &Value) -> Value {
     json!({
         "type": "object",
         "required": [key, "operator"],
+        "x-kubernetes-validations": [
+            rule(
+                "!(self.operator in ['In', 'NotIn']) || (has(self.values) && self.values.size() > 0)",
+                "values are required for In and NotIn",
+            ),
+            rule(
+                "self.operator in ['In', 'NotIn'] || !has(self.values) || self.values.size() == 0",
+                "values make no sense for Exists and DoesNotExist",
+            ),
+        ],
         "properties": {
-            key: text(description),
+            key: described,
             "operator": {"type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
             "values": {"type": "array", "maxItems": 256, "items": {"type": "string"}},
         },
     })
 }
 
+fn keep_newest() -> Value {
+    json!({
+        "type": "object",
+        "description": "Keep only the newest objects.",
+        "required": ["count"],
+        "properties": {
+            "count": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many of the newest objects to keep."},
+            "per": one_of(&["Cluster", "Namespace", "Owner", "Label"], "Of which objects the newest stay together. Default Cluster."),
+            "label": {"type": "string", "maxLength": 317, "description": "The label whose values make groups, with per: Label."},
+            "orderBy": one_of(&["Created", "Finished"], "What newest means; Finished for Pods and Jobs only. Default Created."),
+        },
+        "x-kubernetes-validations": [rule(
+            "(has(self.per) && self.per == 'Label') == (has(self.label) && self.label != '')",
+            "label is required with per: Label, and makes sense with it only",
+        )],
+    })
+}
+
+fn max_age() -> Value {
+    duration("Objects older than this are due: a duration such as 720h or 30d.")
+}
+
+fn ttl_after() -> Value {
+    json!({
+        "type": "object",
+        "description": "Objects are due this long after a condition changed to a status.",
+        "required": ["condition", "duration"],
+        "properties": {
+            "condition": name("A type in status.conditions; for Pods and Jobs also Finished."),
+            "status": one_of(&["True", "False", "Unknown"], "Its status. Default True."),
+            "duration": duration("A duration such as 1h30m or 7d."),
+        },
+        "x-kubernetes-validations": [rule(
+            "self.condition != 'Finished' || !has(self.status) || self.status == 'True'",
+            "condition Finished has the status True",
+        )],
+    })
+}
+
+fn rules(description: &str) -> Value {
+    json!({
+        "type": "object", "minProperties": 1, "description": description,
+        "properties": {"keepNewest": keep_newest(), "maxAge": max_age(), "ttlAfter": ttl_after()},
+    })
+}
+
+/// What fields of a policy have to do with each other.
+fn spec_rules() -> Value {
+    let top = "(has(self.keepNewest) || has(self.maxAge) || has(self.ttlAfter))";
+    let finished = |place: &str| {
+        format!(
+            "(has({place}.keepNewest) && has({place}.keepNewest.orderBy) && {place}.keepNewest.orderBy == 'Finished') || \
+             (has({place}.ttlAfter) && {place}.ttlAfter.condition == 'Finished')"
+        )
+    };
+    let finishes = "(self.target.apiVersion.startsWith('batch/') && self.target.kind == 'Job') || \
+                    (!self.target.apiVersion.contains('/') && self.target.kind == 'Pod')";
+    let content = "has(self.condition) || has(self.ttlAfter) || (has(self.any) && has(self.any.ttlAfter)) || \
+                   (has(self.all) && has(self.all.ttlAfter)) || \
+                   (has(self.fields) && self.fields.exists(f, !f.path.matches(r'^(\\.metadata|\\[.metadata.\\])([.\\[]|$)')))";
+    json!([
+        rule(
+            &format!("{top} || has(self.any) || has(self.all)"),
+            "at least one of keepNewest, maxAge and ttlAfter is required; without them nothing is due",
+        ),
+        rule(
+            &format!("[{top}, has(self.any), has(self.all)].filter(x, x).size() <= 1"),
+            "keepNewest, maxAge and ttlAfter are written either in spec, or in any, or in all",
+        ),
+        rule(
+            &format!(
+                "({finishes}) || !(({}) || (has(self.any) && ({})) || (has(self.all) && ({})))",
+                finished("self"),
+                finished("self.any"),
+                finished("self.all"),
+            ),
+            "Finished is for Pods and Jobs only",
+        ),
+        rule(
+            &format!("self.target.apiVersion.contains('/') || self.target.kind != 'Secret' || !({content})"),
+            "the contents of Secrets are never read: select them by labels and metadata",
+        ),
+        rule(
+            "!has(self.notice) || !(has(self.keepNewest) || (has(self.any) && has(self.any.keepNewest)) || \
+             (has(self.all) && has(self.all.keepNewest)))",
+            "keepNewest does not say beforehand when an object is due; notice is for maxAge and ttlAfter",
+        ),
+    ])
+}
+
 fn spec() -> Value {
     json!({
         "type": "object",
         "required": ["target"],
+        "x-kubernetes-validations": spec_rules(),
         "properties": {
             "enforce": {
                 "type": "boolean",
@@ -85,14 +218,31 @@ fn spec() -> Value {
                 "description": "The kind that the policy is about.",
                 "required": ["apiVersion", "kind"],
                 "properties": {
-                    "apiVersion": text("Such as v1 or batch/v1."),
-                    "kind": text("Such as Pod or Job."),
+                    "apiVersion": name("Such as v1 or batch/v1."),
+                    "kind": name("Such as Pod or Job."),
                 },
+                "x-kubernetes-validations": [
+                    rule("!self.apiVersion.startsWith('kubegc.io/')", "policies are not about policies"),
+                    rule(
+                        "!(self.apiVersion.startsWith('apiextensions.k8s.io/') && self.kind == 'CustomResourceDefinition')",
+                        "CustomResourceDefinition cannot be the target of a policy: a definition takes all of its objects along",
+                    ),
+                    rule(
+                        "!(self.apiVersion.startsWith('apiregistration.k8s.io/') && self.kind == 'APIService')",
+                        "APIService cannot be the target of a policy: an APIService takes a whole API along",
+                    ),
+                    rule(
+                        "self.apiVersion.contains('/') || !(self.kind in ['Node', 'PersistentVolume'])",
+                        "Nodes and PersistentVolumes cannot be the target of a policy: machines and storage stand behind them",
+                    ),
+                ],
             },
             "namespaces": {
                 "type": "object",
                 "description": "Namespaces whose objects are selected; all if empty. A star stands for any text. kube-system, kube-public and kube-node-lease have to be included by name.",
-                "properties": {"include": texts("Only in these."), "exclude": texts("Not in these.")},
+                "properties": {
+                    "include": namespaces("Only in these."), "exclude": namespaces("Not in these."),
+                },
             },
             "selector": {
                 "type": "object",
@@ -100,42 +250,37 @@ fn spec() -> Value {
                 "properties": {
                     "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}},
                     "matchExpressions": {
-                        "type": "array", "maxItems": 64, "items": requirement("key", "Name of the label."),
+                        "type": "array", "maxItems": 64, "items": requirement("key", &text("Name of the label.")),
                     },
                 },
             },
             "fields": {
                 "type": "array", "maxItems": 64,
                 "description": "What fields of objects must be.",
-                "items": requirement("path", "Such as .status.phase or .metadata.annotations['a/b']."),
+                "items": requirement("path", &json!({
+                    "type": "string", "pattern": PATH, "maxLength": 512,
+                    "description": "Such as .status.phase or .metadata.annotations['a/b'].",
+                })),
             },
             "condition": {
                 "type": "string", "maxLength": 4096,
-                "description": "A CEL expression over `object` that must be true.",
+                "description": "A CEL expression over `object` and the time `now` that must be true.",
             },
-            "keepNewest": {
+            "keepNewest": keep_newest(),
+            "maxAge": max_age(),
+            "ttlAfter": ttl_after(),
+            "any": rules("One of these rules makes an object due; the same as to write them in spec itself."),
+            "all": rules("All of these rules together make an object due."),
+            "notice": {
                 "type": "object",
-                "description": "Keep only the newest objects.",
-                "required": ["count"],
-                "properties": {
-                    "count": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many of the newest objects to keep."},
-                    "per": one_of(&["Cluster", "Namespace", "Owner", "Label"], "Of which objects the newest stay together. Default Cluster."),
-                    "label": text("The label whose values make groups, with per: Label."),
-                    "orderBy": one_of(&["Created", "Finished"], "What newest means; Finished for Pods and Jobs only. Default Created."),
-                },
+                "description": "Announce each deletion beforehand, by an Event on the object and to the webhook of the collector.",
+                "required": ["before"],
+                "properties": {"before": duration("How long before: a duration such as 24h.")},
             },
-            "maxAge": text("Objects older than this go: a Go duration such as 720h."),
-            "ttlAfter": {
-                "type": "object",
-                "description": "Delete objects this long after a condition changed to a status.",
-                "required": ["condition", "duration"],
-                "properties": {
-                    "condition": text("A type in status.conditions; for Pods and Jobs also Finished."),
-                    "status": one_of(&["True", "False", "Unknown"], "Its status. Default True."),
-                    "duration": text("A Go duration such as 1h30m."),
-                },
+            "schedule": {
+                "type": "string", "pattern": SCHEDULE, "maxLength": 256,
+                "description": "When the policy runs: \"every 1h\", \"@daily\" or a cron expression in UTC. Without one, whenever something is due.",
             },
-            "schedule": text("When the policy runs: \"every 1h\", \"@daily\" or a cron expression in UTC. Without one, whenever something is due."),
             "maxDeletionsPerRun": {
                 "type": "integer", "format": "int64", "minimum": 1, "maximum": MOST_DELETIONS_PER_RUN,
                 "description": "Maximum number of deletions per run. Default 100.",
@@ -192,6 +337,10 @@ fn status() -> Value {
                 },
             },
             "nextRun": {"type": "string", "format": "date-time"},
+            "noticedUntil": {
+                "type": "string", "format": "date-time",
+                "description": "Deletions up to this time have been announced.",
+            },
         },
     })
 }

@@ -10,22 +10,25 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use gc_types::{
-    Effect, EffectId, HeldBy, ObjectKey, Outcome, Request, ResourceId, ResourceVersion, Timestamp,
+    Effect, EffectId, EventNote, HeldBy, ObjectKey, Outcome, Reason, Request, ResourceId, ResourceVersion,
+    Severity, Timestamp, Uid,
 };
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::cron::Schedule;
 use super::look::{Group, Item, Look};
-use super::{Policy, Problem};
+use super::{Join, Policy, Problem};
 use crate::division::{Division, Moved};
-use crate::engine::{Engine, Judge, Judgement, Observation, reason};
-use crate::objects::{Kind, parse_time};
+use crate::engine::{Engine, FIRST_NOTE, Judge, Judgement, Observation, reason};
+use crate::objects::{Kind, parse_time, time_text};
 
 /// Between the beginnings of two runs of a policy without a schedule, milliseconds.
 pub const CONTINUOUS_PAUSE_MILLISECONDS: i64 = 10_000;
 /// An object whose deletion fails this often in a row is left to the next run.
 pub const TRIES_PER_RUN: u32 = 3;
+/// The reason of the Event that announces a deletion.
+pub const NOTICE: &str = "RetentionNotice";
 /// Number of bytes of a SHA-256 that identify a specification.
 const DIGEST_BYTES: usize = 16;
 
@@ -66,11 +69,41 @@ pub(super) struct PolicyJudge {
     chosen: BTreeSet<ObjectKey>,
     run: Option<Run>,
     failures: BTreeMap<ObjectKey, u32>,
+    notices: Notices,
+    /// The first list is complete: what is observed from now on is new, or has changed.
+    has_been_listed: bool,
+}
+
+/// The notice of one object.
+#[derive(Debug)]
+struct Noticed {
+    uid: Uid,
+    at: Timestamp,
+}
+
+/// Which deletions have been announced.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    noticed: BTreeMap<ObjectKey, Noticed>,
+    /// Objects whose notice is to be given now, in the order of their ends.
+    waiting: BTreeSet<(Timestamp, ObjectKey)>,
+    /// The end of the last object that was announced, by this process or one before it. Notices are given in the order of
+    /// the ends, so that whatever ends before it has had its notice.
+    pub(super) until: Option<Timestamp>,
+}
+
+impl Notices {
+    /// Whether a process before this one has announced the end of an object that the first list contains.
+    fn is_known(&self, at: Timestamp, is_first_list: bool) -> bool {
+        is_first_list && self.until.is_some_and(|until| at <= until)
+    }
 }
 
 impl PolicyJudge {
-    fn new(policy: Arc<Policy>) -> Self {
+    fn new(policy: Arc<Policy>, announced_until: Option<Timestamp>) -> Self {
         Self {
+            notices: Notices { until: announced_until, ..Notices::default() },
+            has_been_listed: false,
             policy,
             items: BTreeMap::new(),
             unseen: BTreeSet::new(),
@@ -95,24 +128,59 @@ impl PolicyJudge {
             Look::Aside => {}
             Look::Kept => drop(self.kept.insert(key)),
             Look::Unclear(why) => drop(self.unclear.insert(key, why)),
-            Look::Selected(item) => {
-                if let Some(group) = &item.group {
-                    let count = self.policy.newest.as_ref().map_or(usize::MAX, |newest| newest.count);
-                    let division = self.groups.entry(group.clone()).or_insert_with(|| Division::new(count));
-                    let moved = division.insert((item.order, key.clone()));
-                    self.move_surplus(moved);
-                }
-                match &item.expires {
-                    Some((at, _)) if *at <= now => drop(self.expired.insert(key.clone())),
-                    Some((at, _)) => drop(self.expiring.insert((*at, key.clone()))),
-                    None => {}
-                }
-                let turn = (item.order, key.clone());
-                self.items.insert(key.clone(), item);
-                if self.expired.contains(&key) || self.surplus.contains(&key) {
-                    self.add_due(turn);
-                }
-            }
+            Look::Selected(item) => self.put_item(key, item, now),
+        }
+    }
+
+    fn put_item(&mut self, key: ObjectKey, item: Item, now: Timestamp) {
+        if self.notices.noticed.get(&key).is_some_and(|noticed| noticed.uid != item.uid) {
+            self.notices.noticed.remove(&key);
+        }
+        if let (Some(before), Some((at, _))) = (self.policy.notice(), &item.expires)
+            && self.notices.is_known(*at, !self.has_been_listed)
+        {
+            let noticed = Noticed { uid: item.uid.clone(), at: at.after(-before) };
+            self.notices.noticed.entry(key.clone()).or_insert(noticed);
+        }
+        let (order, group) = (item.order, item.group.clone());
+        match self.wakes(&key, &item) {
+            // A notice is given, and the time it waits begins, when time is looked at.
+            Some(at) if at <= now && !self.lacks_notice(&key) => drop(self.expired.insert(key.clone())),
+            Some(at) => drop(self.expiring.insert((at, key.clone()))),
+            None => {}
+        }
+        self.items.insert(key.clone(), item);
+        if let Some(group) = group {
+            let count = self.policy.rules.newest.as_ref().map_or(usize::MAX, |newest| newest.count);
+            let division = self.groups.entry(group).or_insert_with(|| Division::new(count));
+            let moved = division.insert((order, key.clone()));
+            self.move_surplus(moved);
+        }
+        self.settle((order, key));
+    }
+
+    /// Whether a notice has to be given before the object may be due.
+    fn lacks_notice(&self, key: &ObjectKey) -> bool {
+        self.policy.notice().is_some() && !self.notices.noticed.contains_key(key)
+    }
+
+    /// When time changes something about an object: its notice, then its end.
+    fn wakes(&self, key: &ObjectKey, item: &Item) -> Option<Timestamp> {
+        let (at, _) = item.expires.as_ref()?;
+        Some(match (self.policy.notice(), self.notices.noticed.get(key)) {
+            (None, _) => *at,
+            (Some(before), None) => at.after(-before),
+            (Some(before), Some(noticed)) => noticed.at.after(before).max(*at),
+        })
+    }
+
+    /// Whether the rules make an object due; brings the sets of due objects in line.
+    fn settle(&mut self, turn: Turn) {
+        let (is_surplus, is_expired) = (self.surplus.contains(&turn.1), self.expired.contains(&turn.1));
+        if self.policy.rules.apply(is_surplus, is_expired) && self.items.contains_key(&turn.1) {
+            self.add_due(turn);
+        } else {
+            self.drop_due(&turn);
         }
     }
 
@@ -134,13 +202,11 @@ impl PolicyJudge {
     fn move_surplus(&mut self, moved: Moved<Turn>) {
         for (order, key) in moved.going {
             self.surplus.insert(key.clone());
-            self.add_due((order, key));
+            self.settle((order, key));
         }
         for (order, key) in moved.staying {
             self.surplus.remove(&key);
-            if !self.expired.contains(&key) {
-                self.drop_due(&(order, key));
-            }
+            self.settle((order, key));
         }
     }
 
@@ -153,8 +219,10 @@ impl PolicyJudge {
         self.surplus.remove(key);
         self.expired.remove(key);
         self.drop_due(&turn);
-        if let Some((at, _)) = item.expires {
-            self.expiring.remove(&(at, key.clone()));
+        if let Some(at) = self.wakes(key, &item) {
+            let wake = (at, key.clone());
+            self.expiring.remove(&wake);
+            self.notices.waiting.remove(&wake);
         }
         if let Some(group) = item.group
             && let Some(division) = self.groups.get_mut(&group)
@@ -175,6 +243,7 @@ impl PolicyJudge {
         for key in std::mem::take(&mut self.unseen) {
             self.forget(&key);
         }
+        self.has_been_listed = true;
     }
 
     /// An object is gone.
@@ -182,34 +251,74 @@ impl PolicyJudge {
         self.remove(key);
         self.chosen.remove(key);
         self.reported.remove(key);
+        self.notices.noticed.remove(key);
     }
 
     /// Time has passed: what has come of age. Answers whether anything has.
     fn ripen(&mut self, now: Timestamp) -> bool {
-        let before = self.expiring.len();
+        let mut has_changed = false;
         while let Some((at, _)) = self.expiring.first()
             && *at <= now
-            && let Some((_, key)) = self.expiring.pop_first()
+            && let Some((at, key)) = self.expiring.pop_first()
         {
-            if let Some(order) = self.items.get(&key).map(|item| item.order) {
-                self.add_due((order, key.clone()));
+            has_changed = true;
+            if self.lacks_notice(&key) {
+                self.notices.waiting.insert((at, key));
+                continue;
             }
-            self.expired.insert(key);
+            let order = self.items.get(&key).map(|item| item.order);
+            self.expired.insert(key.clone());
+            if let Some(order) = order {
+                self.settle((order, key));
+            }
         }
-        self.expiring.len() != before
+        has_changed
+    }
+
+    /// The next notice to give. The time until the deletion begins now.
+    fn take_notice(&mut self, now: Timestamp) -> Option<(EventNote, Reason)> {
+        while let Some((_, key)) = self.notices.waiting.pop_first() {
+            let Some(item) = self.items.get(&key) else { continue };
+            let Some((at, why)) = item.expires.clone() else { continue };
+            self.notices.noticed.insert(key.clone(), Noticed { uid: item.uid.clone(), at: now });
+            self.notices.until = self.notices.until.max(Some(at));
+            let deleted_at = self.wakes(&key, item).unwrap_or(at);
+            let note = EventNote {
+                about: key.clone(),
+                uid: item.uid.clone(),
+                severity: Severity::Warning,
+                reason: NOTICE,
+                message: format!("Will be deleted at {} or later: {why}", time_text(deleted_at)),
+            };
+            let code = gc_types::codes::DELETION_NOTICE;
+            let reason = reason(code, item.resource_version, std::slice::from_ref(&note.message));
+            self.expiring.insert((deleted_at, key));
+            return Some((note, reason));
+        }
+        None
     }
 
     /// Why an object is due.
     pub(super) fn why(&self, key: &ObjectKey) -> Option<String> {
         let item = self.items.get(key)?;
-        match &item.expires {
-            Some((_, why)) if self.expired.contains(key) => Some(why.to_string()),
-            _ if self.surplus.contains(key) => {
-                let newest = self.policy.newest.as_ref()?;
-                Some(format!("not among the {} newest (spec.keepNewest)", newest.count))
-            }
-            _ => None,
+        let rules = &self.policy.rules;
+        let (is_surplus, is_expired) = (self.surplus.contains(key), self.expired.contains(key));
+        if !rules.apply(is_surplus, is_expired) {
+            return None;
         }
+        let by_time = item.expires.as_ref().filter(|_| is_expired).map(|(_, why)| why.to_string());
+        let by_number = rules.newest.as_ref().filter(|_| is_surplus).map(|newest| {
+            format!("not among the {} newest ({}.keepNewest)", newest.count, rules.join.path())
+        });
+        match (by_time, by_number) {
+            (Some(time), Some(number)) if rules.join == Join::All => Some(format!("{time}, and {number}")),
+            (time, number) => time.or(number),
+        }
+    }
+
+    /// The end of the last object whose deletion was announced.
+    pub(super) fn noticed_until(&self) -> Option<Timestamp> {
+        self.policy.notice().and(self.notices.until)
     }
 
     pub(super) fn due(&self) -> &BTreeSet<Turn> {
@@ -356,6 +465,7 @@ pub struct PolicyEngine {
     pub(super) deleted: u64,
     /// The time, as of the last tick.
     now: Timestamp,
+    next_note: u64,
 }
 
 impl PolicyEngine {
@@ -371,7 +481,10 @@ impl PolicyEngine {
             && status["observedSpec"] == *spec_digest
             && !status["due"].is_null();
         let stand_in = || Arc::new(Policy::none());
-        let judge = PolicyJudge::new(policy.as_ref().map_or_else(|_| stand_in(), Arc::clone));
+        let is_same = status["observedSpec"] == *spec_digest;
+        let announced_until = parse_time(status["noticedUntil"].as_str()).filter(|_| is_same);
+        let judge =
+            PolicyJudge::new(policy.as_ref().map_or_else(|_| stand_in(), Arc::clone), announced_until);
         let last_run = parse_time(status["lastRun"]["time"].as_str()).map(|begun| Run {
             begun,
             deleted: status["lastRun"]["deleted"].as_u64().unwrap_or_default(),
@@ -393,6 +506,7 @@ impl PolicyEngine {
             next_run: None,
             deleted: status["deleted"].as_u64().unwrap_or_default(),
             now: Timestamp::default(),
+            next_note: FIRST_NOTE,
         }
     }
 
@@ -525,7 +639,16 @@ impl PolicyEngine {
 
     /// The next thing to do, or `None` if there is nothing to do now.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        if self.enforces() { self.engine.poll_effect() } else { None }
+        if !self.enforces() {
+            return None;
+        }
+        let now = self.now;
+        if let Some((note, reason)) = self.engine.tell(|judge, _, _| judge.take_notice(now)) {
+            let id = EffectId(self.next_note);
+            self.next_note += 1;
+            return Some(Effect { id, request: Request::Note(note), reason });
+        }
+        self.engine.poll_effect()
     }
 
     /// Takes the outcome of an effect.

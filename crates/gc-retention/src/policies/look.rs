@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use gc_cel::{Budget, Scope};
+use gc_cel::{Budget, Scope, Val};
 use gc_types::{ResourceVersion, Timestamp, Uid};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::{CONDITION_BUDGET, FINISHED, Namespaces, Operator, Per, Policy, Requirement, SYSTEM_NAMESPACES};
+use super::{
+    CONDITION_BUDGET, FINISHED, Join, NOW, Namespaces, Operator, Per, Policy, Requirement, SYSTEM_NAMESPACES,
+};
 use crate::jobs::Job;
 use crate::objects::{parse_time, time_text};
 use crate::pods::Pod;
@@ -45,9 +47,9 @@ pub struct Item {
 pub struct Group(Arc<str>, Arc<str>);
 
 impl Policy {
-    /// What it makes of an object, which may be its metadata alone.
+    /// What it makes of an object, which may be its metadata alone; `now` is the time that its condition may ask for.
     #[must_use]
-    pub fn look(&self, object: &Value) -> Look {
+    pub fn look(&self, object: &Value, now: Timestamp) -> Look {
         let metadata = &object["metadata"];
         if !metadata["deletionTimestamp"].is_null() || !self.selects(object) {
             return Look::Aside;
@@ -55,6 +57,9 @@ impl Policy {
         if let Some(condition) = &self.condition {
             let mut scope = Scope::default();
             scope.bind("object", object, None);
+            if let Ok(now) = jiff::Timestamp::from_millisecond(now.0) {
+                scope.set(NOW, Val::Timestamp(now));
+            }
             match condition.holds(&mut scope, &mut Budget::new(CONDITION_BUDGET)) {
                 Ok(true) => {}
                 Ok(false) => return Look::Aside,
@@ -86,7 +91,7 @@ impl Policy {
         let metadata = &object["metadata"];
         let text = |name: &str| metadata[name].as_str();
         let created = parse_time(text("creationTimestamp"));
-        let by_finish = self.newest.as_ref().is_some_and(|newest| newest.by_finish);
+        let by_finish = self.rules.newest.as_ref().is_some_and(|newest| newest.by_finish);
         let finished = if by_finish { self.finished(object) } else { None };
         Item {
             uid: Uid::new(text("uid").unwrap_or_default()),
@@ -101,7 +106,7 @@ impl Policy {
     fn group(&self, metadata: &Value) -> Option<Group> {
         let shared = |value: &Value| Arc::from(value.as_str().unwrap_or_default());
         let namespace = shared(&metadata["namespace"]);
-        match &self.newest.as_ref()?.per {
+        match &self.rules.newest.as_ref()?.per {
             Per::Cluster => Some(Group("".into(), "".into())),
             Per::Namespace => Some(Group(namespace, "".into())),
             Per::Owner => {
@@ -116,25 +121,38 @@ impl Policy {
     }
 
     fn expires(&self, object: &Value, created: Option<Timestamp>) -> Option<(Timestamp, Arc<str>)> {
-        let by_age = self.max_age_milliseconds.zip(created).map(|(age, created)| {
-            let why = format!("created at {}, older than spec.maxAge", time_text(created));
-            (created.after(age), Arc::from(why))
+        let path = self.rules.join.path();
+        let by_age = self.rules.max_age_milliseconds.map(|age| {
+            let created = created?;
+            let why = format!("created at {}, older than {path}.maxAge", time_text(created));
+            Some((created.after(age), why))
         });
-        let by_condition = self.ttl.as_ref().and_then(|ttl| {
+        let by_condition = self.rules.ttl.as_ref().map(|ttl| {
             let since = if ttl.condition == FINISHED {
                 self.finished(object)
             } else {
                 condition_since(object, &ttl.condition, &ttl.status)
             }?;
             let why = format!(
-                "{} is {} since {}, for longer than spec.ttlAfter",
+                "{} is {} since {}, for longer than {path}.ttlAfter",
                 ttl.condition,
                 ttl.status,
                 time_text(since)
             );
-            Some((since.after(ttl.milliseconds), Arc::from(why)))
+            Some((since.after(ttl.milliseconds), why))
         });
-        by_age.into_iter().chain(by_condition).min_by_key(|(at, _)| *at)
+        let mut times = by_age.into_iter().chain(by_condition);
+        if self.rules.join != Join::All {
+            return times.flatten().min_by_key(|(at, _)| *at).map(|(at, why)| (at, why.into()));
+        }
+        // Where all must apply, a rule without a time never does, and the last one decides.
+        let (mut last, mut whys) = (None, Vec::new());
+        for time in times.by_ref() {
+            let (at, why) = time?;
+            last = last.max(Some(at));
+            whys.push(why);
+        }
+        last.map(|at| (at, whys.join(", and ").into()))
     }
 
     fn finished(&self, object: &Value) -> Option<Timestamp> {
@@ -179,13 +197,14 @@ impl Namespaces {
         if (protected || SYSTEM_NAMESPACES.contains(&name)) && !named {
             return false;
         }
-        (self.include.is_empty() || self.include.iter().any(|pattern| matches(pattern, name)))
-            && !self.exclude.iter().any(|pattern| matches(pattern, name))
+        (self.include.is_empty() || self.include.iter().any(|pattern| name_matches(pattern, name)))
+            && !self.exclude.iter().any(|pattern| name_matches(pattern, name))
     }
 }
 
 /// Whether a name fits a pattern in which each star stands for any text.
-fn matches(pattern: &str, name: &str) -> bool {
+#[must_use]
+pub fn name_matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut left) = name.strip_prefix(first) else { return false };
     let mut parts: Vec<&str> = rest.split('*').collect();
@@ -216,7 +235,7 @@ mod tests {
             ("a*b*c", "a-c", false),
             ("a*a", "a", false),
         ] {
-            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+            assert_eq!(name_matches(pattern, name), expected, "{pattern} {name}");
         }
     }
 }

@@ -22,7 +22,7 @@ pub mod roster;
 mod status;
 
 use cron::Schedule;
-pub use look::{Group, Item, Look};
+pub use look::{Group, Item, Look, name_matches};
 
 /// Group of the policies.
 pub const GROUP: &str = "kubegc.io";
@@ -36,6 +36,8 @@ pub const RESOURCE: &str = "retentionpolicies";
 pub const DELETIONS_PER_RUN: u32 = 100;
 /// The most that `spec.maxDeletionsPerRun` may say.
 pub const MOST_DELETIONS_PER_RUN: u32 = 10_000;
+/// How long the value of `now` in conditions is used before all objects are looked at again, milliseconds.
+pub const NOW_PERIOD_MILLISECONDS: i64 = 60_000;
 /// What a condition may cost for one object, in steps.
 pub const CONDITION_BUDGET: u64 = 100_000;
 /// Namespaces in which nothing is selected unless `spec.namespaces.include` names them letter by letter.
@@ -75,9 +77,56 @@ pub struct Policy {
     labels: Vec<Requirement>,
     fields: Vec<(Vec<String>, Requirement)>,
     condition: Option<gc_cel::Program>,
+    rules: Rules,
+    /// How long before its deletion an object gets a notice.
+    notice_milliseconds: Option<i64>,
+}
+
+/// When a selected object is due.
+#[derive(Clone, Debug, PartialEq)]
+struct Rules {
+    join: Join,
     newest: Option<Newest>,
     max_age_milliseconds: Option<i64>,
     ttl: Option<Ttl>,
+}
+
+/// How several rules make an object due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Join {
+    /// One of them is enough. They are written in `spec` itself.
+    Top,
+    /// One of them is enough. They are written in `spec.any`.
+    Any,
+    /// All of them must apply. They are written in `spec.all`.
+    All,
+}
+
+impl Join {
+    /// The path of the rules in a policy.
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Top => "spec",
+            Self::Any => "spec.any",
+            Self::All => "spec.all",
+        }
+    }
+}
+
+impl Rules {
+    const NONE: Self = Self { join: Join::Top, newest: None, max_age_milliseconds: None, ttl: None };
+
+    fn has_time(&self) -> bool {
+        self.max_age_milliseconds.is_some() || self.ttl.is_some()
+    }
+
+    /// Whether an object is due that is beyond the newest of its group, or too old.
+    fn apply(&self, is_surplus: bool, is_expired: bool) -> bool {
+        match self.join {
+            Join::Top | Join::Any => is_surplus || is_expired,
+            Join::All => (is_surplus || self.newest.is_none()) && (is_expired || !self.has_time()),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -130,9 +179,9 @@ impl Policy {
     pub fn compile(spec: &Value) -> Result<Self, Vec<Problem>> {
         let wire = WireSpec::deserialize(spec)
             .map_err(|error| vec![Problem { field: "spec".into(), message: error.to_string() }])?;
-        let mut problems = Problems::default();
+        let mut problems = Problems { found: Vec::new(), place: Join::Top.path() };
         let policy = wire.understand(&mut problems);
-        if problems.0.is_empty() { Ok(policy) } else { Err(problems.0) }
+        if problems.found.is_empty() { Ok(policy) } else { Err(problems.found) }
     }
 
     /// What stands in for a policy that was not understood: it is about nothing.
@@ -148,10 +197,20 @@ impl Policy {
             labels: Vec::new(),
             fields: Vec::new(),
             condition: None,
-            newest: None,
-            max_age_milliseconds: None,
-            ttl: None,
+            rules: Rules::NONE,
+            notice_milliseconds: None,
         }
+    }
+
+    /// How long before its deletion an object gets a notice, if it is deleted at all.
+    fn notice(&self) -> Option<i64> {
+        self.notice_milliseconds.filter(|_| self.enforce)
+    }
+
+    /// Whether its condition depends on the time, so that all objects have to be looked at again and again.
+    #[must_use]
+    pub fn depends_on_time(&self) -> bool {
+        self.condition.as_ref().is_some_and(|condition| condition.free_names().iter().any(|name| name == NOW))
     }
 
     /// Whether whole objects have to be read; else their metadata is enough.
@@ -160,18 +219,26 @@ impl Policy {
         let beyond_metadata =
             |(path, _): &(Vec<String>, _)| path.first().is_some_and(|first| first != "metadata");
         self.condition.is_some()
-            || self.ttl.is_some()
-            || self.newest.as_ref().is_some_and(|newest| newest.by_finish)
+            || self.rules.ttl.is_some()
+            || self.rules.newest.as_ref().is_some_and(|newest| newest.by_finish)
             || self.fields.iter().any(beyond_metadata)
     }
 }
 
-#[derive(Default)]
-struct Problems(Vec<Problem>);
+/// The problems of a policy that have been found so far.
+struct Problems {
+    found: Vec<Problem>,
+    /// The path of what is being read.
+    place: &'static str,
+}
 
 impl Problems {
     fn add(&mut self, field: &str, message: impl Into<String>) {
-        self.0.push(Problem { field: format!("spec.{field}"), message: message.into() });
+        self.found.push(Problem { field: format!("{}.{field}", self.place), message: message.into() });
+    }
+
+    fn add_at(&mut self, path: &str, message: impl Into<String>) {
+        self.found.push(Problem { field: path.to_owned(), message: message.into() });
     }
 
     /// The value, or a problem with it and a stand-in.
@@ -186,12 +253,12 @@ impl Problems {
     }
 
     fn duration(&mut self, field: &str, text: &str) -> i64 {
-        let parsed = self.take(field, text.parse::<GoDuration>()).unwrap_or(GoDuration::from_seconds(1));
+        let parsed = self.take(field, GoDuration::parse_with_days(text));
+        let parsed = parsed.unwrap_or(GoDuration::from_seconds(1));
         if parsed.0 <= 0 {
-            self.add(field, format!("{text:?} is not more than nothing"));
+            self.add(field, format!("{text:?} is not a positive duration"));
         }
-        // A part of a millisecond is waited for whole.
-        parsed.0 / 1_000_000 + i64::from(parsed.0 % 1_000_000 > 0)
+        parsed.to_milliseconds_rounded_up()
     }
 }
 
@@ -207,9 +274,26 @@ struct WireSpec {
     keep_newest: Option<WireNewest>,
     max_age: Option<String>,
     ttl_after: Option<WireTtl>,
+    any: Option<WireRules>,
+    all: Option<WireRules>,
+    notice: Option<WireNotice>,
     schedule: Option<String>,
     max_deletions_per_run: Option<i64>,
     propagation_policy: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct WireRules {
+    keep_newest: Option<WireNewest>,
+    max_age: Option<String>,
+    ttl_after: Option<WireTtl>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireNotice {
+    before: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -304,19 +388,18 @@ impl WireSpec {
             matches!((group, kind.as_str()), ("", "Pod") | ("batch", "Job")),
             group.is_empty() && kind == "Secret",
         );
-        if self.keep_newest.is_none() && self.max_age.is_none() && self.ttl_after.is_none() {
-            problems.0.push(Problem {
-                field: "spec".into(),
-                message:
-                    "at least one of keepNewest, maxAge and ttlAfter is required; without them nothing is due"
-                        .into(),
-            });
-        }
+        let top =
+            WireRules { keep_newest: self.keep_newest, max_age: self.max_age, ttl_after: self.ttl_after };
+        let rules = rules(top, self.any, self.all, finishes, problems);
         let labels = labels(self.selector, problems);
         let fields = fields(self.fields, problems);
         let condition = self.condition.as_deref().and_then(|text| condition(text, problems));
-        let newest = self.keep_newest.map(|newest| newest.understand(finishes, problems));
-        let ttl = self.ttl_after.map(|ttl| ttl.understand(finishes, problems));
+        let notice = self.notice.map(|notice| {
+            if rules.newest.is_some() {
+                problems.add("notice", "keepNewest does not say beforehand when an object is due; notice is for maxAge and ttlAfter");
+            }
+            problems.duration("notice.before", &notice.before)
+        });
         let schedule = self
             .schedule
             .map_or(Some(Schedule::Continuous), |text| problems.take("schedule", Schedule::parse(&text)));
@@ -354,15 +437,55 @@ impl WireSpec {
             labels,
             fields,
             condition,
-            newest,
-            max_age_milliseconds: self.max_age.map(|text| problems.duration("maxAge", &text)),
-            ttl,
+            rules,
+            notice_milliseconds: notice,
         };
         if secret && policy.needs_content() {
             problems
                 .add("target", "the contents of Secrets are never read: select them by labels and metadata");
         }
         policy
+    }
+}
+
+/// The rules of a policy, from one of the three places where they may be written.
+fn rules(
+    top: WireRules,
+    any: Option<WireRules>,
+    all: Option<WireRules>,
+    finishes: bool,
+    problems: &mut Problems,
+) -> Rules {
+    if usize::from(!top.is_empty()) + usize::from(any.is_some()) + usize::from(all.is_some()) > 1 {
+        problems.add_at(
+            "spec",
+            "keepNewest, maxAge and ttlAfter are written either in spec, or in any, or in all",
+        );
+    }
+    let (join, wire) = match (any, all) {
+        (None, None) => (Join::Top, top),
+        (Some(any), _) => (Join::Any, any),
+        (None, Some(all)) => (Join::All, all),
+    };
+    if wire.is_empty() {
+        let message =
+            "at least one of keepNewest, maxAge and ttlAfter is required; without them nothing is due";
+        problems.add_at(join.path(), message);
+    }
+    problems.place = join.path();
+    let rules = Rules {
+        join,
+        newest: wire.keep_newest.map(|newest| newest.understand(finishes, problems)),
+        max_age_milliseconds: wire.max_age.map(|text| problems.duration("maxAge", &text)),
+        ttl: wire.ttl_after.map(|ttl| ttl.understand(finishes, problems)),
+    };
+    problems.place = "spec";
+    rules
+}
+
+impl WireRules {
+    fn is_empty(&self) -> bool {
+        self.keep_newest.is_none() && self.max_age.is_none() && self.ttl_after.is_none()
     }
 }
 
@@ -443,8 +566,11 @@ fn field_path(path: &str) -> Option<Vec<String>> {
 
 fn condition(text: &str, problems: &mut Problems) -> Option<gc_cel::Program> {
     let program = problems.take("condition", gc_cel::Program::compile(text))?;
-    if let Some(name) = program.free_names().into_iter().find(|name| name != "object") {
-        problems.add("condition", format!("undeclared reference to '{name}'; the object is called 'object'"));
+    if let Some(name) = program.free_names().into_iter().find(|name| name != "object" && name != NOW) {
+        problems.add(
+            "condition",
+            format!("undeclared reference to '{name}'; the object is called 'object' and the time 'now'"),
+        );
         return None;
     }
     Some(program)
@@ -510,6 +636,9 @@ impl WireTtl {
         Ttl { milliseconds, condition: self.condition, status }
     }
 }
+
+/// What the time is called in conditions.
+const NOW: &str = "now";
 
 /// The condition of Pods and Jobs that stands for their end, whatever it was.
 const FINISHED: &str = "Finished";

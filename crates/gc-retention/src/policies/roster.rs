@@ -11,7 +11,7 @@ use gc_types::{Effect, EffectId, Outcome, ResourceId, Timestamp};
 use serde_json::{Value, json};
 
 use super::engine::PolicyEngine;
-use super::{Look, Policy};
+use super::{Look, NOW_PERIOD_MILLISECONDS, Policy};
 
 /// Minimum time between two writes of a status, milliseconds.
 pub const STATUS_PAUSE_MILLISECONDS: i64 = 1_000;
@@ -45,6 +45,9 @@ pub struct Target {
     pub kind: Arc<str>,
     /// Whether they are read whole, and not their metadata alone.
     pub whole: bool,
+    /// Whether conditions depend on the time, so that the objects are listed again every
+    /// [`NOW_PERIOD_MILLISECONDS`](super::NOW_PERIOD_MILLISECONDS).
+    pub depends_on_time: bool,
 }
 
 /// A watch that is wanted.
@@ -58,6 +61,10 @@ pub struct Watch {
     pub members: Vec<Member>,
     /// Their policies, in the same order.
     pub policies: Vec<Arc<Policy>>,
+    /// What `now` is in their conditions.
+    now: Timestamp,
+    /// When it has to be listed again, by the monotonic clock.
+    refresh_at: Option<Timestamp>,
     listing: bool,
 }
 
@@ -65,7 +72,7 @@ impl Watch {
     /// What each of its policies makes of an object.
     #[must_use]
     pub fn looks(&self, object: &Value) -> Vec<Look> {
-        self.policies.iter().map(|policy| policy.look(object)).collect()
+        self.policies.iter().map(|policy| policy.look(object, self.now)).collect()
     }
 }
 
@@ -150,6 +157,34 @@ impl Roster {
         for active in self.active.values_mut() {
             active.unsaid |= active.engine.tick(self.now);
         }
+        self.refresh();
+    }
+
+    /// Replaces the watches whose conditions were evaluated at a time that is too long ago.
+    fn refresh(&mut self) {
+        let is_old = |watch: &Watch| watch.refresh_at.is_some_and(|at| at <= self.steady);
+        let old: Vec<u64> =
+            self.watches.iter().filter(|(_, watch)| is_old(watch)).map(|(number, _)| *number).collect();
+        for number in old {
+            let Some(mut watch) = self.watches.remove(&number) else { continue };
+            (watch.now, watch.listing) = (self.now, false);
+            watch.refresh_at = Some(self.steady.after(NOW_PERIOD_MILLISECONDS));
+            // A list that takes no longer than the first one of a policy does not show in the statuses.
+            let write_after = self.steady.after(FIRST_LIST_MILLISECONDS);
+            for member in &watch.members {
+                if let Some(active) = self.active.get_mut(&member.name) {
+                    active.write_after = active.write_after.max(write_after);
+                }
+            }
+            self.last_number += 1;
+            self.watches.insert(self.last_number, watch);
+        }
+    }
+
+    /// The number of the newest watch: one that is greater than what a driver has seen has to be begun.
+    #[must_use]
+    pub fn newest_watch(&self) -> u64 {
+        self.watches.last_key_value().map_or(0, |(number, _)| *number)
     }
 
     /// The wall clock was set, forward or back. What is due was found by it: every policy starts over, with
@@ -264,12 +299,16 @@ impl Roster {
         for active in self.active.values() {
             let Some(policy) = active.engine.policy() else { continue };
             let (api_version, kind) = (Arc::clone(&policy.api_version), Arc::clone(&policy.kind));
-            let target = Target { api_version, kind, whole: policy.needs_content() };
+            let depends_on_time = policy.depends_on_time();
+            let target = Target { api_version, kind, whole: policy.needs_content(), depends_on_time };
+            let refresh_at = depends_on_time.then(|| self.steady.after(NOW_PERIOD_MILLISECONDS));
             let watch = wanted.entry(target.clone()).or_insert_with(|| Watch {
                 target,
                 resource: active.engine.resource(),
                 members: Vec::new(),
                 policies: Vec::new(),
+                now: self.now,
+                refresh_at,
                 listing: false,
             });
             watch.members.push(active.member.clone());
@@ -358,10 +397,11 @@ impl Roster {
         may_act: impl Fn(ResourceId) -> bool,
     ) -> (Option<Timestamp>, Option<Timestamp>) {
         let acting = self.active.values().filter(|active| may_act(active.engine.resource()));
+        let refreshes = self.watches.values().filter_map(|watch| watch.refresh_at);
         let unsaid = self.active.values().filter(|active| self.known && active.unsaid && !active.writing);
         (
             acting.filter_map(|active| active.engine.next_wakeup()).min(),
-            unsaid.map(|active| active.write_after.max(self.steady)).min(),
+            unsaid.map(|active| active.write_after.max(self.steady)).chain(refreshes).min(),
         )
     }
 

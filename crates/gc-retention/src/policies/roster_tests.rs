@@ -110,6 +110,35 @@ fn say_all(roster: &mut Roster, policies: &[Value], from: i64) -> usize {
 
 /// Found by the simulator (seed 45871): while the watch that it shares began anew for another policy, a policy went on
 /// deleting by what the former watch had delivered.
+/// What depends on the time has a watch of its own, which is begun anew each minute and says nothing in the statuses.
+#[test]
+fn conditions_that_depend_on_the_time_are_evaluated_anew() {
+    let mut timed = shown(policy("timed", "Pod", 1));
+    timed["spec"]["condition"] =
+        "now - timestamp(object.metadata.creationTimestamp) > duration('2h30s')".into();
+    let (timed, plain) = (shown(timed), shown(policy("plain", "Pod", 1)));
+    let mut roster = roster(&[timed.clone(), plain.clone()]);
+    let watch_of = |roster: &Roster, timed: bool| {
+        let mut found = roster.watches().iter().filter(|(_, watch)| watch.target.depends_on_time == timed);
+        *found.next().unwrap().0
+    };
+    let (first, other) = (watch_of(&roster, true), watch_of(&roster, false));
+    list(&mut roster, first, &["a"]);
+    list(&mut roster, other, &[]);
+    assert_eq!(names(&wanted(&mut roster)), [""; 0]);
+    say_all(&mut roster, &[timed.clone(), plain.clone()], 1_000);
+    tick(&mut roster, 59_999);
+    assert_eq!((watch_of(&roster, true), roster.newest_watch() > first.max(other)), (first, false));
+    tick(&mut roster, 60_000);
+    let second = watch_of(&roster, true);
+    assert!(second > first.max(other) && roster.newest_watch() == second);
+    assert_eq!(watch_of(&roster, false), other);
+    list(&mut roster, second, &["a"]);
+    assert_eq!(roster.statuses().len(), 1, "only that something is due now");
+    tick(&mut roster, 61_000);
+    assert_eq!(names(&wanted(&mut roster)), ["timed a"]);
+}
+
 #[test]
 fn nothing_is_deleted_while_a_shared_watch_begins_anew() {
     let first = shown(policy("first", "Job", 1));

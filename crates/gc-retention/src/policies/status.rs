@@ -84,8 +84,11 @@ impl PolicyEngine {
             "deleted": self.deleted,
             // A merge patch takes off what is null.
             "selected": null, "due": null, "kept": null, "unclear": null, "examples": null,
-            "lastRun": null, "nextRun": null,
+            "lastRun": null, "nextRun": null, "noticedUntil": null,
         });
+        if let Some(until) = judge.noticed_until() {
+            status["noticedUntil"] = time_text(until).into();
+        }
         if self.policy().is_some() && self.synced {
             status["selected"] = judge.selected().into();
             status["due"] = judge.due().len().into();

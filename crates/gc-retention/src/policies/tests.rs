@@ -60,15 +60,17 @@ fn what_is_wrong_with_a_policy_is_told_all_at_once() {
             ],
         ),
         (
-            json!({"maxAge": "7d"}),
-            &["spec.maxAge: \"7d\" has the unknown unit \"d\"; expected one of ns, us, ms, s, m, h"],
+            json!({"maxAge": "1y"}),
+            &["spec.maxAge: \"1y\" has the unknown unit \"y\"; expected one of ns, us, ms, s, m, h, d, w"],
         ),
-        (json!({"maxAge": "-1h"}), &["spec.maxAge: \"-1h\" is not more than nothing"]),
+        (json!({"maxAge": "-1h"}), &["spec.maxAge: \"-1h\" is not a positive duration"]),
         (json!({"maxAgee": "1h"}), &["spec: unknown field `maxAgee`, expected one of"]),
         (json!({"condition": "object.a =="}), &["spec.condition: "]),
         (
             json!({"condition": "self.a == 1"}),
-            &["spec.condition: undeclared reference to 'self'; the object is called 'object'"],
+            &[
+                "spec.condition: undeclared reference to 'self'; the object is called 'object' and the time 'now'",
+            ],
         ),
         (json!({"condition": "foo(object)"}), &["spec.condition: undeclared reference to 'foo'"]),
         (
@@ -100,6 +102,31 @@ fn what_is_wrong_with_a_policy_is_told_all_at_once() {
             &[
                 "spec.ttlAfter.condition: is required",
                 "spec.ttlAfter.status: \"Maybe\" is none of True, False and Unknown",
+            ],
+        ),
+        (
+            json!({"maxAge": "1w", "all": {"maxAge": "1d"}}),
+            &["spec: keepNewest, maxAge and ttlAfter are written either in spec, or in any, or in all"],
+        ),
+        (
+            json!({"maxAge": null, "any": {"maxAge": "1d"}, "all": {"maxAge": "1d"}}),
+            &["spec: keepNewest, maxAge and ttlAfter are written either in spec, or in any, or in all"],
+        ),
+        (
+            json!({"maxAge": null, "all": {}}),
+            &[
+                "spec.all: at least one of keepNewest, maxAge and ttlAfter is required; without them nothing is due",
+            ],
+        ),
+        (
+            json!({"maxAge": null, "any": {"keepNewest": {"count": -1}, "maxAge": "x"}}),
+            &["spec.any.keepNewest.count: must not be negative", "spec.any.maxAge: \"x\" is not a duration"],
+        ),
+        (
+            json!({"maxAge": null, "keepNewest": {"count": 1}, "notice": {"before": "0s"}}),
+            &[
+                "spec.notice: keepNewest does not say beforehand when an object is due; notice is for maxAge and ttlAfter",
+                "spec.notice.before: \"0s\" is not a positive duration",
             ],
         ),
         (json!({"schedule": "60 * * * *"}), &["spec.schedule: \"60\" is no minute; expected 0 to 59"]),
@@ -213,7 +240,7 @@ fn what_a_policy_selects() {
         (none(), json!({"/metadata/annotations": {"kubegc.io/keep": "false"}}), "selected"),
     ] {
         let policy = Policy::compile(&spec(more.clone())).unwrap();
-        let seen = match policy.look(&job("a", 1, object.clone())) {
+        let seen = match policy.look(&job("a", 1, object.clone()), at(0)) {
             Look::Aside => "aside".to_owned(),
             Look::Kept => "kept".to_owned(),
             Look::Unclear(why) => format!("unclear: {why}"),
@@ -226,7 +253,7 @@ fn what_a_policy_selects() {
         json!({"target": {"apiVersion": "v1", "kind": "Namespace"}, "namespaces": {"include": ["*"]}});
     let policy = Policy::compile(&spec(about)).unwrap();
     for (name, selected) in [("preview-1", true), ("default", false), ("kube-system", false)] {
-        let look = policy.look(&json!({"metadata": {"name": name}}));
+        let look = policy.look(&json!({"metadata": {"name": name}}), at(0));
         assert_eq!(matches!(look, Look::Selected(_)), selected, "{name}");
     }
 }
@@ -239,7 +266,7 @@ fn engine_of(spec: &Value, status: &Value) -> PolicyEngine {
 }
 
 fn observe(engine: &mut PolicyEngine, object: &Value) {
-    let look = engine.policy().unwrap().look(object);
+    let look = engine.policy().unwrap().look(object, at(0));
     let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
     engine.observed(text("namespace"), text("name"), look);
 }
@@ -343,6 +370,45 @@ fn the_rules_and_what_goes_by_them() {
             vec![job("a", 6, json!({})), job("b", 3, json!({})), job("c", 1, json!({}))],
             &["a", "b"],
         ),
+        // The same, said with a word.
+        (
+            json!({"maxAge": null, "any": {"maxAge": "5h", "keepNewest": {"count": 1}}}),
+            vec![job("a", 6, json!({})), job("b", 3, json!({})), job("c", 1, json!({}))],
+            &["a", "b"],
+        ),
+        // Older than five hours and not among the newest: the two rules do not delete each other's exceptions.
+        (
+            json!({"maxAge": null, "all": {"maxAge": "5h", "keepNewest": {"count": 2}}}),
+            vec![
+                job("a", 9, json!({})),
+                job("b", 8, json!({})),
+                job("c", 7, json!({})),
+                job("d", 1, json!({})),
+            ],
+            &["a", "b"],
+        ),
+        (
+            json!({"maxAge": null, "all": {"maxAge": "5h", "keepNewest": {"count": 9}}}),
+            vec![job("a", 9, json!({})), job("b", 8, json!({}))],
+            &[],
+        ),
+        // What has no group is never beyond the newest.
+        (
+            json!({"maxAge": null, "all": {"maxAge": "5h", "keepNewest": {"count": 0, "per": "Owner"}}}),
+            vec![job("a", 9, json!({})), job("b", 8, owner("x"))],
+            &["b"],
+        ),
+        // Two times: the later one counts, and what lacks one of them stays.
+        (
+            json!({"maxAge": null, "all": {"maxAge": "5h", "ttlAfter": {"condition": "Finished", "duration": "1h"}}}),
+            vec![
+                job("a", 9, done(-HOUR)),
+                job("b", 9, done(-60)),
+                job("c", 2, done(-HOUR)),
+                job("d", 9, json!({})),
+            ],
+            &["a"],
+        ),
         // What is kept is not counted either.
         (
             newest(1, "Cluster"),
@@ -424,7 +490,7 @@ fn nothing_is_deleted_before_it_was_shown() {
     lost.unwatched("jobs.batch is not served");
     assert_eq!((goes(&mut lost), reason(&lost)), (vec![], ("NotWatched".into(), None)));
 
-    let mut bad = engine_of(&spec(json!({"maxAge": "7d"})), &Value::Null);
+    let mut bad = engine_of(&spec(json!({"maxAge": "7y"})), &Value::Null);
     bad.synced();
     bad.shown();
     bad.tick(at(9));
@@ -433,7 +499,7 @@ fn nothing_is_deleted_before_it_was_shown() {
     assert_eq!(
         conditions[0],
         json!({"type": "Valid", "status": "False", "reason": "SpecInvalid", "observedGeneration": 3,
-            "message": "spec.maxAge: \"7d\" has the unknown unit \"d\"; expected one of ns, us, ms, s, m, h",
+            "message": "spec.maxAge: \"7y\" has the unknown unit \"y\"; expected one of ns, us, ms, s, m, h, d, w",
             "lastTransitionTime": "2027-01-15T08:00:00Z"})
     );
 }
@@ -654,6 +720,85 @@ fn times_of_conditions_move_with_their_status() {
     assert_eq!(moved, ["Observing", "Enforced"]);
 }
 
+#[test]
+fn a_condition_may_ask_for_the_time() {
+    let condition = "now - timestamp(object.metadata.creationTimestamp) > duration('2h')";
+    let policy = Policy::compile(&spec(json!({"condition": condition}))).unwrap();
+    let old = job("a", 1, json!({}));
+    assert_eq!(policy.look(&old, at(HOUR)), Look::Aside);
+    assert!(matches!(policy.look(&old, at(HOUR + 1)), Look::Selected(_)));
+    for (condition, expected) in
+        [(condition, true), ("object.now == 'now'", false), ("[1].all(now, now > 0)", false)]
+    {
+        let policy = Policy::compile(&spec(json!({"condition": condition}))).unwrap();
+        assert_eq!(policy.depends_on_time(), expected, "{condition}");
+    }
+}
+
+/// Whom an effect announces, and what it says.
+fn noticed(effect: &Effect) -> (String, String) {
+    let Request::Note(note) = &effect.request else { panic!("{effect:?}") };
+    assert_eq!((note.reason, effect.reason.code()), ("RetentionNotice", "DeletionNotice"));
+    (note.about.name.to_string(), note.message.clone())
+}
+
+/// Each object is announced once, a day before its end; what was due already waits a day from its notice.
+#[test]
+fn a_deletion_is_announced_and_waits() {
+    let rules = json!({"maxAge": "48h", "notice": {"before": "24h"}});
+    let objects = [job("old", 99, json!({})), job("middle", 30, json!({})), job("young", 1, json!({}))];
+    let mut engine = engine(&spec(rules.clone()), &objects);
+    let first: Vec<_> = std::iter::from_fn(|| engine.poll_effect()).map(|effect| noticed(&effect)).collect();
+    let says = |at: &str, created: &str| {
+        format!("Will be deleted at {at} or later: created at {created}, older than spec.maxAge")
+    };
+    assert_eq!(
+        first,
+        [
+            ("old".to_owned(), says("2027-01-16T08:00:00Z", "2027-01-11T05:00:00Z")),
+            ("middle".to_owned(), says("2027-01-16T08:00:00Z", "2027-01-14T02:00:00Z")),
+        ]
+    );
+    assert_eq!(engine.status(&Value::Null, at(0))["noticedUntil"], "2027-01-16T02:00:00Z");
+    assert_eq!(engine.status(&Value::Null, at(0))["due"], 0);
+    engine.tick(at(24 * HOUR - 1));
+    let then: Vec<_> = std::iter::from_fn(|| engine.poll_effect()).map(|effect| noticed(&effect).0).collect();
+    assert_eq!(then, ["young"]);
+    engine.tick(at(24 * HOUR));
+    let gone: BTreeSet<String> = goes(&mut engine).into_iter().collect();
+    assert_eq!(gone, BTreeSet::from(["old".to_owned(), "middle".to_owned()]));
+    // Its notice came late, and its deletion is as late.
+    engine.tick(at(48 * HOUR - 2));
+    assert_eq!(goes(&mut engine), [""; 0]);
+    engine.tick(at(48 * HOUR - 1));
+    assert_eq!(goes(&mut engine), ["young"]);
+
+    // A process after this one gives no notice twice, and what it sees for the first time waits.
+    let status = json!({"observedGeneration": 3, "observedSpec": super::engine::digest(&spec(rules.clone())),
+        "due": 0, "noticedUntil": "2027-01-16T02:00:00Z"});
+    let mut next = engine_of(&spec(rules), &status);
+    next.list_started();
+    for object in &objects {
+        observe(&mut next, object);
+    }
+    next.synced();
+    next.tick(at(HOUR));
+    assert_eq!(goes(&mut next), ["old"]);
+    observe(&mut next, &job("new", 60, json!({})));
+    next.tick(at(2 * HOUR));
+    let then: Vec<_> = std::iter::from_fn(|| next.poll_effect()).map(|effect| noticed(&effect).0).collect();
+    assert_eq!(then, ["new"]);
+    // The same name with another UID is another object.
+    next.removed("shop", "new");
+    observe(&mut next, &job("new", 60, json!({"/metadata/uid": "other"})));
+    next.tick(at(3 * HOUR));
+    let then: Vec<_> = std::iter::from_fn(|| next.poll_effect()).map(|effect| noticed(&effect).0).collect();
+    assert_eq!(then, ["new"]);
+    next.tick(at(25 * HOUR));
+    assert_eq!(noticed(&next.poll_effect().unwrap()).0, "young");
+    assert_eq!(goes(&mut next), ["middle"]);
+}
+
 /// The work of a tick and of a change follows what changes, not what exists: with 50,000 objects of which nothing is
 /// due, ticks judge nothing, and one that comes of age is judged alone.
 #[test]
@@ -679,9 +824,11 @@ proptest! {
     #[test]
     fn what_is_due_is_what_the_rules_say(
         count in 0_i64..4,
+        all: bool,
         steps in prop::collection::vec((0_u8..8, 0_i64..40, any::<bool>(), any::<bool>()), 0..50),
     ) {
         let rules = json!({"maxAge": "30h", "keepNewest": {"count": count, "per": "Label", "label": "app"}});
+        let rules = if all { json!({"maxAge": null, "all": rules}) } else { rules };
         let mut engine = engine(&spec(rules.clone()), &[]);
         let mut model: std::collections::BTreeMap<String, (i64, bool)> = std::collections::BTreeMap::new();
         let mut now = 0;
@@ -703,8 +850,12 @@ proptest! {
                     model.iter().filter(|(_, (_, left))| *left == side).map(|(name, (t, _))| (*t, name.clone())).collect();
                 group.sort();
                 let surplus = group.len().saturating_sub(usize::try_from(count).unwrap());
-                expected.extend(group.iter().take(surplus).map(|(_, name)| name.clone()));
-                expected.extend(group.iter().filter(|(t, _)| now - t >= 30).map(|(_, name)| name.clone()));
+                let is_due = |place: usize, created: i64| {
+                    let (is_surplus, is_old) = (place < surplus, now - created >= 30);
+                    if all { is_surplus && is_old } else { is_surplus || is_old }
+                };
+                let due = group.iter().enumerate().filter(|(place, (t, _))| is_due(*place, *t));
+                expected.extend(due.map(|(_, (_, name))| name.clone()));
             }
             let due: BTreeSet<String> =
                 engine.engine.judge().due().iter().map(|(_, key)| key.name.to_string()).collect();

@@ -1,5 +1,6 @@
 //! `kubegc up`: the embedded API server and every collector of a cluster, in one process.
 
+mod advisor;
 mod cluster;
 mod command;
 pub(crate) mod control;
@@ -20,6 +21,7 @@ use clap::Args;
 use gc_apiserver::RunningServer;
 use gc_kube::{ApiClient, Observer};
 use gc_registry::api::UserInfo;
+use gc_retention::permissions::Controller;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Mutex, mpsc};
 
@@ -33,6 +35,7 @@ use crate::logging::{self, LogOptions};
 use crate::operations::{self, Protection, Shown, TlsFlags};
 use crate::run;
 use crate::workloads::{self, WorkloadOptions};
+use advisor::RetentionAdvisor;
 use cluster::{Cluster, Forks, Recipe};
 use control::Control;
 use controllers::{Controllers, Enabled};
@@ -47,6 +50,9 @@ const UNATTENDED: [(&str, &str); 3] = [
     ("networking.k8s.io", "Ingress"),
     ("networking.k8s.io", "NetworkPolicy"),
 ];
+
+/// What `*` switches on here besides the collectors that are on by default on a cluster.
+const ALSO_ON: [Controller; 1] = [Controller::Expiry];
 
 /// Who opens the page by the link that is printed.
 const ADMINISTRATOR: &str = "kubegc-admin";
@@ -142,14 +148,24 @@ impl Up {
         let living = workloads.enabled(&settings.controllers);
         let mut settings = settings.clone();
         settings.controllers.retain(|word| !workloads::is_named(word));
-        let enabled = settings.enabled()?;
+        let enabled = settings.enabled_with(&ALSO_ON)?;
         let control =
             Control::new(clock.clone(), surroundings.activity.clone(), surroundings.journal.clone());
         let witnesses = control.page().witnesses(Arc::clone(&surroundings.witnesses));
         let surroundings = Surroundings { witnesses, ..surroundings };
         let unattended: &[_] = if living.is_empty() { &[] } else { &UNATTENDED };
-        let mut options =
-            ServerOptions { counts_quotas: true, aggregates_roles: true, unattended, ..options.clone() };
+        let advisor = RetentionAdvisor {
+            expires: enabled.contains(&Controller::Expiry),
+            tools: settings.foreign_expiry.clone(),
+        };
+        let advisor: Option<Arc<dyn gc_registry::advisor::Advisor>> = Some(Arc::new(advisor));
+        let mut options = ServerOptions {
+            counts_quotas: true,
+            aggregates_roles: true,
+            unattended,
+            advisor,
+            ..options.clone()
+        };
         if options.is_in_memory() {
             options.prepared.get_or_insert_default();
         }

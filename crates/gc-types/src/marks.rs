@@ -1,0 +1,92 @@
+//! What the annotations of an object say about its retention.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::Timestamp;
+
+/// What the annotations of an object say about its retention, as written: `kubegc.io/ttl`,
+/// `kubegc.io/expires-at`, `kubegc.io/keep`, and those of other tools.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// `creationTimestamp`, if it can be read.
+    pub created: Option<Timestamp>,
+    /// `kubegc.io/ttl`: a duration.
+    pub ttl: Option<Arc<str>>,
+    /// `kubegc.io/expires-at`: RFC 3339.
+    pub expires_at: Option<Arc<str>>,
+    /// `kubegc.io/keep`: `true` or `false`.
+    pub keep: Option<Arc<str>>,
+    /// The marks of other tools.
+    pub foreign: BTreeMap<ForeignMark, Arc<str>>,
+}
+
+/// A mark by which another tool lets an object expire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ForeignMark {
+    /// kube-janitor's time to live.
+    JanitorTtl,
+    /// kube-janitor's time of expiry.
+    JanitorExpires,
+    /// The time to live of k8s-ttl-controller.
+    TtlController,
+    /// When k8s-ttl-controller's time to live began anew.
+    TtlControllerRefreshed,
+    /// Kyverno's time to live or time of expiry, which is a label.
+    Kyverno,
+}
+
+impl ForeignMark {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::JanitorTtl,
+        Self::JanitorExpires,
+        Self::TtlController,
+        Self::TtlControllerRefreshed,
+        Self::Kyverno,
+    ];
+
+    /// Its name among annotations or labels.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::JanitorTtl => "janitor/ttl",
+            Self::JanitorExpires => "janitor/expires",
+            Self::TtlController => "k8s-ttl-controller.twin.sh/ttl",
+            Self::TtlControllerRefreshed => "k8s-ttl-controller.twin.sh/refreshed-at",
+            Self::Kyverno => "cleanup.kyverno.io/ttl",
+        }
+    }
+
+    /// Whether it is a label.
+    #[must_use]
+    pub const fn is_label(self) -> bool {
+        matches!(self, Self::Kyverno)
+    }
+
+    /// The mark among annotations with this name.
+    #[must_use]
+    pub fn of_annotation(key: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|mark| !mark.is_label() && mark.key().as_bytes() == key)
+    }
+
+    /// The mark among labels with this name.
+    #[must_use]
+    pub fn of_label(key: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|mark| mark.is_label() && mark.key().as_bytes() == key)
+    }
+}
+
+impl Marks {
+    /// Whether no annotation says anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ttl.is_none() && self.expires_at.is_none() && self.keep.is_none() && self.foreign.is_empty()
+    }
+
+    /// Whether the object is kept. Anything but `false` keeps it, so that a misspelt `true` does too.
+    #[must_use]
+    pub fn keeps(&self) -> bool {
+        self.keep.as_deref().is_some_and(|keep| keep != "false")
+    }
+}

@@ -1,0 +1,129 @@
+//! What `kubegc up` knows about objects that an API server does not: policies that cannot be understood are refused, and
+//! whoever writes an annotation without effect is warned.
+
+use std::sync::Arc;
+
+use gc_registry::advisor::Advisor;
+use gc_registry::error::{CauseReason, FieldError};
+use gc_retention::expiry;
+use gc_retention::foreign::ForeignTool;
+use gc_retention::policies::{GROUP, KIND, Policy};
+use gc_types::{ForeignMark, Marks, Timestamp};
+use serde_json::Value;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct RetentionAdvisor {
+    /// Whether a collector acts on annotations.
+    pub(super) expires: bool,
+    /// The other tools whose marks count.
+    pub(super) tools: Vec<ForeignTool>,
+}
+
+impl Advisor for RetentionAdvisor {
+    fn problems(&self, group: &str, kind: &str, object: &Value) -> Vec<FieldError> {
+        if (group, kind) != (GROUP, KIND) {
+            return Vec::new();
+        }
+        let problems = Policy::compile(&object["spec"]).err().unwrap_or_default();
+        problems
+            .into_iter()
+            .map(|problem| FieldError {
+                field: problem.field,
+                reason: CauseReason::Invalid,
+                detail: format!("Invalid value: {}", problem.message),
+            })
+            .collect()
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        let marks = marks(new);
+        if marks.is_empty() || old.is_some_and(|old| self::marks(old) == marks) {
+            return Vec::new();
+        }
+        let own = [("kubegc.io/ttl", &marks.ttl), ("kubegc.io/expires-at", &marks.expires_at)];
+        let own: Vec<&str> =
+            own.into_iter().filter(|(_, text)| text.is_some()).map(|(name, _)| name).collect();
+        match expiry::expiry(&marks, Some(Timestamp::default()), &self.tools) {
+            Err(bad) => vec![format!("{bad}; the object will not expire")],
+            Ok(_) if !self.expires && !own.is_empty() => {
+                vec![format!(
+                    "annotation {}: no collector acts on it here; expiry-controller is off",
+                    own.join(", ")
+                )]
+            }
+            Ok(_) if marks.keeps() && !own.is_empty() => {
+                vec![format!("annotation {} has no effect: kubegc.io/keep keeps the object", own.join(", "))]
+            }
+            Ok(_) => Vec::new(),
+        }
+    }
+}
+
+/// What the annotations and labels of a document say.
+fn marks(object: &Value) -> Marks {
+    let text = |place: &str, name: &str| object["metadata"][place][name].as_str().map(Arc::from);
+    let foreign = ForeignMark::ALL.into_iter().filter_map(|mark| {
+        let place = if mark.is_label() { "labels" } else { "annotations" };
+        Some((mark, text(place, mark.key())?))
+    });
+    Marks {
+        // All times are counted from here: whether there is one is what matters.
+        created: Some(Timestamp::default()),
+        ttl: text("annotations", "kubegc.io/ttl"),
+        expires_at: text("annotations", "kubegc.io/expires-at"),
+        keep: text("annotations", "kubegc.io/keep"),
+        foreign: foreign.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn annotations_without_effect_are_warned_of() {
+        let on = RetentionAdvisor { expires: true, tools: vec![ForeignTool::KubeJanitor] };
+        let off = RetentionAdvisor { expires: false, tools: Vec::new() };
+        let object = |annotations: Value| json!({"metadata": {"annotations": annotations}});
+        let bad = "annotation kubegc.io/ttl: \"1y\" has the unknown unit \"y\"; expected one of ns, us, ms, s, m, h, \
+                   d, w; the object will not expire";
+        for (annotations, with, without) in [
+            (json!({}), &[][..], &[][..]),
+            (json!({"a": "b", "kubegc.io/keep": "true"}), &[], &[]),
+            (
+                json!({"kubegc.io/ttl": "1d"}),
+                &[],
+                &["annotation kubegc.io/ttl: no collector acts on it here; expiry-controller is off"],
+            ),
+            (json!({"kubegc.io/ttl": "1y"}), &[bad], &[bad]),
+            (
+                json!({"kubegc.io/ttl": "1d", "kubegc.io/keep": "true"}),
+                &["annotation kubegc.io/ttl has no effect: kubegc.io/keep keeps the object"],
+                &["annotation kubegc.io/ttl: no collector acts on it here; expiry-controller is off"],
+            ),
+            (
+                json!({"janitor/ttl": "soon"}),
+                &[
+                    "janitor/ttl: \"soon\" is not understood; expected a duration such as 36h or 7d; the object \
+                     will not expire",
+                ],
+                &[],
+            ),
+        ] {
+            let new = object(annotations);
+            assert_eq!(
+                (on.warnings(&new, None), off.warnings(&new, None)),
+                (owned(with), owned(without)),
+                "{new}"
+            );
+            assert_eq!(on.warnings(&new, Some(&new)), owned(&[]), "{new}: nothing has changed");
+        }
+    }
+
+    fn owned(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+}
