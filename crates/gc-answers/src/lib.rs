@@ -11,6 +11,7 @@ pub mod commands;
 pub mod facts;
 pub mod finalizers;
 pub mod forecast;
+pub mod garbage;
 pub mod lint;
 pub mod map;
 pub mod object;

@@ -81,6 +81,8 @@ enum Command {
     Why(questions::why::WhyOptions),
     /// List stuck deletions and explain why
     Stuck(questions::stuck::StuckOptions),
+    /// Report what nothing uses; deletes nothing
+    Garbage(questions::garbage::GarbageOptions),
     /// Show what a deletion would lead to
     #[command(subcommand)]
     Plan(questions::plan::PlanCommand),
@@ -174,6 +176,7 @@ pub fn main() -> ExitCode {
         Command::Tree(options) => questions::tree::tree(&options),
         Command::Why(options) => questions::why::why(&options),
         Command::Stuck(options) => questions::stuck::stuck(&options),
+        Command::Garbage(options) => questions::garbage::garbage(&options),
         Command::Plan(command) => questions::plan::plan(&command),
         Command::Delete(options) => questions::plan::delete(&options),
         Command::Top(options) => top::top(&options),

@@ -49,6 +49,15 @@ pub(super) struct Gatherer {
     pub(super) now: Timestamp,
 }
 
+/// How much of objects is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// Everything.
+    Whole,
+    /// Their metadata.
+    Metadata,
+}
+
 /// What a GET brought.
 enum Got {
     Body(bytes::Bytes),
@@ -364,6 +373,36 @@ impl Gatherer {
             Got::NoObject => Known::Absent,
             Got::NotServed => Known::Unreadable("its resource is not served".into()),
             Got::Refused(why) | Got::Failed(why) => Known::Unreadable(why),
+        }
+    }
+
+    /// Hands over each object of a resource, in one namespace or (with an empty one) in all; keeps one page at a time. What
+    /// is not served has no objects.
+    pub(super) async fn each(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        reading: Reading,
+        mut take: impl FnMut(&Value),
+    ) -> Result<(), String> {
+        let accept = match reading {
+            Reading::Whole => "application/json",
+            Reading::Metadata => METADATA_LIST,
+        };
+        let mut token = String::new();
+        loop {
+            let page: Value =
+                match get(&self.client, &list_path(resource, namespace, "", &token), accept).await {
+                    Got::Body(body) => serde_json::from_slice(&body)
+                        .map_err(|error| format!("the list cannot be read: {error}"))?,
+                    Got::NoObject | Got::NotServed => return Ok(()),
+                    Got::Refused(why) | Got::Failed(why) => return Err(why),
+                };
+            page["items"].as_array().into_iter().flatten().for_each(&mut take);
+            page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
+            if token.is_empty() {
+                return Ok(());
+            }
         }
     }
 

@@ -10,6 +10,7 @@ pub(crate) mod examine;
 mod formats;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+pub(crate) mod garbage;
 mod gather;
 pub(crate) mod journal;
 #[cfg(test)]

@@ -29,6 +29,8 @@ pub(crate) enum Output {
     Dot,
     /// Mermaid.
     Mermaid,
+    /// A page.
+    Html,
 }
 
 impl FromStr for Output {
@@ -37,13 +39,14 @@ impl FromStr for Output {
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, rest) = text.split_once('=').unwrap_or((text, ""));
         Ok(match name {
-            "text" => Self::Text,
+            "text" | "table" => Self::Text,
             "wide" => Self::Wide,
             "name" => Self::Name,
             "json" => Self::Json,
             "yaml" => Self::Yaml,
             "dot" => Self::Dot,
             "mermaid" => Self::Mermaid,
+            "html" => Self::Html,
             "jsonpath" if !rest.is_empty() => Self::JsonPath(rest.to_owned()),
             "custom-columns" if !rest.is_empty() => {
                 let column = |column: &str| {
@@ -56,7 +59,7 @@ impl FromStr for Output {
             }
             _ => {
                 return Err("expected text, wide, name, json, yaml, jsonpath=TEMPLATE, custom-columns=HEADING:PATH,… \
-                            or, for plans, dot or mermaid"
+                            or, for plans, dot or mermaid, or, for garbage, html"
                     .into());
             }
         })
@@ -71,6 +74,10 @@ pub(super) trait Answer {
     fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()>;
     /// `resource/name` of what it is about.
     fn names(&self) -> Vec<String>;
+    /// As a page.
+    fn html(&self) -> Option<String> {
+        None
+    }
     /// As a graph: nodes with their labels, and edges.
     fn graph(&self) -> Option<(Vec<String>, Vec<(usize, usize)>)> {
         None
@@ -104,6 +111,11 @@ pub(super) fn print(answer: &impl Answer, output: &Output) -> anyhow::Result<()>
                 table.row(columns.iter().map(|(_, path)| cell(path)).collect());
             }
             table.write(&mut out)?;
+        }
+        Output::Html => {
+            let page = answer.html();
+            let page = page.ok_or_else(|| crate::UsageError::new("--output: html is a form of garbage"))?;
+            write!(out, "{page}")?;
         }
         Output::Dot | Output::Mermaid => {
             let Some((nodes, edges)) = answer.graph() else {
@@ -236,7 +248,8 @@ mod tests {
         assert_eq!("jsonpath={.a}".parse(), Ok(Output::JsonPath("{.a}".into())));
         let columns = vec![("A".to_owned(), ".a".to_owned()), ("B".to_owned(), ".b".to_owned())];
         assert_eq!("custom-columns=A:.a,B:.b".parse(), Ok(Output::Columns(columns)));
-        for wrong in ["", "jsonpath", "jsonpath=", "custom-columns=A", "table"] {
+        assert_eq!("table".parse(), Ok(Output::Text));
+        for wrong in ["", "jsonpath", "jsonpath=", "custom-columns=A", "tables"] {
             assert!(wrong.parse::<Output>().is_err(), "{wrong}");
         }
     }

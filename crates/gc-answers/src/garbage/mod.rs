@@ -1,0 +1,541 @@
+//! What nothing uses: a report of what could be deleted, and why nobody would miss it. Nothing is deleted by it.
+//!
+//! Targets are told first, then definitions, then everything that may refer to them; each object is dropped as soon as it
+//! has been read, so that memory follows the targets and not the cluster.
+
+mod references;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gc_ownership::{Conclusion, ReferenceState};
+use gc_types::parse_quantity;
+use serde_json::{Value, json};
+
+pub use references::{Reference, Usable, Uses};
+
+use crate::catalog::Resource;
+use crate::map::place_of_view;
+use crate::stuck::Place;
+use crate::survey::Survey;
+use crate::text;
+use crate::upcoming::Outlook;
+
+/// References to objects that do not exist that are reported; of more, the report says how many.
+pub const MAX_MISSING: usize = 1_000;
+/// `spec.revisionHistoryLimit` where it is not set.
+const HISTORY_LIMIT: i64 = 10;
+/// Namespaces of Kubernetes itself, whose objects are used by programs outside of the cluster.
+const SYSTEM_NAMESPACES: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
+/// The number of a Deployment's revision, on its ReplicaSets.
+const REVISION: &str = "deployment.kubernetes.io/revision";
+
+/// What is said about an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Code {
+    /// Nothing uses the ConfigMap.
+    UnusedConfigMap,
+    /// Nothing uses the Secret.
+    UnusedSecret,
+    /// Nothing uses the claim.
+    UnusedClaim,
+    /// Nothing uses the ServiceAccount.
+    UnusedServiceAccount,
+    /// The ReplicaSet has no pods and is beyond the history of its Deployment, or has no Deployment.
+    OldReplicaSet,
+    /// An owner reference leads nowhere.
+    InvalidOwner,
+    /// The object needs another that does not exist.
+    MissingTarget,
+    /// A collector is going to delete it.
+    Due,
+}
+
+impl Code {
+    /// The code.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::UnusedConfigMap => "UnusedConfigMap",
+            Self::UnusedSecret => "UnusedSecret",
+            Self::UnusedClaim => "UnusedClaim",
+            Self::UnusedServiceAccount => "UnusedServiceAccount",
+            Self::OldReplicaSet => "OldReplicaSet",
+            Self::InvalidOwner => "InvalidOwner",
+            Self::MissingTarget => "MissingTarget",
+            Self::Due => "Due",
+        }
+    }
+
+    const fn of(usable: Usable) -> Self {
+        match usable {
+            Usable::ConfigMap => Self::UnusedConfigMap,
+            Usable::Secret => Self::UnusedSecret,
+            Usable::Claim => Self::UnusedClaim,
+            Usable::ServiceAccount => Self::UnusedServiceAccount,
+        }
+    }
+}
+
+/// How sure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Certainty {
+    /// Nothing that was seen speaks against it.
+    Certain,
+    /// It may be used after all.
+    Unknown,
+}
+
+impl Certainty {
+    /// The code.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Certain => "Certain",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// One line of the report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What is said.
+    pub code: Code,
+    /// About what.
+    pub place: Place,
+    /// How sure it is.
+    pub certainty: Certainty,
+    /// Why, in words.
+    pub why: String,
+    /// Bytes that its deletion would free, if that is known.
+    pub bytes: Option<u64>,
+}
+
+impl Finding {
+    fn value(&self) -> Value {
+        json!({
+            "code": self.code.name(), "object": self.place.value(), "certainty": self.certainty.name(),
+            "why": self.why, "bytes": self.bytes,
+        })
+    }
+}
+
+/// The report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// By code, namespace and name.
+    pub findings: Vec<Finding>,
+    /// References to objects that do not exist, beyond those that are listed.
+    pub more_missing: usize,
+    /// What could not be seen.
+    pub unseen: Vec<String>,
+}
+
+impl Report {
+    /// As data.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        let items: Vec<Value> = self.findings.iter().map(Finding::value).collect();
+        let totals: BTreeMap<&str, Value> = self
+            .totals()
+            .into_iter()
+            .map(|(code, (count, bytes))| (code.name(), json!({"objects": count, "bytes": bytes})))
+            .collect();
+        json!({"items": items, "totals": totals, "moreMissing": self.more_missing, "unseen": self.unseen})
+    }
+
+    /// Number of objects and known bytes, by code.
+    #[must_use]
+    pub fn totals(&self) -> BTreeMap<Code, (usize, u64)> {
+        let mut totals = BTreeMap::new();
+        for finding in &self.findings {
+            let (count, bytes): &mut (usize, u64) = totals.entry(finding.code).or_default();
+            *count += 1;
+            *bytes = bytes.saturating_add(finding.bytes.unwrap_or_default());
+        }
+        totals
+    }
+}
+
+/// An object that others may use.
+#[derive(Clone, Debug)]
+struct Target {
+    place: Place,
+    bytes: Option<u64>,
+    /// Why it is not reported although nothing refers to it, if so.
+    is_exempt: bool,
+    is_used: bool,
+    /// What has a text that equals its name.
+    suspect: Option<String>,
+}
+
+/// A ReplicaSet without pods.
+#[derive(Clone, Debug)]
+struct OldReplicaSet {
+    place: Place,
+    deployment: Option<String>,
+    revision: i64,
+}
+
+type Key = (Usable, String, String);
+
+/// Gathers what is used.
+#[derive(Debug, Default)]
+pub struct Garbage {
+    targets: BTreeMap<Key, Target>,
+    /// By name alone: a custom resource may name objects in other namespaces.
+    by_name: BTreeMap<String, Vec<Key>>,
+    /// Schemas of custom resources, by group, version and kind.
+    schemas: BTreeMap<(String, String, String), Value>,
+    custom: BTreeSet<(String, String)>,
+    claim_prefixes: BTreeSet<(String, String)>,
+    old_replica_sets: Vec<OldReplicaSet>,
+    history_limits: BTreeMap<String, i64>,
+    missing: BTreeMap<(Place, Usable, String), ()>,
+    more_missing: usize,
+    unseen: Vec<String>,
+    includes_system: bool,
+}
+
+impl Garbage {
+    /// Nothing is known yet. Objects in the namespaces of Kubernetes itself are reported only if asked for.
+    #[must_use]
+    pub fn new(includes_system: bool) -> Self {
+        Self { includes_system, ..Self::default() }
+    }
+
+    /// An object that others may use; of Secrets, metadata is enough.
+    pub fn target(&mut self, usable: Usable, resource: &Resource, object: &Value) {
+        let place = place(resource, object);
+        let metadata = &object["metadata"];
+        let annotation =
+            |name: &str| metadata["annotations"][name].as_str().is_some_and(|text| text != "false");
+        let is_owned = metadata["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty());
+        let is_system = SYSTEM_NAMESPACES.contains(&place.namespace.as_str()) && !self.includes_system;
+        let is_exempt = is_owned
+            || is_system
+            || !metadata["deletionTimestamp"].is_null()
+            || annotation("kubegc.io/keep")
+            || is_made_by_kubernetes(usable, &place.name, metadata);
+        let key = (usable, place.namespace.clone(), place.name.clone());
+        self.by_name.entry(place.name.clone()).or_default().push(key.clone());
+        let bytes = bytes(usable, object);
+        // A token is that of its ServiceAccount, which somebody made it for.
+        if usable == Usable::Secret
+            && let Some(account) = metadata["annotations"]["kubernetes.io/service-account.name"].as_str()
+        {
+            self.token(&place.namespace, account);
+        }
+        self.targets.insert(key, Target { place, bytes, is_exempt, is_used: false, suspect: None });
+    }
+
+    fn token(&mut self, namespace: &str, account: &str) {
+        if let Some(target) =
+            self.targets.get_mut(&(Usable::ServiceAccount, namespace.to_owned(), account.to_owned()))
+        {
+            target.is_used = true;
+        }
+    }
+
+    /// A CustomResourceDefinition.
+    pub fn definition(&mut self, definition: &Value) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (group, kind) = (text(&definition["spec"]["group"]), text(&definition["spec"]["names"]["kind"]));
+        self.custom.insert((group.clone(), kind.clone()));
+        for version in definition["spec"]["versions"].as_array().into_iter().flatten() {
+            let key = (group.clone(), text(&version["name"]), kind.clone());
+            self.schemas.insert(key, version["schema"]["openAPIV3Schema"].clone());
+        }
+    }
+
+    /// An object that may use others. Those of aggregated APIs are treated like custom resources without a schema.
+    pub fn refer(&mut self, resource: &Resource, object: &Value) {
+        let place = place(resource, object);
+        let uses = if is_builtin(&resource.name.group) {
+            references::of_builtin(&resource.kind, object)
+        } else {
+            let key =
+                (resource.name.group.to_string(), resource.version.to_string(), resource.kind.to_string());
+            references::of_custom(object, self.schemas.get(&key))
+        };
+        self.claim_prefixes.extend(uses.claim_prefixes);
+        let is_living = object["metadata"]["deletionTimestamp"].is_null();
+        for reference in uses.references {
+            self.used(&place, &reference, is_living);
+        }
+        for text in uses.texts {
+            self.suspect(&place, &text);
+        }
+        match (&*resource.name.group, &*resource.kind) {
+            ("apps", "ReplicaSet") => self.replica_set(&place, object),
+            ("apps", "Deployment") => {
+                let limit = object["spec"]["revisionHistoryLimit"].as_i64().unwrap_or(HISTORY_LIMIT);
+                self.history_limits.insert(place.uid, limit);
+            }
+            _ => {}
+        }
+    }
+
+    /// Something could not be read: what uses it is not known either.
+    pub fn unseen(&mut self, what: String) {
+        self.unseen.push(what);
+    }
+
+    fn used(&mut self, user: &Place, reference: &Reference, is_living: bool) {
+        let Reference { kinds, namespace, name, is_optional } = reference;
+        let mut is_found = false;
+        for kind in kinds {
+            if namespace.is_empty() {
+                // A cluster-scoped object that says no namespace.
+                for key in self.by_name.get(name).into_iter().flatten().filter(|(usable, ..)| usable == kind)
+                {
+                    if let Some(target) = self.targets.get_mut(key) {
+                        (target.is_used, is_found) = (true, true);
+                    }
+                }
+            } else if let Some(target) = self.targets.get_mut(&(*kind, namespace.clone(), name.clone())) {
+                (target.is_used, is_found) = (true, true);
+            }
+        }
+        let &[kind] = kinds.as_slice() else { return };
+        if is_found || *is_optional || !is_living || namespace != &user.namespace || namespace.is_empty() {
+            return;
+        }
+        if self.missing.len() < MAX_MISSING {
+            self.missing.insert((user.clone(), kind, name.clone()), ());
+        } else {
+            self.more_missing += 1;
+        }
+    }
+
+    fn suspect(&mut self, user: &Place, text: &str) {
+        // `namespace/name` names an object as well.
+        let (namespace, name) =
+            text.split_once('/').map_or((None, text), |(left, right)| (Some(left), right));
+        for key in self.by_name.get(name).into_iter().flatten() {
+            if namespace.is_none_or(|namespace| namespace == key.1)
+                && let Some(target) = self.targets.get_mut(key)
+            {
+                target.suspect.get_or_insert_with(|| user.title());
+            }
+        }
+    }
+
+    fn replica_set(&mut self, place: &Place, object: &Value) {
+        let count = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default();
+        if count("/spec/replicas") > 0 || count("/status/replicas") > 0 {
+            return;
+        }
+        let metadata = &object["metadata"];
+        let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
+        let controller = owners.find(|owner| owner["controller"] == true);
+        if controller.is_some_and(|owner| owner["kind"] != "Deployment")
+            || !metadata["deletionTimestamp"].is_null()
+        {
+            return;
+        }
+        let deployment = controller.and_then(|owner| owner["uid"].as_str()).map(str::to_owned);
+        let revision = metadata["annotations"][REVISION].as_str().and_then(|text| text.parse().ok());
+        let old = OldReplicaSet { place: place.clone(), deployment, revision: revision.unwrap_or_default() };
+        self.old_replica_sets.push(old);
+    }
+
+    /// The report. The survey tells of owners, the outlook of what is due.
+    #[must_use]
+    pub fn report(self, survey: &Survey, outlook: &Outlook) -> Report {
+        let mut findings = self.unused();
+        findings.extend(self.old());
+        findings.extend(invalid_owners(survey));
+        findings.extend(self.missing.keys().map(|(user, kind, name)| Finding {
+            code: Code::MissingTarget,
+            place: user.clone(),
+            certainty: Certainty::Certain,
+            why: format!("{} {name:?}, which it needs, does not exist", kind.kind()),
+            bytes: None,
+        }));
+        findings.extend(outlook.items.iter().map(|item| Finding {
+            code: Code::Due,
+            place: item.place.clone(),
+            certainty: Certainty::Certain,
+            why: format!(
+                "{} in {}: {}",
+                item.forecast.collector,
+                text::ahead(item.forecast.at.since(survey.now())),
+                item.forecast.detail
+            ),
+            bytes: None,
+        }));
+        findings.sort_by(|a, b| (a.code, &a.place).cmp(&(b.code, &b.place)));
+        let unseen = self.unseen.into_iter().chain(outlook.unknown.iter().cloned()).collect();
+        Report { findings, more_missing: self.more_missing, unseen }
+    }
+
+    fn unused(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for ((usable, namespace, name), target) in &self.targets {
+            if target.is_exempt || target.is_used || self.is_claim_of_a_set(*usable, namespace, name) {
+                continue;
+            }
+            let (certainty, why) = match (&target.suspect, self.unseen.first()) {
+                (Some(user), _) => {
+                    (Certainty::Unknown, format!("{user} contains a text that equals its name"))
+                }
+                (None, Some(unseen)) => (Certainty::Unknown, format!("nothing seen uses it, but {unseen}")),
+                (None, None) => (Certainty::Certain, "nothing refers to it".to_owned()),
+            };
+            let code = Code::of(*usable);
+            findings.push(Finding { code, place: target.place.clone(), certainty, why, bytes: target.bytes });
+        }
+        findings
+    }
+
+    /// Whether a StatefulSet would use a claim again when it is scaled up.
+    fn is_claim_of_a_set(&self, usable: Usable, namespace: &str, name: &str) -> bool {
+        let Some((stem, number)) = name.rsplit_once('-').filter(|_| usable == Usable::Claim) else {
+            return false;
+        };
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        is_number && self.claim_prefixes.contains(&(namespace.to_owned(), format!("{stem}-")))
+    }
+
+    fn old(&self) -> Vec<Finding> {
+        let mut by_deployment: BTreeMap<Option<&str>, Vec<&OldReplicaSet>> = BTreeMap::new();
+        for old in &self.old_replica_sets {
+            by_deployment.entry(old.deployment.as_deref()).or_default().push(old);
+        }
+        let mut findings = Vec::new();
+        for (deployment, mut sets) in by_deployment {
+            let limit = match deployment {
+                None => 0,
+                // Whether the Deployment exists is said by the references of its ReplicaSets.
+                Some(uid) => match self.history_limits.get(uid) {
+                    Some(limit) => usize::try_from(*limit).unwrap_or_default(),
+                    None => continue,
+                },
+            };
+            // The newest stay, to roll back to.
+            sets.sort_by(|a, b| b.revision.cmp(&a.revision).then_with(|| a.place.cmp(&b.place)));
+            findings.extend(sets.into_iter().skip(limit).map(|old| Finding {
+                code: Code::OldReplicaSet,
+                place: old.place.clone(),
+                certainty: Certainty::Certain,
+                why: match deployment {
+                    None => "it has no replicas and no Deployment".to_owned(),
+                    Some(_) => format!("revision {} is beyond the history limit of {limit}", old.revision),
+                },
+                bytes: None,
+            }));
+        }
+        findings
+    }
+}
+
+/// References to owners that are absent, or can never be found.
+fn invalid_owners(survey: &Survey) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for view in survey.engine.select(|_| true) {
+        let Some(why) = survey.engine.why(&view.uid) else { continue };
+        if why.object.deletion.deleting {
+            continue;
+        }
+        let certainty = match why.conclusion {
+            Conclusion::Undecidable | Conclusion::Unverified => Certainty::Unknown,
+            _ => Certainty::Certain,
+        };
+        for (owner, state) in &why.references {
+            let what = match state {
+                ReferenceState::Absent(_) => "does not exist",
+                ReferenceState::Undecidable => "cannot be looked up",
+                _ => continue,
+            };
+            let owner = &owner.coordinates;
+            findings.push(Finding {
+                code: Code::InvalidOwner,
+                place: place_of_view(survey, &view),
+                certainty,
+                why: format!("owner {}/{} with UID {} {what}", owner.kind, owner.name, owner.uid),
+                bytes: None,
+            });
+        }
+    }
+    findings
+}
+
+/// What Kubernetes and its usual tools keep without a reference to it.
+fn is_made_by_kubernetes(usable: Usable, name: &str, metadata: &Value) -> bool {
+    let annotation = |name: &str| metadata["annotations"][name].is_string();
+    match usable {
+        Usable::ServiceAccount => name == "default",
+        Usable::ConfigMap => {
+            matches!(name, "kube-root-ca.crt" | "istio-ca-root-cert" | "openshift-service-ca.crt")
+                || annotation("control-plane.alpha.kubernetes.io/leader")
+        }
+        // The storage of Helm's releases; a token belongs to its ServiceAccount.
+        Usable::Secret => {
+            (metadata["labels"]["owner"] == "helm" && name.starts_with("sh.helm.release."))
+                || annotation("kubernetes.io/service-account.name")
+        }
+        Usable::Claim => false,
+    }
+}
+
+/// What an object takes in the store, or a claim on its volume. The contents of Secrets are never read.
+fn bytes(usable: Usable, object: &Value) -> Option<u64> {
+    match usable {
+        Usable::ConfigMap => {
+            let lengths = |field: &str| -> u64 {
+                let entries = object[field].as_object().into_iter().flatten();
+                entries.map(|(key, text)| (key.len() + text.as_str().map_or(0, str::len)) as u64).sum()
+            };
+            Some(lengths("data") + lengths("binaryData"))
+        }
+        Usable::Claim => {
+            let capacity = object["status"]["capacity"]["storage"].as_str();
+            let storage = capacity.or_else(|| object["spec"]["resources"]["requests"]["storage"].as_str())?;
+            u64::try_from(parse_quantity(storage)?).ok()
+        }
+        Usable::Secret | Usable::ServiceAccount => None,
+    }
+}
+
+/// Whether a group is one of Kubernetes itself.
+fn is_builtin(group: &str) -> bool {
+    const PLAIN: [&str; 5] = ["", "apps", "autoscaling", "batch", "policy"];
+    PLAIN.contains(&group) || BUILTIN.contains(&group)
+}
+
+/// The groups of kube-apiserver with a domain; others under `k8s.io` are defined by extensions.
+const BUILTIN: [&str; 16] = [
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+
+fn place(resource: &Resource, object: &Value) -> Place {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    Place {
+        api_version: resource.api_version(),
+        kind: resource.kind.to_string(),
+        resource: resource.name.to_string(),
+        namespace: text("namespace"),
+        name: text("name"),
+        uid: text("uid"),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
