@@ -16,9 +16,11 @@ pub mod lint;
 pub mod map;
 pub mod object;
 pub mod plan;
+pub mod relink;
 pub mod stuck;
 pub mod survey;
 pub mod text;
+pub mod undo;
 pub mod upcoming;
 pub mod why;
 

@@ -83,6 +83,12 @@ enum Command {
     Stuck(questions::stuck::StuckOptions),
     /// Report what nothing uses; deletes nothing
     Garbage(questions::garbage::GarbageOptions),
+    /// After a restore, give dependents the UIDs of the owners that live
+    Relink(questions::recovery::relink::RelinkOptions),
+    /// Keep the last state of deleted objects, for `kubegc undo`
+    Recorder(questions::recovery::recorder::RecorderOptions),
+    /// Create deleted objects again, from the records of `kubegc recorder`
+    Undo(questions::recovery::undo::UndoOptions),
     /// Show what a deletion would lead to
     #[command(subcommand)]
     Plan(questions::plan::PlanCommand),
@@ -176,6 +182,9 @@ pub fn main() -> ExitCode {
         Command::Tree(options) => questions::tree::tree(&options),
         Command::Why(options) => questions::why::why(&options),
         Command::Stuck(options) => questions::stuck::stuck(&options),
+        Command::Relink(options) => questions::recovery::relink::run(&options),
+        Command::Recorder(options) => questions::recovery::recorder::run(&options),
+        Command::Undo(options) => questions::recovery::undo::run(&options),
         Command::Garbage(options) => questions::garbage::garbage(&options),
         Command::Plan(command) => questions::plan::plan(&command),
         Command::Delete(options) => questions::plan::delete(&options),
@@ -213,6 +222,7 @@ fn is_reported(error: &anyhow::Error) -> bool {
     error.is::<questions::examine::Unhealthy>()
         || error.is::<questions::stuck::SomethingStuck>()
         || error.is::<policy::Misunderstood>()
+        || error.is::<questions::recovery::Incomplete>()
 }
 
 /// Invalid options or configuration: exit code 2, like clap's own errors.

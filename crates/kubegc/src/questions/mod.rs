@@ -17,6 +17,7 @@ pub(crate) mod journal;
 mod outcomes;
 mod output;
 pub(crate) mod plan;
+pub(crate) mod recovery;
 #[cfg(test)]
 mod situations;
 mod sources;

@@ -1,0 +1,202 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::needless_pass_by_value, reason = "tables of literals read better without references")]
+
+use super::*;
+
+/// `Kind name` with owners (`Kind/name`, `*` if it is the controller) and further members.
+fn record(at: i64, title: &str, owners: &[&str], more: Value) -> Record {
+    let (kind, name) = title.split_once(' ').unwrap();
+    let owners: Vec<Value> = owners
+        .iter()
+        .map(|owner| {
+            let (kind, name) = owner.trim_end_matches('*').split_once('/').unwrap();
+            json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": format!("uid-{name}"),
+                "controller": owner.ends_with('*')})
+        })
+        .collect();
+    let (api_version, resource) = match kind {
+        "Deployment" => ("apps/v1", "deployments.apps"),
+        "ReplicaSet" => ("apps/v1", "replicasets.apps"),
+        "Job" => ("batch/v1", "jobs.batch"),
+        "Pod" => ("v1", "pods"),
+        "Namespace" => ("v1", "namespaces"),
+        _ => ("v1", "configmaps"),
+    };
+    let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "n",
+        "uid": format!("uid-{name}"), "ownerReferences": owners}});
+    for (path, value) in more.as_object().into_iter().flatten() {
+        let (parent, field) = path.rsplit_once('/').unwrap();
+        if object.pointer(parent).is_none() {
+            *object
+                .pointer_mut("")
+                .unwrap()
+                .as_object_mut()
+                .unwrap()
+                .entry(&parent[1..])
+                .or_insert(json!({})) = json!({});
+        }
+        object.pointer_mut(parent).unwrap()[field] = value.clone();
+    }
+    Record { at: Timestamp(at), resource: resource.to_owned(), object }
+}
+
+fn shown(undo: &Undo) -> Vec<String> {
+    let line = |step: &Step| match &step.action {
+        Action::Recreated(by) => format!("Recreated {} by {by}", step.place.title()),
+        Action::Impossible(why) => format!("Impossible {}: {why}", step.place.title()),
+        action => format!("{} {}", action.name(), step.place.title()),
+    };
+    undo.steps.iter().map(line).collect()
+}
+
+#[test]
+fn choices_take_what_depended() {
+    let records = [
+        record(1, "ConfigMap root", &[], json!({})),
+        record(2, "ConfigMap child", &["ConfigMap/root"], json!({})),
+        record(3, "ConfigMap leaf", &["ConfigMap/child"], json!({})),
+        record(4, "ConfigMap other", &[], json!({})),
+        record(5, "ConfigMap root", &[], json!({"/metadata/uid": "uid-later"})),
+        record(6, "Namespace n", &[], json!({"/metadata/namespace": ""})),
+    ];
+    let names = |choice: Choice| -> Vec<String> {
+        chosen(&records, &choice).iter().map(|record| record.uid().to_owned()).collect()
+    };
+    let object = |name: &str| Choice::Object("configmaps".into(), "n".into(), name.into());
+    assert_eq!(names(Choice::Cascade("uid-root".into())), ["uid-child", "uid-leaf", "uid-root"]);
+    assert_eq!(names(object("child")), ["uid-child", "uid-leaf"]);
+    assert_eq!(names(object("root")), ["uid-later"], "the last of that name");
+    assert_eq!(names(object("nothing")), [""; 0]);
+    assert_eq!(names(Choice::Since(Timestamp(4))), ["uid-later", "uid-n", "uid-other"]);
+    assert_eq!(
+        names(Choice::Object("namespaces".into(), String::new(), "n".into())),
+        ["uid-child", "uid-later", "uid-leaf", "uid-n", "uid-other", "uid-root"]
+    );
+}
+
+#[test]
+fn owners_come_first_and_controllers_do_their_part() {
+    let finished = json!({"/status/conditions": [{"type": "Complete", "status": "True"}]});
+    let records = [
+        record(1, "Deployment web", &[], json!({})),
+        record(1, "ReplicaSet web-1", &["Deployment/web*"], json!({})),
+        record(1, "Pod web-1-a", &["ReplicaSet/web-1*"], json!({})),
+        record(1, "ConfigMap z-owner", &[], json!({})),
+        record(1, "ConfigMap a-child", &["ConfigMap/z-owner", "ConfigMap/gone"], json!({})),
+        record(1, "ConfigMap taken", &[], json!({})),
+        record(1, "ConfigMap below-taken", &["ConfigMap/taken"], json!({})),
+        record(1, "ConfigMap before", &[], json!({})),
+        record(1, "Job done", &[], finished),
+        record(1, "Pod of-job", &["Job/done*"], json!({})),
+    ];
+    let living = BTreeMap::from([
+        (
+            "uid-taken".to_owned(),
+            Living { uid: "new-taken".into(), restored_from: String::new(), is_terminating: false },
+        ),
+        (
+            "uid-before".to_owned(),
+            Living { uid: "new-before".into(), restored_from: "uid-before".into(), is_terminating: false },
+        ),
+    ]);
+    let chosen: Vec<&Record> = records.iter().collect();
+    let undo = plan(&chosen, &living, &|_| false);
+    assert_eq!(
+        shown(&undo),
+        [
+            "Complete ConfigMap/before",
+            "Exists ConfigMap/taken",
+            "Create ConfigMap/below-taken",
+            "Create ConfigMap/z-owner",
+            "Create ConfigMap/a-child",
+            "Create Deployment/web",
+            "Recreated ReplicaSet/web-1 by Deployment/web",
+            "Impossible Job/done: a finished Job would run again",
+            "Create Pod/of-job",
+            "Recreated Pod/web-1-a by ReplicaSet/web-1",
+        ]
+    );
+    let child = &undo.steps[4];
+    assert_eq!(child.notes, ["without references to owners that are gone: ConfigMap/gone"]);
+    let mut known = undo.known.clone();
+    assert_eq!(with_owners(&child.object, &known, &|_| false), None, "its owner is not there yet");
+    known.insert("uid-z-owner".into(), "new-owner".into());
+    let sent = with_owners(&child.object, &known, &|_| false).unwrap();
+    assert_eq!(sent["metadata"]["ownerReferences"][0]["uid"], "new-owner");
+    let below = with_owners(&undo.steps[2].object, &known, &|_| false).unwrap();
+    assert_eq!(below["metadata"]["ownerReferences"][0]["uid"], "new-taken");
+}
+
+#[test]
+fn objects_are_sent_without_what_the_server_sets() {
+    let full = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "n",
+        "uid": "u", "resourceVersion": "7", "generation": 3, "creationTimestamp": "2027-01-01T00:00:00Z",
+        "deletionTimestamp": "2027-01-02T00:00:00Z", "deletionGracePeriodSeconds": 0, "managedFields": [{}],
+        "labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": ["acme.io/x", "foregroundDeletion"]},
+        "spec": {"size": 1}, "status": {"phase": "Ready"}});
+    let record = Record { at: Timestamp(0), resource: "widgets.example.com".into(), object: full };
+    let undo = plan(&[&record], &BTreeMap::new(), &|_| false);
+    let step = &undo.steps[0];
+    assert_eq!(
+        step.object,
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "n",
+            "labels": {"a": "b"}, "annotations": {"c": "d", "kubegc.io/restored-from": "u"}}, "spec": {"size": 1}})
+    );
+    assert_eq!(step.status, Some(json!({"phase": "Ready"})));
+    assert_eq!(step.notes, ["without its finalizers, which their controllers add again: acme.io/x"]);
+    for (kind, api_version, spec, expected) in [
+        ("Pod", "v1", json!({"nodeName": "x", "containers": []}), json!({"containers": []})),
+        ("Namespace", "v1", json!({"finalizers": ["kubernetes"]}), json!({})),
+        (
+            "Job",
+            "batch/v1",
+            json!({"selector": {}, "template": {"metadata": {"labels": {"controller-uid": "u", "app": "a"}}}}),
+            json!({"template": {"metadata": {"labels": {"app": "a"}}}}),
+        ),
+    ] {
+        let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "o", "uid": "u"},
+            "spec": spec, "status": {"phase": "Running"}});
+        let record = Record { at: Timestamp(0), resource: String::new(), object };
+        let undo = plan(&[&record], &BTreeMap::new(), &|_| false);
+        assert_eq!((&undo.steps[0].object["spec"], &undo.steps[0].status), (&expected, &None), "{kind}");
+    }
+}
+
+#[test]
+fn what_cannot_come_back_is_said() {
+    for (object, why) in [
+        (json!({"apiVersion": "v1", "kind": "Node"}), "a node comes back when its kubelet registers it"),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Failed"}}),
+            "a finished pod would run again",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token"}),
+            "a new token has to be made: the one of the past is no longer valid",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "PersistentVolume", "spec": {"persistentVolumeReclaimPolicy": "Delete"}}),
+            "its storage was deleted with it",
+        ),
+    ] {
+        let mut object = object;
+        object["metadata"] = json!({"name": "o", "uid": "u"});
+        let record = Record { at: Timestamp(0), resource: String::new(), object };
+        let undo = plan(&[&record], &BTreeMap::new(), &|_| false);
+        assert_eq!(undo.steps[0].action, Action::Impossible(why));
+    }
+}
+
+/// A ring of owners does not hold anything up.
+#[test]
+fn rings_are_planned_as_well() {
+    let records = [
+        record(1, "ConfigMap a", &["ConfigMap/b"], json!({})),
+        record(1, "ConfigMap b", &["ConfigMap/a"], json!({})),
+    ];
+    let chosen: Vec<&Record> = records.iter().collect();
+    assert_eq!(
+        shown(&plan(&chosen, &BTreeMap::new(), &|_| false)),
+        ["Create ConfigMap/a", "Create ConfigMap/b"]
+    );
+}

@@ -1,0 +1,194 @@
+//! `kubegc recorder`: keeps the last state of deleted objects, as the DELETED event of a watch has it. A process and an account
+//! of its own: it may read what it records, and nothing else.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use gc_answers::undo::Record;
+use gc_kube::discovery::{Discovered, discover};
+use gc_kube::{ApiClient, ObjectNews, QUEUED_BATCHES, watch_objects};
+use gc_types::ResourceId;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::policy::RecordingPolicy;
+use super::store::{Bounds, RecordStore};
+use crate::UsageError;
+use crate::logging::{self, LogOptions};
+use crate::questions::access::Access;
+use crate::questions::gather;
+
+/// Time between two looks at what the server serves.
+const DISCOVERY_PERIOD: Duration = Duration::from_secs(30);
+/// Time between two removals of what is too old.
+const PRUNE_PERIOD: Duration = Duration::from_mins(10);
+
+/// Options of `kubegc recorder`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kubegc recorder --records /var/lib/kubegc/records
+  kubegc recorder --records DIR --policy recorder.yaml
+
+The policy (YAML) says what is recorded; these are the defaults:
+  resources: ['*']                        # such as deployments.apps; a star matches any text
+  namespaces: {include: [], exclude: []}  # all namespaces
+  secrets: []                             # NAMESPACE/NAME of each Secret that is recorded
+  maxAge: 7d
+  maxSize: 1Gi
+
+Events and Leases are never recorded, Secrets only when they are listed. Records are not encrypted: keep the directory on an
+encrypted volume. What is deleted while the recorder does not run is not recorded.")]
+pub(crate) struct RecorderOptions {
+    /// Directory for the records, readable by its owner alone
+    #[arg(long, value_name = "DIR")]
+    records: PathBuf,
+    /// File with the policy, YAML or JSON
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    #[command(flatten)]
+    access: Access,
+    #[command(flatten)]
+    log: LogOptions,
+}
+
+/// `kubegc recorder`: runs until it is stopped.
+pub(crate) fn run(options: &RecorderOptions) -> anyhow::Result<()> {
+    logging::start(&options.log)?;
+    let policy = match &options.policy {
+        None => RecordingPolicy::read("")?,
+        Some(path) => {
+            let shown = path.display();
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| UsageError::new(format!("{shown}: {error}")))?;
+            RecordingPolicy::read(&text).map_err(|error| UsageError::new(format!("{shown}: {error}")))?
+        }
+    };
+    let runtime = crate::up::runtime()?;
+    let done = runtime.block_on(async {
+        let mut stop = crate::apiserver::stop_signals()?;
+        let client = options.access.connect().await?;
+        tokio::select! {
+            done = record(client, policy, &options.records) => done,
+            _ = stop.recv() => Ok(()),
+        }
+    });
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    done
+}
+
+/// Records until it is dropped, or until the disk takes no more.
+pub(super) async fn record(
+    client: ApiClient,
+    policy: RecordingPolicy,
+    directory: &Path,
+) -> anyhow::Result<()> {
+    let bounds = Bounds { max_age_milliseconds: policy.max_age_milliseconds, max_bytes: policy.max_bytes };
+    let mut store = RecordStore::open(directory, bounds, gather::now())?;
+    let policy = Arc::new(policy);
+    let (sink, mut records) = mpsc::channel(QUEUED_BATCHES);
+    let mut watches: BTreeMap<String, tokio::task::AbortHandle> = BTreeMap::new();
+    let mut tasks = JoinSet::new();
+    let mut look = tokio::time::interval(DISCOVERY_PERIOD);
+    let mut prune = tokio::time::interval(PRUNE_PERIOD);
+    loop {
+        tokio::select! {
+            Some(record) = records.recv() => {
+                let record: Record = record;
+                tracing::debug!(object = %record.place().reference(), "recorded");
+                store.append(&record)?;
+            }
+            _ = prune.tick() => store.prune(gather::now())?,
+            _ = look.tick() => match discover(&client).await {
+                Ok(served) => follow(&client, &policy, &served, &sink, &mut watches, &mut tasks),
+                Err(error) => tracing::warn!(%error, "discovery failed; what is known is recorded on"),
+            },
+        }
+    }
+}
+
+/// Begins the watches of what is served now and selected, and ends those of what is not served any more.
+fn follow(
+    client: &ApiClient,
+    policy: &Arc<RecordingPolicy>,
+    served: &Discovered,
+    sink: &mpsc::Sender<Record>,
+    watches: &mut BTreeMap<String, tokio::task::AbortHandle>,
+    tasks: &mut JoinSet<()>,
+) {
+    let mut wanted = BTreeMap::new();
+    for resource in served.resources.values().filter(|resource| resource.is_collectable()) {
+        let name = if resource.group.is_empty() {
+            resource.resource.to_string()
+        } else {
+            format!("{}.{}", resource.resource, resource.group)
+        };
+        if policy.watches(&name) {
+            wanted.insert(name, resource.info(ResourceId(0), true));
+        }
+    }
+    watches.retain(|name, watch| {
+        let group = name.split_once('.').map_or("", |(_, group)| group);
+        // A failed discovery says nothing of what is missing.
+        let stays = wanted.contains_key(name) || served.is_unclear(group);
+        if !stays {
+            watch.abort();
+        }
+        stays
+    });
+    while tasks.try_join_next().is_some() {}
+    for (name, info) in wanted {
+        if watches.contains_key(&name) {
+            continue;
+        }
+        let (news_sink, news) = mpsc::channel(QUEUED_BATCHES);
+        let api_version = if info.gvr.group.is_empty() {
+            info.gvr.version.to_string()
+        } else {
+            format!("{}/{}", info.gvr.group, info.gvr.version)
+        };
+        let identity = (name.clone(), api_version, info.kind.to_string());
+        let watch = watch_objects(client.clone(), info, "", news_sink);
+        let sorted = sort(news, Arc::clone(policy), sink.clone(), identity);
+        let task = tasks.spawn(async move {
+            futures::join!(watch, sorted);
+        });
+        watches.insert(name, task);
+    }
+}
+
+/// Hands on what was deleted; what lives is dropped at once.
+async fn sort(
+    mut news: mpsc::Receiver<Vec<ObjectNews>>,
+    policy: Arc<RecordingPolicy>,
+    sink: mpsc::Sender<Record>,
+    (resource, api_version, kind): (String, String, String),
+) {
+    while let Some(batch) = news.recv().await {
+        for item in batch {
+            let ObjectNews::Gone(mut object) = item else { continue };
+            let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+            if !policy.keeps(&resource, text("namespace"), text("name")) {
+                continue;
+            }
+            complete(&mut object, &api_version, &kind);
+            let record = Record { at: gather::now(), resource: resource.clone(), object };
+            if sink.send(record).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// An object that says what it is.
+fn complete(object: &mut Value, api_version: &str, kind: &str) {
+    for (field, value) in [("apiVersion", api_version), ("kind", kind)] {
+        if object[field].as_str().is_none_or(str::is_empty) {
+            object[field] = value.into();
+        }
+    }
+}

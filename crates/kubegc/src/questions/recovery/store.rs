@@ -1,0 +1,201 @@
+//! Records on disk: files of JSON lines, the oldest of which are removed when they are too old or too many. A line that was
+//! cut off by a crash is skipped.
+
+use std::fs::{DirBuilder, File};
+use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use gc_answers::undo::Record;
+use gc_types::Timestamp;
+use serde_json::{Value, json};
+
+/// The smallest bound of a store, bytes.
+pub(super) const SMALLEST_STORE: u64 = 1 << 20;
+/// A store has this many files at least before the first is removed.
+const FILES: u64 = 8;
+/// The largest file of records, bytes.
+const LARGEST_FILE: u64 = 64 << 20;
+/// The longest line that is read: the largest object of an API server, with room for its escapes.
+const LONGEST_LINE: u64 = 32 << 20;
+
+/// What is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bounds {
+    pub(super) max_age_milliseconds: i64,
+    pub(super) max_bytes: u64,
+}
+
+/// Appends records to the newest file of a directory.
+pub(super) struct RecordStore {
+    directory: PathBuf,
+    bounds: Bounds,
+    file: BufWriter<File>,
+    bytes: u64,
+}
+
+fn files(directory: &Path) -> anyhow::Result<Vec<(i64, PathBuf)>> {
+    let entries = std::fs::read_dir(directory)
+        .with_context(|| format!("cannot read the records in {}", directory.display()))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.with_context(|| format!("cannot read {}", directory.display()))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let begun = name.strip_prefix("deleted-").and_then(|rest| rest.strip_suffix(".jsonl"));
+        if let Some(begun) = begun.and_then(|text| text.parse().ok()) {
+            files.push((begun, path));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn create(directory: &Path, now: Timestamp) -> anyhow::Result<BufWriter<File>> {
+    let path = directory.join(format!("deleted-{}.jsonl", now.0));
+    let file = File::options().append(true).create(true).mode(0o600).open(&path);
+    Ok(BufWriter::new(file.with_context(|| format!("cannot write {}", path.display()))?))
+}
+
+impl RecordStore {
+    /// Begins a new file in the directory, which is created if it does not exist.
+    pub(super) fn open(directory: &Path, bounds: Bounds, now: Timestamp) -> anyhow::Result<Self> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+        let mut store =
+            Self { directory: directory.to_owned(), bounds, file: create(directory, now)?, bytes: 0 };
+        store.prune(now)?;
+        Ok(store)
+    }
+
+    /// Adds a record; it is with the operating system when this returns.
+    pub(super) fn append(&mut self, record: &Record) -> anyhow::Result<()> {
+        let line =
+            json!({"at": record.at.0, "resource": record.resource, "object": record.object}).to_string();
+        let length = line.len() as u64 + 1;
+        if self.bytes > 0 && self.bytes + length > LARGEST_FILE.min(self.bounds.max_bytes / FILES) {
+            self.file = create(&self.directory, record.at)?;
+            self.bytes = 0;
+            self.prune(record.at)?;
+        }
+        writeln!(self.file, "{line}")?;
+        self.file.flush()?;
+        self.bytes += length;
+        Ok(())
+    }
+
+    /// Removes files whose records are all too old, and the oldest ones while there is too much; never the newest.
+    pub(super) fn prune(&mut self, now: Timestamp) -> anyhow::Result<()> {
+        let files = files(&self.directory)?;
+        let size = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
+        // Room for the newest file, which grows.
+        let room = self.bounds.max_bytes - LARGEST_FILE.min(self.bounds.max_bytes / FILES);
+        let mut total: u64 = files.iter().map(|(_, path)| size(path)).sum();
+        for (place, (_, path)) in files.iter().enumerate() {
+            // The records of a file end where the next one begins.
+            let Some((ended, _)) = files.get(place + 1) else { break };
+            let is_old = now.0.saturating_sub(*ended) > self.bounds.max_age_milliseconds;
+            if !is_old && total <= room {
+                break;
+            }
+            total = total.saturating_sub(size(path));
+            std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// The records of a directory, oldest first, of which `takes` says which ones are kept.
+pub(super) fn read(directory: &Path, mut takes: impl FnMut(&Record) -> bool) -> anyhow::Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for (_, path) in files(directory)? {
+        let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut lines = BufReader::new(file);
+        loop {
+            let mut line = Vec::new();
+            let mut limited = std::io::Read::take(&mut lines, LONGEST_LINE);
+            let read = limited
+                .read_until(b'\n', &mut line)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            if read == 0 {
+                break;
+            }
+            records.extend(record(&line).filter(&mut takes));
+        }
+    }
+    Ok(records)
+}
+
+fn record(line: &[u8]) -> Option<Record> {
+    let mut value: Value = serde_json::from_slice(line).ok()?;
+    Some(Record {
+        at: Timestamp(value["at"].as_i64()?),
+        resource: value["resource"].as_str()?.to_owned(),
+        object: value["object"].take(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { max_age_milliseconds: 1_000, max_bytes: SMALLEST_STORE };
+
+    fn of(at: i64, name: &str, bytes: usize) -> Record {
+        Record {
+            at: Timestamp(at),
+            resource: "configmaps".into(),
+            object: json!({"metadata": {"name": name}, "data": {"k": "v".repeat(bytes)}}),
+        }
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let records = read(directory, |_| true).unwrap();
+        records.iter().map(|record| record.object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn records_come_back_and_a_cut_line_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("records");
+        let mut store = RecordStore::open(&directory, BOUNDS, Timestamp(1)).unwrap();
+        for name in ["a", "b"] {
+            store.append(&of(2, name, 1)).unwrap();
+        }
+        drop(store);
+        let newest = files(&directory).unwrap().pop().unwrap().1;
+        assert_eq!(newest.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(directory.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        let mut text = std::fs::read(&newest).unwrap();
+        text.extend(b"{\"at\":3,\"resource\":\"configmaps\",\"obj");
+        std::fs::write(&newest, text).unwrap();
+        let mut store = RecordStore::open(&directory, BOUNDS, Timestamp(4)).unwrap();
+        store.append(&of(4, "c", 1)).unwrap();
+        assert_eq!(names(&directory), ["a", "b", "c"]);
+        assert_eq!(read(&directory, |record| record.at.0 > 2).unwrap(), [of(4, "c", 1)]);
+    }
+
+    #[test]
+    fn a_store_is_bounded_by_size_and_age() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(0)).unwrap();
+        for number in 0..100 {
+            store.append(&of(10 + number, &format!("r{number}"), 50_000)).unwrap();
+            let total: u64 =
+                files(folder.path()).unwrap().iter().map(|(_, path)| path.metadata().unwrap().len()).sum();
+            assert!(total <= BOUNDS.max_bytes, "{total}");
+        }
+        let kept = names(folder.path());
+        assert!(kept.len() >= 14 && kept.last().unwrap() == "r99", "{kept:?}");
+        // What is older than a second is removed with the next file.
+        store.prune(Timestamp(5_000)).unwrap();
+        assert_eq!(files(folder.path()).unwrap().len(), 1, "the newest is never removed");
+    }
+}

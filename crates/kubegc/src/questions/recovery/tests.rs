@@ -1,0 +1,299 @@
+//! A recorder, a cascade and its undo, and a restore with a relink, on an embedded server with the collector at work.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use gc_answers::undo::{Choice, Record};
+use gc_kube::ApiClient;
+use http::Method;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::changes::send;
+use super::policy::RecordingPolicy;
+use super::{recorder, relink, store, undo};
+use crate::embedded::EmbeddedCluster;
+use crate::questions::gather::{self, Gatherer};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const REST: Duration = Duration::from_millis(10);
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const MIDDLE: usize = 10;
+const LEAVES: usize = 989;
+
+struct World {
+    cluster: EmbeddedCluster,
+    client: ApiClient,
+}
+
+impl World {
+    async fn start(controllers: &[&str]) -> Self {
+        let controllers: Vec<String> = controllers.iter().map(|word| (*word).to_owned()).collect();
+        let cluster = EmbeddedCluster::start(&controllers).await.unwrap();
+        let way = cluster.in_process("tester");
+        let client = ApiClient::in_process(move |request| way.call(request));
+        Self { cluster, client }
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Value) -> Value {
+        send(&self.client, method.clone(), path, Some(&body))
+            .await
+            .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    /// A client whose requests are answered so many times, and never again.
+    fn mortal_client(&self, answers: usize) -> (ApiClient, Arc<Notify>) {
+        let (way, killed) = (self.cluster.in_process("tester"), Arc::new(Notify::new()));
+        let (sent, notify) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&killed));
+        let client = ApiClient::in_process(move |request| {
+            let is_dead = sent.fetch_add(1, Ordering::Relaxed) >= answers;
+            let (answer, notify) = (way.call(request), Arc::clone(&notify));
+            async move {
+                if is_dead {
+                    notify.notify_one();
+                    futures::future::pending::<()>().await;
+                }
+                answer.await
+            }
+        });
+        (client, killed)
+    }
+
+    async fn gatherer(&self) -> Gatherer {
+        Gatherer::new(self.client.clone(), gather::now()).await.unwrap()
+    }
+
+    /// Until no collector has anything left to do, now and five minutes later.
+    async fn settle(&self) {
+        for _ in 0..2 {
+            self.cluster.settle(PATIENCE, || tokio::time::sleep(REST)).await.unwrap();
+            self.cluster.advance(Duration::from_mins(5));
+        }
+    }
+
+    /// Names of the ConfigMaps of these tests, with the names and UIDs of their owners.
+    async fn config_maps(&self) -> Vec<Value> {
+        let list = send(&self.client, Method::GET, &format!("{CONFIG_MAPS}?labelSelector=test"), None).await;
+        list.unwrap()["items"].as_array().unwrap().clone()
+    }
+}
+
+fn config_map(name: &str, owner: Option<(&str, &str)>) -> Value {
+    let owners: Vec<Value> = owner
+        .iter()
+        .map(|(name, uid)| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid}))
+        .collect();
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"test": ""},
+        "finalizers": [], "ownerReferences": owners}, "data": {"name": name}})
+}
+
+fn uid(object: &Value) -> String {
+    object["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+/// Three levels, a thousand objects; the root's UID.
+async fn build(world: &World) -> String {
+    let root = uid(&world.send(Method::POST, CONFIG_MAPS, config_map("root", None)).await);
+    let mut middle = Vec::new();
+    for number in 0..MIDDLE {
+        let object = config_map(&format!("middle-{number}"), Some(("root", &root)));
+        middle.push(uid(&world.send(Method::POST, CONFIG_MAPS, object).await));
+    }
+    for number in 0..LEAVES {
+        let place = number % MIDDLE;
+        let object =
+            config_map(&format!("leaf-{number}"), Some((&format!("middle-{place}"), &middle[place])));
+        world.send(Method::POST, CONFIG_MAPS, object).await;
+    }
+    root
+}
+
+/// Every object is there, and refers to the objects that are there.
+fn is_whole(objects: &[Value]) {
+    assert_eq!(objects.len(), 1 + MIDDLE + LEAVES);
+    let living: BTreeSet<(String, String)> = objects
+        .iter()
+        .map(|object| (object["metadata"]["name"].as_str().unwrap().to_owned(), uid(object)))
+        .collect();
+    for object in objects {
+        assert_eq!(object["data"]["name"], object["metadata"]["name"]);
+        for owner in object["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
+            let owner =
+                (owner["name"].as_str().unwrap().to_owned(), owner["uid"].as_str().unwrap().to_owned());
+            assert!(living.contains(&owner), "{} refers to {owner:?}", object["metadata"]["name"]);
+        }
+    }
+}
+
+async fn recorded(directory: &Path, count: usize) -> Vec<Record> {
+    let begun = Instant::now();
+    loop {
+        let records = store::read(directory, |_| true).unwrap();
+        if records.len() >= count {
+            return records;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{} of {count} deletions were recorded", records.len());
+        tokio::time::sleep(REST).await;
+    }
+}
+
+/// A cascade of a thousand objects on three levels is recorded and undone, by a second run where the first one was
+/// interrupted; everything is alive five minutes later with the collector running.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cascade_is_undone_also_by_a_second_run() {
+    let world = World::start(&["garbage-collector-controller"]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let policy = RecordingPolicy::read("resources: [configmaps]\nsecrets: [default/listed]\n").unwrap();
+    let (client, directory) = (world.client.clone(), folder.path().to_owned());
+    let recorder = tokio::spawn(async move { recorder::record(client, policy, &directory).await });
+    // The watches are at work when a first deletion has been recorded.
+    let probe = config_map("probe", None);
+    let begun = Instant::now();
+    while store::read(folder.path(), |_| true).is_ok_and(|records| records.is_empty())
+        || !folder.path().exists()
+    {
+        world.send(Method::POST, CONFIG_MAPS, probe.clone()).await;
+        world.send(Method::DELETE, &format!("{CONFIG_MAPS}/probe"), json!({})).await;
+        tokio::time::sleep(REST).await;
+        assert!(begun.elapsed() < PATIENCE);
+    }
+    let before = store::read(folder.path(), |_| true).unwrap().len();
+    let secrets = "/api/v1/namespaces/default/secrets";
+    for name in ["listed", "other"] {
+        world.send(Method::POST, secrets, json!({"metadata": {"name": name}})).await;
+    }
+    let root = build(&world).await;
+    is_whole(&world.config_maps().await);
+    for name in ["listed", "other"] {
+        world.send(Method::DELETE, &format!("{secrets}/{name}"), json!({})).await;
+    }
+    world
+        .send(Method::DELETE, &format!("{CONFIG_MAPS}/root"), json!({"propagationPolicy": "Background"}))
+        .await;
+    let records = recorded(folder.path(), before + 1 + MIDDLE + LEAVES).await;
+    assert_eq!(world.config_maps().await, [json!({}); 0]);
+    let names: Vec<&Value> = records.iter().map(|record| &record.object["metadata"]["name"]).collect();
+    assert!(!names.contains(&&json!("other")), "a Secret that is not listed was recorded");
+
+    let gatherer = world.gatherer().await;
+    let choice = Choice::Cascade(root);
+    let plan = undo::ask(&gatherer, &records, &choice).await;
+    assert_eq!(plan.steps.len(), 1 + MIDDLE + LEAVES);
+    // Killed in the middle: some requests were answered, some were on their way, the others were never sent.
+    let (mortal, killed) = world.mortal_client(300);
+    tokio::select! {
+        failures = undo::perform(&mortal, &gatherer.catalog, &plan) => panic!("it was to be killed: {failures:?}"),
+        () = killed.notified() => {}
+    }
+    assert_eq!(world.config_maps().await.len(), 300);
+    let gatherer = world.gatherer().await;
+    let plan = undo::ask(&gatherer, &records, &choice).await;
+    let failures = undo::perform(&world.client, &gatherer.catalog, &plan).await;
+    assert_eq!(failures, [""; 0]);
+    world.settle().await;
+    is_whole(&world.config_maps().await);
+    // A third run finds nothing to do.
+    let plan = undo::ask(&world.gatherer().await, &records, &choice).await;
+    let codes: BTreeSet<&str> = plan.steps.iter().map(|step| step.action.name()).collect();
+    assert_eq!(codes, BTreeSet::from(["Complete"]));
+    recorder.abort();
+    world.cluster.shutdown().await;
+}
+
+/// Nothing is overwritten, statuses come back, and what a controller recreates is left to it.
+#[tokio::test]
+async fn an_undo_is_careful() {
+    let world = World::start(&["garbage-collector-controller"]).await;
+    let records = |name: &str, kind: &str, resource: &str, api_version: &str, more: Value| {
+        let mut object = json!({"apiVersion": api_version, "kind": kind,
+            "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "finalizers": ["acme.io/x"]}});
+        for (field, value) in more.as_object().unwrap() {
+            object[field] = value.clone();
+        }
+        Record { at: gather::now(), resource: resource.to_owned(), object }
+    };
+    let records = [
+        records("taken", "ConfigMap", "configmaps", "v1", json!({"data": {"k": "old"}})),
+        records(
+            "budget",
+            "PodDisruptionBudget",
+            "poddisruptionbudgets.policy",
+            "policy/v1",
+            json!({"spec": {"maxUnavailable": 1}, "status": {"currentHealthy": 3, "desiredHealthy": 2,
+                "disruptionsAllowed": 1, "expectedPods": 3, "observedGeneration": 1}}),
+        ),
+        records("gone", "Widget", "widgets.example.com", "example.com/v1", json!({})),
+    ];
+    let living = json!({"metadata": {"name": "taken"}, "data": {"k": "new"}});
+    world.send(Method::POST, CONFIG_MAPS, living).await;
+    let gatherer = world.gatherer().await;
+    let plan = undo::ask(&gatherer, &records, &Choice::Since(gc_types::Timestamp(0))).await;
+    let failures = undo::perform(&world.client, &gatherer.catalog, &plan).await;
+    assert_eq!(failures, ["Widget/gone: example.com/v1 Widget is not served"]);
+    let get = async |path: &str| send(&world.client, Method::GET, path, None).await.unwrap();
+    assert_eq!(get(&format!("{CONFIG_MAPS}/taken")).await["data"], json!({"k": "new"}));
+    let budget = get("/apis/policy/v1/namespaces/default/poddisruptionbudgets/budget").await;
+    assert_eq!(
+        (&budget["status"]["currentHealthy"], &budget["metadata"]["finalizers"]),
+        (&json!(3), &Value::Null)
+    );
+    world.cluster.shutdown().await;
+}
+
+/// A backup is restored into another cluster, where every owner has a new UID; after a relink, the collector keeps everything.
+/// Half of the patches are lost on the way, and a second run finishes them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_is_relinked() {
+    // The collector runs from the start, but on no ConfigMaps yet: it is started when the restore is complete.
+    let world = World::start(&["-garbage-collector-controller"]).await;
+    let object = |name: &str, owner: Option<(&str, &str)>| {
+        let mut object = config_map(name, owner);
+        object["metadata"]["namespace"] = "default".into();
+        object["metadata"]["uid"] = format!("old-{name}").into();
+        object
+    };
+    let mut backup = vec![("configmaps", object("root", None))];
+    for number in 0..MIDDLE {
+        backup.push(("configmaps", object(&format!("middle-{number}"), Some(("root", "old-root")))));
+    }
+    for number in 0..LEAVES {
+        let middle = format!("middle-{}", number % MIDDLE);
+        let owner = (middle.as_str(), format!("old-{middle}"));
+        backup.push(("configmaps", object(&format!("leaf-{number}"), Some((owner.0, &owner.1)))));
+    }
+    for (_, object) in &backup {
+        world.send(Method::POST, CONFIG_MAPS, object.clone()).await;
+    }
+    let archive = super::velero::tests::backup(&backup);
+    let identities = super::velero::identities(archive.as_slice()).unwrap();
+    let evidence = gc_answers::relink::Evidence { identities, ..Default::default() };
+    let gatherer = world.gatherer().await;
+    let (found, unseen) = relink::plan(&gatherer, "", &evidence, PATIENCE).await.unwrap();
+    assert_eq!((found.patches.len(), unseen.len()), (MIDDLE + LEAVES, 0));
+    let half = &found.patches[..found.patches.len() / 2];
+    assert_eq!(relink::perform(&world.client, &gatherer.catalog, half).await, [""; 0]);
+    // What was changed meanwhile is not overwritten.
+    let (again, _) = relink::plan(&world.gatherer().await, "", &evidence, PATIENCE).await.unwrap();
+    assert_eq!(again.patches.len(), found.patches.len() - half.len());
+    let stale = relink::perform(&world.client, &gatherer.catalog, &half[..1]).await;
+    assert!(stale.len() == 1 && stale[0].contains("409"), "{stale:?}");
+    assert_eq!(relink::perform(&world.client, &gatherer.catalog, &again.patches).await, [""; 0]);
+    is_whole(&world.config_maps().await);
+    let (last, _) = relink::plan(&world.gatherer().await, "", &evidence, PATIENCE).await.unwrap();
+    assert_eq!(last.links, []);
+    // What the collector that ships makes of it: nothing is to be deleted.
+    let survey = world.gatherer().await.survey(&gather::Scope::default(), PATIENCE).await.unwrap();
+    let garbage: Vec<_> = survey
+        .engine
+        .select(|_| true)
+        .into_iter()
+        .filter_map(|view| survey.engine.why(&view.uid))
+        .filter(|why| matches!(why.conclusion, gc_ownership::Conclusion::ToBeDeleted(_)))
+        .collect();
+    assert_eq!(garbage.len(), 0);
+    world.cluster.shutdown().await;
+}

@@ -1,0 +1,394 @@
+//! `kubegc undo`: creates deleted objects again from the records of `kubegc recorder`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use futures::StreamExt as _;
+use gc_answers::stuck::Place;
+use gc_answers::text::count;
+use gc_answers::undo::{
+    Action, Choice, Living, RESTORED_FROM, Record, Step, Undo, chosen, plan, with_owners,
+};
+use gc_answers::{Catalog, Known, Resource};
+use gc_kube::ApiClient;
+use gc_types::GoDuration;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::changes::{ChangeError, send};
+use super::{Incomplete, store};
+use crate::UsageError;
+use crate::questions::access::Access;
+use crate::questions::gather::{self, Gatherer, Reading, object_path};
+use crate::questions::output::{Answer, Output};
+use crate::questions::target::pairs;
+use crate::table::Table;
+
+/// Objects that are created at a time.
+const IN_FLIGHT: usize = 16;
+/// How often the creation of an object is tried whose definition is not established yet …
+const TRIES: usize = 20;
+/// … and the time between two tries.
+const TRY_PAUSE: Duration = Duration::from_millis(250);
+/// From this many objects of one resource in one namespace on, one list replaces the single reads.
+const LIST_FROM: usize = 20;
+
+/// Options of `kubegc undo`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    group = clap::ArgGroup::new("choice").required(true).args(["objects", "since", "cascade"]),
+    after_help = "\
+Examples:
+  kubegc undo deploy/web -n shop --records DIR         show what would be created again
+  kubegc undo deploy/web -n shop --records DIR --yes   create it
+  kubegc undo --since 10m --records DIR                everything that was deleted in the last ten minutes
+  kubegc undo --cascade UID --records DIR              an object, by the UID that it had, with all that depended on it
+
+Owners are created before their dependents, which get the new UIDs. What a controller recreates is left to it. Objects that exist
+are never overwritten. A run that was interrupted can be repeated."
+)]
+pub(crate) struct UndoOptions {
+    /// TYPE NAME or TYPE/NAME of a deleted object; what depended on it is created as well
+    #[arg(value_name = "OBJECT", num_args = 1..=2)]
+    objects: Vec<String>,
+    /// Everything that was deleted within this time
+    #[arg(long, value_name = "DURATION")]
+    since: Option<String>,
+    /// The object that had this UID, and what depended on it
+    #[arg(long, value_name = "UID")]
+    cascade: Option<String>,
+    /// Directory of `kubegc recorder`
+    #[arg(long, value_name = "DIR")]
+    records: PathBuf,
+    /// Namespace of the object [default: that of the kubeconfig's context]
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Create the objects; without it, they are only shown
+    #[arg(long)]
+    yes: bool,
+    /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…
+    #[arg(short, long, default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// `kubegc undo`
+pub(crate) fn run(options: &UndoOptions) -> anyhow::Result<()> {
+    let runtime = crate::up::runtime()?;
+    let complete = runtime.block_on(async {
+        let client = options.access.connect().await?;
+        let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+        let choice = choice(options, &gatherer)?;
+        let records = store::read(&options.records, |record| match &choice {
+            Choice::Since(since) => record.at >= *since,
+            _ => true,
+        })?;
+        let undo = ask(&gatherer, &records, &choice).await;
+        if undo.steps.is_empty() {
+            anyhow::bail!("{} has no record of it", options.records.display());
+        }
+        crate::questions::output::print(&UndoAnswer { undo: &undo, is_done: options.yes }, &options.output)?;
+        if !options.yes {
+            return anyhow::Ok(true);
+        }
+        let failures = perform(&client, &gatherer.catalog, &undo).await;
+        for failure in &failures {
+            eprintln!("error: {failure}");
+        }
+        Ok(failures.is_empty())
+    })?;
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    if complete { Ok(()) } else { Err(Incomplete.into()) }
+}
+
+fn choice(options: &UndoOptions, gatherer: &Gatherer) -> anyhow::Result<Choice> {
+    if let Some(uid) = &options.cascade {
+        return Ok(Choice::Cascade(uid.clone()));
+    }
+    if let Some(text) = &options.since {
+        let since = GoDuration::parse_with_days(text)
+            .map_err(|error| UsageError::new(format!("--since: {error}")))?;
+        return Ok(Choice::Since(gatherer.now.after(-since.to_milliseconds_rounded_up())));
+    }
+    let [(kind, Some(name))] = &pairs(&options.objects)?[..] else {
+        return Err(UsageError::new("name one object: TYPE NAME or TYPE/NAME, such as deploy/web").into());
+    };
+    let found = gatherer.catalog.find(kind).map_err(UsageError::new)?;
+    let [resource] = found.as_slice() else {
+        return Err(UsageError::new(format!("{kind:?} is more than one resource")).into());
+    };
+    let namespace = options.namespace.as_deref().unwrap_or_else(|| gatherer.default_namespace());
+    let namespace = if resource.is_namespaced() { namespace } else { "" };
+    Ok(Choice::Object(resource.name.to_string(), namespace.to_owned(), name.clone()))
+}
+
+/// The plan: reads what is in the places of the deleted objects.
+pub(super) async fn ask(gatherer: &Gatherer, records: &[Record], choice: &Choice) -> Undo {
+    let records = chosen(records, choice);
+    let living = living(gatherer, &records).await;
+    let own: BTreeSet<&str> = records.iter().map(|record| record.uid()).collect();
+    let mut owners: BTreeMap<String, Place> = BTreeMap::new();
+    for record in &records {
+        for owner in record.object["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
+            let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
+            let uid = text("uid");
+            if own.contains(uid.as_str()) {
+                continue;
+            }
+            let scope = gatherer.catalog.of_kind(&text("apiVersion"), &text("kind"));
+            let is_namespaced = scope.is_some_and(Resource::is_namespaced);
+            let namespace = if is_namespaced { record.place().namespace } else { String::new() };
+            owners.entry(uid.clone()).or_insert_with(|| Place {
+                api_version: text("apiVersion"),
+                kind: text("kind"),
+                resource: String::new(),
+                namespace,
+                name: text("name"),
+                uid,
+            });
+        }
+    }
+    let looked =
+        owners.into_values().map(|place| async move { (gatherer.is_there(&place).await, place.uid) });
+    let looked: Vec<(bool, String)> =
+        futures::stream::iter(looked).buffer_unordered(IN_FLIGHT).collect().await;
+    let there: BTreeSet<String> =
+        looked.into_iter().filter(|(is_there, _)| *is_there).map(|(_, uid)| uid).collect();
+    let mut undo = plan(&records, &living, &|uid| there.contains(uid));
+    undo.known.extend(there.into_iter().map(|uid| (uid.clone(), uid)));
+    undo
+}
+
+/// What is found in the place of each record, by the UID of the past.
+async fn living(gatherer: &Gatherer, records: &[&Record]) -> BTreeMap<String, Living> {
+    let mut groups: BTreeMap<(String, String), Vec<&Record>> = BTreeMap::new();
+    for record in records {
+        let place = record.place();
+        groups.entry((place.resource, place.namespace)).or_default().push(record);
+    }
+    let mut found = BTreeMap::new();
+    for ((resource, namespace), records) in groups {
+        let (name, group) = resource.split_once('.').unwrap_or((&resource, ""));
+        let name = gc_answers::GroupResource::new(group, name);
+        let Some(resource) = gatherer.catalog.named(&name) else { continue };
+        let by_name: BTreeMap<String, &str> =
+            records.iter().map(|record| (record.place().name, record.uid())).collect();
+        let mut take = |object: &Value| {
+            let metadata = &object["metadata"];
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            if let Some(uid) = by_name.get(&text(&metadata["name"])) {
+                let living = Living {
+                    uid: text(&metadata["uid"]),
+                    restored_from: text(&metadata["annotations"][RESTORED_FROM]),
+                    is_terminating: !metadata["deletionTimestamp"].is_null(),
+                };
+                found.insert((*uid).to_owned(), living);
+            }
+        };
+        if records.len() >= LIST_FROM {
+            // What cannot be listed is found out by its creation.
+            let _ = gatherer.each(resource, &namespace, Reading::Metadata, &mut take).await;
+        } else {
+            for record in records {
+                let object = gatherer.object(&name, &namespace, &record.place().name).await;
+                if let Known::Present(object) = object {
+                    take(&object);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Creates what is to be created; gives back what failed. Everything is done so that it can be done again.
+pub(super) async fn perform(client: &ApiClient, catalog: &Catalog, undo: &Undo) -> Vec<String> {
+    let mut known = undo.known.clone();
+    let mut failures = Vec::new();
+    let mut waiting: Vec<&Step> =
+        undo.steps.iter().filter(|step| matches!(step.action, Action::Create | Action::Complete)).collect();
+    while let Some(rank) = waiting.iter().map(|step| step.rank).min() {
+        // Of the lowest rank, those whose owners are there; if there are none, of any rank.
+        let is_ready = |step: &&Step| with_owners(&step.object, &known, &|_| false).is_some();
+        let (mut ready, mut rest): (Vec<&Step>, Vec<&Step>) =
+            waiting.into_iter().partition(|step| step.rank == rank && is_ready(step));
+        if ready.is_empty() {
+            (ready, rest) = rest.into_iter().partition(is_ready);
+        }
+        if ready.is_empty() {
+            failures.extend(
+                rest.iter().map(|step| format!("{}: its owner could not be created", step.place.title())),
+            );
+            return failures;
+        }
+        waiting = rest;
+        let (known_now, steps) = (&known, ready.into_iter());
+        let done = steps.map(|step| async move { (step, restore(client, catalog, step, known_now).await) });
+        let done: Vec<_> = futures::stream::iter(done).buffer_unordered(IN_FLIGHT).collect().await;
+        for (step, restored) in done {
+            match restored {
+                Ok(uid) => drop(known.insert(step.place.uid.clone(), uid)),
+                Err(why) => failures.push(format!("{}: {why}", step.place.title())),
+            }
+        }
+    }
+    failures
+}
+
+/// The UID of the object that is there now.
+async fn restore(
+    client: &ApiClient,
+    catalog: &Catalog,
+    step: &Step,
+    known: &BTreeMap<String, String>,
+) -> Result<String, String> {
+    let resource = served(catalog, &step.place)?;
+    let path = object_path(&resource, &step.place.namespace, &step.place.name);
+    let object = with_owners(&step.object, known, &|_| false).ok_or("its owner could not be created")?;
+    let created = match step.action {
+        Action::Complete => {
+            send(client, Method::GET, &path, None).await.map_err(|error| error.to_string())?
+        }
+        _ => create(client, &resource, step, &path, object).await?,
+    };
+    if let Some(status) = step.status.as_ref().filter(|_| !has_written_status(&created)) {
+        let uid = &created["metadata"]["uid"];
+        let body = json!({"metadata": {"uid": uid}, "status": status});
+        let set = send(client, Method::PATCH, &format!("{path}/status"), Some(&body)).await;
+        let is_missing =
+            |error: &ChangeError| error.is(StatusCode::NOT_FOUND) || error.is(StatusCode::METHOD_NOT_ALLOWED);
+        let set = match set {
+            // Without the subresource, the status is a part of the object.
+            Err(error) if is_missing(&error) && created["status"].is_null() => {
+                send(client, Method::PATCH, &path, Some(&body)).await
+            }
+            Err(error) if is_missing(&error) => Ok(Value::Null),
+            other => other,
+        };
+        set.map_err(|error| format!("it was created, but not its status: {error}"))?;
+    }
+    Ok(created["metadata"]["uid"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Whether somebody has written the status since the object was created: a controller, or an earlier run.
+fn has_written_status(object: &Value) -> bool {
+    let mut writers = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    writers.any(|writer| writer["subresource"] == "status")
+}
+
+/// The resource in the version of the record.
+fn served(catalog: &Catalog, place: &Place) -> Result<Resource, String> {
+    let mut resource = catalog
+        .of_kind(&place.api_version, &place.kind)
+        .ok_or_else(|| format!("{} {} is not served", place.api_version, place.kind))?
+        .clone();
+    let version =
+        place.api_version.split_once('/').map_or(place.api_version.as_str(), |(_, version)| version);
+    resource.version = version.into();
+    Ok(resource)
+}
+
+async fn create(
+    client: &ApiClient,
+    resource: &Resource,
+    step: &Step,
+    path: &str,
+    mut object: Value,
+) -> Result<Value, String> {
+    let mut segment = String::new();
+    gc_kube::push_segment(&mut segment, &step.place.namespace);
+    let collection = resource.path(&segment);
+    let mut has_addresses = resource.name == gc_answers::GroupResource::new("", "services");
+    for attempt in 1.. {
+        match send(client, Method::POST, &collection, Some(&object)).await {
+            Ok(created) => return Ok(created),
+            Err(error) if error.is(StatusCode::CONFLICT) => return already_there(client, step, path).await,
+            // Its definition has just been created.
+            Err(error) if error.is(StatusCode::NOT_FOUND) && attempt < TRIES => {
+                tokio::time::sleep(TRY_PAUSE).await;
+            }
+            // Its address is somebody else's now.
+            Err(error) if error.is(StatusCode::UNPROCESSABLE_ENTITY) && has_addresses => {
+                has_addresses = false;
+                without_addresses(&mut object);
+            }
+            Err(ChangeError::Unanswered(why)) => return Err(why),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Err("it was tried too often".to_owned())
+}
+
+/// Somebody was faster: an earlier run of this command, or somebody else.
+async fn already_there(client: &ApiClient, step: &Step, path: &str) -> Result<Value, String> {
+    let found = send(client, Method::GET, path, None).await.map_err(|error| error.to_string())?;
+    if found["metadata"]["annotations"][RESTORED_FROM] == step.place.uid {
+        return Ok(found);
+    }
+    Err("another object has its name; it was not overwritten".to_owned())
+}
+
+fn without_addresses(service: &mut Value) {
+    if let Some(spec) = service["spec"].as_object_mut() {
+        for field in ["clusterIP", "clusterIPs", "healthCheckNodePort"] {
+            spec.remove(field);
+        }
+        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+            port.as_object_mut().map(|port| port.remove("nodePort"));
+        }
+    }
+}
+
+struct UndoAnswer<'a> {
+    undo: &'a Undo,
+    is_done: bool,
+}
+
+impl Answer for UndoAnswer<'_> {
+    fn value(&self) -> Value {
+        self.undo.value()
+    }
+
+    fn text(&self, _is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        let mut table = Table::new(&["ACTION", "NAMESPACE", "OBJECT", "NOTE"]);
+        for step in &self.undo.steps {
+            let note = match &step.action {
+                Action::Recreated(owner) => format!("{owner} recreates it"),
+                Action::Impossible(why) => (*why).to_owned(),
+                Action::Exists => "an object of this name exists; it stays as it is".to_owned(),
+                Action::Complete => "an earlier run has created it".to_owned(),
+                Action::Create => step.notes.join("; "),
+            };
+            table.row(vec![
+                step.action.name().to_owned(),
+                step.place.namespace.clone(),
+                step.place.title(),
+                note,
+            ]);
+        }
+        table.write(out)?;
+        let number =
+            |wanted: fn(&Action) -> bool| self.undo.steps.iter().filter(|step| wanted(&step.action)).count();
+        let created = number(|action| *action == Action::Create);
+        let lost = number(|action| matches!(action, Action::Impossible(_)));
+        let verb = if self.is_done { "are" } else { "would be" };
+        writeln!(
+            out,
+            "\n{} {verb} created; {} cannot come back.",
+            count(created, "object"),
+            count(lost, "object")
+        )?;
+        if !self.is_done && created > 0 {
+            writeln!(out, "Nothing was changed. To do it: add --yes.")?;
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        let created = self.undo.steps.iter().filter(|step| step.action == Action::Create);
+        created.map(|step| step.place.reference()).collect()
+    }
+}
