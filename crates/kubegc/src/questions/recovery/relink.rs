@@ -212,13 +212,8 @@ impl Answer for RelinkAnswer<'_> {
         }
         table.write(out)?;
         let left = links.iter().filter(|link| link.new.is_err()).count();
-        let verb = if self.is_done { "are" } else { "would be" };
-        writeln!(
-            out,
-            "\n{} {verb} changed; {} left as they are.",
-            count(patches.len(), "object"),
-            count(left, "reference")
-        )?;
+        let verb = if self.is_done { "Changing" } else { "Would change" };
+        writeln!(out, "\n{verb} {}; leaving {}.", count(patches.len(), "object"), count(left, "reference"))?;
         if !self.is_done && !patches.is_empty() {
             writeln!(out, "Nothing was changed. To do it: add --yes.")?;
         }

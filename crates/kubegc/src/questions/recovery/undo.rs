@@ -374,13 +374,8 @@ impl Answer for UndoAnswer<'_> {
             |wanted: fn(&Action) -> bool| self.undo.steps.iter().filter(|step| wanted(&step.action)).count();
         let created = number(|action| *action == Action::Create);
         let lost = number(|action| matches!(action, Action::Impossible(_)));
-        let verb = if self.is_done { "are" } else { "would be" };
-        writeln!(
-            out,
-            "\n{} {verb} created; {} cannot come back.",
-            count(created, "object"),
-            count(lost, "object")
-        )?;
+        let verb = if self.is_done { "Creating" } else { "Would create" };
+        writeln!(out, "\n{verb} {}; {} cannot come back.", count(created, "object"), count(lost, "object"))?;
         if !self.is_done && created > 0 {
             writeln!(out, "Nothing was changed. To do it: add --yes.")?;
         }
