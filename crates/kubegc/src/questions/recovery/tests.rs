@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use super::changes::send;
 use super::policy::RecordingPolicy;
 use super::{recorder, relink, store, undo};
-use crate::embedded::EmbeddedCluster;
+use crate::embedded::{Beginning, EmbeddedCluster};
 use crate::questions::gather::{self, Gatherer};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ struct World {
 impl World {
     async fn start(controllers: &[&str]) -> Self {
         let controllers: Vec<String> = controllers.iter().map(|word| (*word).to_owned()).collect();
-        let cluster = EmbeddedCluster::start(&controllers).await.unwrap();
+        let cluster = EmbeddedCluster::start(Beginning::empty(controllers)).await.unwrap();
         let way = cluster.in_process("tester");
         let client = ApiClient::in_process(move |request| way.call(request));
         Self { cluster, client }
