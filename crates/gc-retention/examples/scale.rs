@@ -196,7 +196,7 @@ fn policy(part: f64) {
         engine.observed(
             metadata["namespace"].as_str().unwrap(),
             metadata["name"].as_str().unwrap(),
-            policy.look(&pod),
+            policy.look(&pod, at(0)),
         );
     }
     engine.synced();

@@ -1,7 +1,6 @@
 //! `kubegc journal`: what was done and why.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::io::Write;
 
 use anyhow::{Result, bail};
