@@ -280,7 +280,7 @@ fn impossible(record: &Record) -> Option<&'static str> {
     let group = record.text("/apiVersion").split_once('/').map_or("", |(group, _)| group);
     match (group, record.text("/kind")) {
         ("", "Node") => Some("a node comes back when its kubelet registers it"),
-        ("", "Event") | ("events.k8s.io", "Event") => Some("events are not restored"),
+        ("" | "events.k8s.io", "Event") => Some("events are not restored"),
         ("coordination.k8s.io", "Lease") => Some("leases are not restored"),
         ("batch", "Job") if is_finished() => Some("a finished Job would run again"),
         ("", "Pod") if matches!(record.text("/status/phase"), "Succeeded" | "Failed") => {

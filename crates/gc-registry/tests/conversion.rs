@@ -302,7 +302,9 @@ fn watches_of_a_version_share_what_was_converted() {
     }
     let work = std::mem::take(fake.deferred.lock().unwrap().as_mut().unwrap());
     assert_eq!(work.len(), 1, "one converts for all");
-    work.into_iter().for_each(|work| work());
+    for work in work {
+        work();
+    }
     // New and old states of three changes.
     assert_eq!(fake.asked(), ["example.com/v2 a,a,c,c"]);
     for watch in &mut watches {

@@ -126,7 +126,7 @@ mod tests {
             if let Ok(expected) = expected
                 && entries.contains(&"*")
             {
-                let with = BTreeSet::from_iter(expected.into_iter().chain([Controller::Expiry]));
+                let with = expected.into_iter().chain([Controller::Expiry]).collect::<BTreeSet<_>>();
                 let found = enabled_with(entries, &[Controller::Expiry]);
                 assert_eq!(found.map(BTreeSet::from_iter), Ok(with), "{entries:?}");
             }

@@ -48,7 +48,9 @@ fn unknown_level(filter: &str) -> Option<&str> {
 }
 
 fn start_as(options: &LogOptions, format: LogFormat) -> anyhow::Result<()> {
-    let invalid = |why: String| crate::UsageError::new(format!("--log-level {:?}: {why}", options.log_level));
+    let invalid = |why: String| {
+        crate::UsageError::new(format!("--log-level {:?} is invalid: {why}", options.log_level))
+    };
     if let Some(word) = unknown_level(&options.log_level) {
         return Err(invalid(format!(
             "{word:?} is not a level; expected off, error, warn, info, debug or trace, or TARGET=LEVEL such as \

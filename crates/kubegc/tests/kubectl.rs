@@ -360,7 +360,7 @@ metadata: {name: kept, annotations: {kubegc.io/ttl: 1s, kubegc.io/keep: 'true'}}
 ---
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: wrong, annotations: {kubegc.io/ttl: 2d}}
+metadata: {name: wrong, annotations: {kubegc.io/ttl: 1y}}
 ---
 apiVersion: batch/v1
 kind: Job
@@ -402,7 +402,7 @@ fn annotated_objects_expire() {
     );
     assert_eq!(
         message,
-        "annotation kubegc.io/ttl: \"2d\" has the unknown unit \"d\"; expected one of ns, us, ms, s, m, h"
+        "annotation kubegc.io/ttl: \"1y\" has the unknown unit \"y\"; expected one of ns, us, ms, s, m, h, d, w"
     );
     let left =
         kubectl(&server, &["get", "configmap/kept", "configmap/wrong", "job/running", "-o", "name"], "");

@@ -191,7 +191,7 @@ pub struct Garbage {
     claim_prefixes: BTreeSet<(String, String)>,
     old_replica_sets: Vec<OldReplicaSet>,
     history_limits: BTreeMap<String, i64>,
-    missing: BTreeMap<(Place, Usable, String), ()>,
+    missing: BTreeSet<(Place, Usable, String)>,
     more_missing: usize,
     unseen: Vec<String>,
     includes_system: bool,
@@ -302,7 +302,7 @@ impl Garbage {
             return;
         }
         if self.missing.len() < MAX_MISSING {
-            self.missing.insert((user.clone(), kind, name.clone()), ());
+            self.missing.insert((user.clone(), kind, name.clone()));
         } else {
             self.more_missing += 1;
         }
@@ -346,7 +346,7 @@ impl Garbage {
         let mut findings = self.unused();
         findings.extend(self.old());
         findings.extend(invalid_owners(survey));
-        findings.extend(self.missing.keys().map(|(user, kind, name)| Finding {
+        findings.extend(self.missing.iter().map(|(user, kind, name)| Finding {
             code: Code::MissingTarget,
             place: user.clone(),
             certainty: Certainty::Certain,

@@ -250,7 +250,9 @@ impl Walk {
             },
             Value::Array(items) => {
                 let item_schema = schema.get("items");
-                items.iter().for_each(|item| self.custom(field, item, item_schema, depth + 1));
+                for item in items {
+                    self.custom(field, item, item_schema, depth + 1);
+                }
             }
             Value::Object(fields) => {
                 let is_reference = self.custom_reference(field, value, schema);

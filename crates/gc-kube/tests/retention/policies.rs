@@ -157,7 +157,7 @@ async fn annotations_need_the_rules_that_they_have_and_go_by_the_clock() {
         |name: &str, ttl: &str| json!({"metadata": {"name": name, "annotations": {"kubegc.io/ttl": ttl}}});
     world.create(CONFIG_MAPS, annotated("soon", "24h")).await;
     world.create(CONFIG_MAPS, annotated("late", "48h")).await;
-    world.create(CONFIG_MAPS, annotated("wrong", "2d")).await;
+    world.create(CONFIG_MAPS, annotated("wrong", "1y")).await;
     let controller = Controller::Expiry;
     let Account { client, asked, forbidden } = world.account(controller.account(), controller.rules()).await;
     let mut options = CollectorOptions::default();

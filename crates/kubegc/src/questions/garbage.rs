@@ -122,7 +122,7 @@ fn refers(resource: &Resource) -> bool {
         // A ServiceAccount refers to Secrets, a claim to the claim that it is made from.
         !matches!(usable, Usable::ServiceAccount | Usable::Claim) && usable.resource() == resource.name
     });
-    resource.has("list") && !is_target && !SILENT.iter().any(|silent| is(silent))
+    resource.has("list") && !is_target && !SILENT.iter().any(is)
 }
 
 fn unseen(garbage: &mut Garbage, resource: &Resource, read: Result<(), String>) {
@@ -229,8 +229,8 @@ fn page(report: &Report) -> String {
             certainty.to_owned(),
             finding.why.clone(),
         ];
-        let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escaped(cell))).collect();
-        let _ = writeln!(rows, "<tr>{cells}</tr>"); // writing to a String cannot fail, here and below
+        let cells: Vec<String> = cells.iter().map(|cell| format!("<td>{}</td>", escaped(cell))).collect();
+        let _ = writeln!(rows, "<tr>{}</tr>", cells.concat()); // writing to a String cannot fail, here and below
     }
     let mut unseen = String::new();
     for what in &report.unseen {

@@ -295,11 +295,14 @@ async fn follow(
 
 /// Why an object is gone, as a journal tells it. An error if it tells nothing.
 pub(super) fn why_gone(found: &Found, source: &Source, title: &str) -> Result<Value> {
-    let done = |entry: &&Value| {
-        let is_removal = matches!(text(entry, "verb"), "delete" | "force-delete" | "remove-finalizer");
-        is_removal && text(entry, "outcome") == "applied"
+    let done = |verbs: &'static [&'static str]| {
+        found
+            .entries
+            .iter()
+            .rfind(|entry| verbs.contains(&text(entry, "verb")) && text(entry, "outcome") == "applied")
     };
-    let Some(last) = found.entries.iter().rfind(done) else {
+    // A finalizer that was removed at last is the end of a deletion, and its reason only where somebody else deleted.
+    let Some(last) = done(&["delete", "force-delete"]).or_else(|| done(&["remove-finalizer"])) else {
         bail!(
             "{title} does not exist, and the journal has no deletion of it: this collector did not delete it \
              (journal: {source})"

@@ -19,9 +19,9 @@ const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 /// Something is forbidden; says what to add.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the server forbids to {} {}{}{}: add {}",
+    "the server forbids to {} {}{}{}: add to our {}: {}",
     .verbs.join(", "), full_name(.group, .resource), if .namespace.is_empty() { "" } else { " in namespace " },
-    .namespace, self.rule()
+    .namespace, self.role(), self.rule()
 )]
 pub(crate) struct Forbidden {
     pub(crate) verbs: Vec<String>,
@@ -36,12 +36,16 @@ pub(crate) struct Forbidden {
 pub(crate) struct MissingRules(Vec<Forbidden>);
 
 impl Forbidden {
-    /// Where to add which rule.
+    /// The rule to add.
     pub(crate) fn rule(&self) -> String {
-        let Self { verbs, group, resource, namespace } = self;
-        let role = if namespace.is_empty() { "ClusterRole" } else { "Role" };
+        let Self { verbs, group, resource, .. } = self;
         let verbs = quoted(verbs);
-        format!("to our {role}: {{apiGroups: [\"{group}\"], resources: [\"{resource}\"], verbs: [{verbs}]}}")
+        format!("{{apiGroups: [\"{group}\"], resources: [\"{resource}\"], verbs: [{verbs}]}}")
+    }
+
+    /// Where to add it.
+    fn role(&self) -> &'static str {
+        if self.namespace.is_empty() { "ClusterRole" } else { "Role" }
     }
 }
 

@@ -249,7 +249,9 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
 
 /// The journal of what the collectors do: in the data directory, if there is one, and in memory.
 fn journal(options: &ServerOptions) -> anyhow::Result<Journal> {
-    let Some(folder) = options.data_dir()? else { return Journal::open(None, None) };
+    // Something else at that place is the server's to report.
+    let folder = options.data_dir()?.filter(|folder| folder.is_dir() || !folder.exists());
+    let Some(folder) = folder else { return Journal::open(None, None) };
     let file = folder.join(JOURNAL);
     let options = JournalOptions { file, largest_bytes: JOURNAL_BYTES, older_files: OLDER_JOURNALS };
     Journal::open_default(options, None)

@@ -93,7 +93,7 @@ fn a_finished_job_leaves_a_trace() {
         "{line}"
     );
     let why = ask(&server, &["why", "job/done", "--journal", file]);
-    assert!(why.contains("jobs.batch/done   applied   TTLExpired"), "{why}");
+    assert!(why.contains(&format!(" by {TTL}: TTLExpired, ")), "{why}");
     assert_eq!(admin.refusals(403), [] as [String; 0]);
 }
 

@@ -323,20 +323,22 @@ fn bad_policies_and_annotations_are_told_and_delete_nothing() {
         up.apply(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name,
             "annotations": {"kubegc.io/ttl": ttl}, "labels": {"app": "web"}}}));
     }
-    let policy = |name: &str, kind: &str, more: &Value| {
+    let policy_of = |name: &str, kind: &str, more: &Value| {
         let mut object = json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy", "metadata": {"name": name},
             "spec": {"target": {"apiVersion": "v1", "kind": kind}, "selector": {"matchLabels": {"app": "web"}},
                 "maxAge": "1h", "enforce": true}});
         for (field, value) in more.as_object().unwrap() {
             object["spec"][field] = value.clone();
         }
-        up.apply(&object);
+        object
     };
-    policy("invalid", "ConfigMap", &json!({"condition": "object.metadata.name =="}));
-    policy("unserved", "Gadget", &json!({}));
-    policy("failing", "ConfigMap", &json!({"condition": "object.data.size > 3"}));
+    // What the check refuses, the server refuses.
+    let refusal =
+        up.refused(&policy_of("invalid", "ConfigMap", &json!({"condition": "object.metadata.name =="})));
+    assert!(refusal.contains("spec.condition: Invalid value: Syntax error"), "{refusal}");
+    up.apply(&policy_of("unserved", "Gadget", &json!({})));
+    up.apply(&policy_of("failing", "ConfigMap", &json!({"condition": "object.data.size > 3"})));
     for (name, reason, condition, status) in [
-        ("invalid", "PolicyInvalid", "Valid", "False"),
         ("unserved", "PolicyNotObserving", "Observing", "False"),
         ("failing", "PolicyFailing", "Failing", "True"),
     ] {
@@ -344,7 +346,6 @@ fn bad_policies_and_annotations_are_told_and_delete_nothing() {
         let path = format!(".status.conditions[?(@.type==\"{condition}\")].status");
         up.until(condition, || up.field(&format!("retentionpolicy/{name}"), &path) == status);
     }
-    up.until_metric("kubegc_retention_policies{state=\"invalid\"} 1");
     up.until_metric("kubegc_retention_policies{state=\"failing\"} 2");
     up.until_event("wrong", "Warning", "InvalidRetentionAnnotation", "expiry-controller");
     up.until("the count of Events", || {

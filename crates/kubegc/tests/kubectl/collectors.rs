@@ -40,6 +40,13 @@ impl Up {
         kubectl(&self.server, &["create", "-f", "-"], &object.to_string());
     }
 
+    /// What kubectl says of an object that the server refuses.
+    pub(super) fn refused(&self, object: &Value) -> String {
+        let outcome = super::run(&self.server, &["create", "-f", "-"], &object.to_string());
+        assert!(!outcome.success, "{}", outcome.out);
+        outcome.err
+    }
+
     pub(super) fn run(&self, arguments: &[&str]) -> String {
         kubectl(&self.server, arguments, "")
     }

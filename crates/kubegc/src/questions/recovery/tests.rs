@@ -19,7 +19,7 @@ use super::{recorder, relink, store, undo};
 use crate::embedded::{Beginning, EmbeddedCluster};
 use crate::questions::gather::{self, Gatherer};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const REST: Duration = Duration::from_millis(10);
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MIDDLE: usize = 10;
@@ -175,7 +175,7 @@ async fn a_cascade_is_undone_also_by_a_second_run() {
         .send(Method::DELETE, &format!("{CONFIG_MAPS}/root"), json!({"propagationPolicy": "Background"}))
         .await;
     let records = recorded(folder.path(), before + 1 + MIDDLE + LEAVES).await;
-    assert_eq!(world.config_maps().await, [json!({}); 0]);
+    assert_eq!(world.config_maps().await, Vec::<Value>::new());
     let names: Vec<&Value> = records.iter().map(|record| &record.object["metadata"]["name"]).collect();
     assert!(!names.contains(&&json!("other")), "a Secret that is not listed was recorded");
 
