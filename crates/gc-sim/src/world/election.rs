@@ -2,13 +2,12 @@
 
 use gc_types::Request;
 
-use super::World;
+use super::{World, failed};
 use crate::candidates::{LEADER_MILLISECONDS, Times};
 use crate::collector::{Collector, Flight};
 use crate::defects::Defect;
 use crate::oracle::{Violation, broken};
 use crate::random::Random;
-use crate::requests::Performed;
 use crate::show::show_request;
 
 /// Time that passes in a step, milliseconds.
@@ -172,8 +171,7 @@ impl World<'_> {
             if !unasked && !candidate.may_act(self.now) {
                 let flight = self.collectors[index].requests.swap_remove(position);
                 self.report.note_happened("requests held back at the gate");
-                let refused = Performed::unanswered("not sent: this process does not lead");
-                self.return_to(index, flight, refused);
+                self.return_to(index, flight, failed("not sent: this process does not lead", None).into());
                 return Ok(false);
             }
             let what = show_request(flight.kind.unwrap_or(0), &flight.effect.request);
