@@ -239,6 +239,8 @@ fn is_builtin(catalog: &Catalog, group: &str, version: &str) -> bool {
 mod tests {
     use super::*;
 
+    // The tests say `json!` where they call it.
+    #[allow(clippy::needless_pass_by_value)]
     fn stored(group: &str, version: &str, priority: (i64, i64), service: Value) -> Value {
         json!({
             "metadata": {"name": format!("{version}.{group}")},

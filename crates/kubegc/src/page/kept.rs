@@ -68,8 +68,8 @@ mod tests {
 
     const LONG: Duration = Duration::from_hours(1);
 
-    async fn made<V>(value: V, valid: Duration) -> Result<(V, Duration), ()> {
-        Ok((value, valid))
+    fn made<V>(value: V, valid: Duration) -> impl Future<Output = Result<(V, Duration), ()>> {
+        std::future::ready(Ok((value, valid)))
     }
 
     #[tokio::test]

@@ -230,7 +230,10 @@ fn objects_are_listed_again_after_a_deletion() {
     let mut app = shown();
     press(&mut app, ":pods shop\n");
     let listed = Order::Objects { kind: "pods".into(), namespace: "shop".into() };
-    assert_eq!(app.learn(News::Deleted(Ok("pods/web-0 is being deleted".into()))), std::slice::from_ref(&listed));
+    assert_eq!(
+        app.learn(News::Deleted(Ok("pods/web-0 is being deleted".into()))),
+        std::slice::from_ref(&listed)
+    );
     assert_eq!(app.message, "pods/web-0 is being deleted");
     assert_eq!(app.key(Key::Ctrl('r')), [Order::Overview("shop".into()), listed]);
     press(&mut app, "1");
