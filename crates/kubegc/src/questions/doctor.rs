@@ -67,8 +67,8 @@ pub(super) struct Facts {
     /// kube-controller-manager's Lease.
     pub(super) controller_manager: Option<Held>,
     pub(super) their_collector: TheirCollector,
-    /// Whose permissions were checked, and which rules are missing.
-    pub(super) permissions: (String, Vec<String>),
+    /// Whose permissions were checked, and which rules are missing, each with the role it belongs to.
+    pub(super) permissions: (String, Vec<(&'static str, String)>),
     /// What could not be checked.
     pub(super) unchecked: Vec<String>,
     /// Resources that are read, and those that cannot be, each with why.
@@ -304,10 +304,10 @@ fn permissions(facts: &Facts, findings: &mut Vec<Finding>) {
             format!("{subject} has all permissions that are needed"),
         ));
     }
-    findings.extend(missing.iter().map(|rule| {
+    findings.extend(missing.iter().map(|(role, rule)| {
         finding("permissions", State::Wrong, format!("{subject} lacks the rule {rule}"))
             .about(rule)
-            .advise("add the output of `kubegc rbac`")
+            .advise(format!("add it to our {role}; `kubegc rbac` prints all that is needed"))
     }));
     findings.extend(facts.unchecked.iter().map(|what| finding("permissions", State::Notice, what.clone())));
 }
@@ -533,7 +533,7 @@ pub(super) mod tests {
                 "wrong its garbage collector is off, and kubegc does not lead: nothing is collected",
             ),
             (
-                change(&|f| f.permissions.1 = vec!["{verbs: [delete]}".into()]),
+                change(&|f| f.permissions.1 = vec![("ClusterRole", "{verbs: [delete]}".into())]),
                 "permissions",
                 "wrong kubegc lacks the rule {verbs: [delete]}",
             ),
@@ -642,7 +642,7 @@ pub(super) mod tests {
         let mut facts = healthy();
         facts.is_up = true;
         facts.lease.1 = None;
-        facts.permissions.1 = vec!["{verbs: [delete]}".into()];
+        facts.permissions.1 = vec![("ClusterRole", "{verbs: [delete]}".into())];
         let findings = diagnose(&facts);
         let not_fine: Vec<&str> = findings
             .iter()

@@ -306,10 +306,8 @@ async fn check_permissions(
         }
         if !missing.is_empty() {
             let (group, resource) = (group.to_owned(), resource.to_owned());
-            facts
-                .permissions
-                .1
-                .push(preflight::Forbidden { verbs: missing, group, resource, namespace }.rule());
+            let forbidden = preflight::Forbidden { verbs: missing, group, resource, namespace };
+            facts.permissions.1.push((forbidden.role(), forbidden.rule()));
         }
     }
 }

@@ -44,7 +44,7 @@ impl Forbidden {
     }
 
     /// Where to add it.
-    fn role(&self) -> &'static str {
+    pub(crate) fn role(&self) -> &'static str {
         if self.namespace.is_empty() { "ClusterRole" } else { "Role" }
     }
 }

@@ -433,12 +433,22 @@ fn the_doctor_finds_what_is_wrong() {
         "FinalizerHeld example.com/hold: 1 object, such as configmaps/held -n default",
     );
     says(&sick, "kube-controller-manager", "notice", "probably runs beside kubegc's");
-    says(&sick, "permissions", "wrong", "system:serviceaccount:default:robot lacks the rule {");
-    assert!(sick.to_string().contains("add to our ClusterRole: {apiGroups: [\\\"*\\\"]"), "{sick:#}");
-    assert!(
-        sick.to_string().contains("add to our Role: {apiGroups: [\\\"coordination.k8s.io\\\"]"),
-        "{sick:#}"
-    );
+    for (rule, role) in [
+        ("{apiGroups: [\"*\"], resources: [\"*\"], verbs: [", "ClusterRole"),
+        ("{apiGroups: [\"coordination.k8s.io\"], resources: [\"leases\"], verbs: [", "Role"),
+    ] {
+        says(
+            &sick,
+            "permissions",
+            "wrong",
+            &format!("system:serviceaccount:default:robot lacks the rule {rule}"),
+        );
+        let advice = json!(format!("add it to our {role}; `kubegc rbac` prints all that is needed"));
+        let advised = sick["findings"].as_array().unwrap().iter().any(|finding| {
+            finding["message"].as_str().unwrap().contains(rule) && finding["advice"] == advice
+        });
+        assert!(advised, "{rule} {role} in {sick:#}");
+    }
     let (code, out, _) = kubegc(&["doctor", "--subject=self"], &server.kubeconfig);
     assert_eq!(code, Some(1));
     assert!(out.contains("→ `kubegc resume` resumes it"), "{out}");
