@@ -186,10 +186,20 @@ fn not_scalable(reference: &Value) -> String {
 /// A selector as upstream's messages show it.
 fn selector_text(selector: &Value) -> String {
     let labels = map(&selector["matchLabels"]);
-    let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}:{}", text(value))).collect();
+    let labels: String = labels.iter().map(|(name, value)| format!("{name}: {},", text(value))).collect();
+    let requirements: String = items(&selector["matchExpressions"])
+        .map(|requirement| {
+            let (key, operator) = (text(&requirement["key"]), text(&requirement["operator"]));
+            let values: Vec<&str> = items(&requirement["values"]).map(text).collect();
+            format!(
+                "LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{}],}},",
+                values.join(" ")
+            )
+        })
+        .collect();
     format!(
-        "&LabelSelector{{MatchLabels:map[string]string{{{}}},MatchExpressions:[]LabelSelectorRequirement{{}},}}",
-        labels.join(",")
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
+         MatchExpressions:[]LabelSelectorRequirement{{{requirements}}},}}"
     )
 }
 

@@ -93,3 +93,13 @@ fn nothing_may_be_disrupted_while_the_pods_cannot_be_counted() {
     assert_eq!(condition["message"], "jobs.batch does not implement the scale subresource");
     assert_eq!(counts(&world)[0], Some(0));
 }
+
+#[test]
+fn a_selector_is_shown_as_upstream_shows_it() {
+    let selector = json!({"matchLabels": {"b": "2", "a": "1"},
+        "matchExpressions": [{"key": "tier", "operator": "In", "values": ["x", "y"]}, {"key": "z", "operator": "Exists"}]});
+    let expected = "&LabelSelector{MatchLabels:map[string]string{a: 1,b: 2,},MatchExpressions:[]LabelSelectorRequirement{\
+                    LabelSelectorRequirement{Key:tier,Operator:In,Values:[x y],},\
+                    LabelSelectorRequirement{Key:z,Operator:Exists,Values:[],},},}";
+    assert_eq!(super::selector_text(&selector), expected);
+}

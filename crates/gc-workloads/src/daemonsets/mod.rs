@@ -308,13 +308,18 @@ impl Work<'_> {
         let (mut desired, mut current, mut misplaced, mut ready, mut available, mut updated) =
             (0, 0, 0, 0, 0, 0);
         for node in self.view.store.all(Kind::Node) {
-            let living: Vec<_> = self.by_node.get(node.name()).into_iter().flatten().collect();
+            let pods = self.by_node.get(node.name()).into_iter().flatten();
+            let living: Vec<_> = pods.filter(|pod| !(pod.deleting && pods::is_finished(pod))).collect();
             if !self.admits(node).0 {
                 misplaced += i64::from(!living.is_empty());
                 continue;
             }
             desired += 1;
-            let Some(pod) = living.iter().min_by_key(|pod| (pod.deleting, pod.created)) else { continue };
+            // Of several pods on a node, the oldest one is shown.
+            let age = |pod: &&Arc<Object>| {
+                (pods::node_name(pod).is_empty(), pod.created, Arc::clone(&pod.key.name))
+            };
+            let Some(pod) = living.into_iter().min_by_key(age) else { continue };
             current += 1;
             ready += i64::from(pods::is_ready(pod));
             available += i64::from(self.is_available(pod));

@@ -122,3 +122,22 @@ fn a_revision_whose_name_is_taken_gets_another_hash() {
     assert_eq!(world.of_kind(Kind::ControllerRevision).len(), 2);
     assert_eq!(nodes(&world), ["kubegc-node-0"]);
 }
+
+#[test]
+fn the_oldest_pod_of_a_node_is_shown_while_it_is_replaced() {
+    let surge = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
+    let mut world = world(&json!({"updateStrategy": surge, "minReadySeconds": 10}));
+    world.pass(20);
+    world.change(Kind::DaemonSet, "agent", |value| {
+        value["spec"]["template"]["spec"]["containers"][0]["image"] = "web:2".into();
+    });
+    world.settle();
+    let shown = |world: &World| {
+        let status = world.get(Kind::DaemonSet, "agent")["status"].clone();
+        ["numberAvailable", "updatedNumberScheduled"].map(|name| status[name].as_i64())
+    };
+    assert_eq!(nodes(&world).len(), 4, "one node has both");
+    assert_eq!(shown(&world), [Some(3), None]);
+    world.pass(60);
+    assert_eq!(shown(&world), [Some(3), Some(3)]);
+}

@@ -52,6 +52,10 @@ impl Set {
         int(&self.value["status"][field], 0)
     }
 
+    fn terminating(&self) -> Option<i64> {
+        self.value["status"]["terminatingReplicas"].as_i64()
+    }
+
     fn annotation(&self, name: &str) -> Option<&str> {
         self.value["metadata"]["annotations"][name].as_str()
     }

@@ -100,9 +100,12 @@ impl Rollout<'_> {
                 status[kept] = before[kept].clone();
             }
         }
-        // The number is shown once every set tells its own.
-        let terminating: Option<Vec<i64>> =
-            self.all().map(|set| set.value["status"]["terminatingReplicas"].as_i64()).collect();
+        // The sum is shown if every set shows its own; a set that was never reconciled has no pods.
+        let terminating: Option<Vec<i64>> = self
+            .all()
+            .filter(|set| set.counted("observedGeneration") != 0 || set.terminating().is_some())
+            .map(super::Set::terminating)
+            .collect();
         if let Some(terminating) = terminating {
             status["terminatingReplicas"] = terminating.iter().sum::<i64>().into();
         }

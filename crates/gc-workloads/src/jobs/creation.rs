@@ -27,7 +27,7 @@ impl Work<'_> {
         let doomed = self.surplus(wanted);
         if !doomed.is_empty() {
             let were_ready = doomed.iter().filter(|pod| pods::is_ready(pod)).count();
-            self.delete_pods(&doomed);
+            self.dismiss_pods(&doomed);
             return (active - doomed.len(), ready - were_ready);
         }
         let terminating = self.pods.iter().filter(|pod| pods::is_terminating(pod)).count();
@@ -40,10 +40,14 @@ impl Work<'_> {
             && let Some(at) = self.pause_until(&self.pods)
         {
             self.plan.again_at(at);
-            return (active, ready);
+            // Upstream shows no active pods during the pause, even if others run.
+            return (0, ready);
         }
-        let requests = self.pods_to_create(missing);
+        let (requests, pauses) = self.pods_to_create(missing);
         let created = requests.len();
+        if created == 0 && pauses {
+            return (0, ready);
+        }
         self.plan.slowly(requests);
         (active + created, ready)
     }
@@ -103,10 +107,11 @@ impl Work<'_> {
         (until > self.view.now).then_some(until)
     }
 
-    fn pods_to_create(&mut self, missing: usize) -> Vec<Request> {
+    /// The creations of pods, and whether indexes wait for the end of their pause.
+    fn pods_to_create(&mut self, missing: usize) -> (Vec<Request>, bool) {
         if !self.is_indexed() {
             let pod = self.new_pod(None);
-            return vec![crate::replicasets::create_pod(self.job, pod); missing];
+            return (vec![crate::replicasets::create_pod(self.job, pod); missing], false);
         }
         let taken: BTreeSet<i64> = self.active.iter().filter_map(|pod| index_of(pod)).collect();
         let completions = self.completions().unwrap_or_default();
@@ -120,20 +125,21 @@ impl Work<'_> {
                 && !self.failed_indexes.contains(*index)
         });
         let chosen: Vec<i64> = free.take(missing).collect();
-        let mut requests = Vec::new();
+        let (mut requests, mut pauses) = (Vec::new(), false);
         for index in chosen {
             let failed = by_index.get(&index).map(Vec::as_slice).unwrap_or_default();
             if self.backoff_per_index().is_some()
                 && let Some(at) = self.pause_until(failed)
             {
                 self.plan.again_at(at);
+                pauses = true;
                 continue;
             }
             let failures = failed.iter().map(|pod| self.failures_with(pod)).max().unwrap_or_default();
             let pod = self.new_pod(Some((index, failures)));
             requests.push(crate::replicasets::create_pod(self.job, pod));
         }
-        requests
+        (requests, pauses)
     }
 
     /// The failures of an index, with that of this pod.

@@ -38,6 +38,8 @@ struct Work<'a> {
     pods: Vec<Arc<Object>>,
     active: Vec<Arc<Object>>,
     status: Value,
+    /// How many active pods this plan deletes.
+    deleted: usize,
     /// The condition that ends the Job.
     finished: Option<Value>,
     /// Successes and failures, those included that are not in the counters yet.
@@ -136,6 +138,7 @@ impl<'a> Work<'a> {
             pods,
             active,
             status,
+            deleted: 0,
             finished: None,
             succeeded: 0,
             failed: 0,
@@ -201,7 +204,7 @@ impl<'a> Work<'a> {
             (active, ready) = self.manage(ready);
             shown = self.show_suspension(active, &now);
         }
-        let terminating = self.pods.iter().filter(|pod| pods::is_terminating(pod)).count();
+        let terminating = self.pods.iter().filter(|pod| pods::is_terminating(pod)).count() + self.deleted;
         for (name, value) in [("ready", ready), ("terminating", terminating)] {
             self.status[name] = value.into();
         }
@@ -382,11 +385,22 @@ impl<'a> Work<'a> {
         if status == "False" {
             // The deadline is counted from here.
             self.status["startTime"] = now.clone();
+        } else if let Some(status) = self.status.as_object_mut() {
+            status.remove("startTime");
         }
         true
     }
 
+    /// Deletes pods that the Job no longer wants to run: without the finalizer, they do not count as failures.
+    fn dismiss_pods(&mut self, doomed: &[Arc<Object>]) {
+        let tracked = doomed.iter().filter(|pod| pod.has_finalizer(TRACKING));
+        let requests = tracked.map(|pod| tracking::without_finalizer(pod, "dismissed")).collect();
+        self.plan.together(requests);
+        self.delete_pods(doomed);
+    }
+
     fn delete_pods(&mut self, doomed: &[Arc<Object>]) {
+        self.deleted += doomed.len();
         let requests: Vec<Request> =
             doomed.iter().map(|pod| crate::replicasets::delete_pod(self.job, pod)).collect();
         self.plan.together(requests);

@@ -153,6 +153,8 @@ fn a_job_is_suspended_and_resumed() {
     world.change(Kind::Job, "sum", |value| value["spec"]["suspend"] = true.into());
     world.settle();
     assert_eq!((world.names(Kind::Pod).len(), &status(&world)["active"]), (0, &Value::Null));
+    // The pod was dismissed: it did not fail, and the Job does not run.
+    assert_eq!((&status(&world)["failed"], &status(&world)["startTime"]), (&Value::Null, &Value::Null));
     // The Event of the same text from before is counted up.
     let counts: Vec<_> = world
         .of_kind(Kind::Event)
@@ -179,4 +181,36 @@ fn pods_of_a_job_that_is_gone_lose_their_finalizer() {
     world.delete(&Kind::Job.key("default", "sum"), None);
     world.settle();
     assert_eq!(world.of_kind(Kind::Pod)[0]["metadata"]["finalizers"], json!([]));
+}
+
+#[test]
+fn pods_beyond_the_parallelism_are_dismissed_and_do_not_fail() {
+    let mut world =
+        world(&json!({"parallelism": 3, "completions": 3}), &json!({"kubegc.io/completes-after": "1h"}));
+    world.log.clear();
+    world.change(Kind::Job, "sum", |value| value["spec"]["parallelism"] = 1.into());
+    world.settle();
+    assert_eq!((world.names(Kind::Pod).len(), &status(&world)["failed"]), (1, &Value::Null));
+    let steps: Vec<_> = world.log.iter().filter(|line| line.contains(" pods/")).collect();
+    assert!(
+        steps[0].starts_with("job-controller dismissed") && steps[2].starts_with("job-controller surplus"),
+        "{steps:?}"
+    );
+}
+
+#[test]
+fn during_the_pause_after_a_failure_no_pod_is_shown_as_active() {
+    let mut world =
+        world(&json!({"parallelism": 2, "completions": 2}), &json!({"kubegc.io/completes-after": "1h"}));
+    let pod = world.names(Kind::Pod)[0].to_owned();
+    world.change(Kind::Pod, &pod, |value| {
+        value["status"]["phase"] = "Failed".into();
+        value["status"]["containerStatuses"] =
+            json!([{"state": {"terminated": {"exitCode": 1, "finishedAt": "2023-11-14T22:13:20Z"}}}]);
+    });
+    world.settle();
+    let shown = |world: &World| (status(world)["active"].clone(), status(world)["failed"].clone());
+    assert_eq!(shown(&world), (Value::Null, json!(1)));
+    world.pass(10);
+    assert_eq!(shown(&world), (json!(2), json!(1)));
 }

@@ -65,7 +65,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     if known.is_some_and(|known| same(known)) {
         return plan;
     }
-    let shown: Vec<&str> = known.iter().flat_map(|known| ready_addresses(&known.value)).collect();
+    let shown = known.map(|known| shown_addresses(&known.value)).unwrap_or_default();
     let mut value = known.map_or_else(
         || {
             json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {
@@ -105,17 +105,25 @@ fn set(map: &mut Map<String, Value>, name: &str, value: Option<Value>) {
 }
 
 /// The earliest change that the Endpoints do not show yet.
-fn trigger(service: &Object, pods: &[&Object], shown: &[&str], created: bool) -> Option<Value> {
-    let is_shown = |pod: &Object| shown.contains(&text(&pod.status()["podIP"]));
-    let changed = pods.iter().filter(|pod| is_shown(pod) != pods::is_ready(pod));
+fn trigger(service: &Object, pods: &[&Object], shown: &BTreeMap<&str, bool>, created: bool) -> Option<Value> {
+    let everything = service.spec()["publishNotReadyAddresses"] == true;
+    let changed = pods.iter().filter(|pod| {
+        let wanted = is_reachable(pod).then(|| everything || pods::is_ready(pod));
+        shown.get(text(&pod.status()["podIP"])).copied() != wanted
+    });
     let times = changed.map(|pod| readiness_changed(pod)).filter(|at| !at.is_null());
     let of_service = created.then_some(&service.value["metadata"]["creationTimestamp"]);
     times.chain(of_service).min_by_key(|at| text(at).to_owned()).cloned()
 }
 
-fn ready_addresses(endpoints: &Value) -> Vec<&str> {
-    let subsets = items(&endpoints["subsets"]);
-    subsets.flat_map(|subset| items(&subset["addresses"])).map(|address| text(&address["ip"])).collect()
+/// The addresses that Endpoints show, and whether as ready ones.
+fn shown_addresses(endpoints: &Value) -> BTreeMap<&str, bool> {
+    let of = |field: &'static str, ready: bool| {
+        items(&endpoints["subsets"])
+            .flat_map(move |subset| items(&subset[field]))
+            .map(move |address| (text(&address["ip"]), ready))
+    };
+    of("notReadyAddresses", false).chain(of("addresses", true)).collect()
 }
 
 /// An address with what it belongs to, and whether it is ready.

@@ -49,12 +49,12 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
 pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     let Some(service) = view.store.get(key) else { return Plan::default() };
     let Some(pods) = pods_behind(view, service) else { return Plan::default() };
-    let mut work = Work::new(service);
     let existing: Vec<&Arc<Object>> = view
         .store
         .slices_of(&key.namespace, service.name())
         .filter(|slice| slice.label(MANAGED_BY) == Some(CONTROLLER) && !slice.deleting)
         .collect();
+    let mut work = Work::new(service, &existing);
     let families = Family::of_service(service);
     for &family in &families {
         let of_family = existing.iter().filter(|slice| slice.value["addressType"] == family.name());
@@ -81,20 +81,25 @@ struct Work<'a> {
     create: Vec<Value>,
     update: Vec<(Key, Value)>,
     surplus: Vec<Arc<Object>>,
+    /// Whether the endpoints that are shown so far serve, by identity.
+    shown: BTreeMap<String, Value>,
     /// When the changes happened that this plan shows.
     triggers: Vec<Value>,
 }
 
 impl<'a> Work<'a> {
-    fn new(service: &'a Object) -> Self {
+    fn new(service: &'a Object, existing: &[&Arc<Object>]) -> Self {
         let mut labels = labels_of_users(service.labels());
         if !has_address(service) {
             labels.insert(HEADLESS.into(), "".into());
         }
         labels.insert(SERVICE_NAME.into(), service.name().into());
         labels.insert(MANAGED_BY.into(), CONTROLLER.into());
+        let endpoints = existing.iter().flat_map(|slice| items(&slice.value["endpoints"]));
+        let shown =
+            endpoints.map(|shown| (identity(shown), shown["conditions"]["serving"].clone())).collect();
         let (create, update, surplus) = (Vec::new(), Vec::new(), Vec::new());
-        Self { service, labels, create, update, surplus, triggers: Vec::new() }
+        Self { service, labels, create, update, surplus, shown, triggers: Vec::new() }
     }
 
     fn family<'s>(
@@ -175,8 +180,11 @@ impl<'a> Work<'a> {
                 unchanged.push((slice, after));
             }
         }
-        for added in endpoints.values() {
-            self.trigger(added, pods);
+        for (identity, added) in &endpoints {
+            // The endpoint may only have moved to a slice with other ports.
+            if self.shown.get(identity) != Some(&added["conditions"]["serving"]) {
+                self.trigger(added, pods);
+            }
         }
         let mut left: VecDeque<Value> = endpoints.into_values().collect();
         changed.sort_by_key(|(_, endpoints)| std::cmp::Reverse(endpoints.len()));

@@ -257,7 +257,7 @@ impl Work<'_> {
 
     fn delete(&mut self, pod: &Object) {
         let name = self.set.name();
-        let message = |outcome: &str| format!("delete Pod {} in StatefulSet {name} {outcome}", pod.name());
+        let message = |outcome: &str| format!("Delete Pod {} in StatefulSet {name} {outcome}", pod.name());
         let done = Note::normal(self.set, "SuccessfulDelete", message("successful"));
         let failed = Note::warning(self.set, "FailedDelete", message("failed error: {}"));
         self.plan.then(Request::delete(pod, "order").noting(done, failed));

@@ -18,7 +18,7 @@ impl Work<'_> {
         self.create_claims(ordinal);
         let pod = self.pod(ordinal);
         let (name, set) = (pod["metadata"]["name"].as_str().unwrap_or_default().to_owned(), self.set);
-        let message = |outcome: &str| format!("create Pod {name} in StatefulSet {} {outcome}", set.name());
+        let message = |outcome: &str| format!("Create Pod {name} in StatefulSet {} {outcome}", set.name());
         let request = Request::create(Kind::Pod, set.namespace(), pod, "missing").noting(
             Note::normal(set, "SuccessfulCreate", message("successful")),
             Note::warning(set, "FailedCreate", message("failed error: {}")),
@@ -94,17 +94,17 @@ impl Work<'_> {
             }
             let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata,
                 "spec": template["spec"].clone()});
-            let message = |outcome: &str| {
+            let message = |link: &str, outcome: &str| {
                 format!(
-                    "create Claim {name} Pod {}-{ordinal} in StatefulSet {} {outcome}",
+                    "Create Claim {name} {link}Pod {}-{ordinal} in StatefulSet {} {outcome}",
                     set.name(),
                     set.name()
                 )
             };
             let request = Request::create(Kind::PersistentVolumeClaim, set.namespace(), claim, "claim")
                 .noting(
-                    Note::normal(set, "SuccessfulCreate", message("success")),
-                    Note::warning(set, "FailedCreate", message("failed error: {}")),
+                    Note::normal(set, "SuccessfulCreate", message("", "success")),
+                    Note::warning(set, "FailedCreate", message("for ", "failed error: {}")),
                 );
             self.plan.then(request);
         }
@@ -123,7 +123,6 @@ impl Work<'_> {
         let mut pod = from_template(&revisions::template(revision), self.set);
         let name = format!("{}-{ordinal}", self.set.name());
         let metadata = &mut pod["metadata"];
-        metadata.as_object_mut().and_then(|fields| fields.remove("generateName"));
         metadata["name"] = name.clone().into();
         metadata["labels"][POD_NAME] = name.clone().into();
         metadata["labels"][POD_INDEX] = ordinal.to_string().into();

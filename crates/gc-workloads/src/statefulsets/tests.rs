@@ -30,7 +30,7 @@ fn pods_are_created_in_order_and_shown() {
     assert_eq!(world.names(Kind::Pod), ["web-0", "web-1", "web-2"]);
     let created = world.events("web");
     let expected =
-        [0, 1, 2].map(|n| format!("SuccessfulCreate create Pod web-{n} in StatefulSet web successful"));
+        [0, 1, 2].map(|n| format!("SuccessfulCreate Create Pod web-{n} in StatefulSet web successful"));
     assert_eq!(created, expected);
     assert_eq!(
         world.get(Kind::StatefulSet, "web")["status"],
@@ -44,11 +44,12 @@ fn pods_are_created_in_order_and_shown() {
         json!({"app": "web", "statefulset.kubernetes.io/pod-name": "web-1", "apps.kubernetes.io/pod-index": "1",
             "controller-revision-hash": revision})
     );
+    assert_eq!(pod["metadata"]["generateName"], "web-");
     assert_eq!((&pod["spec"]["hostname"], &pod["spec"]["subdomain"]), (&json!("web-1"), &json!("web")));
     change(&mut world, |value| value["spec"]["replicas"] = 1.into());
     assert_eq!(world.names(Kind::Pod), ["web-0"]);
     let events = world.events("web");
-    assert_eq!(events[3], "SuccessfulDelete delete Pod web-2 in StatefulSet web successful");
+    assert_eq!(events[3], "SuccessfulDelete Delete Pod web-2 in StatefulSet web successful");
 }
 
 #[test]
