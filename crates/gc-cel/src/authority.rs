@@ -1,4 +1,4 @@
-//! Questions to an authorizer.
+//! Checks by an authorizer.
 
 use std::fmt;
 use std::rc::Rc;
@@ -6,21 +6,21 @@ use std::rc::Rc;
 use crate::budget::{Budget, failed};
 use crate::value::{Evaluated, Val};
 
-/// What one question costs: two of them fit into an expression.
+/// The cost of one check: two of them fit into an expression.
 const CHECK: usize = 350_000;
 
-/// Answers questions about what somebody may do.
+/// Answers what a user may do.
 pub trait Authority {
     /// Whether it is allowed.
     fn allows(&self, question: &Question) -> bool;
 }
 
-/// What is asked: about a resource, or about a path that is none.
+/// The subject of a check: a resource, or a path that is not a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Question {
-    /// Namespace and name of the service account that it is about; the user of the request if there is none.
+    /// Namespace and name of the service account to check; the user of the request if there is none.
     pub service_account: Option<(String, String)>,
-    /// The path, for what is no resource.
+    /// The path of a non-resource.
     pub path: Option<String>,
     /// The verb.
     pub verb: String,
@@ -36,13 +36,13 @@ pub struct Question {
     pub name: String,
 }
 
-/// A question while it is put together.
+/// A check under construction.
 #[derive(Clone)]
 pub struct Check<'v> {
     authority: &'v dyn Authority,
     stage: Stage,
     question: Question,
-    /// The question about the resource of the request.
+    /// The check about the resource of the request.
     own: Question,
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -
         ("name", Stage::Resource, [Val::Text(text)]) => {
             Ok(check.with(Stage::Resource, |question| question.name = text.to_string()))
         }
-        // Rights are not divided by selectors here.
+        // Permissions are not divided by selectors here.
         ("fieldSelector" | "labelSelector", Stage::Resource, [Val::Text(_)]) => {
             Ok(Val::Check(Rc::clone(check)))
         }

@@ -1,13 +1,13 @@
-//! What an evaluation may cost, and how it fails.
+//! The cost limit of an evaluation, and its errors.
 
-/// The remaining budget; each step, and each element or byte that is examined, costs.
+/// The remaining budget; each step costs, and so does each element or byte that is examined.
 #[derive(Debug)]
 pub struct Budget(u64);
 
 /// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
-    /// As CEL words it, such as `no such key: size`.
+    /// CEL's own message, such as `no such key: size`.
     #[error("{0}")]
     Failed(String),
     /// The budget is spent.
@@ -22,7 +22,7 @@ impl Budget {
         Self(steps)
     }
 
-    /// What is left.
+    /// The remaining steps.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.0

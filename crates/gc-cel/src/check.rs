@@ -1,7 +1,7 @@
-//! The types of an expression's parts, and whether they fit together.
+//! The type checker of expressions.
 //!
-//! The rules are those of CEL's own checker: type parameters are unified, overloads are chosen by their arguments, and
-//! what is `dyn` is left to the evaluation.
+//! The rules are those of CEL's own checker: type parameters are unified, overloads are chosen by their arguments,
+//! and `dyn` is left to the evaluation.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::issue::Issue;
 use crate::tree::{Expression, Macro, Node, Operator};
 use crate::types::Type;
 
-/// How many types are looked at while one expression is checked: types may share parts, so that what is written in a
-/// line can be larger than memory.
+/// Maximum number of types visited while one expression is checked: types may share parts, so a short expression can
+/// have a type that is larger than memory.
 const MOST_STEPS: usize = 2_000_000;
 
-/// How many parts the type of one node may have.
+/// Maximum number of parts of one node's type.
 const HEAVIEST_TYPE: usize = 10_000;
 
-/// What an expression may name.
+/// The names that an expression may use.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: Vec<(Arc<str>, Type)>,
@@ -33,14 +33,14 @@ impl Environment {
         self
     }
 
-    /// Declares a type of objects that expressions may make.
+    /// Declares a type of objects that expressions may create.
     #[must_use]
     pub fn with_object(mut self, of: Type) -> Self {
         self.objects.push(of);
         self
     }
 
-    /// Declares a type of objects whose fields are not known, together with the types of its fields.
+    /// Declares a type of objects whose fields are unknown, together with the types of its fields.
     #[must_use]
     pub fn with_open_object(mut self, name: &str) -> Self {
         self.open_objects.push(name.to_owned());
@@ -53,7 +53,7 @@ impl Environment {
     }
 }
 
-/// What the checker found out.
+/// The result of the checker.
 #[derive(Clone, Debug)]
 pub(crate) struct Typed {
     /// The type of each node.
@@ -93,9 +93,9 @@ struct Checker<'e> {
     environment: &'e Environment,
     scope: Vec<(Arc<str>, Type)>,
     typed: Typed,
-    /// What is known of each unknown type.
+    /// The knowledge about each unknown type.
     substitutions: Vec<Option<Type>>,
-    /// What was known before, to take a failed attempt back.
+    /// The knowledge before an attempt, to undo it.
     trail: Vec<(u32, Option<Type>)>,
     issues: Vec<Issue>,
     steps: usize,
@@ -252,7 +252,7 @@ impl Checker<'_> {
         if optional || was_optional { Type::optional(result) } else { result }
     }
 
-    /// An element of a list, a map or an object: where it is optional, the type of its value.
+    /// An element of a list, a map or an object: if it is optional, the type of its value.
     fn element(&mut self, node: &Node) -> Type {
         let found = self.check(node);
         let Expression::Optional(_) = node.expression else { return found };
@@ -344,7 +344,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The result of the overloads that fit, and which they are.
+    /// The result of the matching overloads, and which they are.
     fn overload(
         &mut self,
         overloads: &'static [Overload],
@@ -473,7 +473,7 @@ impl Checker<'_> {
         self.resolve(node, "_?_:_", false, &[Type::Bool, result, none])
     }
 
-    /// The step of a macro that takes an element only where a condition holds.
+    /// The step of a macro that takes an element only if a condition holds.
     fn condition(&mut self, node: &Node, test: Option<Type>, result: &Type) {
         let arguments = [test.unwrap_or(Type::Dyn), result.clone(), result.clone()];
         self.resolve(node, "_?_:_", false, &arguments);
@@ -484,7 +484,7 @@ impl Checker<'_> {
         Type::Unknown(u32::try_from(self.substitutions.len() - 1).unwrap_or(u32::MAX))
     }
 
-    /// What is known of an unknown type.
+    /// The knowledge about an unknown type.
     fn known(&self, number: u32) -> Option<Type> {
         self.substitutions.get(number as usize).cloned().flatten()
     }
@@ -502,7 +502,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether values of the first type can be used as the second; what that says of unknown types is kept.
+    /// Whether values of the first type can be used as the second; conclusions about unknown types are kept.
     fn is_assignable(&mut self, from: &Type, to: &Type) -> bool {
         let mark = self.trail.len();
         let fits = self.assign(from, to);
@@ -543,7 +543,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Takes a type for an unknown one.
+    /// Replaces an unknown type by a type.
     fn unify(&mut self, with: &Type, number: u32) -> Unified {
         if *with == Type::Unknown(number) {
             return Unified::Yes;
@@ -586,7 +586,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A type with what is known in place of unknown types; what stays unknown may become `dyn`.
+    /// A type in which known types replace unknown ones; the remaining unknown ones may become `dyn`.
     fn substituted(&mut self, of: &Type, to_dyn: bool) -> Type {
         self.steps += 1;
         if self.steps > MOST_STEPS {
@@ -608,7 +608,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Literal arguments that no evaluation could use.
+    /// Rejects literal arguments that no evaluation could use.
     fn literals(&mut self, node: &Node) {
         if let Expression::Call { target, name, arguments } = &node.expression
             && let Some(Node { expression: Expression::Text(text), at, .. }) = arguments.last()
@@ -629,7 +629,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether a type has no more parts than are left; takes them.
+/// Whether a type has at most the remaining number of parts; subtracts them.
 fn is_light(of: &Type, left: &mut usize) -> bool {
     if *left == 0 {
         return false;
@@ -643,7 +643,7 @@ fn is_light(of: &Type, left: &mut usize) -> bool {
 }
 
 enum Unified {
-    /// They are taken for one.
+    /// They are treated as one.
     Yes,
     /// The unknown type is known to be another one.
     Otherwise,
@@ -651,7 +651,7 @@ enum Unified {
     Inside,
 }
 
-/// The types of an overload with unknown types that nothing else uses.
+/// The types of an overload with fresh unknown types.
 fn renamed(of: &Type, fresh: usize) -> Type {
     match of {
         Type::Unknown(number) => {
@@ -665,7 +665,7 @@ fn renamed(of: &Type, fresh: usize) -> Type {
     }
 }
 
-/// The more general of two types that are known to fit.
+/// The more general of two types that are known to match.
 fn most_general(a: Type, b: Type) -> Type {
     if is_less_specific(&a, &b) { a } else { b }
 }

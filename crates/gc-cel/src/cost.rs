@@ -1,4 +1,4 @@
-//! What an expression may cost at most, estimated before it is evaluated, as Kubernetes estimates it.
+//! Estimates the maximum cost of an expression before it is evaluated, as Kubernetes does.
 //!
 //! The numbers are an interface: which rules a definition may have depends on them.
 
@@ -9,20 +9,20 @@ use crate::check::Typed;
 use crate::tree::{Expression, Macro, Node, Operator};
 use crate::types::{Declared, Shape, Type};
 
-/// The factor of looking at a text once.
+/// The cost factor of traversing a text once.
 const TRAVERSAL: f64 = 0.1;
-/// The factor of a pattern's length.
+/// The cost factor of a pattern's length.
 const PATTERN: f64 = 0.25;
-/// What making a list costs.
+/// The cost of creating a list.
 const MAKE_LIST: u64 = 10;
-/// What making a map costs.
+/// The cost of creating a map.
 const MAKE_MAP: u64 = 30;
-/// What making an object costs.
+/// The cost of creating an object.
 const MAKE_OBJECT: u64 = 40;
-/// What a question to the authorizer costs.
+/// The cost of a check by the authorizer.
 const CHECK: u64 = 350_000;
 
-/// From the least to the most of a size or a cost.
+/// The minimum and maximum of a size or a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     least: u64,
@@ -64,7 +64,7 @@ fn scaled(value: u64, factor: f64) -> u64 {
     (value as f64 * factor).ceil() as u64
 }
 
-/// The most that evaluating an expression costs. `root` is what its variables are declared as.
+/// The maximum cost of evaluating an expression. `root` is the declaration of its variables.
 pub(crate) fn most(node: &Node, typed: &Typed, root: Option<&Declared>) -> u64 {
     let count = typed.types.len();
     let mut coster = Coster {
@@ -78,14 +78,14 @@ pub(crate) fn most(node: &Node, typed: &Typed, root: Option<&Declared>) -> u64 {
     coster.cost(node).most
 }
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Copy, Debug)]
 enum Origin<'d> {
-    /// It was made.
+    /// It was created by the expression.
     Nowhere,
-    /// From a document, at this place of its declaration.
+    /// From a document, at this path of its declaration.
     Declared(&'d Declared),
-    /// From a document, at a place that is not declared.
+    /// From a document, at a path that is not declared.
     Lost,
 }
 
@@ -111,7 +111,7 @@ struct Variable<'d> {
     entries: Option<Entries>,
 }
 
-/// What a call costs beside its arguments, and how large its result is.
+/// The cost of a call without its arguments, and the size of its result.
 type Call = (Range, Option<Range>);
 
 struct Coster<'d> {
@@ -182,7 +182,7 @@ impl<'d> Coster<'d> {
         }
     }
 
-    /// Names that are no variables of macros stand for the declared root.
+    /// Names that are not variables of macros stand for the declared root.
     fn top(&self) -> Origin<'d> {
         self.root.map_or(Origin::Lost, Origin::Declared)
     }
@@ -190,7 +190,7 @@ impl<'d> Coster<'d> {
     /// The origin of a part of a value.
     fn below(&self, origin: Origin<'d>, step: &Step<'_>) -> Origin<'d> {
         let declared = match origin {
-            // The path of what was made begins here, and its first step is not looked at.
+            // The path of a created value begins here, and its first step is ignored.
             Origin::Nowhere => return self.top(),
             Origin::Lost => return Origin::Lost,
             Origin::Declared(declared) => declared,
@@ -327,7 +327,8 @@ impl<'d> Coster<'d> {
         let body = bodies.iter().fold(Range::ZERO, |sum, body| sum.plus(self.cost(body)));
         self.variables.pop();
         let made = u64::from(matches!(node.expression, Expression::Macro { kind: Macro::OptMap, .. }));
-        // Whether there is a value, the value, an empty list that carries it, and the optional around the result.
+        // In order: whether there is a value, the value, an empty list that carries it, and the optional around the
+        // result.
         let value = range_cost.plus(Range::fixed(1));
         value.plus(Range { least: 1, most: MAKE_LIST + made + value.plus(body).most })
     }
@@ -376,7 +377,7 @@ impl<'d> Coster<'d> {
         let filtered = |step: Range, is_filtered: bool| {
             if is_filtered { first.plus(step.or(Range::fixed(1))) } else { step }
         };
-        // The parts of the loop that the macro stands for: its start, its condition with its step, and its result.
+        // The parts of the macro's loop: its start, its condition with its step, and its result.
         let (start, turn, result) = match kind {
             Macro::All => (0, Range { least: 3, most: first.plus(Range::fixed(3)).most }, 1),
             Macro::Exists => (0, Range { least: 4, most: first.plus(Range::fixed(4)).most }, 1),
@@ -463,7 +464,7 @@ impl<'d> Coster<'d> {
         costs.plus(cost.unwrap_or(Range::ZERO))
     }
 
-    /// What one overload costs.
+    /// The cost of one overload.
     fn overload(&self, name: &str, id: &str, target: Option<&Node>, arguments: &[&Node]) -> Call {
         let found = self
             .list_overload(id, target, arguments)
@@ -506,7 +507,7 @@ impl<'d> Coster<'d> {
         }
     }
 
-    /// The size of the elements of a list, where they are texts, and whether it is a list at all.
+    /// The size of the elements of a list, if they are texts, and whether it is a list at all.
     fn element(&self, list: &Node) -> Option<(bool, Range)> {
         let (Type::List(inner) | Type::Map(inner, _) | Type::Optional(inner)) = &self.typed.types[list.id]
         else {
@@ -522,7 +523,7 @@ impl<'d> Coster<'d> {
         Some((matches!(**inner, Type::Text | Type::Bytes), size))
     }
 
-    /// The functions of Kubernetes, and those of CEL that it counts otherwise.
+    /// The functions of Kubernetes, and those of CEL to which it assigns another cost.
     fn kubernetes(&self, name: &str, id: &str, target: Option<&Node>, arguments: &[&Node]) -> Option<Call> {
         let first = || arguments.first().map(|first| self.size_or_unknown(first));
         let own = || target.map(|target| self.size_or_unknown(target));
@@ -717,7 +718,7 @@ enum Step<'s> {
 /// The keys of maps: upstream counts them as empty.
 static KEY: Declared = Declared { shape: Shape::Scalar(Type::Text), most_elements: 0, least_bytes: 2 };
 
-/// How long a text is after a replacement.
+/// The length of a text after a replacement.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

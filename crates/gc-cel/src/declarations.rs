@@ -1,4 +1,4 @@
-//! What functions there are, and what they take: read from `declarations.txt`.
+//! The functions and their arguments, parsed from `declarations.txt`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -43,8 +43,8 @@ pub(crate) fn is_namespaced(name: &str) -> bool {
     name.contains('.') && is_known(name)
 }
 
-/// A line with alternatives as one line for each. An alternative `id:type` names itself in the first column and its
-/// type elsewhere.
+/// Expands a line with alternatives to one line for each. An alternative `id:type` is an identifier in the first
+/// column and a type in the others.
 fn alternatives(line: &str) -> Vec<String> {
     let Some((before, rest)) = line.split_once('{') else { return vec![line.to_owned()] };
     let Some((all, after)) = rest.split_once('}') else { return vec![line.to_owned()] };
@@ -71,7 +71,7 @@ fn overload(line: &str) -> Option<(String, Overload)> {
     Some((name.to_owned(), overload))
 }
 
-/// A list of types at its top-level commas.
+/// Splits a list of types at its top-level commas.
 fn split(list: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0_usize, 0);
     for (index, c) in list.char_indices() {

@@ -10,7 +10,7 @@ use crate::functions;
 use crate::tree::{Expression, Macro, Node, Operator};
 use crate::value::{Evaluated, Typing, Val};
 
-/// How deep lists, maps and optional values that an expression makes may be nested.
+/// Maximum nesting of lists, maps and optional values that an expression creates.
 const DEEPEST_VALUE: usize = 64;
 
 /// The names that an expression may use. The innermost come last.
@@ -20,12 +20,12 @@ pub struct Scope<'v> {
 }
 
 impl<'v> Scope<'v> {
-    /// Gives a name a value.
+    /// Binds a name to a value.
     pub fn set(&mut self, name: impl Into<Arc<str>>, value: Val<'v>) {
         self.names.push((name.into(), value));
     }
 
-    /// Puts a document under a name, with its schema if it has one.
+    /// Binds a name to a document, with its schema if it has one.
     pub fn bind(&mut self, name: &str, value: &'v Value, typing: Option<&'v dyn Typing>) {
         self.set(name, Val::of(value, typing));
     }
@@ -39,7 +39,7 @@ pub(crate) fn evaluate<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budg
     budget.spend(1)?;
     let expression = &node.expression;
     let value = value_of(expression, scope, budget)?;
-    // A value made by the expression may contain another one many times; each occurrence is charged.
+    // A value created by the expression may contain another one many times; each occurrence costs.
     let makes = matches!(
         expression,
         Expression::List(_)
@@ -130,7 +130,8 @@ fn value_of<'v>(expression: &Expression, scope: &mut Scope<'v>, budget: &mut Bud
     }
 }
 
-// What makes values has functions of its own: expressions are nested deeply, and each level takes the room of this one.
+// Nodes that create values have functions of their own: expressions are nested deeply, and each level uses the stack
+// of this one.
 
 fn list<'v>(items: &[Node], scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluated<'v> {
     let mut list = Vec::with_capacity(items.len());
@@ -160,7 +161,7 @@ fn map<'v>(entries: &[(Node, Node)], scope: &mut Scope<'v>, budget: &mut Budget)
     Ok(Val::Map(Rc::new(map)))
 }
 
-/// A value in a list, a map or an object; `None` where it is optional and has no value.
+/// A value in a list, a map or an object; `None` if it is optional and has no value.
 fn element<'v>(
     node: &Node,
     scope: &mut Scope<'v>,
@@ -231,7 +232,7 @@ fn select<'v>(operand: &Val<'v>, key: &Val<'v>, optional: bool) -> Evaluated<'v>
     }
 }
 
-/// `&&` and `||`: one side can decide whatever the other is, even an error.
+/// `&&` and `||`: either side can decide, whatever the other is, even an error.
 fn logic<'v>(
     or: bool,
     left: &Node,
@@ -255,7 +256,7 @@ fn logic<'v>(
 }
 
 fn binary<'v>(operator: Operator, left: &Val<'v>, right: &Val<'v>, budget: &mut Budget) -> Evaluated<'v> {
-    // Looking at long values costs by their length.
+    // Examining long values costs by their length.
     if let (Some(a), Some(b)) = (left.size(), right.size()) {
         budget.spend(a.min(b) / 10)?;
     }
@@ -354,7 +355,7 @@ fn comprehend<'v>(
     scope: &mut Scope<'v>,
     budget: &mut Budget,
 ) -> Evaluated<'v> {
-    // Of a list the index and the item, of a map the key and the value; one name stands for item or key.
+    // For a list the index and the item, for a map the key and the value; a single name stands for the item or key.
     let pairs: Vec<(Val<'v>, Val<'v>)> = match (range.items(), range.entries()) {
         (Some(items), _) => (0_i64..).map(Val::Int).zip(items).collect(),
         (None, Some(entries)) => entries,
@@ -385,7 +386,7 @@ fn comprehend<'v>(
         };
         let result = match (kind, tested) {
             (_, Err(EvalError::TooExpensive)) => Err(EvalError::TooExpensive),
-            // An element that decides outweighs one that fails.
+            // A deciding element takes precedence over a failing one.
             (Macro::All | Macro::Exists, Err(failure)) => {
                 error = error.or(Some(failure));
                 Ok(None)
@@ -433,7 +434,7 @@ fn comprehend<'v>(
     }
 }
 
-/// Takes what the body of a macro made of an element.
+/// Adds the result of a macro's body for one element.
 fn take<'v>(
     kind: Macro,
     key: Val<'v>,

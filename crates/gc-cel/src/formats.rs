@@ -1,4 +1,4 @@
-//! Formats of texts that expressions can ask for.
+//! Text formats for expressions.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -27,7 +27,7 @@ pub fn is_uri(text: &str) -> bool {
     })
 }
 
-/// A float without the fraction that it does not have.
+/// A float without an empty fraction.
 #[must_use]
 pub fn printed_float(float: f64) -> String {
     /// From here on Go writes exponents.
@@ -35,7 +35,7 @@ pub fn printed_float(float: f64) -> String {
     if float.abs() < PLAIN_BELOW { format!("{float}") } else { format!("{float:e}") }
 }
 
-/// What is wrong with a text that should have one of the named formats of Kubernetes.
+/// The errors of a text by one of the named formats of Kubernetes.
 pub(crate) fn problems(format: &str, text: &str) -> Vec<String> {
     /// Longest label and longest subdomain in bytes.
     const LONGEST: [usize; 2] = [63, 253];

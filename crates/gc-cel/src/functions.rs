@@ -8,7 +8,7 @@ use crate::formats::{self, printed_float};
 use crate::libraries;
 use crate::value::{Evaluated, Val, parse_duration, parse_quantity};
 
-/// Bytes that one compiled pattern may take.
+/// Maximum size of a compiled pattern, bytes.
 const PATTERN_SIZE_LIMIT: usize = 1 << 20;
 
 /// Calls a function; a method has its target as first argument.
@@ -30,7 +30,7 @@ pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -
     Ok(value)
 }
 
-/// A value as text, as `string()` and messages have it.
+/// A value as text, for `string()` and messages.
 #[must_use]
 pub fn printed(value: &Val<'_>) -> String {
     match value {
@@ -88,7 +88,7 @@ pub(crate) fn is_regex(pattern: &str) -> bool {
 }
 
 fn regex(pattern: &str, budget: &mut Budget) -> Result<regex::Regex, EvalError> {
-    /// What compiling a pattern costs.
+    /// The cost of compiling a pattern.
     const COMPILING: usize = 500;
     budget.spend(COMPILING + pattern.len())?;
     regex::RegexBuilder::new(pattern)
@@ -178,7 +178,7 @@ fn last_index_until<'v>(text: &str, other: &str, until: i64) -> Evaluated<'v> {
     let Some((bytes, _)) = text.char_indices().chain([(text.len(), ' ')]).nth(until) else {
         return failed(format!("index out of range: {until}"));
     };
-    // What is found may begin at that place at the latest.
+    // A match may begin at that place at the latest.
     let end = text.len().min(bytes + other.len());
     let end = (end..=text.len()).find(|end| text.is_char_boundary(*end)).unwrap_or(text.len());
     char_index(text, text[..end].rfind(other))

@@ -1,4 +1,4 @@
-//! The laws of expressions, as a body of a fuzz target (`fuzz/` at the root), which runs as a test too.
+//! Laws about expressions, as a body of a fuzz target (`fuzz/` at the root), which also runs as a test.
 #![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
 
 use serde_json::Value;
@@ -9,8 +9,8 @@ use crate::{Budget, EvalError, Program, Scope, Val, printed};
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
 
-/// An expression on the first line, and a document: evaluating it ends within its budget, says the same each time, and a
-/// larger budget changes nothing but that.
+/// An expression on the first line, and a document: evaluating it ends within its budget, gives the same result each
+/// time, and with a larger budget as well.
 pub fn cel(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (expression, document) = text.split_once('\n').unwrap_or((&text, "null"));

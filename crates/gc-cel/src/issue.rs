@@ -1,11 +1,11 @@
-//! What is wrong with an expression, and where.
+//! Errors in expressions, with their position.
 
 use std::fmt;
 
-/// One thing that is wrong with an expression.
+/// One error in an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Issue {
-    /// Offset in bytes of where it is.
+    /// Offset of its position in bytes.
     pub(crate) at: usize,
     pub(crate) message: String,
 }
@@ -20,13 +20,13 @@ impl Issue {
     }
 }
 
-/// The first so many issues are reported.
+/// Maximum number of reported issues.
 pub(crate) const MOST_ISSUES: usize = 100;
 
-/// Characters of a line that are shown below an issue at most.
+/// Maximum number of characters of a line that are shown below an issue.
 const LONGEST_SNIPPET: usize = 16_384;
 
-/// The issues as CEL prints them: where, what, the line and a mark below the place.
+/// The issues in CEL's format: position, message, the line and a mark below the position.
 pub(crate) fn printed(text: &str, issues: &[Issue]) -> String {
     let mut issues: Vec<&Issue> = issues.iter().take(MOST_ISSUES).collect();
     issues.sort_by_key(|issue| issue.at);

@@ -1,4 +1,4 @@
-//! From the text of an expression to its tokens.
+//! Converts the text of an expression into tokens.
 
 use crate::issue::{Issue, MOST_ISSUES};
 use crate::tree::Expression;
@@ -23,7 +23,7 @@ const SIGNS: [&str; 26] = [
     "?", "!", "+", "-", "*", "/", "%",
 ];
 
-/// The tokens of a text, and what is no token in it.
+/// The tokens of a text, and its invalid parts.
 pub(crate) fn tokens(text: &str) -> (Vec<Placed>, Vec<Issue>) {
     let (mut tokens, mut issues) = (Vec::new(), Vec::new());
     let mut at = 0;
@@ -56,7 +56,7 @@ pub(crate) fn tokens(text: &str) -> (Vec<Placed>, Vec<Issue>) {
     }
 }
 
-/// What is no token: its length, and why if that is known.
+/// An invalid part: its length, and the reason if it is known.
 struct Wrong {
     length: usize,
     message: Option<String>,
@@ -95,7 +95,7 @@ fn token(rest: &str, first: char) -> Result<(Token, usize), Wrong> {
     }
 }
 
-/// Names that are no identifiers are written with escapes, such as `foo__dash__bar`.
+/// Names that are not identifiers are written with escapes, such as `foo__dash__bar`.
 fn unescape_name(name: &str) -> String {
     const KEYWORDS: [&str; 19] = [
         "true",
@@ -185,7 +185,7 @@ fn number(rest: &str) -> Result<(Token, usize), Wrong> {
 
 /// A string or bytes literal, if there is one, with its length.
 fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, Wrong> {
-    /// Of `rb"…"`, the quote is the third.
+    /// In `rb"…"`, the quote is the third character.
     const LATEST_QUOTE: usize = 3;
     let quote = rest.bytes().take(LATEST_QUOTE).position(|byte| matches!(byte, b'\'' | b'"'));
     let prefix = quote.map_or("", |end| &rest[..end]);

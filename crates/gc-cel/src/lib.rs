@@ -1,8 +1,8 @@
 //! Expressions in the Common Expression Language, over JSON documents.
 //!
-//! Evaluated dynamically: what Kubernetes' type checker would refuse beforehand fails here when the expression
-//! is evaluated. Every step costs of a [`Budget`], so that no expression runs away. Where documents have a
-//! schema, it types their values ([`Typing`]).
+//! Evaluated dynamically: errors that Kubernetes' type checker would find beforehand occur during evaluation. Every
+//! step costs part of a [`Budget`], so that no expression runs away. Where documents have a schema, it types their
+//! values ([`Typing`]).
 //!
 //! ```
 //! use gc_cel::{Budget, Program, Scope};
@@ -50,18 +50,18 @@ pub struct Program {
     text: String,
 }
 
-/// A program whose types fit, and what is known of it beforehand.
+/// A type-checked program, and what is known about it beforehand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
     /// The program.
     pub program: Program,
     /// The type of its value.
     pub result: Type,
-    /// What evaluating it costs at most, in Kubernetes' units.
+    /// The maximum cost of evaluating it, in Kubernetes' units.
     pub most_cost: u64,
 }
 
-/// Why a text is no expression.
+/// Why a text is not an expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CompileError(String);
@@ -79,8 +79,8 @@ impl Program {
         Ok(Self { expression, text: text.to_owned() })
     }
 
-    /// Parses an expression and checks its types; the error lists what is wrong and where, as Kubernetes prints it.
-    /// `root` is what the variables are declared as, from which the cost is estimated.
+    /// Parses an expression and checks its types; the error lists all issues with their position, as Kubernetes
+    /// prints them. `root` is the declaration of the variables, from which the cost is estimated.
     pub fn check(
         text: &str,
         environment: &Environment,
@@ -95,13 +95,13 @@ impl Program {
         Ok(Checked { program, result, most_cost })
     }
 
-    /// Whether it mentions a name.
+    /// Whether it contains a name.
     #[must_use]
     pub fn mentions(&self, name: &str) -> bool {
         parse::mentions(&self.text, name)
     }
 
-    /// The names that it uses and does not make itself, in order, each once.
+    /// The names that it uses and does not define itself, in order, each once.
     #[must_use]
     pub fn free_names(&self) -> Vec<String> {
         let mut names = Vec::new();
@@ -116,7 +116,7 @@ impl Program {
         eval::evaluate(&self.expression, scope, budget)
     }
 
-    /// Its value as a condition: anything but a truth value is an error.
+    /// Its value as a condition: anything but a boolean is an error.
     pub fn holds(&self, scope: &mut Scope<'_>, budget: &mut Budget) -> Result<bool, EvalError> {
         match self.evaluate(scope, budget)? {
             Val::Bool(truth) => Ok(truth),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_paid_for_as_often_as_it_is_in_there() {
+    fn created_values_cost_by_each_occurrence() {
         let outcome = |text: &str| {
             Program::compile(text).unwrap().holds(&mut Scope::default(), &mut Budget::new(10_000))
         };

@@ -27,7 +27,7 @@ impl fmt::Display for Url {
 }
 
 impl Url {
-    /// A URL as the request line of HTTP may have it: absolute, or a path from the root.
+    /// A URL as allowed in the request line of HTTP: absolute, or a path from the root.
     fn parse(text: &str) -> Option<Self> {
         if text.chars().any(|c| c.is_control() || c == ' ') || !has_whole_escapes(text) {
             return None;
@@ -141,7 +141,7 @@ impl fmt::Display for Semver {
 }
 
 impl Semver {
-    /// Parses a version; a tolerant reading forgives a leading `v`, leading zeros and missing numbers.
+    /// Parses a version; tolerant parsing accepts a leading `v`, leading zeros and missing numbers.
     fn parse(text: &str, tolerant: bool) -> Option<Self> {
         let text = if tolerant { text.strip_prefix('v').unwrap_or(text) } else { text };
         let (text, build) = text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));
@@ -174,7 +174,7 @@ impl Semver {
         Some(Self { numbers, pre_release: pre, build: build.unwrap_or_default().to_owned() })
     }
 
-    /// The precedence of two versions, to which builds do not matter.
+    /// The precedence of two versions, which ignores builds.
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
         self.numbers.cmp(&other.numbers).then_with(|| {
             match (self.pre_release.is_empty(), other.pre_release.is_empty()) {
@@ -200,7 +200,7 @@ fn compare_parts(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// The formats that texts can be held against.
+/// The formats that texts can be validated against.
 const FORMATS: [&str; 13] = [
     "dns1123Label",
     "dns1123Subdomain",
@@ -221,7 +221,7 @@ fn format_named<'v>(name: &str) -> Option<Val<'v>> {
     FORMATS.iter().find(|known| **known == name).map(|known| Val::Format(known))
 }
 
-/// An address as Kubernetes reads it: no IPv4 address in IPv6, no zone.
+/// An address by Kubernetes' rules: no IPv4 address in IPv6, no zone.
 fn parse_ip(text: &str) -> Option<IpAddr> {
     let address: IpAddr = text.parse().ok()?;
     match address {
@@ -423,7 +423,7 @@ pub(crate) fn formatted<'v>(text: &str, items: &[Val<'v>]) -> Evaluated<'v> {
     Ok(Val::text(&result))
 }
 
-/// Digits behind the point at most.
+/// Maximum number of digits after the point.
 const MOST_DIGITS: usize = 100;
 
 fn write_verb(result: &mut String, verb: char, precision: usize, value: &Val<'_>) -> Result<(), EvalError> {

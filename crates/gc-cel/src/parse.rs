@@ -1,4 +1,4 @@
-//! From tokens to the tree of an expression.
+//! Parses tokens into the tree of an expression.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use crate::issue::Issue;
 use crate::lex::{Placed, Token, tokens};
 use crate::tree::{Expression, Macro, Node, Operator};
 
-/// Deepest nesting of an expression.
+/// Maximum nesting of an expression.
 const DEEPEST: usize = 100;
 
-/// How deep the tree of an expression may be, which chains of operators make deep as well: what evaluates it, looks
-/// through it and drops it goes down as far.
+/// Maximum depth of the tree of an expression, which chains of operators increase as well: evaluating, searching and
+/// dropping it recurse to that depth.
 const DEEPEST_TREE: usize = 150;
 
-/// Longest expression in bytes.
+/// Maximum length of an expression, bytes.
 const LONGEST: usize = 64 * 1024;
 
-/// Names that the language keeps for itself.
+/// Names that the language reserves.
 const RESERVED: [&str; 18] = [
     "as",
     "break",
@@ -39,24 +39,24 @@ const RESERVED: [&str; 18] = [
     "void",
 ];
 
-/// How strongly `||` and `&&` bind.
+/// The precedence of `||` and `&&`.
 const OR: usize = 0;
 const AND: usize = 1;
 
-/// What an expression may start with, as the grammar's error lists it.
+/// The possible starts of an expression, as the grammar's error lists them.
 const STARTS: &str = "'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
-/// An expression, and how deep its tree is.
+/// An expression, and the depth of its tree.
 type Deep = (Node, usize);
 
 /// A parsed expression.
 pub(crate) struct Parsed {
     pub(crate) root: Node,
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(crate) nodes: usize,
 }
 
-/// Parses an expression; the issues say what was not understood.
+/// Parses an expression; the issues list the errors.
 pub(crate) fn parse(text: &str) -> Result<Parsed, Vec<Issue>> {
     if text.len() > LONGEST {
         let why = format!("expression code point size exceeds limit: size: {}, limit {LONGEST}", text.len());
@@ -78,7 +78,7 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Vec<Issue>> {
     }
 }
 
-/// Whether an expression mentions a name.
+/// Whether an expression contains a name.
 pub(crate) fn mentions(text: &str, name: &str) -> bool {
     let (tokens, issues) = tokens(text);
     issues.is_empty()
@@ -160,7 +160,7 @@ impl Parser<'_> {
         Ok(expression)
     }
 
-    /// The operator at this place, and how strongly it binds.
+    /// The operator at this place, and its precedence.
     fn operator(&self) -> Option<(Operator, usize)> {
         let (sign, operator) = match &self.tokens.get(self.next)?.token {
             Token::Name(name) if name == "in" => ("in", Operator::In),
@@ -177,7 +177,7 @@ impl Parser<'_> {
         Some((operator, level))
     }
 
-    /// An operand, and the operators after it that bind at least as strongly as asked.
+    /// An operand, and the following operators of at least the requested precedence.
     fn binary(&mut self, least: usize) -> Result<Deep, Issue> {
         let mut left = self.unary()?;
         while let Some((operator, level)) = self.operator().filter(|(_, level)| *level >= least) {
@@ -193,7 +193,7 @@ impl Parser<'_> {
         Ok(left)
     }
 
-    /// A chain of `&&` or `||`: long ones are common, and may be taken together in any order.
+    /// A chain of `&&` or `||`: long ones are common, and may be associated in any order.
     fn chain(&mut self, operator: Operator, level: usize, first: Deep) -> Result<Deep, Issue> {
         let mut last = first;
         let mut sides = Vec::new();
@@ -207,7 +207,7 @@ impl Parser<'_> {
         self.balanced(operator, sides)
     }
 
-    /// How deep an expression is around parts of these depths.
+    /// The depth of an expression around parts of these depths.
     fn deeper(&self, parts: &[usize]) -> Result<usize, Issue> {
         match parts.iter().max() {
             Some(deepest) if *deepest >= DEEPEST_TREE => Err(self.too_deep(DEEPEST_TREE)),
@@ -221,8 +221,8 @@ impl Parser<'_> {
         Ok((self.node(at, expression), depth))
     }
 
-    /// A chain of one operator, as a tree that is no deeper than it must be. Each side comes with the place of the
-    /// operator after it.
+    /// A chain of one operator, as a tree of minimum depth. Each side comes with the position of the operator after
+    /// it.
     fn balanced(&mut self, operator: Operator, mut sides: Vec<(Deep, usize)>) -> Result<Deep, Issue> {
         while sides.len() > 1 {
             let mut pairs = Vec::with_capacity(sides.len().div_ceil(2));
@@ -279,7 +279,7 @@ impl Parser<'_> {
         Ok((expression, depth))
     }
 
-    /// What follows an operand: fields, calls and indexes.
+    /// The fields, calls and indexes after an operand.
     fn members(&mut self, operand: Deep) -> Result<Deep, Issue> {
         let (mut expression, mut depth) = operand;
         loop {
@@ -332,7 +332,7 @@ impl Parser<'_> {
         Err(Issue::syntax(self.place(), why))
     }
 
-    /// The items up to a sign, and how deep the deepest of them is.
+    /// The items up to a closing sign, and the depth of the deepest one.
     fn list(&mut self, end: &'static str) -> Result<(Vec<Node>, usize), Issue> {
         let (mut items, mut deepest) = (Vec::new(), 0);
         while !self.eat(end) {
@@ -365,7 +365,7 @@ impl Parser<'_> {
         self.optional_value(at, optional)
     }
 
-    /// The value of an item, entry or field. One that is `optional` is left out where it has no value.
+    /// The value of an item, entry or field. An `optional` one is left out if it has no value.
     fn optional_value(&mut self, at: usize, optional: bool) -> Result<Deep, Issue> {
         let (value, depth) = self.expression()?;
         if !optional {
@@ -414,7 +414,7 @@ impl Parser<'_> {
     }
 
     fn primary(&mut self) -> Result<Deep, Issue> {
-        // A leading dot says that a name is absolute, which all names here are.
+        // A leading dot marks a name as absolute, which all names here are.
         self.eat(".");
         let at = self.place();
         if self.eat("(") {
@@ -496,7 +496,7 @@ impl Parser<'_> {
     }
 }
 
-/// The macro that a method with so many arguments is, and how many names it gives.
+/// The macro of this name and number of arguments, and how many names it binds.
 fn macro_of(name: &str, arguments: &[Node]) -> Option<(Macro, usize)> {
     Some(match (name, arguments.len()) {
         ("all", 2) => (Macro::All, 1),
@@ -517,7 +517,7 @@ fn macro_of(name: &str, arguments: &[Node]) -> Option<(Macro, usize)> {
     })
 }
 
-/// The dotted name that an expression is, if it is one.
+/// The dotted name of an expression, if it is one.
 pub(crate) fn qualified(node: &Node) -> Option<String> {
     match &node.expression {
         Expression::Name(name) => Some(name.clone()),

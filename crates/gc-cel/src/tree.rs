@@ -102,7 +102,7 @@ pub(crate) enum Operator {
 }
 
 impl Operator {
-    /// The name of the function that the operator stands for.
+    /// The name of the operator's function.
     pub(crate) fn function(self) -> &'static str {
         match self {
             Self::Or => "_||_",
@@ -124,7 +124,7 @@ impl Operator {
 }
 
 impl Node {
-    /// The parts directly inside; of a call, the target comes first.
+    /// The direct parts; for a call, the target comes first.
     pub(crate) fn parts(&self) -> Vec<&Node> {
         match &self.expression {
             Expression::Call { target, arguments, .. } => {

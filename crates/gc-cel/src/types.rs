@@ -1,4 +1,4 @@
-//! The types of expressions, and of the values that they are about.
+//! The types of expressions and of their values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,9 +25,9 @@ pub enum Type {
     Duration,
     /// `google.protobuf.Timestamp`
     Timestamp,
-    /// Whatever it is is seen when the expression is evaluated.
+    /// The type is known only when the expression is evaluated.
     Dyn,
-    /// Of something that has no type because it is wrong.
+    /// The type of an invalid part.
     Error,
     /// A type as a value.
     Type(Arc<Type>),
@@ -91,7 +91,7 @@ impl Type {
         matches!(self, Self::Dyn | Self::Error)
     }
 
-    /// Whether values may be null, as protocol buffers have it.
+    /// Whether values may be null, as in protocol buffers.
     pub(crate) fn is_nullable(&self) -> bool {
         matches!(
             self,
@@ -104,7 +104,7 @@ impl Type {
         )
     }
 
-    /// Whether values have a size that is the same for all of them.
+    /// Whether all values have the same size.
     pub(crate) fn is_scalar(&self) -> bool {
         match self {
             Self::Bool | Self::Double | Self::Duration | Self::Int | Self::Timestamp | Self::Uint => true,
@@ -138,21 +138,21 @@ impl fmt::Display for Type {
     }
 }
 
-/// A type with the bounds that a schema puts on its values, from which costs are estimated.
+/// A type with the bounds of a schema, from which costs are estimated.
 #[derive(Clone, Debug)]
 pub struct Declared {
     /// What it is.
     pub shape: Shape,
-    /// How many elements, entries, characters or bytes a value has at most.
+    /// Maximum number of elements, entries, characters or bytes of a value.
     pub most_elements: u64,
-    /// How many bytes a value takes at least when it is written as JSON.
+    /// Minimum size of a value in JSON, bytes.
     pub least_bytes: u64,
 }
 
-/// What a declared type is.
+/// The structure of a declared type.
 #[derive(Clone, Debug)]
 pub enum Shape {
-    /// A scalar, or something of which nothing is known.
+    /// A scalar, or a value of unknown structure.
     Scalar(Type),
     /// A list.
     List(Arc<Declared>),
@@ -162,7 +162,7 @@ pub enum Shape {
     Object(BTreeMap<String, Arc<Declared>>),
 }
 
-/// What requests take in bytes at most: the bound of what has no other.
+/// Maximum size of requests in bytes: the bound of values without a bound of their own.
 const LARGEST_REQUEST: u64 = 3 * 1024 * 1024;
 
 impl Declared {
@@ -172,17 +172,17 @@ impl Declared {
         Self { shape: Shape::Scalar(scalar), most_elements, least_bytes }
     }
 
-    /// A list, of at most so many elements or as many as a request can hold.
+    /// A list, with this maximum number of elements or as many as a request can hold.
     #[must_use]
     pub fn list(item: Arc<Declared>, most: Option<u64>) -> Self {
         let most = most.unwrap_or_else(|| (LARGEST_REQUEST - 2) / (item.least_bytes + 1));
         Self { shape: Shape::List(item), most_elements: most, least_bytes: 2 }
     }
 
-    /// A map, of at most so many entries or as many as a request can hold.
+    /// A map, with this maximum number of entries or as many as a request can hold.
     #[must_use]
     pub fn map(value: Arc<Declared>, most: Option<u64>) -> Self {
-        /// What an entry takes beside its value.
+        /// The size of an entry without its value.
         const ENTRY: u64 = 6;
         let most = most.unwrap_or_else(|| (LARGEST_REQUEST - 2) / (value.least_bytes + ENTRY));
         Self { shape: Shape::Map(value), most_elements: most, least_bytes: 2 }
@@ -194,10 +194,10 @@ impl Declared {
         LARGEST_REQUEST / (self.least_bytes + 1)
     }
 
-    /// The most bytes that a text can have in a request.
+    /// Maximum number of bytes of a text in a request.
     pub const LONGEST_TEXT: u64 = LARGEST_REQUEST - 2;
 
-    /// The type without its bounds; objects are named after where they are.
+    /// The type without its bounds; objects are named by their path.
     #[must_use]
     pub fn to_type(&self, name: &str) -> Type {
         match &self.shape {

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::budget::{Budget, EvalError};
 
-/// What an expression, or a part of one, comes to.
+/// The result of an expression, or of a part of one.
 pub(crate) type Evaluated<'v> = Result<Val<'v>, EvalError>;
 
-/// The schema of a value, as far as expressions see it.
+/// The part of a value's schema that expressions see.
 pub trait Typing: std::fmt::Debug {
-    /// Whether a number is a double, even where it is whole.
+    /// Whether a number is a double, even if it is whole.
     fn is_double(&self) -> bool;
     /// `format` of a text, if it has one.
     fn format(&self) -> Option<&str>;
@@ -22,7 +22,7 @@ pub trait Typing: std::fmt::Debug {
     fn field(&self, name: &str) -> Option<&dyn Typing>;
 }
 
-/// A value. What comes from a document stays there.
+/// A value. Values of a document are borrowed from it.
 #[derive(Clone, Debug)]
 pub enum Val<'v> {
     /// `null`
@@ -55,15 +55,15 @@ pub enum Val<'v> {
     Semver(Rc<crate::libraries::Semver>),
     /// A format of texts.
     Format(&'static str),
-    /// An authorizer, or a question to one.
+    /// An authorizer, or a check under construction.
     Check(Rc<crate::authority::Check<'v>>),
-    /// The answer of an authorizer.
+    /// The decision of an authorizer.
     Decision(bool),
     /// An array or an object of a document.
     Json(&'v Value, Option<&'v dyn Typing>),
-    /// A list that the expression made.
+    /// A list created by the expression.
     List(Rc<Vec<Val<'v>>>),
-    /// A map that the expression made, in its order.
+    /// A map created by the expression, in its order.
     Map(Rc<Vec<(Val<'v>, Val<'v>)>>),
     /// An optional value.
     Optional(Option<Rc<Val<'v>>>),
@@ -103,7 +103,7 @@ impl<'v> Val<'v> {
         Self::List(Rc::new(items))
     }
 
-    /// The name of its type, as messages have it.
+    /// The name of its type in messages.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         match self {
@@ -177,7 +177,7 @@ impl<'v> Val<'v> {
         }
     }
 
-    /// How many elements, entries, characters or bytes.
+    /// The number of elements, entries, characters or bytes.
     pub(crate) fn size(&self) -> Option<usize> {
         match self {
             Self::List(items) => Some(items.len()),
@@ -190,7 +190,7 @@ impl<'v> Val<'v> {
         }
     }
 
-    /// The member of a map; `None` if there is none, or no map.
+    /// The member of a map; `None` if there is none, or it is not a map.
     pub(crate) fn member(&self, key: &Val<'v>) -> Option<Val<'v>> {
         match (self, key) {
             (Self::Json(Value::Object(map), schema), Self::Text(name)) => {
@@ -239,7 +239,7 @@ impl<'v> Val<'v> {
         Ok(self.is_same(other))
     }
 
-    /// Whether two values that hold no others are equal.
+    /// Whether two values without parts are equal.
     fn is_same(&self, other: &Val<'v>) -> bool {
         match (self, other) {
             (Self::Null, Self::Null) => true,
@@ -265,7 +265,7 @@ impl<'v> Val<'v> {
         Ok(None)
     }
 
-    /// Charges the budget for values that an expression made, as often as they occur; documents are free.
+    /// Charges the budget for values that an expression created, for each occurrence; documents are free.
     pub(crate) fn weigh(&self, levels: usize, budget: &mut Budget) -> Result<(), EvalError> {
         let inner = || levels.checked_sub(1).ok_or_else(|| EvalError::Failed("nested too deeply".into()));
         match self {

@@ -13,7 +13,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls::pki_types::pem::PemObject as _;
 
-/// A client that verifies who it speaks to.
+/// A client that verifies the server.
 pub(crate) type Https = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// Why there is no answer.
@@ -22,12 +22,12 @@ pub(crate) enum FetchError {
     /// No connection, or it broke.
     #[error("{0}")]
     Connection(String),
-    /// The answer broke off, or is too large.
+    /// The answer was cut off, or is too large.
     #[error("the answer could not be read: {0}")]
     Body(String),
 }
 
-/// Whether a place may be asked: anybody who can be verified, and this machine.
+/// Whether a URL is allowed: any server that can be verified, and this machine.
 pub(crate) fn allowed(uri: &Uri) -> bool {
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let here = || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -38,8 +38,8 @@ pub(crate) fn allowed(uri: &Uri) -> bool {
     }
 }
 
-/// A client. Who it speaks to is vouched for by these authorities (PEM), or by those of this machine; an empty list of them is
-/// an error where it is `secure`.
+/// A client that trusts these authorities (PEM), or those of this machine; an empty list of them is an error where it
+/// is `secure`.
 pub(crate) fn https(authorities: Option<&Path>, timeout: Duration, secure: bool) -> Result<Https, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider)
@@ -90,7 +90,7 @@ pub(crate) async fn fetch(
     Ok((head.status.as_u16(), body))
 }
 
-/// The cause at the bottom says what it is about.
+/// The innermost cause is the informative one.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

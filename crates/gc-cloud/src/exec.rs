@@ -1,4 +1,4 @@
-//! A command that knows the machines: run once per question.
+//! A command that knows the machines, run once per lookup.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -15,9 +15,9 @@ use tokio::sync::Semaphore;
 use crate::protocol::{self, AnswerError};
 use crate::{MAX_ANSWER_BYTES, Machine, Provider, ProviderError, shortened};
 
-/// Commands at a time.
+/// Maximum number of commands at the same time.
 const COMMANDS_AT_A_TIME: usize = 8;
-/// So much of what a command says on its standard error is read, bytes.
+/// Maximum number of bytes that are read of a command's standard error.
 const MAX_ERROR_BYTES: u64 = 4 << 10;
 
 /// Why a command gave no answer.
@@ -29,36 +29,36 @@ pub enum ExecError {
     /// It cannot be started.
     #[error("command {path}: {error}")]
     Start {
-        /// Which.
+        /// The command.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
-    /// It was not done in time, and was killed with all that it had started.
+    /// It did not finish in time, and was killed with all processes that it had started.
     #[error("command {path}: not done within {limit:?}")]
     Timeout {
-        /// Which.
+        /// The command.
         path: PathBuf,
         /// The limit.
         limit: Duration,
     },
-    /// It said more than any answer is long.
+    /// Its output is larger than any answer.
     #[error("command {0}: the answer is larger than 64 KiB")]
     TooLarge(PathBuf),
     /// It failed.
     #[error("command {path}: {status}: {text}")]
     Failed {
-        /// Which.
+        /// The command.
         path: PathBuf,
-        /// How it ended.
+        /// Its exit status.
         status: std::process::ExitStatus,
-        /// The beginning of what it said.
+        /// The beginning of its standard error.
         text: String,
     },
-    /// Not an answer to what was asked.
+    /// Not an answer to the lookup.
     #[error("command {path}: {error}")]
     Answer {
-        /// Which.
+        /// The command.
         path: PathBuf,
         /// What is wrong with it.
         error: AnswerError,
@@ -88,7 +88,7 @@ impl Drop for Group {
 }
 
 impl Exec {
-    /// A command, which is started without a shell.
+    /// A command, which runs without a shell.
     pub fn new(path: PathBuf, arguments: Vec<String>, timeout: Duration) -> Result<Self, ExecError> {
         if !path.is_absolute() {
             return Err(ExecError::Relative(path));
@@ -112,7 +112,7 @@ impl Exec {
         let question = protocol::question(machine);
         let say = async {
             if let Some(mut input) = input {
-                // The command need not read the question.
+                // The command need not read its input.
                 let _ = input.write_all(question.as_bytes()).await;
             }
         };

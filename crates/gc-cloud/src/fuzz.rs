@@ -1,4 +1,5 @@
-//! The laws of what owners of machines answer, as bodies of fuzz targets (`fuzz/` at the root), which run as tests too.
+//! Laws about the answers of machine providers, as bodies of fuzz targets (`fuzz/` at the root), which also run as
+//! tests.
 #![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
 
 use gc_retention::engine::MachineState;
@@ -13,10 +14,10 @@ use crate::{Ec2Error, Machine};
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
 
-/// Longest text of others in an error, characters.
+/// Longest text of a provider in an error, characters.
 const LONGEST_SAID: usize = 200;
 
-/// An inventory file: what it lists is what is read again when it is written out, and no machine is absent.
+/// An inventory file: its machines are the same after writing and reading them, and none is absent.
 pub fn machine_inventory(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(listed) = inventory::parse(text) else { return };
@@ -43,7 +44,7 @@ pub fn machine_inventory(data: &[u8]) {
     assert_eq!(inventory::parse(&again.to_string()).as_ref(), Ok(&listed));
 }
 
-/// The node and the ID that were asked about on a line each, and the answer: it is taken only as the answer to that.
+/// The node and the ID of a lookup on a line each, and the answer: it is accepted only for that lookup.
 pub fn machine_answer(data: &[u8]) {
     let mut lines = data.splitn(3, |byte| *byte == b'\n');
     let mut next = || lines.next().unwrap_or_default();
@@ -61,8 +62,8 @@ pub fn machine_answer(data: &[u8]) {
     }
 }
 
-/// A page of `DescribeInstances`, or a refusal: an instance has a state that is known or the page is malformed, and
-/// what is said in errors is short and on one line.
+/// A page of `DescribeInstances`, or a refusal: every instance has a known state or the page is malformed, and error
+/// texts are short and on one line.
 pub fn ec2_answer(data: &[u8]) {
     if let Ok(page) = read(data) {
         for instance in page.reservations.items.iter().flat_map(|held| &held.instances.items) {
@@ -81,7 +82,7 @@ pub fn ec2_answer(data: &[u8]) {
     }
 }
 
-/// A region and a `spec.providerID`: what is asked by is an instance's ID that stands at its end.
+/// A region and a `spec.providerID`: the lookup uses an instance's ID that is the end of it.
 pub fn provider_id(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (region, id) = text.split_once('\n').unwrap_or(("eu-central-1", &text));

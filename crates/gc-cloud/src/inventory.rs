@@ -1,4 +1,4 @@
-//! An inventory of all machines, in a file that others keep up to date.
+//! An inventory of all machines, in a file that is maintained elsewhere.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,24 +16,24 @@ use crate::{Machine, Provider, ProviderError};
 const MAX_FILE_BYTES: u64 = 16 << 20;
 const KIND: &str = "MachineInventory";
 
-/// Why an inventory cannot be used. While it cannot, nothing is known of any machine.
+/// Why an inventory cannot be used. Until it can, no machine's state is known.
 #[derive(Debug, thiserror::Error)]
 pub enum InventoryError {
     /// The file cannot be read.
     #[error("inventory {path}: {error}")]
     Unreadable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
     /// The file is larger than any inventory.
     #[error("inventory {0}: it is larger than 16 MiB")]
     TooLarge(PathBuf),
-    /// The file is no inventory.
+    /// The file is not an inventory.
     #[error("inventory {path}: {why}")]
     Malformed {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// What is wrong.
         why: String,
@@ -45,7 +45,7 @@ pub enum InventoryError {
 struct Document {
     api_version: String,
     kind: String,
-    /// How many machines there are: a file that was cut off is seen by it.
+    /// The number of machines, which detects a file that was cut off.
     count: usize,
     machines: Vec<Entry>,
 }
@@ -67,7 +67,7 @@ enum EntryState {
     Shutdown,
 }
 
-/// What a file said.
+/// The contents of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) by_provider_id: BTreeMap<String, MachineState>,
@@ -75,7 +75,7 @@ pub(crate) struct Listed {
     pub(crate) by_name: BTreeMap<String, (String, MachineState)>,
 }
 
-/// What a file was when it was read.
+/// The file's metadata when it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,
@@ -91,7 +91,7 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// The inventory in this file, which must be there and well-formed by now.
+    /// The inventory in this file, which must exist and be valid now.
     pub fn open(path: PathBuf) -> Result<Self, InventoryError> {
         let inventory = Self { path, read: Mutex::new(None) };
         inventory.listed()?;
@@ -154,7 +154,7 @@ pub(crate) fn parse(text: &str) -> Result<Listed, String> {
     Ok(listed)
 }
 
-/// By the provider's name, where both have it; by the node's name otherwise.
+/// By the provider's name, if both have one; by the node's name otherwise.
 fn find(listed: &Listed, machine: &Machine) -> MachineState {
     if let Some(state) = listed.by_provider_id.get(&machine.provider_id) {
         return *state;

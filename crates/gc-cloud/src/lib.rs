@@ -1,7 +1,7 @@
 //! Machine providers, which know whether machines exist: an inventory in a file, a webhook, a command, or
 //! EC2.
 //!
-//! An answer is one of three states or an error, and never a guess: what is late, too large, malformed, or about
+//! An answer is one of three states or an error, and never a guess: one that is late, too large, malformed, or about
 //! another machine is an error. The formats are described in docs/nodes.md.
 
 mod aws;
@@ -26,10 +26,10 @@ pub use webhook::{Webhook, WebhookError, WebhookOptions};
 
 /// Largest answer that is read, bytes.
 pub const MAX_ANSWER_BYTES: usize = 64 << 10;
-/// An answer must come within this time, unless options say otherwise.
+/// Default timeout of an answer.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The machine that is asked about.
+/// The machine to look up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Name of its node.
@@ -38,26 +38,26 @@ pub struct Machine {
     pub provider_id: String,
 }
 
-/// Why nothing is known of a machine.
+/// Why the state of a machine is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderError {
     /// The inventory cannot be used.
     #[error(transparent)]
     Inventory(#[from] InventoryError),
-    /// The webhook did not answer as it must.
+    /// The webhook gave no valid answer.
     #[error(transparent)]
     Webhook(#[from] WebhookError),
-    /// The command did not answer as it must.
+    /// The command gave no valid answer.
     #[error(transparent)]
     Exec(#[from] ExecError),
-    /// EC2 did not answer as it must.
+    /// EC2 gave no valid answer.
     #[error(transparent)]
     Ec2(#[from] Ec2Error),
 }
 
-/// Knows whether machines exist.
+/// Looks up whether machines exist.
 pub trait Provider: Send + Sync + 'static {
-    /// What has become of a machine. Ends within a bounded time.
+    /// The state of a machine. Ends within a bounded time.
     fn look_up(&self, machine: Machine) -> BoxFuture<'_, Result<MachineState, ProviderError>>;
 }
 

@@ -1,4 +1,4 @@
-//! The question that webhooks and commands are asked, and their answer.
+//! The lookup document for webhooks and commands, and their answer.
 
 use gc_retention::engine::MachineState;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::Machine;
 pub const API_VERSION: &str = "kubegc.io/v1alpha1";
 const KIND: &str = "MachineLookup";
 
-/// Why an answer is none.
+/// Why an answer is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
     /// Not a document of this form.
@@ -18,15 +18,15 @@ pub enum AnswerError {
     /// A document of another kind or version.
     #[error("the answer is a {found:?}, not a {API_VERSION:?} {KIND:?}")]
     OtherKind {
-        /// What it says to be.
+        /// Its apiVersion and kind.
         found: String,
     },
-    /// An answer to another question.
-    #[error("the answer is about node {found:?}, asked was about {asked:?}")]
+    /// The answer to another lookup.
+    #[error("the answer is about node {found:?}, not about {asked:?}")]
     OtherMachine {
-        /// Of which was asked.
+        /// The node that was looked up.
         asked: String,
-        /// Of which is spoken.
+        /// The node in the answer.
         found: String,
     },
 }
@@ -76,7 +76,7 @@ enum State {
     Absent,
 }
 
-/// The question about a machine, as JSON.
+/// The lookup of a machine, as JSON.
 pub(crate) fn question(machine: &Machine) -> String {
     let node = Named { name: &machine.node, provider_id: &machine.provider_id };
     let question = Question { api_version: API_VERSION, kind: KIND, node };
@@ -84,7 +84,7 @@ pub(crate) fn question(machine: &Machine) -> String {
     serde_json::to_string(&question).unwrap_or_default()
 }
 
-/// The answer to it. It repeats the node, so that an answer that was kept for too long, or mixed up, is seen.
+/// The answer. It repeats the node, so that an answer that is outdated or mixed up is detected.
 pub(crate) fn answer(machine: &Machine, json: &[u8]) -> Result<MachineState, AnswerError> {
     let answer: Answer = serde_json::from_slice(json)?;
     if answer.api_version != API_VERSION || answer.kind != KIND {

@@ -1,4 +1,4 @@
-//! A webhook that knows the machines: one POST per question.
+//! A webhook that knows the machines: one POST per lookup.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::client::{FetchError, Https, allowed, fetch, https};
 use crate::protocol::{self, AnswerError};
 use crate::{ANSWER_TIMEOUT, MAX_ANSWER_BYTES, Machine, Provider, ProviderError, shortened};
 
-/// Questions at a time.
+/// Maximum number of lookups at the same time.
 const QUESTIONS_AT_A_TIME: usize = 16;
 const AGENT: &str = concat!("kubegc/", env!("CARGO_PKG_VERSION"));
 
 /// Why a webhook gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// Not a URL that may be asked.
+    /// Not an allowed URL.
     #[error(
         "webhook {0:?}: expected https://HOST/PATH; http:// is only allowed for this machine (127.0.0.1, ::1)"
     )]
@@ -31,7 +31,7 @@ pub enum WebhookError {
     /// The certificate authorities cannot be used.
     #[error("certificate authorities {path}: {why}")]
     Authorities {
-        /// Which file; empty for those of this machine.
+        /// The file; empty for those of this machine.
         path: PathBuf,
         /// What is wrong.
         why: String,
@@ -39,7 +39,7 @@ pub enum WebhookError {
     /// The token cannot be read.
     #[error("token {path}: {why}")]
     Token {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// What is wrong.
         why: String,
@@ -47,41 +47,41 @@ pub enum WebhookError {
     /// No connection, or it broke.
     #[error("webhook {url}: {why}")]
     Connection {
-        /// Where.
+        /// The URL.
         url: String,
-        /// Why.
+        /// The cause.
         why: String,
     },
     /// No answer in time.
     #[error("webhook {url}: no answer within {limit:?}")]
     Timeout {
-        /// Where.
+        /// The URL.
         url: String,
         /// The limit.
         limit: Duration,
     },
-    /// Another status than 200; redirects are not followed.
+    /// A status other than 200; redirects are not followed.
     #[error("webhook {url}: it answered {code}: {text}")]
     Status {
-        /// Where.
+        /// The URL.
         url: String,
         /// The status.
         code: u16,
-        /// The beginning of what it said.
+        /// The beginning of its message.
         text: String,
     },
-    /// An answer that is larger than any, or that broke off.
+    /// An answer that is too large, or was cut off.
     #[error("webhook {url}: the answer could not be read, or is larger than {} KiB: {why}", MAX_ANSWER_BYTES >> 10)]
     Body {
-        /// Where.
+        /// The URL.
         url: String,
         /// What went wrong.
         why: String,
     },
-    /// Not an answer to what was asked.
+    /// Not an answer to the lookup.
     #[error("webhook {url}: {error}")]
     Answer {
-        /// Where.
+        /// The URL.
         url: String,
         /// What is wrong with it.
         error: AnswerError,
@@ -91,18 +91,18 @@ pub enum WebhookError {
 /// How to reach a webhook.
 #[derive(Clone, Debug)]
 pub struct WebhookOptions {
-    /// Where it is.
+    /// The URL.
     pub url: String,
-    /// PEM certificates of the authorities that may vouch for it; those of this machine if `None`.
+    /// PEM certificates of the authorities that are trusted; those of this machine if `None`.
     pub authorities: Option<PathBuf>,
-    /// A file whose content is sent as bearer token; read again for every question.
+    /// A file with the bearer token; read again for every lookup.
     pub token: Option<PathBuf>,
-    /// An answer must come within this time.
+    /// Timeout of an answer.
     pub timeout: Duration,
 }
 
 impl WebhookOptions {
-    /// A webhook at this place.
+    /// A webhook at this URL.
     #[must_use]
     pub fn new(url: &str) -> Self {
         Self { url: url.to_owned(), authorities: None, token: None, timeout: ANSWER_TIMEOUT }
@@ -119,7 +119,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// A client of the webhook at this place. Connects with the first question.
+    /// A client of the webhook at this URL. Connects with the first lookup.
     pub fn new(options: WebhookOptions) -> Result<Self, WebhookError> {
         let malformed = || WebhookError::Url(options.url.clone());
         let url: Uri = options.url.parse().map_err(|_| malformed())?;
@@ -143,7 +143,7 @@ impl Webhook {
         Ok(Some(value))
     }
 
-    /// Delivers a document; any answer of success is enough.
+    /// Delivers a document; any successful status is enough.
     pub async fn notify(&self, content_type: &'static str, document: String) -> Result<(), WebhookError> {
         // It is never closed.
         let _place = self.places.acquire().await;
@@ -169,7 +169,7 @@ impl Webhook {
         answer.map_err(|error| WebhookError::Answer { url: self.options.url.clone(), error })
     }
 
-    /// Code and body of the answer.
+    /// Status and body of the answer.
     async fn post(&self, content_type: &'static str, body: Bytes) -> Result<(u16, Bytes), WebhookError> {
         let url = || self.options.url.clone();
         let connection = |why: String| WebhookError::Connection { url: url(), why };

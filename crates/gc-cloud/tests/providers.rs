@@ -1,4 +1,4 @@
-//! Inventories that change, webhooks and commands that hang, fail, talk too much or tell lies.
+//! Inventories that change; webhooks and commands that hang, fail, send too much or give wrong answers.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 
-/// How long a test waits for what must be given up on.
+/// How long a test waits for a lookup that must time out.
 const IMPATIENCE: Duration = Duration::from_millis(500);
 
 fn machine() -> Machine {
@@ -55,7 +55,7 @@ async fn an_inventory_is_read_again_when_it_changes() {
     assert_eq!(look_up(&inventory).await, Ok(MachineState::Running));
     write("Shutdown");
     assert_eq!(look_up(&inventory).await, Ok(MachineState::Shutdown));
-    // While it is broken, or away, nothing is known: the last good one is not gone by.
+    // While it is broken or missing, nothing is known: the last valid one does not count.
     std::fs::write(&path, "machines: []").unwrap();
     says(&look_up(&inventory).await, "missing field");
     std::fs::remove_file(&path).unwrap();
@@ -73,7 +73,7 @@ fn script(folder: &Path, body: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_command_answers_or_is_given_up_on() {
+async fn a_command_answers_or_times_out() {
     let folder = tempfile::tempdir().unwrap();
     let marker = folder.path().join("alive");
     let answer = good("Absent");
@@ -109,7 +109,7 @@ async fn a_command_answers_or_is_given_up_on() {
     assert!(Exec::new("command".into(), Vec::new(), ANSWER_TIMEOUT).is_err());
 }
 
-/// What the webhook of a test answers.
+/// The answer of a test's webhook.
 #[derive(Clone)]
 enum Reply {
     Answer(u16, String),
@@ -122,7 +122,7 @@ struct Server {
     url: String,
     authority: PathBuf,
     reply: Arc<Mutex<Reply>>,
-    /// Authorization and body of what was asked.
+    /// Authorization and body of the request.
     asked: Arc<Mutex<Vec<(String, String)>>>,
     folder: tempfile::TempDir,
 }
@@ -185,7 +185,7 @@ async fn serve() -> Server {
 }
 
 #[tokio::test]
-async fn a_webhook_answers_or_is_given_up_on() {
+async fn a_webhook_answers_or_times_out() {
     let server = serve().await;
     let token = server.folder.path().join("token");
     std::fs::write(&token, "secret\n").unwrap();
@@ -230,7 +230,7 @@ async fn a_webhook_answers_or_is_given_up_on() {
     std::fs::remove_file(&token).unwrap();
     says(&look_up(&webhook).await, "No such file");
 
-    // An authority that did not vouch for it.
+    // An authority that did not sign its certificate.
     let other = serve().await;
     let distrustful =
         Webhook::new(WebhookOptions { authorities: Some(other.authority.clone()), token: None, ..options })
@@ -262,7 +262,7 @@ async fn only_safe_places_are_asked() {
     says(&look_up(&webhook).await, "refused");
 }
 
-/// A server that answers as EC2 does (moto), stopped when dropped; `None`, said loudly, if it is not installed.
+/// A server that answers as EC2 does (moto), stopped when dropped; `None`, with a warning, if it is not installed.
 struct Moto {
     child: std::process::Child,
     url: String,
@@ -300,7 +300,7 @@ impl Moto {
         Some(moto)
     }
 
-    /// What a script prints that has a client of this EC2.
+    /// The output of a script that has a client of this EC2.
     fn script(&self, body: &str) -> Vec<String> {
         let text = format!(
             "import boto3\nec2 = boto3.client('ec2', endpoint_url='{}', region_name='us-east-1', \
@@ -350,7 +350,7 @@ async fn ec2_knows_its_instances() {
         (of(&made[3], ""), MachineState::Running),
         (of("ip-9-9-9-9.ec2.internal", ""), MachineState::Absent),
     ];
-    // All at once: they are asked as one.
+    // All at once: they are combined into one call.
     let answers =
         futures::future::join_all(cases.iter().map(|(machine, _)| ec2.look_up(machine.clone()))).await;
     for ((machine, expected), answer) in cases.iter().zip(answers) {
@@ -361,7 +361,7 @@ async fn ec2_knows_its_instances() {
     assert_eq!(ec2.look_up(by_id(&made[0])).await.unwrap(), MachineState::Running);
 }
 
-/// A plain HTTP server of this machine that answers everything alike, and counts.
+/// A plain HTTP server on this machine that gives the same answer to every request, and counts them.
 async fn plain(code: u16, text: &'static str) -> (String, Arc<Mutex<usize>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -406,7 +406,7 @@ async fn ec2_that_refuses_throttles_or_talks_nonsense_says_nothing_of_machines()
     let throttled = ec2(&url);
     let error = throttled.look_up(machine()).await.unwrap_err().to_string();
     assert_eq!(error, "EC2: throttled (RequestLimitExceeded); asked again later");
-    // For a while it is not asked at all.
+    // For a while no request is sent.
     for _ in 0..5 {
         assert!(throttled.look_up(machine()).await.unwrap_err().to_string().contains("paused"));
     }

@@ -19,23 +19,23 @@ use crate::error::CriError;
 use crate::listing::{self, ContainerEvent, ListedContainer, ListedImages, ManagedLabel};
 use crate::{Endpoint, protocol};
 
-/// Largest answer taken. CRI-O sends up to 80 MiB; gRPC's own default of 4 MiB is far too small.
+/// Largest accepted answer. CRI-O sends up to 80 MiB; gRPC's own default of 4 MiB is far too small.
 const MAX_ANSWER_BYTES: usize = 128 << 20;
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Shortest grace given to a container in an unknown state.
+/// Shortest grace period for a container in an unknown state.
 const MIN_STOP_GRACE_SECONDS: i64 = 2;
 /// Version of the handshake that the kubelet uses.
 const HANDSHAKE_VERSION: &str = "0.1.0";
 
-/// How to call.
+/// Options of the client.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Limit of each call (`runtimeRequestTimeout`).
+    /// Timeout of each call (`runtimeRequestTimeout`).
     pub request_timeout: Duration,
-    /// Label by which foreign sandboxes and containers are handed over.
+    /// Label that marks foreign sandboxes and containers as managed.
     pub managed_label: Option<ManagedLabel>,
-    /// Called after every call that has ended.
+    /// Called after every call.
     pub observer: CallObserver,
 }
 
@@ -49,13 +49,12 @@ impl Default for Options {
     }
 }
 
-/// Called after every call that has ended: its method, how long it took, and whether it failed. By default,
-/// does nothing.
+/// Called after every call, with its method, its duration, and whether it failed. Does nothing by default.
 #[derive(Clone)]
 pub struct CallObserver(Arc<dyn Fn(&'static str, Duration, bool) + Send + Sync>);
 
 impl CallObserver {
-    /// Tells this function.
+    /// Sets this function.
     pub fn new(observe: impl Fn(&'static str, Duration, bool) + Send + Sync + 'static) -> Self {
         Self(Arc::new(observe))
     }
@@ -73,7 +72,7 @@ impl std::fmt::Debug for CallObserver {
     }
 }
 
-/// Who answers.
+/// The runtime that answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeVersion {
     /// Such as `containerd`.
@@ -82,7 +81,7 @@ pub struct RuntimeVersion {
     pub version: String,
 }
 
-/// What only the status of a container tells.
+/// Facts that only the status of a container contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerDetails {
     /// Its state.
@@ -91,7 +90,7 @@ pub struct ContainerDetails {
     pub log_path: String,
     /// References of the images that it mounts.
     pub volumes: Vec<Arc<str>>,
-    /// Seconds of grace that the kubelet noted for stopping it, if it did.
+    /// Grace period that the kubelet recorded for stopping it, seconds, if it did.
     pub grace_period_seconds: Option<i64>,
 }
 
@@ -102,14 +101,14 @@ pub struct CriClient {
     endpoint: Endpoint,
     channel: Channel,
     options: Options,
-    /// The runtime has no streaming lists: remembered, so that each list asks only once.
+    /// The runtime has no streaming lists: remembered, so that they are tried only once.
     unary_lists_only: Arc<AtomicBool>,
 }
 
 impl CriClient {
-    /// Connects and shakes hands. Fails with one clear reason: no answer, no permission, not CRI.
+    /// Connects and makes the handshake. Fails with one clear reason: no answer, no permission, not CRI.
     pub async fn connect(endpoint: Endpoint, options: Options) -> Result<(Self, RuntimeVersion), CriError> {
-        // The connection itself is made lazily and again after a restart; this first one finds out what is wrong.
+        // The connection itself is made lazily and again after a restart; this first attempt finds errors early.
         UnixStream::connect(endpoint.path()).await.map_err(|error| match error.kind() {
             std::io::ErrorKind::PermissionDenied => CriError::PermissionDenied { endpoint: endpoint.clone() },
             _ => CriError::Unreachable { endpoint: endpoint.clone(), why: error.to_string() },
@@ -128,7 +127,7 @@ impl CriClient {
         Ok((client, version))
     }
 
-    /// Where it is connected to.
+    /// The endpoint that it is connected to.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
@@ -161,7 +160,7 @@ impl CriClient {
         Ok(RuntimeVersion { name: answer.runtime_name, version: answer.runtime_version })
     }
 
-    /// Whether the runtime says of itself that it is ready; nothing is removed while it does not.
+    /// Whether the runtime reports itself as ready; nothing is removed while it does not.
     pub async fn is_ready(&self) -> Result<bool, CriError> {
         let request = protocol::StatusRequest { verbose: false };
         let answer: protocol::StatusResponse = self.call("runtime.v1.RuntimeService/Status", request).await?;
@@ -221,7 +220,7 @@ impl CriClient {
         Ok(all.into_values().collect())
     }
 
-    /// All containers, in every state. `sandboxes` tells which of them are managed, and splits the list where it is
+    /// All containers, in every state. `sandboxes` decides which of them are managed, and splits the list if it is
     /// too long for one message.
     pub async fn containers(&self, sandboxes: &[Sandbox]) -> Result<Vec<ListedContainer>, CriError> {
         let request = protocol::ListContainersRequest { filter: None };
@@ -237,7 +236,7 @@ impl CriClient {
             },
         };
         if listed.iter().any(|container| container.id.is_empty()) {
-            // It cannot be asked about, and may use any image.
+            // It cannot be queried, and may use any image.
             let what = "it lists a container without an identifier".into();
             return Err(CriError::Malformed { call: "ListContainers", what });
         }
@@ -253,9 +252,9 @@ impl CriClient {
         Ok(answer.containers)
     }
 
-    /// By state; and where even the containers of one state are too many, by state and sandbox. States are
-    /// asked for in the order in which a container passes through them, so that one that changes state
-    /// between two calls is not missed.
+    /// By state; and if the containers of one state are still too many, by state and sandbox. States are listed in
+    /// the order in which a container passes through them, so that one that changes state between two calls is not
+    /// missed.
     async fn containers_in_parts(&self, sandboxes: &[Sandbox]) -> Result<Vec<protocol::Container>, CriError> {
         let states = [
             protocol::ContainerState::Created,
@@ -272,8 +271,8 @@ impl CriClient {
                 }),
             };
             let part = match self.list_containers(filter("")).await {
-                // Containers whose sandbox is gone are in no part, so the list would not be complete: only runtimes
-                // that remove containers with their sandbox (all of today's) can be listed this way.
+                // Containers whose sandbox is gone are in no part, so the list would be incomplete: only runtimes
+                // that remove containers with their sandbox (all current ones) can be listed this way.
                 Err(CriError::TooLarge { .. }) => {
                     let mut parts = Vec::new();
                     for sandbox in sandboxes {
@@ -288,7 +287,7 @@ impl CriClient {
         Ok(all.into_values().collect())
     }
 
-    /// What only the status of a container tells; `None` if it is gone.
+    /// The facts that only the status of a container contains; `None` if it is gone.
     pub async fn container_details(
         &self,
         container: &ContainerId,
@@ -313,7 +312,7 @@ impl CriClient {
         }))
     }
 
-    /// The layers that an image stands on, each once, where the runtime tells them; empty where it does not.
+    /// The layers of an image, each once, if the runtime reports them; otherwise empty.
     pub async fn image_layers(&self, image: &ImageId) -> Result<Vec<LayerId>, CriError> {
         let request = protocol::ImageStatusRequest { image: Some(spec(image, "")), verbose: true };
         let answer: protocol::ImageStatusResponse =
@@ -321,7 +320,8 @@ impl CriClient {
         Ok(answer.info.get("info").map(|info| layers_of_info(info)).unwrap_or_default())
     }
 
-    /// An image as it is now: its names, and whether the runtime pins it; `None` if it is gone. Layers are not asked for.
+    /// The current state of an image: its names, and whether the runtime pins it; `None` if it is gone. Without
+    /// layers.
     pub async fn image(&self, image: &ImageId) -> Result<Option<Image>, CriError> {
         let request = protocol::ImageStatusRequest { image: Some(spec(image, "")), verbose: false };
         let answer: protocol::ImageStatusResponse =
@@ -329,13 +329,13 @@ impl CriClient {
         Ok(listing::images(answer.image.into_iter().collect()).images.pop())
     }
 
-    /// Removes an image by its full identifier (all its names go). One that is gone already is a success.
+    /// Removes an image by its full identifier, with all its names. Succeeds if it is already gone.
     pub async fn remove_image(&self, image: &ImageId, runtime_handler: &str) -> Result<(), CriError> {
         let request = protocol::RemoveImageRequest { image: Some(spec(image, runtime_handler)) };
         done(self.call("runtime.v1.ImageService/RemoveImage", request).await)
     }
 
-    /// Stops a container with the grace that the kubelet noted, at least two seconds.
+    /// Stops a container with the grace period that the kubelet recorded, at least two seconds.
     pub async fn stop_container(
         &self,
         container: &ContainerId,
@@ -347,7 +347,7 @@ impl CriClient {
         done(self.call_within("runtime.v1.RuntimeService/StopContainer", request, limit).await)
     }
 
-    /// Removes a container. One that is gone already is a success.
+    /// Removes a container. Succeeds if it is already gone.
     pub async fn remove_container(&self, container: &ContainerId) -> Result<(), CriError> {
         let request = protocol::RemoveContainerRequest { container_id: container.as_str().into() };
         done(self.call("runtime.v1.RuntimeService/RemoveContainer", request).await)
@@ -361,7 +361,7 @@ impl CriClient {
         done(self.call("runtime.v1.RuntimeService/RemovePodSandbox", remove).await)
     }
 
-    /// The paths on whose filesystems images lie, and those on which containers' writable layers lie.
+    /// The paths of the filesystems with images, and of those with the writable layers of containers.
     pub async fn filesystem_paths(&self) -> Result<(Vec<String>, Vec<String>), CriError> {
         let answer: protocol::ImageFsInfoResponse =
             self.call("runtime.v1.ImageService/ImageFsInfo", protocol::Empty {}).await?;
@@ -379,7 +379,7 @@ impl CriClient {
         Ok((images, paths(answer.container_filesystems)))
     }
 
-    /// What happens to containers from now on. There is no replay: list after connecting. The stream may end at once
+    /// Events of containers from now on. There is no replay: list after connecting. The stream may end at once
     /// without an error, which means that the runtime does not send events.
     pub async fn events(
         &self,
@@ -425,14 +425,14 @@ impl CriClient {
             .unwrap_or(Err(CriError::Timeout { call: method(call), limit }));
         (self.options.observer.0)(method(call), began.elapsed(), answer.is_err());
         if answer.as_ref().is_err_and(CriError::is_outage) {
-            // What comes back may be a newer release, which streams.
+            // The runtime may come back as a newer release, which streams.
             self.unary_lists_only.store(false, Ordering::Relaxed);
         }
         answer
     }
 
-    /// All messages of a streaming list, or `None` where the runtime does not have it. A broken stream is an error:
-    /// what came before the break is not used.
+    /// All messages of a streaming list, or `None` if the runtime does not have it. A broken stream is an error:
+    /// messages before the break are not used.
     async fn list_streamed<Q, A>(&self, call: &'static str, request: Q) -> Result<Option<Vec<A>>, CriError>
     where
         Q: Message + Send + Sync + 'static,
@@ -483,7 +483,7 @@ impl CriClient {
     }
 }
 
-/// What is gone already need not be removed.
+/// An object that is already gone need not be removed.
 fn done(answer: Result<protocol::Empty, CriError>) -> Result<(), CriError> {
     match answer {
         Err(error) if error.is_not_found() => Ok(()),
@@ -500,7 +500,7 @@ fn spec(image: &ImageId, runtime_handler: &str) -> protocol::ImageSpec {
 }
 
 fn path(call: &'static str) -> PathAndQuery {
-    // All calls are named in this file; the slash in front is all that they lack.
+    // All calls are named in this file, without the leading slash.
     PathAndQuery::try_from(format!("/{call}")).unwrap_or_else(|_| PathAndQuery::from_static("/"))
 }
 
@@ -512,8 +512,8 @@ fn unreachable(call: &'static str, error: &tonic::transport::Error) -> CriError 
     CriError::Unavailable { call: method(call), message: format!("transport error: {error}") }
 }
 
-/// The verbose image status of containerd and CRI-O carries the image configuration as JSON text, with the digests of the
-/// unpacked layers in it. One that cannot be read makes all of them unknown: a part would tell of too little.
+/// The verbose image status of containerd and CRI-O contains the image configuration as JSON text, with the digests
+/// of the unpacked layers. One invalid digest makes all layers unknown: a part would underestimate.
 pub(crate) fn layers_of_info(info: &str) -> Vec<LayerId> {
     #[derive(serde::Deserialize, Default)]
     #[serde(default)]
@@ -533,7 +533,7 @@ pub(crate) fn layers_of_info(info: &str) -> Vec<LayerId> {
     }
     let info = serde_json::from_str::<Info>(info).unwrap_or_default();
     let layers = info.spec.rootfs.diff_ids.iter().map(|digest| LayerId::new(digest));
-    // An image may stand on the same content twice (an empty layer).
+    // An image may contain the same layer twice (an empty one).
     let mut layers = layers.collect::<Option<Vec<_>>>().unwrap_or_default();
     layers.sort_unstable();
     layers.dedup();
@@ -545,7 +545,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_are_read_where_they_are_told() {
+    fn layers_are_read_where_they_are_reported() {
         let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
         let info = |digests: &[String]| {
             let configuration = serde_json::json!({"rootfs": {"type": "layers", "diff_ids": digests}});

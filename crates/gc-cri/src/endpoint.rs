@@ -1,4 +1,4 @@
-//! Where a runtime listens.
+//! The endpoint of a runtime.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ pub struct Endpoint {
     path: PathBuf,
 }
 
-/// Sockets that are looked for when none is named, in this order.
+/// Sockets that are tried, in this order, when no endpoint is configured.
 pub const WELL_KNOWN_SOCKETS: [&str; 4] = [
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
@@ -17,10 +17,10 @@ pub const WELL_KNOWN_SOCKETS: [&str; 4] = [
     "/var/run/cri-dockerd.sock",
 ];
 
-/// Why a text names no usable endpoint.
+/// Why a text is not a usable endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// Nothing in it.
+    /// It is empty.
     #[error("the container runtime endpoint is empty; expected unix:///path/to/socket")]
     Empty,
     /// A scheme that is not `unix`.
@@ -73,7 +73,7 @@ impl Endpoint {
         existing.map(|path| Self { path: path.into() }).ok_or(EndpointError::NotFound)
     }
 
-    /// The socket.
+    /// The path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -4,45 +4,45 @@ use std::time::Duration;
 
 use crate::Endpoint;
 
-/// A call that did not succeed. Sorted by status code; the runtime's text is shown, never judged by.
+/// A failed call, classified by status code; the runtime's text is shown, but never decides.
 #[derive(Debug, thiserror::Error)]
 pub enum CriError {
     /// No runtime answers at the socket.
     #[error("cannot reach the container runtime at {endpoint}: {why}")]
     Unreachable {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
-        /// The system's reason.
+        /// The system's error.
         why: String,
     },
     /// The socket is there, but this process may not use it.
     #[error("permission denied on {endpoint}; the container runtime socket needs root or its group")]
     PermissionDenied {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
     },
-    /// Something listens, and it does not speak CRI v1.
+    /// Something listens that does not speak CRI v1.
     #[error(
         "{endpoint} does not speak CRI v1 ({why}); expected a container runtime that serves runtime.v1, such as containerd 1.6 or CRI-O 1.26 and newer"
     )]
     NotCri {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
-        /// What it said.
+        /// Its answer.
         why: String,
     },
     /// The runtime is still starting, stopping, or gone.
     #[error("{call}: the container runtime is unavailable: {message}")]
     Unavailable {
-        /// Which call.
+        /// The call.
         call: &'static str,
-        /// What it said.
+        /// The runtime's message.
         message: String,
     },
     /// No answer in time. The operation may still complete.
     #[error("{call}: no answer within {limit:?}")]
     Timeout {
-        /// Which call.
+        /// The call.
         call: &'static str,
         /// The limit.
         limit: Duration,
@@ -50,37 +50,37 @@ pub enum CriError {
     /// No such object.
     #[error("{call}: not found: {message}")]
     NotFound {
-        /// Which call.
+        /// The call.
         call: &'static str,
-        /// What it said.
+        /// The runtime's message.
         message: String,
     },
-    /// An answer larger than one side takes.
+    /// An answer larger than one side accepts.
     #[error("{call}: the answer is too large for one message: {message}")]
     TooLarge {
-        /// Which call.
+        /// The call.
         call: &'static str,
-        /// What it said.
+        /// The runtime's message.
         message: String,
     },
     /// The runtime does not have this call.
     #[error("{call}: not implemented by this runtime")]
     Unimplemented {
-        /// Which call.
+        /// The call.
         call: &'static str,
     },
     /// Any other refusal.
     #[error("{call}: {message}")]
     Refused {
-        /// Which call.
+        /// The call.
         call: &'static str,
-        /// What it said.
+        /// The runtime's message.
         message: String,
     },
-    /// An answer that lacks what the protocol promises.
+    /// An answer without a part that the protocol requires.
     #[error("{call}: malformed answer: {what}")]
     Malformed {
-        /// Which call.
+        /// The call.
         call: &'static str,
         /// What is missing.
         what: String,
@@ -88,11 +88,11 @@ pub enum CriError {
 }
 
 impl CriError {
-    /// Sorts a gRPC status.
+    /// Classifies a gRPC status.
     pub(crate) fn of(call: &'static str, limit: Duration, status: &tonic::Status) -> Self {
         let message = status.message().to_owned();
-        // A status that the runtime sent has no cause on this side; one that has was made here when the connection
-        // broke, whatever its code.
+        // A status from the runtime has no source on this side; one with a source was created here when the
+        // connection broke, whatever its code.
         if std::error::Error::source(status).is_some() {
             return Self::Unavailable { call, message: format!("transport error: {message}") };
         }
@@ -106,7 +106,7 @@ impl CriError {
         }
     }
 
-    /// Whether the object surely does not exist.
+    /// Whether the object certainly does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
@@ -118,7 +118,7 @@ impl CriError {
         matches!(self, Self::Timeout { .. })
     }
 
-    /// Whether the runtime, rather than this one object, is the trouble: a pass ends, and the next one tries again.
+    /// Whether the runtime is at fault and not this one object: a pass ends, and the next one tries again.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         matches!(

@@ -1,4 +1,4 @@
-//! The laws of what runtimes answer, as bodies of fuzz targets (`fuzz/` at the root), which run as tests too.
+//! Laws about the answers of runtimes, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests.
 #![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
 
 use gc_retention::containers::ContainerState;
@@ -14,8 +14,8 @@ use crate::{Endpoint, ManagedLabel};
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
 
-/// Answers of a runtime: what is listed is taken over one by one, what cannot be named is counted, and a state that is not
-/// known is none in which anything is removed.
+/// Answers of a runtime: every listed object is converted, objects without a name are counted, and an unknown state
+/// permits no removal.
 pub fn cri_answer(data: &[u8]) {
     let managed = ManagedLabel::parse("managed=true");
     let sandboxes = match protocol::ListPodSandboxResponse::decode(data) {
@@ -38,7 +38,7 @@ pub fn cri_answer(data: &[u8]) {
             assert_eq!(read.container.id.as_str(), raw.id);
             let is_known = (0..=2).contains(&raw.state);
             assert_eq!(read.container.state == ContainerState::Unknown, !is_known);
-            // What does not say its image in full may use any.
+            // A container that does not name its image completely may use any.
             let is_whole = raw.metadata.is_some() && raw.image.is_some();
             assert!(is_whole || read.images.references.is_empty());
         }
@@ -58,7 +58,7 @@ pub fn cri_answer(data: &[u8]) {
     let _ = protocol::ImageFsInfoResponse::decode(data);
 }
 
-/// The verbose status of an image: its layers are those that stand in it, or none is known.
+/// The verbose status of an image: its layers are exactly those in it, or unknown.
 pub fn image_info(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let layers = layers_of_info(&text);

@@ -1,8 +1,8 @@
 //! The container-runtime client: CRI v1 over a Unix socket.
 //!
-//! Turns what a runtime lists into the nouns of `gc-retention`, and planned removals into calls. Every call has a
-//! limit in time, every answer one in size; lists too long for one message are streamed where the runtime can, and
-//! asked for in parts where it cannot. A list is complete or an error: verdicts are never reached on a part of one.
+//! Converts what a runtime lists into the types of `gc-retention`, and planned removals into calls. Every call has a
+//! timeout, every answer a maximum size; lists too long for one message are streamed if the runtime can, and
+//! requested in parts if it cannot. A list is complete or an error: no decision is based on a part of one.
 //!
 //! Follows spec `node-gc.md`, section 18.
 

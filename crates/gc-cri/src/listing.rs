@@ -1,4 +1,4 @@
-//! From the runtime's messages to the nouns of `gc-retention`.
+//! Converts the runtime's messages into the types of `gc-retention`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use gc_types::UnixNanoseconds;
 
 use crate::protocol;
 
-/// A label (`key` or `key=value`) by which an operator hands over sandboxes and containers that the kubelet did not
-/// make.
+/// A label (`key` or `key=value`) by which an operator marks sandboxes and containers that the kubelet did not create
+/// as managed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedLabel {
     key: String,
@@ -41,7 +41,7 @@ impl ManagedLabel {
 pub struct ListedImages {
     /// Those with a full identifier.
     pub images: Vec<Image>,
-    /// How many were left out because their identifier is not a full one (it could mean another image).
+    /// Number of images that were left out because their identifier is not a full one (it could mean another image).
     pub without_identifier: usize,
 }
 
@@ -59,9 +59,9 @@ pub struct Names {
 /// One listed container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedContainer {
-    /// What verdicts need.
+    /// The facts for decisions.
     pub container: Container,
-    /// What it says of its image (not of image volumes, which only its status tells).
+    /// Its image references (not of image volumes, which only its status contains).
     pub images: ContainerImages,
     /// Its names by label; empty where a label is missing.
     pub names: Names,
@@ -80,16 +80,16 @@ pub enum ContainerEventKind {
     Deleted,
 }
 
-/// One event of the runtime's.
+/// An event of the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerEvent {
-    /// Which container.
+    /// The container.
     pub container: String,
     /// What happened.
     pub kind: ContainerEventKind,
-    /// When.
+    /// The time.
     pub at: UnixNanoseconds,
-    /// References to images of the containers that the event tells of.
+    /// References to the images of the event's containers.
     pub image_references: Vec<Arc<str>>,
 }
 
@@ -122,7 +122,7 @@ fn state(state: i32) -> containers::ContainerState {
         Ok(protocol::ContainerState::Created) => containers::ContainerState::Created,
         Ok(protocol::ContainerState::Running) => containers::ContainerState::Running,
         Ok(protocol::ContainerState::Exited) => containers::ContainerState::Exited,
-        // A state that this protocol version does not have may mean that it runs.
+        // A state that this protocol version does not define may mean that it runs.
         Ok(protocol::ContainerState::Unknown) | Err(_) => containers::ContainerState::Unknown,
     }
 }
@@ -131,7 +131,7 @@ pub(crate) fn container_state(value: i32) -> containers::ContainerState {
     state(value)
 }
 
-/// Every spelling under which a container names its image.
+/// Every field in which a container names its image.
 fn image_references(image: Option<&protocol::ImageSpec>, image_ref: &str, image_id: &str) -> Vec<Arc<str>> {
     let spec =
         image.map(|spec| [spec.image.as_str(), spec.image_ref.as_str(), spec.user_specified_image.as_str()]);
@@ -182,8 +182,8 @@ pub(crate) fn containers(
             .as_ref()
             .map(|metadata| metadata.name.as_str())
             .filter(|name| !name.is_empty());
-        // What lacks a part that the protocol promises is not understood, and may use any image: naming none blocks
-        // the removal of images.
+        // A container without a required part is not understood, and may use any image: by naming none it blocks the
+        // removal of images.
         let references = match (&container.metadata, &container.image) {
             (Some(_), Some(image)) => {
                 image_references(Some(image), &container.image_ref, &container.image_id)

@@ -1,8 +1,8 @@
 //! The messages of CRI v1 (`runtime.v1`), as far as this client reads and writes them.
 //!
-//! Written by hand from the published protocol: field numbers are the protocol's, fields that no verdict needs are
-//! left out and skipped while decoding. So no protocol compiler is needed, and a list of a hundred thousand
-//! containers costs what is read of it.
+//! Written by hand from the published protocol, with its field numbers; fields that no decision needs are left out
+//! and skipped while decoding. So no protocol compiler is needed, and a list of a hundred thousand containers costs
+//! only the fields that are read.
 
 use std::collections::HashMap;
 

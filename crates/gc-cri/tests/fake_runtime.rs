@@ -58,14 +58,14 @@ fn expected(fake: &Fake) -> (BTreeSet<String>, BTreeSet<String>) {
     )
 }
 
-/// T144: what does not fit into one message is asked for in parts, and the parts make the whole.
+/// T144: a list that does not fit into one message is requested in parts, which together are complete.
 #[tokio::test]
 async fn lists_too_long_for_one_message_are_asked_for_in_parts() {
     let fake = Fake::start();
     populate(&fake, 10, 12);
     let client = connect(&fake).await;
     let one = fake.state().containers[0].encoded_len() + 8;
-    // (limit in containers, what is asked for): all at once, by state, by state and sandbox.
+    // (limit in containers, requests): all at once, by state, by state and sandbox.
     for (limit, calls) in [(1000, 1), (40, 1 + 4), (10, 1 + 4 + 4 * 10)] {
         fake.state().send_limit = one * limit;
         fake.state().calls.clear();
@@ -76,7 +76,7 @@ async fn lists_too_long_for_one_message_are_asked_for_in_parts() {
     let one = fake.state().sandboxes[0].encoded_len() + 8;
     fake.state().send_limit = one * 9;
     assert_eq!(client.sandboxes().await.unwrap().len(), 10);
-    // What does not fit even so is an error, never a part.
+    // A list that still does not fit is an error, never a part.
     fake.state().send_limit = one;
     assert!(matches!(client.sandboxes().await, Err(CriError::TooLarge { call: "ListPodSandbox", .. })));
     assert!(
@@ -127,7 +127,7 @@ async fn streams_are_used_where_they_are_and_asked_for_once_where_they_are_not()
     assert_eq!((count(&fake, "Stream"), count(&fake, "List")), (3, 0));
 }
 
-/// T146: what came before the break is not used.
+/// T146: messages before the break are not used.
 #[tokio::test]
 async fn a_broken_stream_is_an_error() {
     let fake = Fake::start();
@@ -167,7 +167,7 @@ async fn what_is_not_cri_v1_is_refused_with_the_reason() {
         fake.state().rule(move |_, method, _| (method == "Version").then(|| Answer::one(&wrong)));
         assert!(matches!(try_connect(&fake).await, Err(CriError::NotCri { .. })));
     }
-    // A runtime that is still starting is not something else.
+    // A runtime that is still starting is not taken for something else.
     fake.state().rule(|_, _, _| Some(Answer::failure(code::UNAVAILABLE, "server is not initialized yet")));
     assert!(matches!(try_connect(&fake).await, Err(CriError::Unavailable { .. })));
     // A socket of another service.
@@ -234,7 +234,7 @@ async fn every_spelling_of_an_image_counts_as_use() {
     }
 }
 
-/// T27: what is not understood may use any image.
+/// T27: a container that is not understood may use any image.
 #[tokio::test]
 async fn a_container_that_lacks_a_part_names_no_image() {
     let fake = Fake::start();
@@ -261,7 +261,7 @@ async fn images_without_a_full_identifier_are_left_out() {
     assert_eq!((listed.images.len(), listed.without_identifier), (1, 3));
 }
 
-/// T147: no answer in time is an outage, whose outcome the next listing tells.
+/// T147: no answer in time is an outage; the next listing shows the outcome.
 #[tokio::test]
 async fn silence_ends_with_the_limit() {
     let fake = Fake::start();
@@ -279,7 +279,7 @@ async fn silence_ends_with_the_limit() {
     }
 }
 
-/// T25, T86, T87, T110 and T139: what is gone is gone, and a sandbox that does not stop is not removed.
+/// T25, T86, T87, T110 and T139: removing an absent object succeeds, and a sandbox that does not stop is not removed.
 #[tokio::test]
 async fn removals_take_absence_for_success() {
     let fake = Fake::start();
@@ -308,7 +308,7 @@ async fn removals_take_absence_for_success() {
 
 /// T17 and T152.
 #[tokio::test]
-async fn events_tell_of_use_and_may_end_at_once() {
+async fn events_report_use_and_may_end_at_once() {
     let fake = Fake::start();
     let client = connect(&fake).await;
     assert_eq!(client.events().await.unwrap().count().await, 0, "a stream that ends at once is no error");
@@ -341,7 +341,7 @@ async fn events_tell_of_use_and_may_end_at_once() {
     assert!(found[1].is_err(), "a break is reported");
 }
 
-/// T148: after a restart the same client works on.
+/// T148: the same client continues after a restart.
 #[tokio::test]
 async fn a_runtime_that_comes_back_is_found_again() {
     let mut fake = Fake::start();

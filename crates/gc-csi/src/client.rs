@@ -13,15 +13,15 @@ use tonic_prost::ProstCodec;
 use crate::error::CsiError;
 use crate::{DriverEndpoint, protocol};
 
-/// Largest answer taken: what is asked for is small.
+/// Largest accepted answer: answers to these calls are small.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
-/// Longest text of a driver that is handed on, in characters.
+/// Longest text of a driver that is passed on, characters.
 const LONGEST_MESSAGE: usize = 1024;
 
-/// How to call.
+/// Options of the client.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Limit of each call (`--timeout` of external-provisioner).
+    /// Timeout of each call (`--timeout` of external-provisioner).
     pub call_timeout: Duration,
 }
 
@@ -41,7 +41,7 @@ pub struct CsiClient {
 }
 
 impl CsiClient {
-    /// A client of the driver at this endpoint. Must be made within a tokio runtime.
+    /// A client of the driver at this endpoint. Must be created within a tokio runtime.
     #[must_use]
     pub fn new(endpoint: DriverEndpoint, options: Options) -> Self {
         let path = endpoint.path().to_owned();
@@ -56,14 +56,14 @@ impl CsiClient {
         Self { endpoint, channel, options }
     }
 
-    /// Where the driver is.
+    /// The endpoint of the driver.
     #[must_use]
     pub fn endpoint(&self) -> &DriverEndpoint {
         &self.endpoint
     }
 
-    /// Destroys a volume. Success also means that there is none: drivers must answer so (CSI, "DeleteVolume"). Before,
-    /// the driver is asked who it is, whether it is ready, and whether it deletes volumes at all.
+    /// Deletes a volume. Succeeds also if it does not exist: drivers must answer so (CSI, "DeleteVolume"). Before
+    /// that, checks the driver's identity, its readiness, and whether it deletes volumes at all.
     pub async fn delete_volume(
         &self,
         handle: &str,
@@ -75,7 +75,7 @@ impl CsiClient {
         Ok(())
     }
 
-    /// Whether it is the driver that it should be, ready, and able to delete volumes.
+    /// Whether it is the expected driver, ready, and able to delete volumes.
     async fn check(&self) -> Result<(), CsiError> {
         let expected = self.endpoint.driver();
         let info: protocol::GetPluginInfoResponse =
@@ -128,7 +128,7 @@ impl CsiClient {
     }
 
     fn sorted(&self, call: &'static str, status: &tonic::Status) -> CsiError {
-        // A status that the driver sent has no cause on this side; one that has was made here when the connection
+        // A status from the driver has no source on this side; one with a source was created here when the connection
         // could not be made, or broke.
         match std::error::Error::source(status) {
             Some(cause) => self.unreachable(cause),

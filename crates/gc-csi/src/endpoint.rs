@@ -1,4 +1,4 @@
-//! Which driver listens where.
+//! The endpoint of a driver.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ pub struct DriverEndpoint {
     path: PathBuf,
 }
 
-/// Why a text names no driver's endpoint.
+/// Why a text is not a driver's endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// No `=` in it.
+    /// It contains no `=`.
     #[error("{0:?} names no driver; expected DRIVER=unix:///path/to/socket")]
     NoDriver(String),
-    /// The driver's name cannot be one.
+    /// The driver's name is invalid.
     #[error(
         "{0:?} is no name of a CSI driver: up to {LONGEST_NAME} letters, digits, dots and dashes, with a letter or digit \
          at both ends"
@@ -30,7 +30,7 @@ pub enum EndpointError {
     Scheme {
         /// The driver.
         driver: String,
-        /// What stood behind the `=`.
+        /// The text after the `=`.
         endpoint: String,
     },
     /// Not an absolute path.
@@ -38,7 +38,7 @@ pub enum EndpointError {
     Relative {
         /// The driver.
         driver: String,
-        /// What stood behind the `=`.
+        /// The text after the `=`.
         endpoint: String,
     },
 }
@@ -81,7 +81,7 @@ impl DriverEndpoint {
         &self.driver
     }
 
-    /// The socket.
+    /// The path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A call that did not succeed. Nothing is known to be removed.
+/// A failed call. Nothing is known to be deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum CsiError {
     /// No driver answers at the socket.
@@ -10,19 +10,21 @@ pub enum CsiError {
     Unreachable {
         /// The driver.
         driver: String,
-        /// Where.
+        /// The endpoint.
         endpoint: String,
-        /// The system's reason.
+        /// The system's error.
         why: String,
     },
     /// Another driver listens at the socket.
-    #[error("the CSI driver at {endpoint} calls itself {found:?}, not {expected:?}; nothing was asked of it")]
+    #[error(
+        "the CSI driver at {endpoint} calls itself {found:?}, not {expected:?}; no request was sent to it"
+    )]
     OtherDriver {
-        /// Where.
+        /// The endpoint.
         endpoint: String,
-        /// Who was expected.
+        /// The expected name.
         expected: String,
-        /// Who answered.
+        /// The actual name.
         found: String,
     },
     /// The driver says that it cannot delete volumes.
@@ -30,7 +32,7 @@ pub enum CsiError {
     Incapable {
         /// The driver.
         driver: String,
-        /// What it lacks.
+        /// The missing capability.
         capability: &'static str,
     },
     /// The driver says that it is not ready.
@@ -42,19 +44,19 @@ pub enum CsiError {
     /// No answer in time. The operation may still complete.
     #[error("{call}: rpc error: code = DeadlineExceeded desc = no answer within {limit:?}")]
     Timeout {
-        /// Which call.
+        /// The call.
         call: &'static str,
         /// The limit.
         limit: Duration,
     },
-    /// The driver answered with a failure, or with what is no answer.
+    /// The driver answered with a failure, or invalidly.
     #[error("{call}: rpc error: code = {code:?} desc = {message}")]
     Status {
-        /// Which call.
+        /// The call.
         call: &'static str,
-        /// gRPC's code.
+        /// The gRPC code.
         code: tonic::Code,
-        /// What it said.
+        /// The driver's message.
         message: String,
     },
 }

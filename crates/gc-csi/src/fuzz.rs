@@ -1,5 +1,5 @@
-//! The laws of what drivers answer and of their endpoints, as bodies of fuzz targets (`fuzz/` at the root), which run as
-//! tests too.
+//! Laws about the answers of drivers and their endpoints, as bodies of fuzz targets (`fuzz/` at the root), which also
+//! run as tests.
 #![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
 
 use prost::Message;
@@ -12,7 +12,7 @@ use crate::protocol;
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
 
-/// Answers of a driver: what is read of one is read again when it is written, and what it says fits in a message.
+/// Answers of a driver: reading, writing and reading again gives the same, and its texts fit into a message.
 pub fn csi_answer(data: &[u8]) {
     fn again<M: Message + Default + PartialEq + std::fmt::Debug>(data: &[u8]) -> Option<M> {
         let message = M::decode(data).ok()?;

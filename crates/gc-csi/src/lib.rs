@@ -1,7 +1,7 @@
 //! The client of CSI drivers: deletion of volumes, over the driver's Unix socket.
 //!
-//! A driver is asked who it is and what it can before each deletion, so that a socket behind which another driver
-//! listens destroys nothing. Every call has a limit in time, every answer one in size.
+//! Before each deletion the driver is asked for its name and capabilities, so that nothing is deleted at a socket
+//! behind which another driver listens. Every call has a timeout, every answer a maximum size.
 //!
 //! Follows spec `cluster-collectors.md`, section 9, and the Container Storage Interface v1.
 

@@ -1,5 +1,5 @@
 //! The messages of CSI v1 (`csi.v1`), as far as this client reads and writes them. Written by hand from the published
-//! protocol: field numbers are the protocol's, fields that no verdict needs are skipped while decoding.
+//! protocol, with its field numbers; fields that no decision needs are skipped while decoding.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -36,7 +36,7 @@ pub(crate) const CONTROLLER_SERVICE: i32 = 1;
 /// `ControllerServiceCapability.RPC.Type.CREATE_DELETE_VOLUME`
 pub(crate) const CREATE_DELETE_VOLUME: i32 = 1;
 
-/// The one request that carries secrets: it shows none of them.
+/// The only request with secrets: its debug output hides them.
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
 pub(crate) struct DeleteVolumeRequest {

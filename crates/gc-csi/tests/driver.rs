@@ -36,7 +36,7 @@ async fn a_volume_is_deleted_with_its_secrets_and_once_more_without_harm() {
 }
 
 #[tokio::test]
-async fn what_a_bad_driver_does_is_said_and_nothing_is_asked_of_a_wrong_one() {
+async fn failures_are_reported_and_a_wrong_driver_gets_no_request() {
     let driver = Driver::start(NAME);
     driver.make_volume("v");
     let client = client(&driver, Duration::from_secs(2));
@@ -81,7 +81,7 @@ async fn a_driver_that_is_away_is_found_again() {
     let error = client.delete_volume("v", HashMap::new()).await.unwrap_err().to_string();
     assert!(error.starts_with("cannot reach CSI driver disk.example.com at unix:///"), "{error}");
     driver.listen();
-    // The connection that the first call was waiting for may still be given up on.
+    // The connection of the first call may still have to time out.
     for _ in 0..3 {
         if client.delete_volume("v", HashMap::new()).await.is_ok() {
             break;

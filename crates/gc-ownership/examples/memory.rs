@@ -1,4 +1,4 @@
-//! How many bytes an object takes, and what one deletion costs as the graph grows.
+//! Measures the bytes per object, and the cost of one deletion as the graph grows.
 //!
 //! `cargo run --release -p gc-ownership --example memory -- [objects …]` (default 10^4 to 10^7). Objects are
 //! ConfigMaps with names of 20 characters in 100 namespaces, each owned by one of a hundred owners per namespace;
@@ -30,7 +30,7 @@ fn resident_bytes() -> f64 {
 }
 
 fn uid(number: usize) -> Uid {
-    // Spread like random UUIDs are.
+    // Spread as random UUIDs are.
     let mixed = (number as u128).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
     Uid::from_uuid(mixed.to_be_bytes())
 }
@@ -123,7 +123,7 @@ fn report(size: usize) {
     }
     let per_deletion = started.elapsed().as_nanos() as f64 / samples as f64;
 
-    // Cascades: owners go, their dependents are asked to go, and go.
+    // Cascades: owners are removed, the deletion of their dependents is requested, and they are removed.
     let owners = 100;
     let mut version = total as u64;
     let started = Instant::now();

@@ -1,8 +1,7 @@
-//! A model of what an API server does with the requests of this engine: preconditions, finalizers, versions.
+//! A model of an API server for the requests of this engine: preconditions, finalizers, versions.
 //!
-//! Plans are made by running the engine against it, and tests and simulators drive the engine with it. It
-//! knows objects by metadata alone and keeps no history; tests that want delays, losses or faults put them
-//! between the events it returns and the engine.
+//! Plans run the engine against it, and tests and simulators drive the engine with it. It stores metadata only and
+//! keeps no history; tests that need delays, losses or faults put them between its events and the engine.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +22,7 @@ pub struct Model {
 pub struct Answer {
     /// To be reported to the engine as `Event::Done`.
     pub outcome: Outcome,
-    /// To be reported as they are, in this order.
+    /// To be reported unchanged, in this order.
     pub events: Vec<Event>,
 }
 
@@ -34,7 +33,7 @@ impl Answer {
 }
 
 impl Model {
-    /// An empty world.
+    /// A model without objects.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -63,7 +62,7 @@ impl Model {
         self.objects.values().find(|object| object.uid == *uid)
     }
 
-    /// Puts an object there as it is, with its own version: for restoring snapshots.
+    /// Stores an object unchanged, with its own version: for restoring snapshots.
     pub fn restore(&mut self, object: ObservedObject) {
         self.version = self.version.max(object.resource_version.0);
         self.objects.insert(object.key.clone(), object);
@@ -77,7 +76,7 @@ impl Model {
         Event::Observed(object)
     }
 
-    /// Removes an object whatever its finalizers say.
+    /// Removes an object whatever its finalizers are.
     pub fn force_remove(&mut self, key: &ObjectKey) -> Option<Event> {
         let object = self.objects.remove(key)?;
         self.version += 1;
@@ -95,15 +94,15 @@ impl Model {
         Some(self.put(object))
     }
 
-    /// Removes every finalizer that is not the collector's. The object is removed if it is terminating and
-    /// has none left.
+    /// Removes every finalizer that is not the collector's. The object is removed if it is terminating and has none
+    /// left.
     pub fn release(&mut self, key: &ObjectKey) -> Option<Event> {
         let mut object = self.objects.get(key)?.clone();
         object.deletion.foreign_finalizers = false;
         Some(self.finish(object))
     }
 
-    /// Removes an object that is being deleted and has no finalizers.
+    /// Removes a terminating object without finalizers.
     pub fn end(&mut self, key: &ObjectKey) -> Option<Event> {
         let deletion = self.objects.get(key)?.deletion;
         let is_held = deletion.foreground || deletion.orphan || deletion.foreign_finalizers;
@@ -122,7 +121,7 @@ impl Model {
         self.put(object)
     }
 
-    /// A DELETE by anybody. `None` if there is no such object or nothing changes.
+    /// A DELETE by any client. `None` if there is no such object or nothing changes.
     pub fn delete(&mut self, key: &ObjectKey, policy: Option<PropagationPolicy>) -> Option<Event> {
         let mut object = self.objects.get(key)?.clone();
         let before = object.deletion;
@@ -138,7 +137,7 @@ impl Model {
             .then(|| self.finish(object))
     }
 
-    /// What the server does with a request.
+    /// The server's reaction to a request.
     pub fn answer(&mut self, request: &Request) -> Answer {
         match request {
             Request::Delete { key, uid, resource_version, policy } => {
@@ -185,7 +184,7 @@ impl Model {
                 events: self.list(*resource, namespace.as_deref()).map(Event::Found).collect(),
             },
             Request::Note(_) => Answer::plain(Outcome::Applied(None)),
-            // Retention modules make these; the model keeps owners only.
+            // Only retention modules send these; the model knows owners only.
             Request::Guarded { .. } | Request::Outside { .. } => Answer::plain(Outcome::NotServed),
         }
     }

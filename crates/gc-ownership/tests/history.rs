@@ -1,6 +1,6 @@
-//! How the engine handles a history that goes backwards (a restored backup, a list from a stale cache),
-//! barriers that overtake watches, of queues whose objects go away, and of events that make no sense at all.
-//! Most of these were found by the simulator; each is a short story here.
+//! How the engine handles a history that goes backwards (a restored backup, a list from a stale cache), barriers that
+//! overtake watches, queues whose objects are removed, and events that make no sense at all. Most of these were found
+//! by the simulator; each is a short story here.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests may panic")]
 
 mod support;
@@ -32,7 +32,7 @@ fn two_lists_that_are_behind_remove_no_owner() {
     bench.add("ConfigMap/other@n", &[]);
     let behind = bench.model.clone();
     bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
-    // The second is not older than what the first one left, but older than what was delivered of its own
+    // The second is not older than the state after the first one, but older than what was delivered of its own
     // resource.
     sync_from(&mut bench, "Pod", &behind);
     sync_from(&mut bench, "Secret", &behind);
@@ -89,7 +89,7 @@ fn progress_of_a_history_that_is_no_more_ends_no_waiting() {
     assert_eq!(bench.world(), Vec::<String>::new());
 }
 
-/// Performs what is wanted; a DELETE is answered as the real adapter does, without the object.
+/// Performs effects; a DELETE is answered as the real adapter does, without the object.
 fn drain_plainly(bench: &mut Bench) {
     while let Some(effect) = bench.engine.poll_effect() {
         let Request::Delete { .. } = effect.request else {
@@ -98,9 +98,9 @@ fn drain_plainly(bench: &mut Bench) {
         };
         bench.log.push(show_request(&effect.request));
         for event in bench.model.answer(&effect.request).events {
-            bench.tell(event);
+            bench.deliver(event);
         }
-        bench.tell(Event::Done(effect.id, Outcome::Applied(None)));
+        bench.deliver(Event::Done(effect.id, Outcome::Applied(None)));
     }
 }
 
@@ -116,9 +116,9 @@ fn what_a_barrier_found_counts_as_seen() {
     bench.delete("Secret/a@n", Foreground);
     drain_plainly(&mut bench);
     assert_eq!(bench.take_log(), ["delete Pod/p@n Foreground"]);
-    // The list of a barrier tells of the mark before the watch does, which then has nothing newer to tell.
+    // The list of a barrier reports the mark before the watch does, which then has nothing newer to deliver.
     let marked = bench.model.get(&key("Pod/p@n")).unwrap().clone();
-    bench.tell(Event::Found(marked));
+    bench.deliver(Event::Found(marked));
     drain_plainly(&mut bench);
     bench.catch_up("Pod");
     bench.catch_up("ConfigMap");
@@ -140,19 +140,19 @@ fn a_barrier_does_not_bring_back_what_the_watch_saw_go() {
     bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a!"]).drain();
     let found = bench.model.get(&key("Pod/p@n")).unwrap().clone();
     bench.delete("Pod/p@n", Background);
-    bench.tell(Event::Found(found.clone()));
+    bench.deliver(Event::Found(found.clone()));
     assert_eq!(bench.engine.stats().objects, 1);
     // Also not for an owner that waits for it.
     bench.script("unfinalize Secret/a@n foregroundDeletion", &[support::refused()]);
     bench.delete("Secret/a@n", Foreground);
-    bench.tell(Event::Found(found));
+    bench.deliver(Event::Found(found));
     assert_eq!(bench.engine.stats().objects, 1);
     bench.run_for(LONG);
     assert_eq!(bench.world(), Vec::<String>::new());
 }
 
-/// The answer to a barrier was long on its way: the object had gone, and the list under way was made after
-/// that. It counted as seen by that list, and nothing ever reported again that it was gone.
+/// The answer to a barrier came late: the object had been removed, and the list in progress was made after that. It
+/// counted as contained in that list, and nothing ever reported again that it was gone.
 #[test]
 fn a_list_under_way_proves_gone_what_only_a_late_answer_showed() {
     let mut bench = Bench::new();
@@ -163,22 +163,22 @@ fn a_list_under_way_proves_gone_what_only_a_late_answer_showed() {
     bench.delete("Secret/a@n", Foreground).delete("Pod/p@n", Background);
     bench.lagging.clear();
     let pod = resource("Pod");
-    bench.tell(Event::ListStarted(pod));
-    bench.tell(Event::Found(found));
+    bench.deliver(Event::ListStarted(pod));
+    bench.deliver(Event::Found(found));
     assert_eq!(bench.engine.stats().objects, 3);
     let listed: Vec<_> = bench.model.list(pod, None).collect();
     for object in listed {
-        bench.tell(Event::Observed(object));
+        bench.deliver(Event::Observed(object));
     }
-    bench.tell(Event::Synced { resource: pod, resource_version: bench.model.version() });
+    bench.deliver(Event::Synced { resource: pod, resource_version: bench.model.version() });
     assert_eq!(bench.engine.stats().objects, 2);
     bench.run_for(LONG);
     assert_eq!(bench.world(), Vec::<String>::new());
 }
 
-/// Seed 2,418,461: while the finalizer of an owner that others hold was being taken off, a list that was
-/// behind showed it before its deletion, or not at all, and the watch that followed reported that it waits. A
-/// dependent created in the meantime was deleted for that, when the owner lived.
+/// Seed 2,418,461: while the finalizer of an owner that other finalizers block was being removed, an outdated list
+/// showed it before its deletion, or not at all, and the watch that followed reported that it waits. A dependent
+/// created in the meantime was deleted for that, although the owner lived.
 #[test]
 fn an_owner_that_a_list_shows_again_may_have_stopped_waiting() {
     for is_known in [true, false] {
@@ -196,13 +196,13 @@ fn an_owner_that_a_list_shows_again_may_have_stopped_waiting() {
         };
         sync_from(&mut bench, "Secret", &behind);
         let waiting = bench.model.get(&key("Secret/a@n")).unwrap().clone();
-        bench.tell(Event::Observed(waiting));
-        // It is carried out, and its answer is on its way.
+        bench.deliver(Event::Observed(waiting));
+        // It is performed, and its answer is on its way.
         bench.lag("Secret");
         let answer = bench.model.answer(&removal.request);
         bench.add("Pod/e@n", &["Secret/a!"]).run_for(1_000);
         assert_eq!(deletions(&mut bench), Vec::<String>::new(), "{is_known}");
-        bench.tell(Event::Done(removal.id, answer.outcome));
+        bench.deliver(Event::Done(removal.id, answer.outcome));
         bench.catch_up("Secret");
         bench.run_for(1_000);
         assert_eq!(deletions(&mut bench), Vec::<String>::new(), "{is_known}");
@@ -210,9 +210,9 @@ fn an_owner_that_a_list_shows_again_may_have_stopped_waiting() {
     }
 }
 
-/// After the finalizer of an owner had been taken off, a backup was restored in which the owner lived, and it
-/// was deleted again. A barrier reported that before the list, which then contained nothing new: its wait
-/// counted as ended forever, and its dependents remained.
+/// After the finalizer of an owner had been removed, a backup was restored in which the owner lived, and it was
+/// deleted again. A barrier reported that before the list, which then contained nothing new: its wait counted as
+/// ended forever, and its dependents remained.
 #[test]
 fn an_owner_that_a_barrier_shows_again_after_a_backup_is_read() {
     let mut bench = Bench::new();
@@ -227,7 +227,7 @@ fn an_owner_that_a_barrier_shows_again_after_a_backup_is_read() {
     bench.model.put(object("Pod/e@n", &["Secret/a!"]));
     bench.model.delete(&key("Secret/a@n"), Some(Foreground)).unwrap();
     let again = bench.model.get(&key("Secret/a@n")).unwrap().clone();
-    bench.tell(Event::Found(again));
+    bench.deliver(Event::Found(again));
     bench.sync("Secret");
     bench.sync("Pod");
     bench.run_for(LONG);
@@ -240,7 +240,7 @@ fn the_same_version_with_other_content_is_believed_of_a_list() {
     bench.add("Secret/a@n", &[]).add("Secret/b@n", &[]);
     let backup = bench.model.clone();
     bench.add("Pod/p@n", &["Secret/a"]).drain();
-    // The server is put back, and the same revision is used for something else.
+    // The server is restored, and the same revision is used for something else.
     bench.model = backup;
     bench.model.put(object("Pod/p@n", &["Secret/b"]));
     bench.sync("Pod");
@@ -251,7 +251,7 @@ fn the_same_version_with_other_content_is_believed_of_a_list() {
 }
 
 #[test]
-fn what_was_granted_before_a_backup_is_asked_for_again() {
+fn a_request_applied_before_a_backup_is_repeated() {
     let mut bench = Bench::new();
     bench.add("Secret/a@n", &[]).add_held("Pod/p@n", &["Secret/a"]).delete("Secret/a@n", Background);
     let backup = bench.model.clone();
@@ -271,7 +271,7 @@ fn owners_that_nobody_saw_are_looked_up_again_when_history_goes_back() {
     bench.add("Secret/a@n", &[]).add("ConfigMap/x@n", &[]);
     let behind = bench.model.clone();
     bench.add("ConfigMap/y@n", &[]);
-    // One was never seen; one is known at another place than the reference says. Both are about to be looked up.
+    // One was never observed; one is known at another place than the reference says. Both are about to be looked up.
     bench.add("Pod/p@n", &["Secret/gone"]).add("Pod/q@n", &["Secret/other=a"]).drain();
     assert_eq!(bench.take_log(), Vec::<String>::new());
     sync_from(&mut bench, "ConfigMap", &behind);
@@ -298,12 +298,12 @@ fn queues_stay_bounded_while_objects_come_and_go_and_nothing_is_answered() {
     bench.delete("Secret/a@n", Background);
     let first = bench.engine.poll_effect().unwrap();
     for round in 0..20_000 {
-        // Its owner was never seen, so it gets a turn that does not come; then it is removed.
+        // Its owner was never observed, so it is queued for a turn that does not come; then it is removed.
         let name = format!("Pod/p{round}@n");
         bench.add(&name, &[&format!("Secret/s{}", round % 7)]);
         assert_eq!(bench.engine.poll_effect(), None);
         let removed = bench.model.force_remove(&key(&name)).unwrap();
-        bench.tell(removed);
+        bench.deliver(removed);
         if round % 1_000 == 0 {
             bench.now += 60;
             bench.engine.handle(Event::Tick(Timestamp(bench.now)));
@@ -340,7 +340,7 @@ fn a_waiting_owner_that_a_list_brings_back_takes_nothing_along() {
     let behind = bench.model.clone();
     bench.drain();
     assert_eq!(bench.take_log(), ["unfinalize Secret/b@n foregroundDeletion"]);
-    // It does not wait any more, and lives as long as the finalizer of others holds it.
+    // It does not wait any more, and lives as long as the other finalizer blocks it.
     sync_from(&mut bench, "Secret", &behind);
     bench.add("Pod/p@n", &["Secret/b"]).run_for(1_000);
     assert!(!bench.take_log().iter().any(|line| line.starts_with("delete")));
@@ -377,12 +377,12 @@ fn what_went_while_history_was_in_doubt_is_not_waited_for() {
     let delete = bench.engine.poll_effect().unwrap();
     assert_eq!(show_request(&delete.request), "delete Pod/p@n Background");
     for event in bench.model.answer(&delete.request).events {
-        bench.tell(event);
+        bench.deliver(event);
     }
-    // It has gone, before eyes that then begin to doubt. A list made before that brings it back.
+    // It was removed, as seen by an engine that then begins to doubt. A list made before that brings it back.
     sync_from(&mut bench, "ConfigMap", &behind);
-    bench.tell(Event::Found(found));
-    bench.tell(Event::Done(delete.id, Outcome::Applied(None)));
+    bench.deliver(Event::Found(found));
+    bench.deliver(Event::Done(delete.id, Outcome::Applied(None)));
     bench.run_for(LONG);
     assert_eq!(bench.world(), ["ConfigMap/x@n", "ConfigMap/y@n"]);
     assert_eq!(bench.engine.stats().objects, 1);
@@ -398,20 +398,20 @@ fn nothing_is_asked_again_about_an_object_that_a_list_lost_and_the_watch_brought
     bench.delete("Secret/a@n", Background);
     let delete = bench.engine.poll_effect().unwrap();
     assert_eq!(show_request(&delete.request), "delete Pod/p@n Background");
-    // On its way, the object is lost by a list that is behind, and comes back as it was.
+    // On its way, the object is lost by an outdated list, and comes back unchanged.
     sync_from(&mut bench, "Pod", &behind);
-    bench.tell(Event::Observed(pod));
+    bench.deliver(Event::Observed(pod));
     bench.run_for(1_000);
     assert_eq!(deletions(&mut bench), Vec::<String>::new());
-    // What became of the first request is that of the object: it is read, and deleted as it is now.
-    bench.tell(Event::Done(delete.id, Outcome::Conflict));
+    // The outcome of the first request applies to the object: it is read, and deleted in its current state.
+    bench.deliver(Event::Done(delete.id, Outcome::Conflict));
     bench.run_for(1_000);
     assert_eq!(deletions(&mut bench), ["delete Pod/p@n Background"]);
     assert_eq!(bench.world(), ["ConfigMap/x@n"]);
 }
 
-/// It is unknown whether a finalizer was removed, the read that should show it fails, and in the meantime the
-/// owner changes and gets another blocking dependent: that one waited for the read, which was never repeated.
+/// It is unknown whether a finalizer was removed, the read that should show it fails, and in the meantime the owner
+/// changes and gets another blocking dependent: that one waited for the read, which was never repeated.
 #[test]
 fn a_read_of_an_owner_that_may_have_ended_is_repeated_until_it_tells() {
     let mut bench = Bench::new();
@@ -427,8 +427,9 @@ fn a_read_of_an_owner_that_may_have_ended_is_repeated_until_it_tells() {
     assert_eq!(bench.world(), Vec::<String>::new(), "{:?}", bench.take_log());
 }
 
-/// After a restored backup, the version whose owner was to be taken off was another one, in which nothing was to change and which
-/// orphans its dependents. The answer counted as granted, and the news of that was waited for, which never come.
+/// After a restored backup, the version whose owner reference was to be removed was another one, without that
+/// reference, that orphans its dependents. The answer counted as applied, and its watch event, which never comes, was
+/// waited for.
 #[test]
 fn a_change_that_was_not_needed_is_followed_by_a_look() {
     let mut bench = Bench::new();
@@ -464,8 +465,8 @@ fn a_change_that_was_not_needed_is_followed_by_a_look() {
     assert_eq!(asked, ["read ConfigMap/j@n", "unfinalize ConfigMap/j@n orphan"]);
 }
 
-/// A turn that notes a wrong reference as well: the note was sent first, and what was decided in the same
-/// turn whenever there was room, by then perhaps against what had been observed since.
+/// A turn that also reports a wrong reference: the Event was sent first, and the decision of the same turn whenever
+/// there was room, by then perhaps against newer observations.
 #[test]
 fn what_a_turn_decides_is_sent_at_once_or_never() {
     let mut bench = Bench::new();
@@ -476,7 +477,7 @@ fn what_a_turn_decides_is_sent_at_once_or_never() {
     bench.delete("Secret/a@n", Orphan).catch_up("Pod");
     let first = bench.engine.poll_effect().map(|effect| show_request(&effect.request));
     assert_eq!(first.as_deref(), Some("owners Pod/p@n [b]"));
-    // The backup knows nothing of the deletion.
+    // The backup does not contain the deletion.
     bench.lagging.clear();
     bench.model = backup;
     bench.sync("Secret");
@@ -494,11 +495,11 @@ fn what_a_turn_decides_is_sent_at_once_or_never() {
 fn a_place_that_one_left_holds_up_the_owner_of_the_next() {
     let mut bench = Bench::new();
     bench.add_held("Secret/b@n", &[]).drain();
-    // It gets a turn among the dependents of an owner that was never observed, and is removed before it.
+    // It is queued among the dependents of an owner that was never observed, and is removed before its turn.
     bench.add("Pod/first@n", &["Secret/unseen"]);
     let removed = bench.model.force_remove(&key("Pod/first@n")).unwrap();
-    bench.tell(removed);
-    // The next one takes its number, and has another owner.
+    bench.deliver(removed);
+    // The next one reuses its number, and has another owner.
     bench.add("Pod/next@n", &["Secret/b"]).delete("Secret/b@n", Foreground);
     let effects: Vec<Effect> = std::iter::from_fn(|| bench.engine.poll_effect()).collect();
     let shown: Vec<String> = effects.iter().map(|effect| show_request(&effect.request)).collect();
@@ -513,9 +514,9 @@ fn a_place_that_one_left_holds_up_the_owner_of_the_next() {
     );
 }
 
-// ---- events in nonsensical order ----
+// ---- events in a nonsensical order ----
 
-/// An event without rhyme or reason; effects are picked from those that were made.
+/// An arbitrary event; effects are picked from those that were created.
 #[derive(Clone, Debug)]
 enum Odd {
     Served(usize, bool, bool),
@@ -613,7 +614,7 @@ fn odd_event() -> impl Strategy<Value = Odd> {
     ]
 }
 
-fn tell(engine: &mut Engine, made: &mut Vec<Effect>, odd: Odd) {
+fn deliver(engine: &mut Engine, made: &mut Vec<Effect>, odd: Odd) {
     let version = ResourceVersion;
     let event = match odd {
         Odd::Served(kind, watched, comparable_versions) => {
@@ -635,7 +636,7 @@ fn tell(engine: &mut Engine, made: &mut Vec<Effect>, odd: Odd) {
         Odd::Found(object) => Event::Found(object),
         Odd::Removed(key, uid, at) => Event::Removed { key, uid, resource_version: version(at) },
         Odd::Done(number, outcome) => {
-            // Of those made, mostly; answered twice, or never made, now and then.
+            // Mostly existing ones; sometimes answered twice, or never created.
             let index = usize::try_from(number).unwrap_or(0);
             let id = made.get(index % made.len().max(1)).map_or(EffectId(number), |effect| effect.id);
             Event::Done(id, outcome)
@@ -660,7 +661,7 @@ proptest! {
         let mut engine = Engine::new(Config { effects_in_flight: in_flight, absent_owners: 2, ..Config::default() });
         let mut made = Vec::new();
         for odd in odd {
-            tell(&mut engine, &mut made, odd);
+            deliver(&mut engine, &mut made, odd);
             prop_assert_eq!(engine.verify(), Vec::<String>::new());
             let stats = engine.stats();
             prop_assert!(stats.in_flight <= in_flight);

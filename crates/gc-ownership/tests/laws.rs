@@ -1,6 +1,6 @@
-//! Laws: whatever the world, the order of events and the faults, nothing is deleted that has a living owner
-//! or never had one, finalizers go only when their work is done, orphans survive, and when the faults end,
-//! all garbage is deleted. A seed reproduces any failure.
+//! Laws: whatever the world, the order of events and the faults, nothing is deleted that has a living owner or never
+//! had one, finalizers are removed only when their work is done, orphans survive, and when the faults end, all
+//! garbage is deleted. A seed reproduces any failure.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -23,7 +23,7 @@ use gc_types::{
 use proptest::prelude::*;
 use support::{KINDS, info, object, owner, show, show_request};
 
-/// splitmix64: all that the choices of a run come from.
+/// splitmix64: the source of all choices of a run.
 struct Choices(u64);
 
 impl Choices {
@@ -40,7 +40,7 @@ impl Choices {
     }
 }
 
-/// What a reference means to the server's side, by the rules of the specification alone.
+/// The meaning of a reference to the server, by the rules of the specification alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Owner {
     Lives,
@@ -79,7 +79,7 @@ struct World {
     engine: Engine,
     model: Model,
     choices: Choices,
-    /// Per resource, events on their way, in order.
+    /// Undelivered events per resource, in order.
     pipes: BTreeMap<ResourceId, VecDeque<Event>>,
     /// Effects on their way to the server, and answers on their way back.
     requests: Vec<Effect>,
@@ -102,7 +102,7 @@ impl World {
         let mut engine = Engine::new(config);
         for row in KINDS {
             let mut info = info(row.0);
-            // One of them keeps its own time.
+            // One of them has incomparable versions.
             info.comparable_versions = row.0 != "Secret";
             engine.handle(Event::ResourceServed(info.clone()));
             engine.handle(Event::ListStarted(info.id));
@@ -167,7 +167,7 @@ impl World {
             4..7 if !keys.is_empty() => {
                 let key = &keys[self.choices.next(keys.len())];
                 let object = self.model.get(key).unwrap();
-                // Changing one's mind about a running deletion is a race of its own.
+                // Another deletion during a running one is a race of its own.
                 if !object.deletion.deleting {
                     let policy = [
                         PropagationPolicy::Background,
@@ -234,7 +234,7 @@ impl World {
         references
     }
 
-    /// The server performs a request, unless something goes wrong.
+    /// The server performs a request, unless there is a fault.
     fn serve(&mut self, effect: &Effect) -> Outcome {
         let lost = Outcome::Failed { message: "lost".to_owned(), retry_after_milliseconds: None };
         if self.choices.chance(self.faults) {
@@ -248,7 +248,7 @@ impl World {
                 _ => lost,
             };
         }
-        self.judge(&effect.request);
+        self.check_request(&effect.request);
         let answer = self.model.answer(&effect.request);
         self.trace.push(format!(
             "  {} -> {:?}",
@@ -263,7 +263,7 @@ impl World {
     }
 
     /// Safety, at the moment at which a request takes effect.
-    fn judge(&self, request: &Request) {
+    fn check_request(&self, request: &Request) {
         match request {
             Request::Delete { key, uid, resource_version, .. } => {
                 let Some(object) = self.model.get(key).filter(|object| object.uid == *uid) else { return };
@@ -286,12 +286,13 @@ impl World {
                 if *resource_version != object.resource_version {
                     return;
                 }
-                // Nothing is added or changed but `blockOwnerDeletion`, and nothing living is taken away.
+                // Nothing is added or changed but `blockOwnerDeletion`, and no living owner is removed.
                 let kept: BTreeSet<&Uid> = remaining.iter().map(|owner| &owner.coordinates.uid).collect();
                 for index in 0..object.owners.len() {
                     let state = owner_state(&self.model, object, index);
                     let uid = &object.owners[index].coordinates.uid;
-                    // A dependent written while its owner's orphaning ends may be freed as well: that takes nothing.
+                    // A dependent written while its owner's orphaning ends may be released as well: that removes
+                    // nothing living.
                     let orphaned = self.orphaning.contains(uid);
                     assert!(
                         kept.contains(uid)
@@ -398,7 +399,7 @@ impl World {
         self.engine.handle(Event::Synced { resource: id, resource_version: self.model.version() });
     }
 
-    /// No more faults: everything arrives, and time passes until nothing is left to come but slow polls.
+    /// No more faults: everything arrives, and time passes until only slow polls are left.
     fn settle(&mut self) {
         self.faults = 0;
         let end = self.now + 10_000_000;
@@ -436,8 +437,8 @@ impl World {
         panic!("the engine does not come to rest: {:#?}", self.trace);
     }
 
-    /// Liveness: what should be gone is gone, and no owner waits for what is done.
-    fn judge_rest(&self) {
+    /// Liveness: all garbage is deleted, and no owner waits without a reason.
+    fn check_rest(&self) {
         for object in self.model.objects() {
             let states: Vec<Owner> =
                 (0..object.owners.len()).map(|index| owner_state(&self.model, object, index)).collect();
@@ -466,7 +467,7 @@ impl World {
         assert_eq!(self.engine.stats().objects, self.model.objects().count(), "{:#?}", self.trace);
     }
 
-    /// Whether a foreground deletion rightly waits: for a blocking dependent that others' finalizers hold.
+    /// Whether a foreground deletion rightly waits: for a blocking dependent that other finalizers block.
     fn is_held(&self, owner: &ObservedObject, seen: &mut BTreeSet<Uid>) -> bool {
         seen.insert(owner.uid.clone())
             && self.model.objects().filter(|object| object.uid != owner.uid).any(|dependent| {
@@ -514,7 +515,7 @@ fn run(seed: u64) {
         world.step();
     }
     world.settle();
-    world.judge_rest();
+    world.check_rest();
 }
 
 #[test]
@@ -532,8 +533,8 @@ proptest! {
     }
 }
 
-/// Every world of three objects `a`, `b`, `c` that refer to each other in any way, one of them deleted in every
-/// way: who is left, and with which references, is exactly what the rules say.
+/// Every world of three objects `a`, `b`, `c` that refer to each other in any way, one of them deleted in every way:
+/// which objects remain, and with which references, is exactly what the rules say.
 #[test]
 fn every_world_of_three_objects_ends_as_the_rules_say() {
     use PropagationPolicy::{Background, Foreground, Orphan};

@@ -1,4 +1,4 @@
-//! Questions to the graph (spec 11.3, scenarios G141 to G145): dumps, trees, reasons, plans, what is stuck.
+//! Queries of the graph (spec 11.3, scenarios G141 to G145): dumps, trees, reasons, plans, what is stuck.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests may panic")]
 
 mod support;
@@ -48,7 +48,7 @@ fn g141_g142_a_dump_holds_what_can_be_reached() {
     let table: [(&[&str], &str); 7] = [
         (&[], all),
         (&["bravo"], first),
-        (&["nobody"], ""),
+        (&["unknown"], ""),
         (&["echo"], ""),
         (&["golf"], second),
         (&["delta"], second),
@@ -170,7 +170,7 @@ fn a_tree_names_each_dependent_once_in_order_and_says_what_it_leaves_out() {
         let tree = bench.engine.tree(&Uid::new(uid), limit).unwrap();
         assert_eq!(flat(&tree), expected, "{uid} {limit}");
     }
-    assert_eq!(bench.engine.tree(&Uid::new("nobody"), 10), None);
+    assert_eq!(bench.engine.tree(&Uid::new("unknown"), 10), None);
 }
 
 #[test]
@@ -209,8 +209,8 @@ fn why_names_every_reference_and_the_conclusion() {
         let found: Vec<ReferenceState> = why.references.into_iter().map(|(_, state)| state).collect();
         assert_eq!((found, why.conclusion), (states, conclusion), "{uid}");
     }
-    assert_eq!(bench.engine.why(&Uid::new("nobody")), None);
-    // A proof by a read says when; a refusal says what the server said; the path leads up to the root.
+    assert_eq!(bench.engine.why(&Uid::new("unknown")), None);
+    // A proof by a read has its time, a refusal the server's message; the path leads up to the root.
     bench.script("delete Pod/new@n Background", &vec![refused(); 100]);
     bench.add("Pod/below@n", &["Pod/new"]).run_for(60);
     let why = bench.engine.why(&Uid::new("below")).unwrap();
@@ -285,7 +285,7 @@ fn a_plan_has_bounds() {
     let mut bench = chain();
     bench.drain();
     let engine = &bench.engine;
-    assert_eq!(engine.plan(&Uid::new("nobody"), None, 10), Err(PlanError::Unknown(Uid::new("nobody"))));
+    assert_eq!(engine.plan(&Uid::new("unknown"), None, 10), Err(PlanError::Unknown(Uid::new("unknown"))));
     assert_eq!(engine.plan(&Uid::new("golf"), None, 2), Err(PlanError::TooLarge(2)));
     assert_eq!(engine.plan(&Uid::new("golf"), None, 3).map(|plan| plan.deleted.len()), Ok(3));
 }

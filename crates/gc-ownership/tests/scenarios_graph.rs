@@ -9,7 +9,7 @@ use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
 use gc_types::{EffectId, Event, Outcome, ResourceVersion, Uid};
 use support::{Bench, LONG, Meanwhile, Scenario, info, key, log_graph, object, owner, resource, run_all};
 
-/// Something happens just before a request is answered.
+/// A change just before a request is answered.
 fn before(bench: &mut Bench, request: &str, change: impl FnMut(&mut Model) -> Vec<Event> + 'static) {
     let change: Meanwhile = Box::new(change);
     bench.before.entry(request.to_owned()).or_default().push_back(change);
@@ -94,8 +94,8 @@ const SCENARIOS: &[Scenario] = &[
         name: "G06 what concerns nothing that is known changes nothing",
         run: |bench| {
             let version = ResourceVersion(9);
-            bench.tell(Event::Removed { key: key("Secret/x@n"), uid: Uid::new("x"), resource_version: version });
-            bench.tell(Event::Done(EffectId(77), Outcome::Absent));
+            bench.deliver(Event::Removed { key: key("Secret/x@n"), uid: Uid::new("x"), resource_version: version });
+            bench.deliver(Event::Done(EffectId(77), Outcome::Absent));
             bench.run_for(LONG);
             log_graph(bench);
         },
@@ -247,7 +247,7 @@ const SCENARIOS: &[Scenario] = &[
         run: |bench| {
             let late = unseen(bench, "Deployment/d@n", "d");
             bench.add("Pod/good@n", &["Deployment/d"]).add("Pod/bad@n", &["Secret/d"]).run_for(90);
-            bench.tell(late);
+            bench.deliver(late);
             bench.run_for(LONG);
         },
         log: &["read Secret/d@n", "delete Pod/bad@n Background", "read Deployment/d@n"],
@@ -324,7 +324,7 @@ const SCENARIOS: &[Scenario] = &[
         run: |bench| {
             let late = unseen(bench, "Pod/p1@ns1", "p1");
             bench.add("Node/n", &["Pod/p1"]).add("Pod/p2@ns1", &["Pod/p1"]).run_for(90);
-            bench.tell(late);
+            bench.deliver(late);
             bench.run_for(LONG);
         },
         log: &[
@@ -481,10 +481,10 @@ fn g62_objects_move_to_the_version_that_is_served_now() {
     let mut bench = Bench::new();
     bench.add("ConfigMap/a@n", &[]).add("Pod/p@n", &["ConfigMap/a"]).drain();
     // The same objects are served through another resource from now on.
-    bench.tell(Event::ResourceGone(resource("ConfigMap")));
+    bench.deliver(Event::ResourceGone(resource("ConfigMap")));
     let moved = bench.model.put(object("Secret/a@n", &[]));
     bench.model.force_remove(&key("ConfigMap/a@n"));
-    bench.tell(moved);
+    bench.deliver(moved);
     bench.set_owners("Pod/p@n", &["Secret/a"]).run_for(LONG);
     bench.delete("Secret/a@n", Foreground).run_for(LONG);
     assert_eq!(bench.log, ["delete Pod/p@n Background", "unfinalize Secret/a@n foregroundDeletion"]);
@@ -524,11 +524,11 @@ fn g133_g137_a_type_that_goes_and_comes_again_works_every_time_and_is_told_once(
         bench.add("Deployment/d@n", &[]).add("ConfigMap/c@n", &["Deployment/d"]).drain();
         // The server deletes the objects of a type with the type.
         bench.delete("Deployment/d@n", Background);
-        bench.tell(Event::ResourceGone(resource("Deployment")));
+        bench.deliver(Event::ResourceGone(resource("Deployment")));
         bench.run_for(1_000);
         assert_eq!(bench.take_log(), ["delete ConfigMap/c@n Background"], "round {round}");
         assert_eq!(bench.world(), Vec::<String>::new(), "round {round}");
-        bench.tell(Event::ResourceServed(info("Deployment")));
+        bench.deliver(Event::ResourceServed(info("Deployment")));
         bench.sync("Deployment");
         assert_eq!(bench.engine.next_wakeup(), None, "round {round}");
     }
@@ -542,11 +542,11 @@ fn an_owner_that_is_not_watched_is_polled_at_one_pace_however_its_dependents_com
         let name = format!("Pod/p{round}@n");
         bench.add(&name, &["Secret/a"]).run_for(1_000).delete(&name, Background).run_for(10);
     }
-    assert_eq!(bench.engine.next_wakeup(), None, "no look is left behind");
+    assert_eq!(bench.engine.next_wakeup(), None, "no live read is left behind");
     bench.add("Pod/last@n", &["Secret/a"]).run_for(3_600_000);
     bench.take_log();
     bench.run_for(3_600_000);
-    assert_eq!(bench.take_log().len(), 30, "one look in two minutes");
+    assert_eq!(bench.take_log().len(), 30, "one live read in two minutes");
 }
 
 #[test]

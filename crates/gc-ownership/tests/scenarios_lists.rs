@@ -164,7 +164,8 @@ fn g115_requests_in_flight_are_bounded_and_a_small_cascade_is_not_starved() {
     assert_eq!(flight.iter().filter(|line| line.contains("Pod/small")).count(), 2, "{flight:#?}");
 }
 
-/// What is held (a dry run, a breaker) rests without polling, and is asked for again when it changes or is released.
+/// A held item (a dry run, a circuit breaker) rests without polling, and is requested again when it changes or is
+/// released.
 #[test]
 fn what_is_held_rests_until_it_changes_or_is_released() {
     let held = || Outcome::Held(HeldBy::Breaker);
@@ -179,7 +180,7 @@ fn what_is_held_rests_until_it_changes_or_is_released() {
         bench.delete("Secret/a@n", Background).run_for(LONG);
         assert_eq!(bench.take_log(), ["delete Pod/p@n Background"], "{name}: asked once");
         assert_eq!((bench.engine.stats().held, bench.engine.stats().retrying), (1, 0), "{name}");
-        // It is asked for again when what it was judged by changes …
+        // It is requested again when the facts of the decision change …
         bench.set_owners("Pod/p@n", &["Secret/a", "Secret/b"]).run_for(LONG);
         assert_eq!(bench.take_log().last().map(String::as_str), Some("delete Pod/p@n Background"), "{name}");
         // … and when it is released.
@@ -192,7 +193,7 @@ fn what_is_held_rests_until_it_changes_or_is_released() {
     }
 }
 
-/// A finalizer whose removal was held is still there: its dependents are still decided by it.
+/// A finalizer whose removal was held still exists: its dependents are still decided on by it.
 #[test]
 fn a_held_finalizer_leaves_its_owner_waiting() {
     let mut bench = Bench::new();
@@ -217,7 +218,7 @@ fn g08_g113_a_relist_finds_what_was_missed() {
     bench.engine.handle(Event::Stale(resource("Secret")));
     bench.run_for(60_000);
     assert_eq!(bench.take_log(), Vec::<String>::new());
-    // Broken off once, then complete.
+    // Interrupted once, then complete.
     bench.engine.handle(Event::ListStarted(resource("Secret")));
     bench.sync("Secret");
     bench.run_for(1_000);
@@ -277,8 +278,8 @@ fn g09_one_uid_seen_through_two_resources_is_one_object() {
     assert_eq!(bench.engine.stats().objects, 0);
 }
 
-/// One barrier for each resource serves every owner that waits when it is made; a single namespace is asked for where
-/// that takes fewer pages.
+/// One barrier for each resource serves every owner that waits when it is created; a single namespace is requested
+/// where that takes fewer pages.
 #[test]
 fn owners_that_wait_share_a_barrier() {
     let barriers = |owners: &[&str], pods: usize| {
@@ -313,8 +314,8 @@ fn owners_that_wait_share_a_barrier() {
     }
 }
 
-/// Upstream keeps the last difference for each UID, so that the reference that does not block hides the one
-/// that did: the owner waits forever.
+/// Upstream keeps the last difference for each UID, so that the reference that does not block hides the one that did:
+/// the owner waits forever.
 #[test]
 fn l30_a_blocking_and_a_plain_reference_to_one_owner_beside_a_third_hold_up_nothing() {
     for owners in [["Secret/a!", "Secret/a", "ConfigMap/x"], ["Secret/a", "ConfigMap/x", "Secret/a!"]] {
@@ -325,8 +326,8 @@ fn l30_a_blocking_and_a_plain_reference_to_one_owner_beside_a_third_hold_up_noth
     }
 }
 
-/// Upstream leaves the dependent behind when its second owner begins to wait between the read of it and the
-/// patch that takes the first reference away.
+/// Upstream leaves the dependent behind when its second owner begins to wait between the read of it and the patch
+/// that removes the first reference.
 #[test]
 fn l31_an_owner_that_begins_to_wait_while_another_is_let_go_of_leaves_nothing_behind() {
     let mut bench = Bench::new();

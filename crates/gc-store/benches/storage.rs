@@ -1,7 +1,7 @@
-//! How fast the stores are, and what a key costs: `cargo bench -p gc-store [-- memory|redb|etcd]`.
+//! Measures how fast the stores are, and the cost of a key: `cargo bench -p gc-store [-- memory|redb|etcd]`.
 //!
-//! Threads and rates, which is what a server sees, rather than the time of one call. etcd has to be on the path; it is
-//! started on loopback.
+//! Measures threads and rates, which a server experiences, rather than the time of one call. etcd has to be on the
+//! path; it is started on loopback.
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)] // a benchmark that fails should say so; rates are rough
 
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests")]
@@ -20,7 +20,7 @@ use process::{EtcdServer, START};
 
 /// Size of a value: that of a small object.
 const VALUE: usize = 400;
-/// How long each rate is measured.
+/// Duration of each measurement.
 const SPAN: Duration = Duration::from_secs(2);
 const KEYS: usize = 100_000;
 
@@ -52,7 +52,7 @@ fn measure(threads: usize, action: impl Fn(usize) + Sync) -> String {
     rate(next.into_inner(), begin.elapsed())
 }
 
-/// Bytes of this process in memory, that are not a file's.
+/// Anonymous memory of this process, bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();

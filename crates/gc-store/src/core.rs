@@ -1,4 +1,4 @@
-//! The map and its watchers under one lock: what the memory and the redb store serve reads and watches from.
+//! The map and its watchers under one lock: the memory and the redb store serve reads and watches from it.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -7,7 +7,7 @@ use gc_storage::{Change, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Re
 use crate::hub::{Hub, HubStream};
 use crate::mvcc::{HistoryOptions, Mvcc, Visit};
 
-/// How many keys a long range visits before it lets writers in.
+/// Number of keys that a long range visits before it lets writers in.
 const RANGE_CHUNK: usize = 2048;
 
 #[derive(Debug)]
@@ -69,13 +69,13 @@ impl Core {
     }
 
     pub(crate) fn watch(&self, prefix: &str, after: Revision) -> Result<HubStream, StorageError> {
-        // The lock keeps anything from being published between the replay and the subscription.
+        // The lock prevents publishing between the replay and the subscription.
         let data = self.read();
         let replay = data.changes_after(prefix, after)?;
         Ok(self.hub.subscribe(prefix, after, replay, self.watch_lag))
     }
 
-    /// Applies complete transactions, forgets history up to `compact`, and tells the watchers.
+    /// Applies complete transactions, forgets history up to `compact`, and notifies the watchers.
     pub(crate) fn publish(
         &self,
         mut data: RwLockWriteGuard<'_, Mvcc>,

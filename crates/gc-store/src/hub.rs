@@ -1,8 +1,8 @@
 //! Delivers changes to watchers, which are indexed by prefix.
 //!
-//! A change is looked up once per *distinct prefix length*, so its cost grows with the watchers that match it and
-//! with nothing else: ten thousand watches of other prefixes are not touched. A watcher owns a queue of shared
-//! changes with a bound; one that overflows is ended with [`StorageError::Lagged`] and costs nothing from then on.
+//! A change is looked up once per *distinct prefix length*, so its cost grows only with the watchers that match it:
+//! ten thousand watches of other prefixes are not touched. A watcher owns a bounded queue of shared changes; one that
+//! overflows is ended with [`StorageError::Lagged`] and costs nothing from then on.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use std::task::{Context, Poll, Waker};
 
 use gc_storage::{Change, Revision, StorageError, WatchItem, WatchStream};
 
-/// Queues that grew beyond this many entries give their memory back when they run empty.
+/// Queues that grew beyond this many entries release their memory when they run empty.
 const QUEUE_KEPT: usize = 64;
 
 /// The watchers of one store.
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
     index: Mutex<Index>,
-    /// Everything up to this revision has been put into the queues that want it.
+    /// All changes up to this revision have been put into the matching queues.
     published: AtomicU64,
 }
 
@@ -26,13 +26,13 @@ pub(crate) struct Hub {
 struct Index {
     next_id: u64,
     by_prefix: HashMap<Arc<str>, BTreeMap<u64, Arc<Watcher>>>,
-    /// How many distinct prefixes there are of each length.
+    /// The number of distinct prefixes of each length.
     lengths: BTreeMap<usize, usize>,
 }
 
 #[derive(Debug)]
 struct Watcher {
-    /// Changes up to this revision are not wanted.
+    /// Changes up to this revision are skipped.
     after: Revision,
     /// The bound of the queue.
     limit: usize,
@@ -63,7 +63,7 @@ impl Wakers {
     }
 }
 
-/// A lock whose holder panicked guards data that is still whole: nothing here leaves it half changed.
+/// A lock whose holder panicked guards data that is still consistent: nothing here leaves it half changed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -73,12 +73,13 @@ impl Hub {
         Self { index: Mutex::default(), published: AtomicU64::new(published.0) }
     }
 
-    /// Everything up to this revision has been handed to the watchers.
+    /// All changes up to this revision have been delivered to the watchers.
     pub(crate) fn published(&self) -> Revision {
         Revision(self.published.load(Ordering::Acquire))
     }
 
-    /// Hands complete transactions up to and including `revision` to the watchers. Callers publish in order of revision.
+    /// Delivers complete transactions up to and including `revision` to the watchers. Callers publish in order of
+    /// revision.
     pub(crate) fn publish(&self, changes: &[Arc<Change>], revision: Revision) -> Wakers {
         let mut wakers = Wakers::default();
         let index = lock(&self.index);
@@ -99,7 +100,7 @@ impl Hub {
     }
 
     /// Registers a watch of changes after `after`. `replay` are those that were published already; the caller
-    /// prevents that anything is published between collecting them and this call.
+    /// prevents publishing between collecting them and this call.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         prefix: &str,
@@ -110,7 +111,7 @@ impl Hub {
         let prefix: Arc<str> = prefix.into();
         let watcher = Arc::new(Watcher {
             after,
-            // What is replayed is bounded by the history, and is not the watcher's delay.
+            // Replayed changes are bounded by the history, and are not the watcher's lag.
             limit: lag.saturating_add(replay.len()),
             lag,
             state: Mutex::new(State { queue: replay, ended: None, waker: None, delivered: after }),
@@ -195,7 +196,7 @@ pub(crate) struct HubStream {
 
 impl WatchStream for HubStream {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<WatchItem, StorageError>> {
-        // Read before the queue: whatever is published by now is already in the queue.
+        // Read before the queue: everything published by now is already in the queue.
         let published = self.hub.published();
         let mut state = lock(&self.watcher.state);
         if let Some(error) = state.ended.clone() {

@@ -1,7 +1,7 @@
 //! Storage for the registry: [`MemoryStorage`] for tests and throw-away servers, [`RedbStorage`] for a server on one
 //! machine, [`EtcdStorage`] for several that share one store.
 //!
-//! All stores pass one shared test suite (`tests/suite`): whatever the registry sees of one, it sees of the others.
+//! All stores pass one shared test suite (`tests/suite`): the registry cannot distinguish them.
 //!
 //! # Example
 //!

@@ -1,4 +1,4 @@
-//! The store that forgets everything at exit.
+//! The store that keeps nothing after exit.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use gc_storage::{
 use crate::core::Core;
 use crate::mvcc::{Evaluated, HistoryOptions, Mvcc, evaluate};
 
-/// How many changes a watcher may be behind before it is dropped.
+/// Maximum lag of a watcher in changes, before it is dropped.
 pub const WATCH_LAG: usize = 65_536;
 
 /// Options of [`MemoryStorage`].
@@ -18,7 +18,7 @@ pub const WATCH_LAG: usize = 65_536;
 pub struct MemoryOptions {
     /// How much history is kept.
     pub history: HistoryOptions,
-    /// How many changes a watcher may be behind before it is ended with [`StorageError::Lagged`].
+    /// Maximum lag of a watcher in changes, before it is ended with [`StorageError::Lagged`].
     pub watch_lag: usize,
 }
 
@@ -42,8 +42,8 @@ impl MemoryStorage {
         Self { core: Core::new(Mvcc::new(), options.watch_lag), options }
     }
 
-    /// A store with these items, as of this revision. It shares the bytes of keys and values with whoever else has them, and
-    /// knows no history.
+    /// A store with these items, as of this revision. It shares the bytes of keys and values with other owners, and
+    /// has no history.
     #[must_use]
     pub fn with_items(revision: Revision, items: impl IntoIterator<Item = KeyValue>) -> Self {
         let options = MemoryOptions::default();

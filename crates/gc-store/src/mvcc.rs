@@ -9,17 +9,17 @@ use gc_storage::{
     Change, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, StorageError, Transaction, Write,
 };
 
-/// The revision of a store in which nothing was ever written. It is not 0 because 0 is "never" in a condition, and
-/// "whatever you have" in a Kubernetes resource version; etcd begins at 1, too.
+/// The revision of a store in which nothing was ever written. It is not 0 because 0 means "never" in a condition, and
+/// "any" in a Kubernetes resource version; etcd begins at 1, too.
 pub(crate) const INITIAL_REVISION: Revision = Revision(1);
 
-/// The largest value taken. The API server refuses bodies beyond 3 MiB; this leaves room for what it adds.
+/// The largest value. The API server refuses bodies beyond 3 MiB; this leaves room for what it adds.
 pub const VALUE_LIMIT: usize = 8 << 20;
 
 /// How much history is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryOptions {
-    /// Changes kept for watches and reads at older revisions; older ones are compacted by themselves.
+    /// Changes kept for watches and reads at older revisions; older ones are compacted automatically.
     pub changes: usize,
     /// The sum of the sizes (in bytes) of the superseded values that are kept for it.
     pub bytes: usize,
@@ -37,13 +37,13 @@ pub(crate) struct Mvcc {
     keys: BTreeMap<Key, Record>,
     /// Every change after `compacted`, oldest first.
     log: VecDeque<Arc<Change>>,
-    /// Bytes in the values that only the log keeps alive.
+    /// Bytes of the values that only the log keeps.
     log_bytes: usize,
     revision: Revision,
     compacted: Revision,
 }
 
-/// One key. A record without a current value is kept for as long as older ones are.
+/// One key. A record without a current value is kept as long as older ones are.
 #[derive(Debug, Default)]
 struct Record {
     current: Option<Version>,
@@ -89,13 +89,13 @@ impl Record {
     }
 }
 
-/// A range that is being collected.
+/// A range under construction.
 #[derive(Debug)]
 pub(crate) struct Visit {
-    /// The most items wanted.
+    /// Maximum number of items.
     pub(crate) limit: usize,
     pub(crate) items: Vec<KeyValue>,
-    /// How many were seen beyond the limit.
+    /// Number of items beyond the limit.
     pub(crate) remaining: u64,
 }
 
@@ -105,7 +105,7 @@ impl Visit {
     }
 }
 
-/// What a transaction comes to.
+/// The result of a transaction.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Evaluated {
     /// A condition did not hold.
@@ -114,7 +114,7 @@ pub(crate) enum Evaluated {
     Changes(Vec<Change>),
 }
 
-/// Works out what a transaction does to what `present` tells, were it to commit as `revision`.
+/// Computes the changes of a transaction over the state of `present`, if it commits as `revision`.
 pub(crate) fn evaluate(
     transaction: Transaction,
     revision: Revision,
@@ -142,7 +142,7 @@ pub(crate) fn evaluate(
             Write::Put(key, value) => {
                 let previous = present(&key);
                 let key = previous.as_ref().map_or(key, |previous| Arc::clone(&previous.key));
-                // An exact copy: what was offered may be a slice of a much larger buffer.
+                // An exact copy: the given value may be a slice of a much larger buffer.
                 let value = Some(Bytes::copy_from_slice(&value));
                 changes.push(Change { revision, key, value, previous });
             }
@@ -163,7 +163,7 @@ fn write_key(write: &Write) -> &Key {
     }
 }
 
-/// What a change leaves behind.
+/// The state after a change.
 pub(crate) fn result_of(change: &Change) -> Option<KeyValue> {
     change.value.as_ref().map(|value| KeyValue {
         key: Arc::clone(&change.key),
@@ -233,7 +233,7 @@ impl Mvcc {
         Ok(visit.answer(revision))
     }
 
-    /// Visits up to `keys` keys under a prefix after a key. Answers with the last one, or nothing at the end.
+    /// Visits up to `keys` keys under a prefix after a key. Returns the last one, or nothing at the end.
     pub(crate) fn visit(
         &self,
         prefix: &str,
@@ -266,7 +266,7 @@ impl Mvcc {
         None
     }
 
-    /// Makes the changes of one transaction (all of them, of one revision, later than any before).
+    /// Applies the changes of one transaction (all of one revision, later than any before).
     pub(crate) fn apply(&mut self, changes: &[Arc<Change>]) {
         for change in changes {
             assert!(change.revision >= self.revision, "revisions only grow");
@@ -296,7 +296,7 @@ impl Mvcc {
         Ok(self.log.range(start..).filter(|change| change.key.starts_with(prefix)).cloned().collect())
     }
 
-    /// Up to where history has to be forgotten to keep within the bounds.
+    /// The revision up to which history must be forgotten to stay within the bounds.
     pub(crate) fn overdue(&self, options: &HistoryOptions) -> Option<Revision> {
         let mut changes = self.log.len();
         let mut bytes = self.log_bytes;
@@ -313,7 +313,7 @@ impl Mvcc {
         target
     }
 
-    /// Forgets what only reads before `revision` need. What is forgotten already, or has yet to come, is left alone.
+    /// Forgets what only reads before `revision` need. Revisions already forgotten, or still to come, have no effect.
     pub(crate) fn compact(&mut self, revision: Revision) {
         let revision = revision.min(self.revision);
         while let Some(change) = self.log.pop_front_if(|change| change.revision <= revision) {
@@ -323,7 +323,7 @@ impl Mvcc {
         self.compacted = self.compacted.max(revision);
     }
 
-    /// Checks that history before a revision can be forgotten; answers false if it is forgotten already.
+    /// Checks that history before a revision can be forgotten; false if it already is.
     pub(crate) fn can_compact(&self, revision: Revision) -> Result<bool, StorageError> {
         Ok(revision > self.compacted && self.readable(Some(revision)).map(|_| true)?)
     }

@@ -1,4 +1,4 @@
-//! A process that writes is killed, again and again: nothing that it acknowledged is ever lost.
+//! A writing process is killed again and again: nothing that it acknowledged is ever lost.
 #![allow(clippy::unwrap_used)] // tests
 
 mod suite;
@@ -15,14 +15,14 @@ use gc_store::{HistoryOptions, RedbOptions, RedbStorage};
 use suite::{next_change, put, write};
 use tempfile::TempDir;
 
-/// Tells the child where to write.
+/// Passes the directory to the child.
 const DIRECTORY: &str = "KUBEGC_STORE_CRASH_DIRECTORY";
-/// How many directories there are, and how often the process of each is killed.
+/// Number of directories, and of kills in each.
 const DIRECTORIES: u64 = 10;
 const KILLS: u64 = 25;
-/// Threads of the child that write at once, each to keys of its own.
+/// Concurrent threads of the child, each with its own keys.
 const WRITERS: u64 = 4;
-/// Enough for two generations of a child; less than what several write, so that compaction is interrupted, too.
+/// Enough for two generations of a child; less than several of them write, so that compaction is interrupted, too.
 const HISTORY: HistoryOptions = HistoryOptions { changes: 400, bytes: 1 << 20 };
 
 fn open(directory: &Path) -> RedbStorage {
@@ -45,7 +45,7 @@ fn child() {
                     let (one, other, value) = (key(writer, n), format!("/twin{}", key(writer, n)), text(n));
                     let revision = write(store, vec![put(&one, &value), put(&other, &value)]);
                     let line = format!("ack {revision} {one} {n}\n");
-                    // Past the capturing of tests, and in one piece.
+                    // Bypasses the capturing of tests, in one write.
                     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
                 }
             });
@@ -67,7 +67,7 @@ struct Acknowledged {
     value: String,
 }
 
-/// A small generator of numbers; the moment of a kill cannot be repeated anyway.
+/// A small random number generator; the moment of a kill cannot be reproduced anyway.
 struct Random(u64);
 
 impl Random {
@@ -79,7 +79,7 @@ impl Random {
     }
 }
 
-/// Starts a child, kills it at some moment, and collects what it acknowledged.
+/// Starts a child, kills it at a random moment, and collects what it acknowledged.
 fn kill_one(directory: &Path, random: &mut Random, known: &mut BTreeMap<u64, Acknowledged>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
@@ -92,7 +92,7 @@ fn kill_one(directory: &Path, random: &mut Random, known: &mut BTreeMap<u64, Ack
     let newest = known.keys().next_back().copied().unwrap_or(0);
     let mut lines = Vec::new();
     let wanted = random.below(60);
-    // One in five dies while it opens the file.
+    // One in five is killed while it opens the file.
     let early = random.below(5) == 0;
     let mut line = String::new();
     while !early && (lines.len() as u64) < wanted && output.read_line(&mut line).unwrap() > 0 {
@@ -122,7 +122,7 @@ fn kill_one(directory: &Path, random: &mut Random, known: &mut BTreeMap<u64, Ack
     }
 }
 
-/// Everything acknowledged is there, and the history has no holes.
+/// Everything acknowledged exists, and the history has no gaps.
 fn verify(store: &RedbStorage, known: &BTreeMap<u64, Acknowledged>) {
     let newest = store.revision().unwrap().0;
     let acknowledged = known.keys().next_back().copied().unwrap_or(0);

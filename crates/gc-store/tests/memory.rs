@@ -59,7 +59,7 @@ fn a_watch_that_lags_is_ended() {
     write(&store, vec![put("a", "1")]);
     let mut slow = store.watch("a", base).unwrap();
     let mut other = store.watch("b", base).unwrap();
-    // What was replayed is not lag: one of history and two live ones fit.
+    // Replayed changes are not lag: one of history and two live ones fit.
     write(&store, vec![put("a", "2")]);
     let last = write(&store, vec![put("a", "3")]);
     let mut just = store.watch("a", base).unwrap();

@@ -1,4 +1,4 @@
-//! The store on disk under the shared suite, over restarts, and on what is not a store.
+//! The store on disk under the shared suite, over restarts, and on files that are not a store.
 #![allow(clippy::unwrap_used)] // tests
 
 mod suite;
@@ -84,7 +84,7 @@ fn history_is_bounded_on_disk() {
 }
 
 #[test]
-fn a_second_opener_is_told_who_has_it() {
+fn a_second_opener_learns_the_owner() {
     let (store, directory) = fresh().unwrap();
     let error = RedbStorage::open(directory.path(), RedbOptions::default()).unwrap_err();
     assert_eq!(
@@ -100,7 +100,7 @@ fn a_second_opener_is_told_who_has_it() {
 }
 
 #[test]
-fn nobody_else_may_read_it() {
+fn other_users_may_not_read_it() {
     let parent = TempDir::new().unwrap();
     let directory = parent.path().join("deep/data");
     drop(open(&directory));
@@ -124,7 +124,7 @@ fn a_directory_that_cannot_be_is_named() {
     assert!(matches!(error, OpenError::Directory { .. }), "{error:?}");
 }
 
-/// A store with some content, closed; answers with the bytes of its file.
+/// A closed store with some content; returns the bytes of its file.
 fn filled(directory: &Path) -> Vec<u8> {
     let store = open(directory);
     for n in 0..200 {
@@ -134,7 +134,7 @@ fn filled(directory: &Path) -> Vec<u8> {
     std::fs::read(directory.join("kubegc.redb")).unwrap()
 }
 
-/// Puts bytes in place of the file and opens it: either an error of one line or a store that can be read.
+/// Replaces the file by these bytes and opens it: either an error of one line or a readable store.
 fn judge(directory: &Path, bytes: &[u8], what: &str) -> bool {
     std::fs::write(directory.join("kubegc.redb"), bytes).unwrap();
     match RedbStorage::open(directory, RedbOptions::default()) {
@@ -209,7 +209,7 @@ fn a_restored_store_begins_at_its_revision() {
     assert_eq!(store.revision(), Ok(Revision(1000)));
     let all = store.range("", &RangeOptions::default()).unwrap().items;
     assert_eq!((all.len(), all[0].clone()), (2500, item("k0000", "1", 3, 1000)));
-    // What was known before is not known any more, and whoever watches from now on misses nothing.
+    // Earlier revisions are unknown, and a watcher that begins now misses nothing.
     let old = store.watch("", Revision(7)).err();
     assert_eq!(old, Some(StorageError::Compacted { requested: Revision(7), oldest: Revision(1000) }));
     let mut watch = store.watch("", Revision(1000)).unwrap();

@@ -105,8 +105,8 @@ codes! {
     VOLUME_UNUSED = "VolumeUnused", "nothing uses the volume any more";
 }
 
-/// The codes of verdicts that depend on what time it is: nothing is done for them while the clocks of this machine and of the
-/// API server disagree.
+/// The codes of verdicts that depend on the time: nothing is done for them while the clocks of this machine and of
+/// the API server disagree.
 pub const TIMED: &[&str] = &[
     DUE_BY_POLICY,
     EXPIRED_BY_ANNOTATION,
@@ -138,7 +138,7 @@ mod tests {
         let timed = |code: &str| TIMED.contains(&code);
         let forgotten: Vec<&str> =
             RETENTION.iter().map(|(code, _)| *code).filter(|code| by_name(code) && !timed(code)).collect();
-        // What nothing refers to is unused whatever the time.
+        // An unreferenced object is unused whatever the time.
         assert_eq!(forgotten, ["ClaimUnused", "VolumeUnused"]);
         assert!(TIMED.iter().all(|code| RETENTION.iter().any(|(known, _)| known == code)));
     }

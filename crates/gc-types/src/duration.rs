@@ -1,4 +1,4 @@
-//! Durations in Go's text form, as Kubernetes' configuration has them (spec `node-gc.md`, section 16).
+//! Durations in Go's text form, as in Kubernetes' configuration (spec `node-gc.md`, section 16).
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,10 +13,10 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration(pub i64);
 
-/// Why a text is no duration. Prints what was found and what was expected.
+/// Why a text is not a duration. Displays what was found and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GoDurationError {
-    /// No number where one belongs.
+    /// A number is missing.
     #[error("{0:?} is not a duration; expected numbers with units, such as \"2m\" or \"1h30m\"")]
     Invalid(String),
     /// A number without a unit.
@@ -24,17 +24,17 @@ pub enum GoDurationError {
     MissingUnit {
         /// The whole text.
         text: String,
-        /// The units that are understood.
+        /// The known units.
         units: Units,
     },
-    /// A unit that is not understood; Go has no days or weeks.
+    /// An unknown unit; Go has no days or weeks.
     #[error("{text:?} has the unknown unit {unit:?}; expected one of {units}")]
     UnknownUnit {
         /// The whole text.
         text: String,
         /// The unit in it.
         unit: String,
-        /// The units that are understood.
+        /// The known units.
         units: Units,
     },
     /// More than about 292 years.
@@ -63,7 +63,7 @@ impl fmt::Display for Units {
 const NANOSECONDS_PER_SECOND: i64 = 1_000_000_000;
 
 impl GoDuration {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(0);
     /// The longest span.
     pub const MAX: Self = Self(i64::MAX);
@@ -217,12 +217,12 @@ fn write_decimal(f: &mut fmt::Formatter<'_>, value: u64, scale: u64, unit: &str)
     f.write_str(unit)
 }
 
-/// A wall-clock moment in nanoseconds since the Unix epoch, as CRI has them.
+/// A wall-clock moment in nanoseconds since the Unix epoch, as in CRI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixNanoseconds(pub i64);
 
 impl UnixNanoseconds {
-    /// How long before `self` the other moment lies; zero if it does not (a clock that was set back).
+    /// How long before `self` the other moment is; zero if it is not (a clock that was set back).
     #[must_use]
     pub fn since(self, earlier: Self) -> GoDuration {
         GoDuration(self.0.saturating_sub(earlier.0).max(0))

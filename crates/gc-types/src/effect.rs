@@ -1,4 +1,4 @@
-//! What engines want done, why, and what became of it.
+//! The requests of engines, their reasons and their outcomes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::{
     Coordinates, ObjectKey, ObservedObject, OwnerReference, ResourceId, ResourceVersion, Timestamp, Uid,
 };
 
-/// Identifies one effect from its making to its outcome. Never reused within an engine.
+/// Identifies one effect from its creation to its outcome. Never reused within an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EffectId(pub u64);
 
@@ -40,12 +40,12 @@ impl fmt::Display for FinalizerName {
     }
 }
 
-/// One request to the world. Every write names the UID and the version that the verdict was reached on.
+/// One request. Every write carries the UID and the version that the decision is based on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// DELETE with preconditions. The policy is always sent.
     Delete {
-        /// What.
+        /// The object.
         key: ObjectKey,
         /// Precondition.
         uid: Uid,
@@ -54,80 +54,80 @@ pub enum Request {
         /// Propagation.
         policy: PropagationPolicy,
     },
-    /// Sets `metadata.ownerReferences` to `remaining`, guarded by UID and version.
+    /// Sets `metadata.ownerReferences` to `remaining`, with UID and version as preconditions.
     SetOwners {
-        /// Whose.
+        /// The object.
         key: ObjectKey,
-        /// Guard (422 on a recreated object is [`Outcome::Absent`]).
+        /// Precondition (422 on a recreated object is [`Outcome::Absent`]).
         uid: Uid,
-        /// Guard.
+        /// Precondition.
         resource_version: ResourceVersion,
-        /// The complete list afterwards, in the order it had; empty is written as `null`.
+        /// The complete remaining list, in its order; empty is written as `null`.
         remaining: Vec<OwnerReference>,
     },
     /// Removes one finalizer (spec section 8): the adapter reads the object, compares the UID (another one is
-    /// [`Outcome::Absent`]; a finalizer that is not there is success), and patches the remaining list with
-    /// that UID and version, at most four times while the answer is a conflict or an error of the moment.
+    /// [`Outcome::Absent`]; a missing finalizer is success), and patches the remaining list with that UID and
+    /// version, at most four times while the answer is a conflict or a temporary error.
     RemoveFinalizer {
-        /// Whose.
+        /// The object.
         key: ObjectKey,
-        /// Guard.
+        /// Precondition.
         uid: Uid,
-        /// Which.
+        /// The finalizer.
         finalizer: FinalizerName,
     },
     /// Live read of one object's metadata.
     Read {
-        /// Which.
+        /// The object.
         key: ObjectKey,
     },
-    /// Make sure that everything that exists in a resource now has been observed, needed before a finalizer
-    /// may be removed. The adapter either waits for its watch to deliver a version not below `at_least`, or makes a list
-    /// that begins after this effect was made and shows a state no older than `at_least` (the present state of the store
-    /// where that is `UNKNOWN`), and feeds what it finds as `Event::Found`; then it answers [`Outcome::Applied`] with
-    /// nothing in it.
+    /// Ensures that every object that exists in a resource now has been observed, needed before a finalizer may
+    /// be removed. The adapter either waits for its watch to deliver a version not below `at_least`, or makes a list
+    /// that begins after this effect was created and shows a state no older than `at_least` (the present state of the
+    /// store if that is `UNKNOWN`), and reports the objects in it as `Event::Found`; then it answers
+    /// [`Outcome::Applied`] without an object.
     Barrier {
-        /// Which resource.
+        /// The resource.
         resource: ResourceId,
-        /// Only this namespace is asked for; the whole resource if `None`.
+        /// Only this namespace is needed; the whole resource if `None`.
         namespace: Option<Arc<str>>,
-        /// The version that is far enough; `UNKNOWN` where versions cannot be compared: list.
+        /// The version to reach; `UNKNOWN` where versions cannot be compared: list.
         at_least: ResourceVersion,
     },
     /// Writes a Kubernetes Event.
     Note(EventNote),
-    /// A change that a retention module wants, guarded by UID and version. [`Outcome::Absent`] if another object
+    /// A change by a retention module, with UID and version as preconditions. [`Outcome::Absent`] if another object
     /// has the name now, [`Outcome::Conflict`] if the object has changed since.
     Guarded {
-        /// Of what.
+        /// The object.
         key: ObjectKey,
-        /// Guard.
+        /// Precondition.
         uid: Uid,
-        /// Guard.
+        /// Precondition.
         resource_version: ResourceVersion,
-        /// Which.
+        /// The change.
         change: Change,
     },
-    /// Something to be done, or asked, outside the API server on behalf of an object. The adapter reads the object
-    /// first: [`Outcome::Absent`] if another one has the name now, [`Outcome::Conflict`] if it has changed since.
+    /// An action or a query outside the API server on behalf of an object. The adapter reads the object first:
+    /// [`Outcome::Absent`] if another one has the name now, [`Outcome::Conflict`] if it has changed since.
     Outside {
-        /// On behalf of what.
+        /// The object.
         key: ObjectKey,
-        /// Guard.
+        /// Precondition.
         uid: Uid,
-        /// Guard.
+        /// Precondition.
         resource_version: ResourceVersion,
-        /// What.
+        /// The call.
         call: OutsideCall,
     },
 }
 
-/// What is done or asked outside the API server.
+/// An action or a query outside the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutsideCall {
-    /// Destroys the storage of a PersistentVolume. It is repeated when its answer was lost, so it must be idempotent.
+    /// Deletes the storage of a PersistentVolume. It is repeated if its answer was lost, so it must be idempotent.
     DeleteStorage(Box<Storage>),
-    /// Asks what has become of the machine of a node; what is found comes back as an observation.
+    /// Looks up the machine of a node; the result comes back as an observation.
     LookUpMachine {
         /// `spec.providerID`; empty if the node has none.
         provider_id: Arc<str>,
@@ -143,24 +143,24 @@ pub enum Storage {
         driver: Arc<str>,
         /// `spec.csi.volumeHandle`
         handle: Arc<str>,
-        /// Where the secrets of the deletion are.
+        /// Where to find the secrets for the deletion.
         secret: DeletionSecret,
     },
-    /// A folder of this machine.
+    /// A directory of this machine.
     HostPath {
         /// Its path.
         path: Arc<str>,
     },
 }
 
-/// What leads to the secrets that a deletion of storage is made with (spec `cluster-collectors.md`, 9.7).
+/// How to find the secrets for a deletion of storage (spec `cluster-collectors.md`, 9.7).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeletionSecret {
     /// The annotation `volume.kubernetes.io/provisioner-deletion-secret-name`.
     pub name: Option<Arc<str>>,
     /// The annotation `volume.kubernetes.io/provisioner-deletion-secret-namespace`.
     pub namespace: Option<Arc<str>>,
-    /// The storage class, where the annotations do not say it.
+    /// The storage class, if the annotations do not name a secret.
     pub class: Option<Arc<str>>,
     /// Namespace and name of the claim that the volume belonged to.
     pub claim: Option<(Arc<str>, Arc<str>)>,
@@ -199,11 +199,10 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A Kubernetes Event to be written about an object; for a cluster-scoped object it is written to the
-/// namespace `default`.
+/// A Kubernetes Event to write about an object; for a cluster-scoped object it is written to the namespace `default`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventNote {
-    /// About which object.
+    /// The object.
     pub about: ObjectKey,
     /// Its UID.
     pub uid: Uid,
@@ -226,7 +225,7 @@ pub struct Effect {
     pub reason: Reason,
 }
 
-/// What was concluded about an object.
+/// The conclusion about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Every owner is gone.
@@ -258,7 +257,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The verdicts that are not a retention module's.
+    /// All verdicts except those of retention modules.
     pub const OWNERSHIP: [Self; 12] = [
         Self::AllOrphaned,
         Self::CatchUp,
@@ -274,7 +273,7 @@ impl Verdict {
         Self::WrongCoordinates,
     ];
 
-    /// The stable code that programs read: in metrics, the journal and data output. It never changes its meaning.
+    /// The stable code for programs: in metrics, the journal and data output. It never changes its meaning.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -294,7 +293,7 @@ impl Verdict {
         }
     }
 
-    /// The same for people. The words may be improved at any time.
+    /// The message for people. Its wording may be improved at any time.
     #[must_use]
     pub fn message(self) -> &'static str {
         match self {
@@ -307,7 +306,7 @@ impl Verdict {
             Self::RingOpened => "a ring of objects that wait for each other is opened",
             Self::OwnerUnknown => "whether the owner exists must be verified",
             Self::ObjectUnclear => "the object must be read again",
-            Self::CatchUp => "the resource must catch up before a finalizer may go",
+            Self::CatchUp => "the resource must catch up before a finalizer may be removed",
             Self::CrossNamespace => "the reference crosses namespaces",
             Self::WrongCoordinates => "the reference does not lead to the object with its uid",
             Self::Retention(code) => crate::codes::message(code),
@@ -321,10 +320,10 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One fact that a verdict rests on.
+/// One fact that a verdict is based on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// The owner's removal was seen (`UNKNOWN`: found by a relist).
+    /// The owner's removal was observed (`UNKNOWN`: found by a list).
     RemovalSeen {
         /// The owner.
         owner: Uid,
@@ -335,7 +334,7 @@ pub enum Evidence {
     ReadAbsent {
         /// The owner.
         owner: Uid,
-        /// When.
+        /// The time.
         at: Timestamp,
     },
     /// The owner waits in foreground deletion.
@@ -362,22 +361,22 @@ pub enum Evidence {
         /// The owner.
         owner: Uid,
     },
-    /// The object in question, as observed.
+    /// The object itself, as observed.
     ObservedAt {
-        /// The version of the object that the verdict was reached on.
+        /// The version of the object that the decision is based on.
         resource_version: ResourceVersion,
     },
-    /// Every resource has caught up with this version, the one at which the deletion was seen.
+    /// Every resource has caught up with this version, at which the deletion was observed.
     CaughtUp {
         /// The version.
         resource_version: ResourceVersion,
     },
-    /// A resource could not catch up within the configured wait, and was given up on.
+    /// A resource could not catch up within the configured wait, which then ended.
     GapGivenUp {
-        /// Which.
+        /// The resource.
         resource: ResourceId,
     },
-    /// Anything else, in words.
+    /// Any other fact, as text.
     Fact(Arc<str>),
 }
 
@@ -413,19 +412,19 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// Why an effect is wanted: data that the log, the journal, the event and `why` all print from.
+/// Why an effect is requested: the log, the journal, the event and `why` all print it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
     /// The conclusion.
     pub verdict: Verdict,
-    /// The owners it rests on, at most [`Reason::OWNERS_LISTED`] of them.
+    /// The owners that it is based on, at most [`Reason::OWNERS_LISTED`] of them.
     pub owners: Vec<Coordinates>,
-    /// What else it rests on, one fact each.
+    /// Further facts that it is based on.
     pub evidence: Vec<Evidence>,
 }
 
 impl Reason {
-    /// How many owners a reason lists at most.
+    /// Maximum number of owners in a reason.
     pub const OWNERS_LISTED: usize = 8;
 
     /// The stable code of its verdict.
@@ -440,7 +439,7 @@ impl Reason {
         self.verdict.message()
     }
 
-    /// Whether its verdict depends on what time it is.
+    /// Whether its verdict depends on the time.
     #[must_use]
     pub fn is_timed(&self) -> bool {
         crate::codes::TIMED.contains(&self.code())
@@ -458,7 +457,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Why an effect was not sent although it could have been.
+/// Why an effect was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HeldBy {
     /// A dry run: effects are only reported.
@@ -473,18 +472,18 @@ pub enum HeldBy {
     Clock,
 }
 
-/// What became of an effect.
+/// The outcome of an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Not sent, so that nothing happened. It is wanted again when the object changes, or after
-    /// `Event::Released`; not before.
+    /// Not sent, so that nothing happened. It is requested again when the object changes, or after `Event::Released`;
+    /// not before.
     Held(HeldBy),
-    /// Done; the object as the server returned it, if it did (for a DELETE only if the object still exists).
+    /// Done; with the object that the server returned, if it did (for a DELETE only if the object still exists).
     Applied(Option<ObservedObject>),
     /// Answer to a read.
     Found(ObservedObject),
-    /// Proven: a Status with reason NotFound that names the object asked for, or the namespace it would be
-    /// in; or, for a write guarded by UID, that another object has the name now.
+    /// Proven: a Status with reason NotFound that names the requested object, or the namespace it would be in;
+    /// or, for a write with a UID as precondition, that another object has the name now.
     Absent,
     /// A precondition did not hold, or the version was outdated.
     Conflict,
@@ -497,7 +496,7 @@ pub enum Outcome {
         /// The server's message.
         message: String,
     },
-    /// Not known whether it happened, or the server was too busy: retried.
+    /// Whether it happened is unknown, or the server was too busy: retried.
     Failed {
         /// What went wrong.
         message: String,

@@ -17,12 +17,12 @@ pub enum Scope {
     Cluster,
 }
 
-/// What discovery says of one resource that is (or was) served.
+/// A resource that is (or was) served, by discovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceInfo {
     /// Its number.
     pub id: ResourceId,
-    /// Under which group, version and name it is watched (the preferred version).
+    /// The group, version and name under which it is watched (the preferred version).
     pub gvr: Gvr,
     /// Its kind.
     pub kind: Arc<str>,
@@ -32,12 +32,12 @@ pub struct ResourceInfo {
     pub served_api_versions: Vec<Arc<str>>,
     /// Whether it is watched: it can be listed, watched and deleted, and is not ignored by configuration.
     pub watched: bool,
-    /// Whether its resourceVersions count on the same scale as those of the built-in resources (one etcd).
-    /// False for aggregated APIs with a store of their own: their progress is then proven by barriers alone.
+    /// Whether its resourceVersions are comparable with those of the built-in resources (one etcd). False for
+    /// aggregated APIs with a store of their own: only barriers prove their progress.
     pub comparable_versions: bool,
 }
 
-/// How far an object's deletion has come.
+/// The progress of an object's deletion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DeletionState {
     /// It has a deletionTimestamp.
@@ -50,77 +50,77 @@ pub struct DeletionState {
     pub foreign_finalizers: bool,
 }
 
-/// The metadata of one object that verdicts need; nothing else of an object is ever kept.
+/// The metadata of one object that decisions need; nothing else of an object is ever stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedObject {
-    /// Where it is.
+    /// Its key.
     pub key: ObjectKey,
     /// Its UID.
     pub uid: Uid,
-    /// The version that this is the metadata of.
+    /// The version of this metadata.
     pub resource_version: ResourceVersion,
-    /// Its owners, in the order written.
+    /// Its owners, in the original order.
     pub owners: SmallVec<[OwnerReference; 1]>,
     /// Its deletion.
     pub deletion: DeletionState,
 }
 
-/// One thing that was observed.
+/// One observation.
 ///
-/// What an adapter promises:
+/// The contract of an adapter:
 /// * per watched resource, `ListStarted`, the listed objects as `Observed`, `Synced`, and then every change in
 ///   the order of the watch; after a lost watch either a resumed one without any event, or `ListStarted` again;
-/// * every effect gets exactly one `Done`, whatever happens (an unknown fate is `Outcome::Failed`);
+/// * every effect gets exactly one `Done`, whatever happens (an unknown outcome is `Outcome::Failed`);
 /// * `Marked` right after the `Observed` of each object that has such annotations;
 /// * `Tick` before the other events of a batch, and again at `Engine::next_wakeup` at the latest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Discovery knows this resource (first sight, or changed).
+    /// Discovery contains this resource (for the first time, or changed).
     ResourceServed(ResourceInfo),
     /// A complete, successful discovery no longer lists this resource. (A failed one says nothing.)
     ResourceGone(ResourceId),
-    /// The first round of discovery is over: every resource that is known now has been announced. Nothing is
-    /// done before it, nor before those resources are `Synced` or the start-up wait has passed.
+    /// The first round of discovery is over: every known resource has been announced. No effect is requested before
+    /// it, nor before those resources are `Synced` or the wait at start is over.
     Discovered,
-    /// A list of the resource begins: what is not seen until `Synced` is gone.
+    /// A list of the resource begins: objects that are not observed until `Synced` are gone.
     ListStarted(ResourceId),
     /// The list is complete; from here on every change arrives as an event.
     Synced {
-        /// Which resource.
+        /// The resource.
         resource: ResourceId,
-        /// The version of the list (`UNKNOWN` if the server gave none).
+        /// The version of the list (`UNKNOWN` if the server returned none).
         resource_version: ResourceVersion,
     },
     /// The watch has delivered every change up to this version (bookmarks and progress notifications).
     Progress {
-        /// Which resource.
+        /// The resource.
         resource: ResourceId,
-        /// Up to which version.
+        /// The version.
         resource_version: ResourceVersion,
     },
-    /// The watch is broken or stale; verdicts that need the resource wait, or use live reads.
+    /// The watch is broken or stale; decisions that need the resource wait, or use live reads.
     Stale(ResourceId),
-    /// An object as it is now.
+    /// The current state of an object.
     Observed(ObservedObject),
-    /// What the annotations of the object just observed say about its retention.
+    /// The retention annotations of the object that was just observed.
     Marked {
-        /// Which.
+        /// The object.
         key: ObjectKey,
-        /// What they say.
+        /// Its annotations.
         marks: Arc<Marks>,
     },
-    /// An object as the list of a barrier found it; says nothing about how far the watch has come.
+    /// An object in the list of a barrier; says nothing about the progress of the watch.
     Found(ObservedObject),
-    /// An object was removed; the resourceVersion is that of the removal (`UNKNOWN` if found by a relist).
+    /// An object was removed; the resourceVersion is that of the removal (`UNKNOWN` if found by a list).
     Removed {
-        /// Where it was.
+        /// Its key.
         key: ObjectKey,
         /// Its UID.
         uid: Uid,
         /// Version of the removal.
         resource_version: ResourceVersion,
     },
-    /// What became of an effect.
+    /// The outcome of an effect.
     Done(EffectId, Outcome),
     /// Held effects ([`Outcome::Held`]) of one resource, or of all, may be requested again.
     Released(Option<ResourceId>),

@@ -1,4 +1,4 @@
-//! The laws of the texts that are read here, as bodies of fuzz targets (`fuzz/` at the root), which run as tests too.
+//! Laws about the parsed texts, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests.
 
 use crate::{GoDuration, GoDurationError, ResourceVersion, Uid};
 
@@ -6,7 +6,7 @@ use crate::{GoDuration, GoDurationError, ResourceVersion, Uid};
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
 
-/// A duration prints as a text of the same duration, a sign turns it around, and one behind another adds up.
+/// A duration prints as a text of the same duration, a sign negates it, and concatenated ones add up.
 pub fn go_duration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut lines = text.split('\n');
@@ -27,7 +27,7 @@ pub fn go_duration(data: &[u8]) {
     }
 }
 
-/// UIDs print what they were made of, and are equal when their texts are. Versions are numbers, or unknown.
+/// UIDs print their original text, and are equal when their texts are. Versions are numbers, or unknown.
 pub fn identity(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (first, second) = text.split_once('\n').unwrap_or((&text, ""));

@@ -1,4 +1,4 @@
-//! Who an object is: group, version, kind, resource, key, UID.
+//! The identity of an object: group, version, kind, resource, key, UID.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct Gvr {
     pub resource: Arc<str>,
 }
 
-/// A group, or one version of it, of which discovery could not tell what it has.
+/// A group, or one version of it, that discovery could not reach.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FailedGroup {
     /// API group; empty for the core group.
@@ -36,7 +36,7 @@ pub struct FailedGroup {
     pub message: String,
 }
 
-/// A watched resource, as numbered by the adapter that watches it. Never reused within a process.
+/// A watched resource, as numbered by its adapter. Never reused within a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceId(pub u32);
 
@@ -51,7 +51,7 @@ enum UidForm {
 }
 
 impl Uid {
-    /// Takes any text; what it prints is that text again.
+    /// Takes any text and prints it unchanged.
     #[must_use]
     pub fn new(text: &str) -> Self {
         match parse_uuid(text.as_bytes()) {
@@ -123,9 +123,8 @@ impl fmt::Debug for Uid {
     }
 }
 
-/// A resourceVersion. Kubernetes 1.35 made them comparable integers; whatever does not parse as one (an
-/// aggregated API of an older make) becomes [`ResourceVersion::UNKNOWN`], and a verdict on such an object
-/// reads it again before acting.
+/// A resourceVersion. Kubernetes 1.35 made them comparable integers; anything else (an older aggregated API) becomes
+/// [`ResourceVersion::UNKNOWN`], and such an object is read again before it is acted on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceVersion(pub u64);
 
@@ -146,7 +145,7 @@ impl fmt::Display for ResourceVersion {
     }
 }
 
-/// Milliseconds since the Unix epoch. Pure code gets it with events; it never reads a clock.
+/// Milliseconds since the Unix epoch. Pure code receives it with events; it never reads a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Timestamp(pub i64);
 
@@ -164,7 +163,7 @@ impl Timestamp {
     }
 }
 
-/// As the API writes times (RFC 3339), to the millisecond where it has any.
+/// In the API's format (RFC 3339), with milliseconds if it has any.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_millisecond(self.0) {
@@ -174,10 +173,10 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Where one object is reached: its resource, namespace (empty for cluster scope) and name.
+/// The key of one object: its resource, namespace (empty for cluster scope) and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
-    /// The resource through which it was seen.
+    /// The resource through which it was observed.
     pub resource: ResourceId,
     /// Namespace; empty for cluster-scoped objects.
     pub namespace: Arc<str>,
@@ -185,7 +184,7 @@ pub struct ObjectKey {
     pub name: Arc<str>,
 }
 
-/// The coordinates of an owner as a reference spells them (spec `ownership-gc.md`, 1.2). Compared as text.
+/// The coordinates of an owner as written in a reference (spec `ownership-gc.md`, 1.2). Compared as text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Coordinates {
     /// `group/version`, or `version` for the core group, as written.
@@ -203,15 +202,15 @@ pub struct Coordinates {
 pub struct OwnerReference {
     /// The owner.
     pub coordinates: Coordinates,
-    /// `controller`; plays no part in collection, kept because patches must not change it.
+    /// `controller`; irrelevant for collection, kept because patches must not change it.
     pub controller: Option<bool>,
     /// `blockOwnerDeletion`.
     pub block_owner_deletion: Option<bool>,
 }
 
 impl OwnerReference {
-    /// The entry as the API has it (`metav1.OwnerReference`). What was not said is left out, so that a patch with it
-    /// says no more than what was read.
+    /// The entry in the API's format (`metav1.OwnerReference`). Absent fields stay absent, so that a patch with it
+    /// changes nothing.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         let Coordinates { api_version, kind, name, uid } = &self.coordinates;
@@ -235,7 +234,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_reference_is_written_with_what_was_said_and_nothing_else() {
+    fn a_reference_is_written_with_its_own_fields_only() {
         let plain = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u-1"});
         let with = |fields: &[(&str, bool)]| {
             let mut entry = plain.clone();
@@ -265,7 +264,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_uid_prints_what_it_was_made_of(text in "[0-9a-fA-F-]{0,40}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}") {
+        fn a_uid_prints_its_original_text(text in "[0-9a-fA-F-]{0,40}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}") {
             prop_assert_eq!(Uid::new(&text).to_string(), text);
         }
     }

@@ -1,8 +1,8 @@
-//! The nouns of garbage collection.
+//! The shared types of garbage collection.
 //!
-//! Everything that crosses the line between deciding (pure crates) and acting (adapters) is defined here:
-//! what was observed ([`Event`]), what is to be done ([`Effect`]), why ([`Reason`]) and what became of it
-//! ([`Outcome`]). No crate of ours is below this one.
+//! Everything that crosses the boundary between decisions (pure crates) and actions (adapters) is defined here:
+//! observations ([`Event`]), requests ([`Effect`]), their reasons ([`Reason`]) and outcomes ([`Outcome`]). This crate
+//! depends on no other crate of the workspace.
 #![doc(html_no_source)]
 
 pub mod codes;

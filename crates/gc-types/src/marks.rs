@@ -1,15 +1,15 @@
-//! What the annotations of an object say about its retention.
+//! Retention annotations of an object.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::Timestamp;
 
-/// What the annotations of an object say about its retention, as written: `kubegc.io/ttl`,
-/// `kubegc.io/expires-at`, `kubegc.io/keep`, and those of other tools.
+/// The retention annotations of an object, unparsed: `kubegc.io/ttl`, `kubegc.io/expires-at`, `kubegc.io/keep`, and
+/// those of other tools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// `creationTimestamp`, if it can be read.
+    /// `creationTimestamp`, if it is valid.
     pub created: Option<Timestamp>,
     /// `kubegc.io/ttl`: a duration.
     pub ttl: Option<Arc<str>>,
@@ -17,11 +17,11 @@ pub struct Marks {
     pub expires_at: Option<Arc<str>>,
     /// `kubegc.io/keep`: `true` or `false`.
     pub keep: Option<Arc<str>>,
-    /// The marks of other tools.
+    /// The annotations of other tools.
     pub foreign: BTreeMap<ForeignMark, Arc<str>>,
 }
 
-/// A mark by which another tool lets an object expire.
+/// An annotation or label by which another tool expires objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ForeignMark {
     /// kube-janitor's time to live.
@@ -30,7 +30,7 @@ pub enum ForeignMark {
     JanitorExpires,
     /// The time to live of k8s-ttl-controller.
     TtlController,
-    /// When k8s-ttl-controller's time to live began anew.
+    /// When k8s-ttl-controller's time to live was last restarted.
     TtlControllerRefreshed,
     /// Kyverno's time to live or time of expiry, which is a label.
     Kyverno,
@@ -46,7 +46,7 @@ impl ForeignMark {
         Self::Kyverno,
     ];
 
-    /// Its name among annotations or labels.
+    /// Its name as an annotation or label.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -64,13 +64,13 @@ impl ForeignMark {
         matches!(self, Self::Kyverno)
     }
 
-    /// The mark among annotations with this name.
+    /// The mark with this name as an annotation.
     #[must_use]
     pub fn of_annotation(key: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|mark| !mark.is_label() && mark.key().as_bytes() == key)
     }
 
-    /// The mark among labels with this name.
+    /// The mark with this name as a label.
     #[must_use]
     pub fn of_label(key: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|mark| mark.is_label() && mark.key().as_bytes() == key)
@@ -78,13 +78,13 @@ impl ForeignMark {
 }
 
 impl Marks {
-    /// Whether no annotation says anything.
+    /// Whether there are no retention annotations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ttl.is_none() && self.expires_at.is_none() && self.keep.is_none() && self.foreign.is_empty()
     }
 
-    /// Whether the object is kept. Anything but `false` keeps it, so that a misspelt `true` does too.
+    /// Whether the object is kept. Any value but `false` keeps it, so that a misspelt `true` does too.
     #[must_use]
     pub fn keeps(&self) -> bool {
         self.keep.as_deref().is_some_and(|keep| keep != "false")

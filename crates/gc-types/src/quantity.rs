@@ -20,7 +20,7 @@ pub fn parse_quantity(text: &str) -> Option<i128> {
     let number_length = unsigned.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
     let (number, suffix) = unsigned.split_at(number_length);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // Beyond this many digits the value could not be represented by Kubernetes either.
+    // Beyond this many digits Kubernetes could not represent the value either.
     if whole.len() + fraction.len() == 0 || whole.len() + fraction.len() > 30 || fraction.contains('.') {
         return None;
     }

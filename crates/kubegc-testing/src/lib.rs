@@ -52,10 +52,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tower::BoxError;
 
-/// How long [`Cluster::settle`] waits before it says what is still moving.
+/// How long [`Cluster::settle`] waits before it reports what is still in progress.
 pub const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
-/// While a client of the test watches something, a controller under test may be about to act: it must have been quiet for
-/// so long.
+/// While a client of the test watches something, a controller under test may be about to act: it must have been quiet
+/// for this long.
 pub const CONTROLLER_QUIET: Duration = Duration::from_millis(20);
 /// How long [`Cluster::stuck`] may take to list everything.
 const STUCK_PATIENCE: Duration = Duration::from_secs(10);
@@ -63,20 +63,20 @@ const STUCK_PATIENCE: Duration = Duration::from_secs(10);
 const ADMINISTRATOR: &str = "kubegc-testing";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Why a cluster does not do what it was asked for.
+/// Why an operation of a cluster failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The thread of the cluster could not be started.
     #[error("cannot start the thread of the cluster: {0}")]
     Thread(#[source] std::io::Error),
-    /// The server or a collector did not start, or a question was not answered.
+    /// The server or a collector did not start, or a query was not answered.
     #[error(transparent)]
     Cluster(#[from] EmbeddedError),
     /// A file with definitions cannot be read.
     #[error("cannot read {path}: {reason}")]
     Read {
-        /// The file or folder.
+        /// The file or directory.
         path: PathBuf,
         /// Why.
         reason: String,
@@ -88,23 +88,23 @@ pub enum Error {
         path: PathBuf,
         /// Name of the CustomResourceDefinition.
         name: String,
-        /// In the words of the server.
+        /// The server's message.
         message: String,
     },
-    /// Something was still moving after the time for it.
+    /// Work was still in progress at the end of the bound.
     #[error("not settled within {patience:?}: {}", moving.join("; "))]
     NotSettled {
-        /// How long it was waited.
+        /// The bound.
         patience: Duration,
-        /// Who has what left to do.
+        /// What each part still has to do.
         moving: Vec<String>,
     },
-    /// The thread of the cluster has ended by a panic.
+    /// The thread of the cluster has panicked.
     #[error("the cluster has ended")]
     Ended,
 }
 
-/// How a cluster is to be.
+/// Options of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterBuilder {
     controllers: Vec<String>,
@@ -112,7 +112,7 @@ pub struct ClusterBuilder {
 }
 
 impl ClusterBuilder {
-    /// Which collectors run, in the words of `kubegc up --controllers`: a name is on, `-name` is off, `*` is all others.
+    /// The collectors to run, as in `kubegc up --controllers`: a name is on, `-name` is off, `*` is all others.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -129,7 +129,7 @@ impl ClusterBuilder {
         self
     }
 
-    /// Installs the CustomResourceDefinitions of a file, or of the files of a folder (YAML or JSON).
+    /// Installs the CustomResourceDefinitions of a file, or of the files of a directory (YAML or JSON).
     #[must_use]
     pub fn crds(mut self, path: impl Into<PathBuf>) -> Self {
         self.definitions.push(path.into());
@@ -152,7 +152,7 @@ pub struct Cluster {
     embedded: Option<Arc<EmbeddedCluster>>,
     handle: Handle,
     parked: watch::Receiver<u64>,
-    /// How many watches of clients are open.
+    /// The number of open watches of clients.
     watches: Arc<AtomicUsize>,
     /// The thread ends when this is dropped.
     stop: Option<oneshot::Sender<()>>,
@@ -165,14 +165,15 @@ impl Cluster {
         Self::builder().start().await
     }
 
-    /// A cluster that is yet to be described.
+    /// Options of a cluster to start.
     #[must_use]
     pub fn builder() -> ClusterBuilder {
         ClusterBuilder { controllers: vec!["*".to_owned()], definitions: Vec::new() }
     }
 
-    /// Starts another cluster with the same objects, collectors and clock: a prepared cluster serves many tests, each of which gets
-    /// a fork of its own and changes nothing for the others. What is stored is shared until one of them writes.
+    /// Starts another cluster with the same objects, collectors and clock: a prepared cluster serves many tests, each
+    /// of which gets a fork of its own and changes nothing for the others. Stored data is shared until one of them
+    /// writes.
     ///
     /// The fork has its own address and keys, so that kubeconfigs and tokens of this cluster are not valid there.
     ///
@@ -218,7 +219,7 @@ impl Cluster {
                     let _ = started.send(embedded);
                     let _ = stopped.await;
                 });
-                // Requests of clients that are dropped with the test may be on their way.
+                // Requests of clients that are dropped with the test may be in flight.
                 runtime.shutdown_background();
             })
             .map_err(Error::Thread)?;
@@ -237,7 +238,7 @@ impl Cluster {
         self.client_of(self.embedded.as_ref().map(|embedded| embedded.in_process(ADMINISTRATOR)))
     }
 
-    /// A client of a user of these groups, who may do what roles and bindings allow.
+    /// A client of a user of these groups, with the permissions of its roles and bindings.
     #[must_use]
     pub fn client_as(&self, user: &str, groups: &[&str]) -> kube::Client {
         self.client_of(self.embedded.as_ref().map(|embedded| embedded.in_process_as(user, groups)))
@@ -258,8 +259,8 @@ impl Cluster {
         Ok(self.embedded()?.kubeconfig())
     }
 
-    /// Installs the CustomResourceDefinitions of a file, or of the files of a folder (YAML or JSON); other documents in
-    /// them are passed over. When this returns, the resources are served.
+    /// Installs the CustomResourceDefinitions of a file, or of the files of a directory (YAML or JSON); other
+    /// documents in them are skipped. When this returns, the resources are served.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -301,7 +302,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Sets the clock of the collectors ahead: what is due by age or by a time to live becomes due. Follow it by
+    /// Sets the clock of the collectors ahead: objects become due by age or by a time to live. Follow it by
     /// [`Cluster::settle`].
     pub fn advance(&self, by: Duration) {
         if let Some(embedded) = &self.embedded {
@@ -309,13 +310,13 @@ impl Cluster {
         }
     }
 
-    /// Waits until no collector has anything left to do: no request is on its way, every change has been seen and decided
-    /// on, nothing is due. A controller of the test that watches through a client of this cluster is waited for as well:
-    /// until it has received nothing and asked for nothing for [`CONTROLLER_QUIET`].
+    /// Waits until no collector has anything left to do: no request is in flight, every change has been observed and
+    /// decided on, nothing is due. A controller of the test that watches through a client of this cluster is waited
+    /// for as well: until it has received nothing and sent nothing for [`CONTROLLER_QUIET`].
     ///
     /// # Errors
     ///
-    /// [`Error::NotSettled`], which names who is still moving, after [`SETTLE_PATIENCE`].
+    /// [`Error::NotSettled`], which names the parts that are still busy, after [`SETTLE_PATIENCE`].
     pub async fn settle(&self) -> Result<(), Error> {
         self.settle_within(SETTLE_PATIENCE).await
     }
@@ -334,11 +335,11 @@ impl Cluster {
         }
     }
 
-    /// What is stuck, as `kubegc stuck -o json` answers it.
+    /// The stuck deletions, as in `kubegc stuck -o json`.
     pub async fn stuck(&self) -> Result<Value, Error> {
         let embedded = Arc::clone(self.embedded()?);
         let handle = self.handle.clone();
-        // On a thread of its own: what is asked borrows from what asks, so that it cannot move between threads.
+        // On a thread of its own: its future borrows, so that it cannot move between threads.
         let asked = self.handle.spawn_blocking(move || handle.block_on(embedded.stuck(STUCK_PATIENCE)));
         asked.await.map_err(|_| Error::Ended)?.map_err(Error::Cluster)
     }
@@ -361,14 +362,14 @@ async fn rest(mut parked: watch::Receiver<u64>, watches: Arc<AtomicUsize>) {
         tokio::time::sleep(CONTROLLER_QUIET).await;
     }
     parked.mark_unchanged();
-    // The sender lives as long as the runtime that this runs in.
+    // The sender lives as long as the runtime of this task.
     let _ = parked.changed().await;
 }
 
-/// The service under a client.
+/// The service behind a client.
 #[derive(Clone)]
 struct Service {
-    /// Absent when the cluster has ended.
+    /// `None` when the cluster has ended.
     way: Option<InProcess>,
     handle: Handle,
     requests: Option<ClientRequests>,
@@ -426,7 +427,7 @@ impl tower::Service<Request<kube::client::Body>> for Service {
     }
 }
 
-/// The definitions of a file or folder, in the order of their files.
+/// The definitions of a file or directory, in the order of their files.
 fn definitions(path: &Path) -> Result<Vec<(PathBuf, Value)>, Error> {
     let failed = |path: &Path, reason: String| Error::Read { path: path.to_owned(), reason };
     let mut files = Vec::new();

@@ -1,4 +1,4 @@
-//! What a test of somebody who writes an operator does with a cluster.
+//! How the author of an operator uses a cluster in tests.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
@@ -45,7 +45,7 @@ async fn settled_is_settled() {
     }
 }
 
-/// Resources of definitions are collected as soon as settling has returned once, or never has.
+/// Resources of definitions are collected whether or not settling has returned before.
 #[tokio::test]
 async fn definitions_are_installed_and_collected() {
     let folder = tempfile::tempdir().unwrap();
@@ -87,7 +87,7 @@ async fn definitions_are_installed_and_collected() {
     );
 }
 
-/// Time is set ahead, and what is due is deleted; before, it is kept.
+/// Time is set ahead, and due objects are deleted; before, they are kept.
 #[tokio::test]
 async fn time_is_set_ahead() {
     let cluster = Cluster::start().await.unwrap();
@@ -147,7 +147,7 @@ async fn namespaces_end_or_are_stuck() {
 
 /// A fork begins with the same objects, collectors and clock, and neither cluster changes the other.
 #[tokio::test]
-async fn forks_share_what_was_prepared_and_nothing_else() {
+async fn forks_share_prepared_objects_and_nothing_else() {
     let prepared = Cluster::start().await.unwrap();
     let maps = |cluster: &Cluster| -> Api<ConfigMap> { Api::namespaced(cluster.client(), "default") };
     let owner = maps(&prepared).create(&PostParams::default(), &map("owner")).await.unwrap();
@@ -183,7 +183,7 @@ async fn forks_share_what_was_prepared_and_nothing_else() {
     assert!(maps(&second).get_opt("dependent").await.unwrap().is_some());
 }
 
-/// A controller of the test is waited for: each map gets a partner, and each partner a mark.
+/// A controller of the test is waited for: each map gets a partner, and each partner a label.
 #[tokio::test]
 async fn a_controller_under_test_is_waited_for() {
     async fn reconcile(map: Arc<ConfigMap>, client: Arc<Client>) -> Result<Action, kube::Error> {
@@ -217,7 +217,7 @@ async fn a_controller_under_test_is_waited_for() {
     running.abort();
 }
 
-/// Users have the rights that roles give them, and a kubeconfig reaches the same cluster.
+/// Users have the permissions of their roles, and a kubeconfig reaches the same cluster.
 #[tokio::test]
 async fn users_and_kubeconfigs_reach_the_same_cluster() {
     let cluster = Cluster::builder().controllers(["garbage-collector-controller"]).start().await.unwrap();
@@ -238,7 +238,7 @@ async fn users_and_kubeconfigs_reach_the_same_cluster() {
     assert!(unknown.to_string().contains("nonsense"), "{unknown}");
 }
 
-/// Many clusters in one process, one after the other and eight at a time: what each costs.
+/// Many clusters in one process, one after the other and eight at the same time: the cost of each.
 #[test]
 fn many_clusters_fit_into_a_process() {
     let wanted = std::env::var("KUBEGC_CLUSTERS").ok().and_then(|count| count.parse().ok()).unwrap_or(40);

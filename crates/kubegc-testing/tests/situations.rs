@@ -1,5 +1,5 @@
 //! The same tests of one operator, once by waiting until nothing is left to do, and once by polling as with envtest:
-//! docs/testing.md tells how many lines and seconds either takes.
+//! docs/testing.md compares their lines and seconds.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::future::Future;
@@ -14,8 +14,8 @@ use kube_runtime::controller::Action;
 use kubegc_testing::Cluster;
 use serde_json::json;
 
-/// How often tests with envtest poll, and for how long nothing must happen until they conclude that nothing will: the interval and
-/// the duration of Kubebuilder's tutorial.
+/// Interval and duration of polling with envtest, until a test concludes that nothing will happen: those of
+/// Kubebuilder's tutorial.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 const CONSISTENT_FOR: Duration = Duration::from_secs(10);
 const POLL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -105,7 +105,7 @@ async fn consistently<F: Future<Output = bool>>(holds: impl Fn() -> F, how_long:
 
 async fn by_settling() {
     let bench = Bench::start().await;
-    // Nothing is made without the label.
+    // Nothing is created without the label.
     bench.create(&[]).await;
     bench.cluster.settle().await.unwrap();
     assert!(!bench.has_secret().await);
@@ -113,11 +113,11 @@ async fn by_settling() {
     bench.label(Some("yes")).await;
     bench.cluster.settle().await.unwrap();
     assert!(bench.has_secret().await);
-    // which is made again if somebody deletes it,
+    // which is recreated after a deletion,
     bench.secrets.delete("app", &DeleteParams::default()).await.unwrap();
     bench.cluster.settle().await.unwrap();
     assert!(bench.has_secret().await);
-    // and goes with the label,
+    // and is deleted with the label,
     bench.label(None).await;
     bench.cluster.settle().await.unwrap();
     assert!(!bench.has_secret().await);
@@ -129,8 +129,8 @@ async fn by_settling() {
     assert!(!bench.has_secret().await);
 }
 
-/// As `by_settling`. What must not happen is waited for as long as `quiet`. Without a collector, as in envtest, the last two
-/// lines would wait in vain.
+/// As `by_settling`. That something does not happen is awaited for `quiet`. Without a collector, as in envtest, the
+/// last two lines would wait in vain.
 async fn by_polling(quiet: Duration) {
     let bench = Bench::start().await;
     bench.create(&[]).await;
@@ -139,7 +139,7 @@ async fn by_polling(quiet: Duration) {
     eventually(|| bench.has_secret()).await;
     let uid = bench.secrets.get("app").await.unwrap().metadata.uid;
     bench.secrets.delete("app", &DeleteParams::default()).await.unwrap();
-    // The old one may still be there.
+    // The old one may still exist.
     eventually(|| async {
         let found = bench.secrets.get_opt("app").await.unwrap();
         found.is_some_and(|secret| secret.metadata.uid != uid)
@@ -147,7 +147,7 @@ async fn by_polling(quiet: Duration) {
     .await;
     bench.label(None).await;
     eventually(|| async { !bench.has_secret().await }).await;
-    // It may be made again.
+    // It may be recreated.
     consistently(|| async { !bench.has_secret().await }, quiet).await;
     bench.label(Some("yes")).await;
     eventually(|| bench.has_secret()).await;

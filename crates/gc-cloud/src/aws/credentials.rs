@@ -1,4 +1,4 @@
-//! Where credentials come from: the environment, or the role of the instance (IMDSv2).
+//! Sources of credentials: the environment, or the role of the instance (IMDSv2).
 
 use std::fmt;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use super::Ec2Error;
 use crate::MAX_ANSWER_BYTES;
 use crate::client::{Https, fetch};
 
-/// Keys that requests are signed with. They show nothing of the secret.
+/// Keys for signing requests. Debug output hides the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// Such as `AKIA…`.
     pub access_key: String,
-    /// What is signed with.
+    /// The secret key.
     pub secret_key: String,
-    /// Of a role.
+    /// The session token of a role.
     pub session_token: Option<String>,
 }
 
@@ -38,7 +38,7 @@ struct RoleKeys {
     token: String,
 }
 
-/// Those of the environment, if they are there.
+/// The keys of the environment, if set.
 pub(crate) fn of_environment() -> Option<Credentials> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     Some(Credentials {
@@ -48,7 +48,7 @@ pub(crate) fn of_environment() -> Option<Credentials> {
     })
 }
 
-/// Those of the role of this instance.
+/// The keys of this instance's role.
 pub(crate) async fn of_instance(client: &Https, metadata: &str) -> Result<Credentials, Ec2Error> {
     let failed =
         |why: String| Ec2Error::Credentials(format!("no AWS_ACCESS_KEY_ID, and of the instance: {why}"));

@@ -1,5 +1,5 @@
-//! AWS EC2, by the Query API (`DescribeInstances`). Questions that come within a moment are asked as one, and after an
-//! answer that says "too many" nothing is asked for a while.
+//! AWS EC2, by the Query API (`DescribeInstances`). Lookups that come within a moment are combined, and after a
+//! throttled answer no request is sent for a while.
 
 mod credentials;
 mod signature;
@@ -24,27 +24,27 @@ pub use credentials::Credentials;
 use credentials::ROLE_KEPT;
 use signature::{Signing, escape};
 
-/// Maximum number of questions that are combined into one call (values of one filter).
+/// Maximum number of lookups that are combined into one call (values of one filter).
 const BATCH: usize = 200;
-/// How long questions are collected before they are asked in one call.
+/// How long lookups are collected before they are sent in one call.
 const COLLECTING: Duration = Duration::from_millis(50);
-/// Maximum number of queued questions; further ones wait for room.
+/// Maximum number of queued lookups; further ones wait for room.
 const QUEUED: usize = 256;
-/// Maximum number of pages of one answer that are read.
+/// Maximum number of pages read per answer.
 const PAGES: usize = 20;
-/// First and longest pause after "too many".
+/// First and longest pause after a throttled answer.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
-/// Largest page that is read, bytes.
+/// Largest page, bytes.
 const MAX_PAGE_BYTES: usize = 16 << 20;
 const VERSION: &str = "2016-11-15";
-/// Where instances learn of themselves.
+/// The metadata endpoint of instances.
 const METADATA: &str = "http://169.254.169.254";
 const CONTENT_TYPE: &str = "application/x-www-form-urlencoded; charset=utf-8";
 
 /// Why EC2 gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ec2Error {
-    /// Not a URL that may be asked.
+    /// Not an allowed URL.
     #[error(
         "EC2 endpoint {0:?}: expected https://HOST; http:// is only allowed for this machine (127.0.0.1, ::1)"
     )]
@@ -58,15 +58,15 @@ pub enum Ec2Error {
     /// No credentials.
     #[error("EC2: no credentials: {0}")]
     Credentials(String),
-    /// The node is of no EC2 instance.
+    /// The node is not an EC2 instance.
     #[error("EC2: providerID {0:?} names no instance; expected aws:///ZONE/i-…")]
     ProviderId(String),
-    /// The node is of an instance elsewhere.
+    /// The node is an instance of another region.
     #[error("EC2: providerID {id:?} is of another region than {region}")]
     OtherRegion {
         /// The node's provider ID.
         id: String,
-        /// The region that is asked.
+        /// The region of this client.
         region: String,
     },
     /// No connection, or it broke, or the answer was too large.
@@ -75,7 +75,7 @@ pub enum Ec2Error {
     /// No answer in time.
     #[error("EC2: no answer within {0:?}")]
     Timeout(Duration),
-    /// Too many requests: nothing is asked for a while.
+    /// Too many requests: none is sent for a while.
     #[error("EC2: throttled ({0}); asked again later")]
     Throttled(String),
     /// Any other failure.
@@ -85,10 +85,10 @@ pub enum Ec2Error {
         status: u16,
         /// AWS' code.
         code: String,
-        /// The beginning of what it said.
+        /// The beginning of its message.
         message: String,
     },
-    /// Not an answer to what was asked.
+    /// Not an answer to the request.
     #[error("EC2: the answer is malformed: {0}")]
     Malformed(String),
     /// The client has ended.
@@ -96,16 +96,16 @@ pub enum Ec2Error {
     Ended,
 }
 
-/// Which EC2.
+/// How to reach EC2.
 #[derive(Clone, Debug)]
 pub struct Ec2Options {
     /// Its region.
     pub region: String,
     /// Its URL; the region's public one if `None`.
     pub endpoint: Option<String>,
-    /// Keys to sign with; those of the environment or of the instance if `None`.
+    /// Signing keys; those of the environment or of the instance if `None`.
     pub credentials: Option<Credentials>,
-    /// An answer must come within this time.
+    /// Timeout of an answer.
     pub timeout: Duration,
 }
 
@@ -117,7 +117,7 @@ impl Ec2Options {
     }
 }
 
-/// What of an instance is asked by: its ID, or its private DNS name, which is the node's.
+/// The identifier that an instance is looked up by: its ID, or its private DNS name, which is the node's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Question {
     Id(String),
@@ -132,7 +132,7 @@ struct Waiting {
 /// A client of EC2.
 pub struct Ec2 {
     region: String,
-    /// Until the first question.
+    /// Before the first lookup.
     worker: Mutex<Option<Worker>>,
     questions: OnceLock<mpsc::Sender<Waiting>>,
 }
@@ -143,18 +143,18 @@ impl fmt::Debug for Ec2 {
     }
 }
 
-/// What asks.
+/// The task that sends requests.
 struct Worker {
     client: Https,
     options: Ec2Options,
     url: Uri,
     role: Option<(Instant, Credentials)>,
-    /// After "too many": until when nothing is asked, and the next pause.
+    /// After throttling: until when no request is sent, and the next pause.
     paused: Option<(Instant, Duration)>,
 }
 
 impl Ec2 {
-    /// A client. Asks nothing by itself.
+    /// A client. Sends nothing by itself.
     pub fn new(options: Ec2Options) -> Result<Self, Ec2Error> {
         let region = &options.region;
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -174,7 +174,7 @@ impl Ec2 {
         Ok(Self { region, worker: Mutex::new(Some(worker)), questions: OnceLock::new() })
     }
 
-    /// Where questions go. The first one starts what asks them.
+    /// The queue of lookups. The first lookup starts the task that sends them.
     fn questions(&self) -> &mpsc::Sender<Waiting> {
         self.questions.get_or_init(|| {
             let (questions, waiting) = mpsc::channel(QUEUED);
@@ -186,7 +186,7 @@ impl Ec2 {
     }
 }
 
-/// What is asked about a machine. An ID of another region would never be found there.
+/// The lookup of a machine. An ID of another region would never be found there.
 pub(crate) fn question(machine: &Machine, region: &str) -> Result<Question, Ec2Error> {
     let id = &machine.provider_id;
     if id.is_empty() {
@@ -235,7 +235,7 @@ impl Worker {
             };
             for Waiting { question, answer } in batch {
                 let found = answers.as_ref().map_err(Clone::clone).map(|found| {
-                    // What is not in a complete answer does not exist.
+                    // An instance that is missing from a complete answer does not exist.
                     found.get(&question).copied().unwrap_or(MachineState::Absent)
                 });
                 // The caller may have given up.
@@ -294,7 +294,7 @@ impl Worker {
         Ok(credentials)
     }
 
-    /// All instances that fit the filter.
+    /// All instances that match the filter.
     async fn describe(
         &self,
         credentials: &Credentials,
@@ -355,7 +355,7 @@ impl Worker {
     }
 }
 
-/// Two of one name: the one that exists counts.
+/// Two of one name: the existing one counts.
 fn note(found: &mut BTreeMap<Question, MachineState>, question: Question, state: MachineState) {
     let known = found.entry(question).or_insert(state);
     if *known == MachineState::Absent {
@@ -363,7 +363,7 @@ fn note(found: &mut BTreeMap<Question, MachineState>, question: Question, state:
     }
 }
 
-/// As upstream's provider: what is stopped is shut down, what is terminated does not exist.
+/// As upstream's provider: a stopped instance is shut down, a terminated one does not exist.
 pub(crate) fn machine_state(id: &str, name: &str) -> Result<MachineState, Ec2Error> {
     match name {
         "pending" | "running" | "shutting-down" | "stopping" => Ok(MachineState::Running),
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_is_told_from_other_refusals() {
+    fn throttling_is_distinguished_from_other_refusals() {
         let body = |code: &str| {
             format!(
                 "<Response><Errors><Error><Code>{code}</Code><Message>m</Message></Error></Errors></Response>"

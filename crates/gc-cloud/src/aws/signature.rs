@@ -8,7 +8,7 @@ use super::credentials::Credentials;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// What is signed.
+/// The parts of a request that are signed.
 pub(crate) struct Signing<'a> {
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
@@ -63,7 +63,7 @@ impl Signing<'_> {
     }
 }
 
-/// `application/x-www-form-urlencoded` as AWS takes it: unreserved characters stay, all others are escaped.
+/// `application/x-www-form-urlencoded` as AWS requires it: unreserved characters stay, all others are escaped.
 pub(crate) fn escape(text: &str) -> String {
     text.bytes().fold(String::with_capacity(text.len()), |mut escaped, byte| {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {

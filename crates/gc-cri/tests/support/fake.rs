@@ -16,7 +16,7 @@ use tokio::net::UnixListener;
 
 use super::messages as cri;
 
-/// gRPC's status codes, as far as they are used here.
+/// The gRPC status codes that are used here.
 pub mod code {
     pub const UNKNOWN: u32 = 2;
     pub const NOT_FOUND: u32 = 5;
@@ -25,7 +25,7 @@ pub mod code {
     pub const UNAVAILABLE: u32 = 14;
 }
 
-/// What the runtime answers to one call.
+/// The runtime's answer to one call.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// These messages, and success.
@@ -34,7 +34,7 @@ pub enum Answer {
     Broken(Vec<Vec<u8>>),
     /// A failure with code and text.
     Failure(u32, String),
-    /// Nothing, ever.
+    /// No answer, ever.
     Silence,
 }
 
@@ -50,7 +50,7 @@ impl Answer {
 
 type Rule = Box<dyn FnMut(&mut State, &str, &str) -> Option<Answer> + Send>;
 
-/// What the runtime knows, and what was asked of it.
+/// The state of the runtime, and the calls that it received.
 pub struct State {
     pub images: Vec<cri::Image>,
     pub containers: Vec<cri::Container>,
@@ -67,13 +67,13 @@ pub struct State {
     pub stream_chunk: Option<usize>,
     /// The service's prefix, such as `runtime.v1.`.
     pub api: &'static str,
-    /// Every call, with what it names.
+    /// Every call, with the object that it names.
     pub calls: Vec<(String, String)>,
     rule: Option<Rule>,
 }
 
 impl State {
-    /// Asked before each call is answered; what it returns is the answer.
+    /// Called before each call is answered; its result is the answer.
     pub fn rule(&mut self, rule: impl FnMut(&mut Self, &str, &str) -> Option<Answer> + Send + 'static) {
         self.rule = Some(Box::new(rule));
     }
@@ -82,7 +82,7 @@ impl State {
         self.rule = None;
     }
 
-    /// What was named in calls of this method.
+    /// The objects named in calls of this method.
     pub fn called(&self, method: &str) -> Vec<String> {
         self.calls.iter().filter(|(name, _)| name == method).map(|(_, what)| what.clone()).collect()
     }
@@ -244,7 +244,7 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// Starts one that knows nothing yet.
+    /// Starts an empty one.
     pub fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let state = State {
@@ -279,10 +279,10 @@ impl Fake {
         format!("unix://{}", self.socket.display())
     }
 
-    /// Stops, closing all its connections; when this returns, nothing answers any more.
+    /// Stops, closing all connections; when this returns, nothing answers any more.
     pub fn stop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // On a thread of its own, since the test may be asynchronous, where waiting is forbidden.
+            // On a thread of its own, since the test may be asynchronous, where blocking is forbidden.
             let ending =
                 std::thread::spawn(move || runtime.shutdown_timeout(std::time::Duration::from_secs(5)));
             ending.join().unwrap();
@@ -349,7 +349,7 @@ async fn serve(
         }
         Answer::Silence => std::future::pending().await,
     };
-    // Each frame in a turn of its own, so that what comes before a break is really sent.
+    // Each frame separately, so that the frames before a break are really sent.
     let frames = futures::stream::iter(frames).then(|frame| async {
         tokio::task::yield_now().await;
         frame
@@ -381,7 +381,7 @@ pub fn image_id(number: u64) -> String {
     format!("sha256:{number:064x}")
 }
 
-/// A container that the kubelet made, in `sandbox-POD`, with the image of this number.
+/// A container created by the kubelet, in `sandbox-POD`, with the image of this number.
 pub fn container(pod: &str, name: &str, attempt: u32, state: i32, image: u64) -> cri::Container {
     let labels =
         [("pod.name", pod), ("pod.namespace", "default"), ("pod.uid", pod), ("container.name", name)];
@@ -402,7 +402,7 @@ pub fn container(pod: &str, name: &str, attempt: u32, state: i32, image: u64) ->
     }
 }
 
-/// A sandbox `sandbox-POD` that the kubelet made.
+/// A sandbox `sandbox-POD` created by the kubelet.
 pub fn sandbox(pod: &str, state: i32) -> cri::PodSandbox {
     let labels = [("name", pod), ("namespace", "default"), ("uid", pod)];
     cri::PodSandbox {

@@ -1,5 +1,5 @@
-//! The messages of CRI v1 that tests speak: those of the fake runtime, and those that make pods on a real one. Written
-//! apart from the client's own, so that a wrong field number in either does not cancel out.
+//! The messages of CRI v1 in tests: those of the fake runtime, and those that create pods on a real one. Written
+//! separately from the client's own, so that a wrong field number in either does not cancel out.
 
 use std::collections::HashMap;
 
@@ -114,7 +114,7 @@ messages! {
         #[prost(message, repeated, tag = "5")] containers_statuses: Vec<ContainerStatus>,
     }
 
-    // What makes pods on a real runtime.
+    // Messages that create pods on a real runtime.
     NamespaceOption {
         #[prost(int32, tag = "1")] network: i32,
         #[prost(int32, tag = "2")] pid: i32,

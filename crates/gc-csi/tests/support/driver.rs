@@ -1,5 +1,5 @@
 //! A small CSI driver: volumes are directories on disk, the service is real gRPC over HTTP/2 on a real Unix
-//! socket. It can be made to fail, to hang, to send garbage and to lie. Its messages are declared here again,
+//! socket. It can fail, hang, send garbage and give false answers on request. Its messages are declared here again,
 //! so that a wrong field number on either side shows.
 
 use std::collections::HashMap;
@@ -69,11 +69,11 @@ pub enum Mood {
     Good,
     /// Answers deletions with this gRPC code and text.
     Fails(u32, String),
-    /// Takes every call and never answers.
+    /// Accepts every call and never answers.
     Hangs,
-    /// Sends bytes that are no message.
+    /// Sends bytes that are not a message.
     Garbage,
-    /// Says that it is not ready.
+    /// Reports that it is not ready.
     NotReady,
     /// Calls itself by this name.
     Named(String),
@@ -83,10 +83,10 @@ pub enum Mood {
     NoDeletion,
 }
 
-/// What the driver knows, and what was asked of it.
+/// The state of the driver, and the calls that it received.
 pub struct State {
     pub mood: Mood,
-    /// Volume and secrets of each deletion that was asked for, in order.
+    /// Volume and secrets of each requested deletion, in order.
     pub deletions: Vec<(String, HashMap<String, String>)>,
 }
 
@@ -132,7 +132,7 @@ impl Driver {
         self.folder.path().join("csi.sock")
     }
 
-    /// Makes a volume with a file in it.
+    /// Creates a volume with a file in it.
     pub fn make_volume(&self, handle: &str) {
         std::fs::create_dir(self.volume(handle)).unwrap();
         std::fs::write(self.volume(handle).join("data"), handle).unwrap();

@@ -1,11 +1,11 @@
-//! What was proven absent, beyond the life of the graph's nodes (1.7).
+//! Proofs of absence that outlive the graph's nodes (1.7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_types::{ResourceId, Timestamp, Uid};
 
-/// Where a reference claims an owner to be.
+/// Where a reference claims its owner to be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Claim {
     pub(super) uid: Uid,
@@ -51,7 +51,7 @@ impl AbsentOwners {
         Some(at)
     }
 
-    /// The object with this UID was seen: whatever said otherwise is void (L11).
+    /// The object with this UID was observed: proofs of its absence are void (L11).
     pub(super) fn forget(&mut self, uid: &Uid) {
         let first = Claim {
             uid: uid.clone(),

@@ -1,8 +1,9 @@
-//! Barriers: proof that everything that a resource held when owners were marked for deletion has been observed.
+//! Barriers: proof that all objects that a resource had when owners were marked for deletion have been observed
+//!
 //!
-//! There is one barrier per resource, and it serves every owner that waits when it is made: it asks for the whole
-//! resource, or for a single namespace where that takes fewer pages. Owners that begin to wait while it is under way
-//! are served by the next one.
+//! There is one barrier per resource, for every owner that waits when it is created: it requests the whole resource,
+//! or a single namespace where that takes fewer pages. Owners that begin to wait while it is in progress use the next
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,30 +14,30 @@ use super::retry::backoff;
 use super::{Context, Engine, HeldLanes, Timer, Wanted};
 use crate::graph::{CLUSTER, ResourceIndex};
 
-/// How many objects an adapter reads with one request; decides whether one list of a whole resource is cheaper than a
-/// list of each namespace.
+/// Number of objects that an adapter reads with one request; decides whether one list of a whole resource is cheaper
+/// than a list of each namespace.
 const OBJECTS_PER_PAGE: usize = 1_000;
-/// How many proofs about single namespaces are remembered for one resource; those that are forgotten are made again.
+/// Number of proofs about single namespaces that are remembered for one resource; forgotten ones are obtained again.
 const NAMESPACES_REMEMBERED: usize = 1_000;
 
 /// The barrier of one resource.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Barrier {
-    /// It is queued, under way, or about to be tried again.
+    /// It is queued, in progress, or about to be retried.
     pub(crate) pending: bool,
-    /// The newest barrier over the whole resource that was answered; it covers every mark seen before it was made.
+    /// The newest answered barrier over the whole resource; it covers every mark that was seen before it was created.
     done: Option<u64>,
     /// The same for single namespaces.
     done_in: BTreeMap<Arc<str>, u64>,
-    /// Answers to barriers made before this effect prove nothing.
+    /// Answers to barriers created before this effect prove nothing.
     valid_from: u64,
     failures: u32,
-    /// Not before this time again.
+    /// Not to be created before this time.
     due: Timestamp,
 }
 
 impl Barrier {
-    /// Whether an owner in this namespace whose mark was seen before effect number `mark_effect` is served.
+    /// Whether it covers an owner in this namespace whose mark was seen before effect number `mark_effect`.
     pub(super) fn covers(&self, namespace: Option<&str>, mark_effect: u64) -> bool {
         let narrow = namespace.and_then(|namespace| self.done_in.get(namespace).copied());
         self.done.max(narrow).is_some_and(|done| done >= mark_effect)
@@ -44,7 +45,7 @@ impl Barrier {
 }
 
 impl Engine {
-    /// Has a barrier made for a resource, unless one is pending.
+    /// Requests a barrier for a resource, unless one is pending.
     pub(super) fn ask_barrier(&mut self, resource: ResourceIndex) {
         let barrier = self.barriers.entry(resource).or_default();
         if barrier.pending {
@@ -65,7 +66,7 @@ impl Engine {
             self.barriers.remove(&resource);
             return;
         }
-        // The answer counts for every owner that waits now, so it must be new enough for all of them.
+        // The answer applies to every owner that waits now, so it must be new enough for all of them.
         let all_comparable = self.waiting.keys().all(|&node| self.is_comparable(node, resource));
         let highest = self.waiting.values().map(|waiting| waiting.mark).max();
         let at_least = highest.filter(|_| all_comparable).unwrap_or(ResourceVersion::UNKNOWN);
@@ -80,8 +81,8 @@ impl Engine {
         self.decided = Some(Wanted { request, reason, context, lanes: HeldLanes::new() });
     }
 
-    /// The single namespace that a barrier is to ask for; `None` if asking for the whole resource takes no more
-    /// requests than asking for each namespace with an owner that needs the barrier.
+    /// The single namespace that a barrier is to request; `None` if requesting the whole resource takes no more
+    /// requests than each namespace with an owner that needs the barrier.
     fn barrier_namespace(&self, resource: ResourceIndex) -> Option<Arc<str>> {
         if !self.graph.resources.is_namespaced(resource) {
             return None;
@@ -144,7 +145,7 @@ impl Engine {
         self.wake_held(resource, None);
     }
 
-    /// A resource is not served any more: what was proven about it does not hold when it is served again.
+    /// A resource is no longer served: proofs about it do not hold when it is served again.
     pub(super) fn void_barrier(&mut self, resource: ResourceIndex) {
         if let Some(barrier) = self.barriers.get_mut(&resource) {
             barrier.done = None;
@@ -153,7 +154,7 @@ impl Engine {
         }
     }
 
-    /// What was proven until now is not needed or not true any more.
+    /// Proofs obtained so far are no longer needed or no longer valid.
     pub(super) fn forget_barriers(&mut self) {
         self.barriers.retain(|_, barrier| barrier.pending);
         for barrier in self.barriers.values_mut() {

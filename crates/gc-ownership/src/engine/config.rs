@@ -1,19 +1,19 @@
-//! Settings and figures of the engine.
+//! Settings and statistics of the engine.
 
-/// Bounds and waits of the engine. The defaults are meant for production; tests and simulators shorten them.
+/// Bounds and delays of the engine. The defaults are for production; tests and simulators shorten them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How many effects may be in flight (made and not yet `Done`) at a time.
+    /// Maximum number of effects in flight (returned and not yet `Done`).
     pub effects_in_flight: usize,
     /// How long actions wait at start for resources whose first list has not arrived, milliseconds.
     pub startup_wait_milliseconds: i64,
     /// How long the removal of a finalizer waits for a resource that cannot catch up, milliseconds.
     pub gap_wait_milliseconds: i64,
-    /// How long an unseen owner may still arrive on its watch before it is looked up live, milliseconds.
+    /// How long an unobserved owner may still arrive on its watch before a live read, milliseconds.
     pub verify_patience_milliseconds: i64,
-    /// First delay between two looks at an owner that lives but does not arrive on a watch, milliseconds.
+    /// First delay between two live reads of an owner that lives but does not arrive on a watch, milliseconds.
     pub poll_first_milliseconds: i64,
-    /// Longest delay between two such looks, milliseconds (L15).
+    /// Longest delay between two such reads, milliseconds (L15).
     pub poll_longest_milliseconds: i64,
     /// First delay of a retry, milliseconds; doubles with every failure of the same item.
     pub retry_first_milliseconds: i64,
@@ -25,7 +25,7 @@ pub struct Config {
     pub retry_interval_milliseconds: i64,
     /// Maximum delay that the shared rate adds to one retry, milliseconds.
     pub retry_shared_longest_milliseconds: i64,
-    /// How many proofs of absence are remembered beyond the life of the graph's nodes (1.7).
+    /// Number of proofs of absence that are remembered beyond the life of the graph's nodes (1.7).
     pub absent_owners: usize,
     /// Number of consecutive conflicts with unchanged references after which a DELETE carries only the UID
     /// (4.5).
@@ -56,22 +56,22 @@ impl Default for Config {
     }
 }
 
-/// Figures for metrics. All are counts unless the name says otherwise.
+/// Statistics for metrics. All are counts unless the name says otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Objects known.
     pub objects: usize,
-    /// Owners that are referred to and have not been seen (virtual nodes), absent ones included.
+    /// Owners that are referred to and have not been observed (virtual nodes), absent ones included.
     pub virtual_owners: usize,
     /// References (edges).
     pub references: usize,
-    /// Items that wait for a turn.
+    /// Items in the queue.
     pub queued: usize,
-    /// Effects made and not yet done.
+    /// Effects returned and not yet done.
     pub in_flight: usize,
     /// Items that wait for a retry.
     pub retrying: usize,
-    /// Items that were held and rest until they change or are released.
+    /// Items that were held: they are not reconciled until they change or are released.
     pub held: usize,
     /// Owners waiting in foreground deletion or for their dependents to be orphaned.
     pub waiting_owners: usize,

@@ -1,4 +1,4 @@
-//! Whose turn it is: one lane per owner, served in turn, so that a giant cascade does not starve a small one.
+//! Fair order of work: one lane per owner, served in turn, so that a giant cascade does not starve a small one.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,21 +8,20 @@ use crate::graph::NodeId;
 struct Lane {
     items: VecDeque<NodeId>,
     in_flight: usize,
-    /// It has a place in the order of turns.
+    /// It is part of the order of turns.
     has_turn: bool,
 }
 
-/// Number of places of removed nodes that may stay empty before they are dropped; or as many as are not
-/// empty, if that is more.
+/// Number of empty slots of removed nodes before they are dropped; or as many as are not empty, if that is more.
 const VACANCIES: usize = 1_024;
 
-/// Items that wait for a turn. Each node is in it at most once (its `QUEUED` flag), and the places of removed
-/// nodes are dropped in time, so the size of the graph bounds it.
+/// The queue of items. Each node is in it at most once (its `QUEUED` flag), and the slots of removed nodes are
+/// dropped in time, so the size of the graph bounds it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lanes {
     by_owner: BTreeMap<NodeId, Lane>,
     turns: VecDeque<NodeId>,
-    /// Places, empty ones included.
+    /// Slots, empty ones included.
     places: usize,
     vacant: usize,
 }
@@ -80,7 +79,7 @@ impl Lanes {
         self.places.saturating_sub(self.vacant)
     }
 
-    /// Places, and how many of them are empty.
+    /// The number of slots, and how many of them are empty.
     pub(super) fn places(&self) -> (usize, usize) {
         (self.places, self.vacant)
     }
@@ -90,7 +89,7 @@ impl Lanes {
         self.vacant += 1;
     }
 
-    /// The place just taken out was empty.
+    /// The slot just taken was empty.
     pub(super) fn skipped(&mut self) {
         self.vacant = self.vacant.saturating_sub(1);
     }
@@ -99,8 +98,7 @@ impl Lanes {
         self.vacant > VACANCIES.max(self.queued())
     }
 
-    /// Keeps the places for which `keep` is true and drops the empty ones. Returns the lanes that are now
-    /// idle.
+    /// Keeps the slots for which `keep` is true and drops the empty ones. Returns the lanes that are now idle.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(NodeId) -> bool) -> Vec<NodeId> {
         self.places = 0;
         self.vacant = 0;

@@ -31,7 +31,7 @@ pub(crate) use retry::Retry;
 pub(crate) use verdict::Class;
 pub(crate) use waiting::Waiting;
 
-/// What is done about an item.
+/// The decision about an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Delete,
@@ -40,10 +40,10 @@ enum Action {
     Read,
 }
 
-/// What an effect is about, for when its outcome comes.
+/// The subject of an effect, for when its outcome comes.
 #[derive(Clone, Debug)]
 enum Context {
-    /// The object, what was asked, and the version that it was asked on.
+    /// The object, the request, and the version that it was decided on.
     Item(Uid, Action, ResourceVersion),
     OwnerRead(Identity, Uid),
     /// A resource, or one namespace of it.
@@ -51,7 +51,7 @@ enum Context {
     Note,
 }
 
-/// The lanes that a request holds up.
+/// The lanes that a request blocks.
 type HeldLanes = SmallVec<[NodeId; 1]>;
 
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ struct InFlight {
     lanes: HeldLanes,
 }
 
-/// An effect that has not been handed out yet.
+/// An effect that has not been returned yet.
 #[derive(Clone, Debug)]
 struct Wanted {
     request: Request,
@@ -72,9 +72,9 @@ struct Wanted {
 /// What happens at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// The start-up wait is over.
+    /// The wait at start is over.
     StartUp,
-    /// An item is tried again.
+    /// An item is retried.
     Item(NodeId),
     /// An owner has waited long enough for resources that lag behind.
     GiveUp(NodeId),
@@ -93,9 +93,9 @@ struct Counters {
 
 /// The engine. See the crate's documentation.
 ///
-/// Bounds: an object is in the queue at most once, has at most one request in flight and at most one timer
-/// for its next try; live reads and barriers are shared by all that need them, one in flight for each claim
-/// and each resource; effects in flight are limited by [`Config::effects_in_flight`].
+/// Bounds: an object is in the queue at most once, has at most one request in flight and at most one retry timer;
+/// live reads and barriers are shared by all items that need them, one in flight per claim and per resource; effects
+/// in flight are limited by [`Config::effects_in_flight`].
 #[derive(Clone, Debug)]
 pub struct Engine {
     config: Config,
@@ -104,40 +104,40 @@ pub struct Engine {
     started: bool,
     pub(crate) graph: Graph,
     lanes: Lanes,
-    /// Which kind of work comes next.
+    /// The next kind of work.
     rotation: u8,
-    /// What the last turn has decided, until it is launched in the same call.
+    /// The decision of the last turn, until it is launched in the same call.
     decided: Option<Wanted>,
-    /// Events to be written; unlike decisions, they do not become stale.
+    /// Events to write; unlike decisions, they do not become stale.
     events: VecDeque<Wanted>,
-    /// Claims whose owner is to be read, by their place.
+    /// Claims whose owner is to be read, by their position.
     read_queue: BTreeMap<u64, Identity>,
     next_read: u64,
     barrier_queue: VecDeque<ResourceIndex>,
     in_flight: BTreeMap<EffectId, InFlight>,
-    /// Objects with an unanswered request. If a list omits one in the meantime and it comes back, it is the
-    /// same object: nothing else is requested about it until then.
+    /// Objects with an unanswered request. If a list omits one in the meantime and it comes back, it is the same
+    /// object: no other request about it is made until the answer.
     asked: BTreeMap<Uid, Action>,
     next_effect: u64,
     verifications: BTreeMap<Identity, Verification>,
     absent: AbsentOwners,
     pub(crate) waiting: BTreeMap<NodeId, Waiting>,
-    /// Owners whose `foregroundDeletion` is being removed: whether they still wait is not known.
+    /// Owners whose `foregroundDeletion` is being removed: whether they still wait is unknown.
     finishing: BTreeSet<NodeId>,
-    /// Waiting owners by the resource that holds them up, in the order of their marks.
+    /// Waiting owners by the resource that blocks them, in the order of their marks.
     held: BTreeSet<(ResourceIndex, ResourceVersion, NodeId)>,
     barriers: BTreeMap<ResourceIndex, Barrier>,
-    /// Items that were held ([`gc_types::Outcome::Held`]) and rest until they change or are released.
+    /// Items that were held ([`gc_types::Outcome::Held`]) and are not reconciled until they change or are released.
     held_back: BTreeSet<NodeId>,
     pub(crate) retries: BTreeMap<NodeId, Retry>,
-    /// Until when the shared rate of retries is reserved, milliseconds.
+    /// Until when the shared retry rate is reserved, milliseconds.
     retry_reserved_until: i64,
     timers: BTreeSet<(Timestamp, Timer)>,
     counters: Counters,
 }
 
 impl Engine {
-    /// An engine that knows nothing yet.
+    /// An engine without any knowledge.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let absent = AbsentOwners::new(config.absent_owners);
@@ -171,7 +171,7 @@ impl Engine {
         }
     }
 
-    /// Takes in one event. Never fails: what makes no sense (an unknown effect, an unannounced resource) is
+    /// Takes one event. Never fails: events that make no sense (an unknown effect, an unannounced resource) are
     /// ignored.
     pub fn handle(&mut self, event: Event) {
         match event {
@@ -215,7 +215,7 @@ impl Engine {
         }
     }
 
-    /// nothing is done before what was listed at start is known completely, or the wait for it is over.
+    /// nothing is done before everything listed at start is known completely, or the wait for it is over.
     fn may_act(&mut self) -> bool {
         if !self.started
             && let Some(discovered_at) = self.discovered_at
@@ -228,14 +228,14 @@ impl Engine {
         self.started
     }
 
-    /// The next thing to do, or `None` if there is nothing to do now or as much in flight as the configuration
-    /// allows. Poll until `None` after each batch of events.
+    /// The next effect, or `None` if there is nothing to do now or the maximum is in flight. Poll until `None` after
+    /// each batch of events.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         if !self.may_act() {
             return None;
         }
         while self.in_flight.len() < self.config.effects_in_flight {
-            // What a turn has decided is wanted now or not at all: by the next call it may not be true any more.
+            // The decision of a turn applies now or never: by the next call it may no longer be valid.
             if let Some(wanted) = self.decided.take().or_else(|| self.events.pop_front()) {
                 return Some(self.launch(wanted));
             }
@@ -253,7 +253,7 @@ impl Engine {
         Effect { id, request: wanted.request, reason: wanted.reason }
     }
 
-    /// Looks at one item, claim or barrier, each kind in turn. False if there is none.
+    /// Reconciles one item, claim or barrier, each kind in turn. False if there is none.
     fn take_turn(&mut self) -> bool {
         for _ in 0..3 {
             self.rotation = (self.rotation + 1) % 3;
@@ -269,7 +269,7 @@ impl Engine {
         false
     }
 
-    /// The next item that is still there.
+    /// The next item that still exists.
     fn next_item(&mut self) -> Option<(NodeId, NodeId)> {
         while let Some((lane, node)) = self.lanes.pop() {
             if self.graph.has(node, Flag::QUEUED) {
@@ -288,7 +288,7 @@ impl Engine {
         }
     }
 
-    /// Gives a node a turn, unless it has one coming. Only objects that are there have turns.
+    /// Queues a node, unless it is queued. Only existing objects have turns.
     fn enqueue(&mut self, node: NodeId) {
         if !self.graph.has(node, Flag::OBSERVED) || self.graph.has(node, Flag::QUEUED) {
             return;
@@ -298,8 +298,8 @@ impl Engine {
         self.lanes.push(lane, node);
     }
 
-    /// The lanes that a node belongs to: a waiting owner comes after its dependents; everything else waits with its
-    /// siblings, in the lane of its first owner, and holds up all its owners while a request about it is in flight.
+    /// The lanes that a node belongs to: a waiting owner comes after its dependents; any other node waits with its
+    /// siblings, in the lane of its first owner, and blocks all its owners while a request about it is in flight.
     fn lanes_of(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
         let alone = self.graph.has(node, Flag::WAITING) || !self.graph.has_references(node);
         let owners = self.graph.edges_of(node).filter(move |_| !alone).map(|edge| self.graph.owner(edge));
@@ -320,9 +320,8 @@ impl Engine {
         self.timers.first().map(|(due, _)| *due)
     }
 
-    /// Whether nothing is left but repeated live reads of owners: nothing waits in a queue or is in flight,
-    /// no item is to be retried, and every remaining read has been made at least as often as it takes to stop
-    /// waiting for it.
+    /// Whether only repeated live reads of owners are left: nothing is queued or in flight, no item is to be retried,
+    /// and every remaining read has been made at least as often as it takes to stop waiting for it.
     #[must_use]
     pub fn only_polls_left(&self) -> bool {
         self.in_flight.is_empty()
@@ -337,13 +336,13 @@ impl Engine {
             })
     }
 
-    /// Whether the start-up wait is over.
+    /// Whether the wait at start is over.
     #[must_use]
     pub fn is_started(&self) -> bool {
         self.started
     }
 
-    /// The present figures.
+    /// The current statistics.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let oldest = self.waiting.values().map(|waiting| self.now.since(waiting.since)).max();
@@ -370,7 +369,7 @@ impl Engine {
         }
     }
 
-    /// How many objects of a resource are known.
+    /// The number of known objects of a resource.
     #[must_use]
     pub fn objects_of(&self, resource: ResourceId) -> usize {
         let index = self.graph.resources.index(resource);
@@ -389,8 +388,8 @@ impl Engine {
         self.now
     }
 
-    /// Every broken invariant of the graph (spec 1.4) and of the tables over it, in words; none if all is well.
-    /// For tests and simulators: it visits everything.
+    /// Every broken invariant of the graph (spec 1.4) and of the tables over it, as text; empty if all hold. For
+    /// tests and simulators: it visits everything.
     #[must_use]
     pub fn verify(&self) -> Vec<String> {
         let mut broken = self.graph.verify();

@@ -1,18 +1,18 @@
-//! Observations update the graph, and the items that they concern get a turn.
+//! Observations update the graph, and queue the items that they concern.
 
 use gc_types::{ObjectKey, ObservedObject, ResourceId, ResourceInfo, ResourceVersion, Uid};
 
 use super::Engine;
 use crate::graph::{Departure, EdgeId, Flag, NONE, NodeId, ResourceIndex};
 
-/// Where an object's metadata came from.
+/// The source of an object's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// A watch.
     Watch,
-    /// A list: what it says is so, whatever was known before.
+    /// A list: it is authoritative, whatever was known before.
     List,
-    /// The answer to a request of ours.
+    /// The answer to one of our requests.
     Answer,
 }
 
@@ -31,13 +31,13 @@ impl Engine {
                 self.depart(node, Departure::Unproven);
             }
         }
-        // What was proven about it may not hold when it is served again.
+        // Proofs about it may not hold when it is served again.
         self.void_barrier(resource);
         self.wake_held(resource, None);
         self.kinds_changed();
     }
 
-    /// References may lead elsewhere now: those of unknown kind were waiting for this.
+    /// References may lead elsewhere now: those of unknown kind waited for this.
     fn kinds_changed(&mut self) {
         if !self.graph.resolve_kinds() {
             return;
@@ -61,7 +61,7 @@ impl Engine {
             state.parity = !state.parity;
             return;
         }
-        // The list before was broken off: nothing counts as seen yet.
+        // The previous list was interrupted: no object counts as seen yet.
         let unseen = !state.parity;
         for node in self.graph.slots() {
             if self.graph.has(node, Flag::OBSERVED) && self.graph.resource(node) == resource {
@@ -108,10 +108,10 @@ impl Engine {
         }
     }
 
-    /// A list is older than an earlier delivery: the server was restored from a backup, or its cache is
-    /// stale. What that history proved has to be proven again: absence by live reads, progress by new lists,
-    /// changes and barriers. Each resource finds out from its own lists (`delivered` stays), as each may have
-    /// been answered by another server.
+    /// A list is older than an earlier delivery: the server was restored from a backup, or its cache is stale.
+    /// Everything that was proven by that history must be proven again: absence by live reads, progress by new lists,
+    /// changes and barriers. Each resource learns this from its own lists (`delivered` stays), as each may have been
+    /// answered by another server.
     fn history_went_back(&mut self) {
         for state in self.graph.resources.iter_mut().filter(|state| state.info.comparable_versions) {
             state.progress = ResourceVersion::UNKNOWN;
@@ -143,8 +143,8 @@ impl Engine {
 
     // ---- objects ----
 
-    /// What the list of a barrier found. It matters only for owners that wait, and only if the watch is
-    /// behind: an object that the watch has delivered and that is not known has been removed since.
+    /// An object in the list of a barrier. It matters only for owners that wait, and only if the watch is behind: an
+    /// object that the watch has delivered and that is unknown has been removed since.
     pub(super) fn found(&mut self, object: &ObservedObject) {
         let known = self.graph.find(&object.uid).is_some_and(|node| self.graph.has(node, Flag::OBSERVED));
         let mut overtaken = false;
@@ -199,12 +199,12 @@ impl Engine {
             }
             let present = self.graph.version(node);
             let known_versions = version != ResourceVersion::UNKNOWN && present != ResourceVersion::UNKNOWN;
-            // An answer of ours overtook the watch, or an answer was overtaken by it. A list is believed as it is:
-            // after a restored backup versions are lower and right. A list made to catch up is not one of those.
-            // (Versions of one object can be compared also where those of different resources cannot.)
+            // An answer of ours overtook the watch, or was overtaken by it. A list is authoritative: after a restored
+            // backup versions are lower and right. A list made to catch up is not one of those. (Versions of one
+            // object can be compared even where those of different resources cannot.)
             let older = known_versions && version < present && source != Source::List;
             let relisted = source == Source::List && self.graph.has(node, Flag::GRANTED);
-            // The same version may mean something else only after a restored backup, which a list shows.
+            // The same version can have another meaning only after a restored backup, which a list shows.
             let differs = source == Source::List
                 && (self.graph.deletion(node) != object.deletion
                     || !self.graph.owners_equal(node, &object.owners));
@@ -215,7 +215,8 @@ impl Engine {
                 return;
             }
         }
-        // What only an answer of ours has shown, the list under way has yet to show, or to prove gone.
+        // An object that only an answer of ours has shown must still appear in the list in progress, or be proven
+        // gone by it.
         let seen = parity != (listing && source == Source::Answer);
         self.absorb(object, resource, known.filter(|_| other_view), seen, source);
         if source == Source::Watch && comparable && synced && !other_view {
@@ -260,17 +261,17 @@ impl Engine {
         }
         self.after_unlink(&unlinked);
         if new_version {
-            // The granted change shows in it, whatever its source: the watch will deliver nothing newer.
+            // The applied change shows in it, whatever its source: the watch will deliver nothing newer.
             self.graph.set(node, Flag::GRANTED, false);
         }
-        // After a removal with an unknown outcome, only a read shows whether its finalizer is off.
+        // After a removal with an unknown outcome, only a read shows whether the finalizer is gone.
         let finishing = self.finishing.contains(&node) && !self.graph.has(node, Flag::IN_FLIGHT);
         if (new_version && source == Source::Watch) || source == Source::List {
             self.graph.set(node, Flag::GRANTED, false);
             self.graph.set(node, Flag::UNCLEAR, finishing);
             self.graph.set(node, Flag::FRESH, false);
         } else if new_version && finishing && object.deletion.foreground {
-            // A barrier shows it again after a restored backup; what tells of this version later has no news.
+            // A barrier shows it again after a restored backup; later reports of this version are no news.
             self.graph.set(node, Flag::UNCLEAR, true);
         }
         let deletion_changed = former != object.deletion;
@@ -291,13 +292,13 @@ impl Engine {
             if self.needs_turn(node) {
                 self.enqueue(node);
             } else {
-                // Nothing is wanted any more: what failed before is history.
+                // Nothing is to be done any more: earlier failures do not matter.
                 self.forget_retry(node);
             }
         }
     }
 
-    /// Whether anything could be to do: not if it waits for nothing and all its owners plainly live.
+    /// Whether there may be anything to do: not if it waits for nothing and all its owners certainly live.
     fn needs_turn(&self, node: NodeId) -> bool {
         self.graph.has(node, Flag::WAITING)
             || self.graph.edges_of(node).any(|edge| {
@@ -308,8 +309,8 @@ impl Engine {
             })
     }
 
-    /// An owner that was referred to before it was seen (3.1): those that meant something else, or that wait for
-    /// this to be known, get a turn.
+    /// An owner that was referred to before it was observed (3.1): queues references that meant another object, or
+    /// that wait for it.
     fn first_seen(&mut self, owner: NodeId) {
         let mut cursor = self.graph.first_dependent(owner);
         while cursor != NONE {
@@ -330,7 +331,7 @@ impl Engine {
                     self.delivered(resource, version);
                     return;
                 }
-                // Seen for the first time by its removal.
+                // First observed by its removal.
                 self.graph.place(uid, key, resource);
                 self.claims_confirmed(node);
             }
@@ -350,7 +351,7 @@ impl Engine {
         }
     }
 
-    /// An object is not there any more.
+    /// An object no longer exists.
     pub(super) fn depart(&mut self, node: NodeId, how: Departure) {
         self.end_waiting(node);
         self.forget_retry(node);
@@ -369,7 +370,7 @@ impl Engine {
         }
     }
 
-    /// Forgets a node that does not exist and has no dependents. Its place in the queue stays empty.
+    /// Forgets a node that does not exist and has no dependents. Its slot in the queue stays empty.
     pub(super) fn prune(&mut self, node: NodeId) {
         let queued = self.graph.has(node, Flag::QUEUED);
         if self.graph.prune(node) && queued {
@@ -380,11 +381,11 @@ impl Engine {
         }
     }
 
-    /// Takes the empty places out of the queue.
+    /// Removes the empty slots from the queue.
     fn close_ranks(&mut self) {
         let graph = &mut self.graph;
         let mut kept = Vec::new();
-        // The number of a node that went may be another's now: the first place is the one that counts.
+        // The number of a removed node may be reused: the first slot is the one that counts.
         let idle = self.lanes.retain(|node| {
             let queued = graph.has(node, Flag::QUEUED);
             if queued {

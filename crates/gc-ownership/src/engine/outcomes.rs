@@ -1,4 +1,4 @@
-//! What became of the effects.
+//! The outcomes of effects.
 
 use gc_types::{EffectId, ObservedObject, Outcome, ResourceId, ResourceVersion, Timestamp, Uid};
 
@@ -7,7 +7,7 @@ use super::retry::backoff;
 use super::{Action, Context, Engine, Timer};
 use crate::graph::{Departure, Flag, NodeId};
 
-/// How long after a granted request an object with incomparable versions is read.
+/// How long after an applied request an object with incomparable versions is read.
 const OPAQUE_READ_MILLISECONDS: i64 = 1_000;
 
 impl Engine {
@@ -27,7 +27,7 @@ impl Engine {
         }
     }
 
-    /// An owner that waits for the requests about its dependents to end gets its turn.
+    /// Queues an owner that waits for the requests about its dependents to end.
     pub(super) fn lane_drained(&mut self, lane: NodeId) {
         if self.lanes.is_idle(lane) && self.waiting.contains_key(&lane) {
             self.enqueue(lane);
@@ -53,8 +53,7 @@ impl Engine {
         let deletion = self.graph.deletion(node);
         let is_told_of = deletion.deleting && !deletion.foreground;
         if action == Action::Finalizer && !deletion.orphan && !is_told_of {
-            // A stale list may have shown it as it was before, and what was known of the removal is
-            // forgotten.
+            // A stale list may have shown it as it was before, and the knowledge of the removal is lost.
             self.finishing.insert(node);
         }
         if (action == Action::Finalizer || self.finishing.contains(&node))
@@ -67,8 +66,8 @@ impl Engine {
             answer.uid == *uid && asked_on != ResourceVersion::UNKNOWN && answer.resource_version == asked_on
         };
         match outcome {
-            // The very version that was to be changed needs no change: it is another one, of a restored backup. The watch
-            // will tell nothing more of it, and only a read tells what it is.
+            // The version that was to be changed needs no change: it is another one, of a restored backup. The watch
+            // will not deliver it, so only a read shows it.
             Outcome::Applied(Some(answer)) if action != Action::Delete && had_nothing_to_change(&answer) => {
                 self.graph.set(node, Flag::UNCLEAR, true);
                 self.retry(node, "there was nothing to change", None);
@@ -79,7 +78,8 @@ impl Engine {
                 }
                 self.forget_retry(node);
                 if action != Action::Finalizer && self.graph.has(node, Flag::UNCLEAR) {
-                    // It came back since, from a list that this request may have overtaken: only a read tells.
+                    // It came back since, in a list that this request may have overtaken: only a read shows its
+                    // state.
                     self.enqueue(node);
                     return;
                 }
@@ -89,7 +89,7 @@ impl Engine {
                     self.observed(&object, Source::Answer);
                 }
                 if self.graph.version(node) != asked_on {
-                    // The watch was faster, or the answer said what became of it.
+                    // The watch was faster, or the answer contained the new state.
                     if self.finishing.contains(&node) {
                         self.graph.set(node, Flag::UNCLEAR, true);
                         self.enqueue(node);
@@ -99,7 +99,7 @@ impl Engine {
                     self.graph.set(node, Flag::UNCLEAR, true);
                     self.put_off(node, self.config.poll_longest_milliseconds.min(OPAQUE_READ_MILLISECONDS));
                 } else {
-                    // Nothing new is known: the watch will tell; until then nothing more is asked.
+                    // Nothing new is known: the watch will deliver it; until then no further request is made.
                     self.graph.set(node, Flag::GRANTED, true);
                 }
             }
@@ -142,7 +142,7 @@ impl Engine {
         self.held_back.insert(node);
     }
 
-    /// What was held of one resource, or of all, gets its turn.
+    /// Queues what was held of one resource, or of all.
     pub(super) fn released(&mut self, resource: Option<ResourceId>) {
         let concerned = |node: &NodeId| {
             resource.is_none_or(|id| self.graph.resource_id(self.graph.resource(*node)) == id)
@@ -154,7 +154,7 @@ impl Engine {
         }
     }
 
-    /// The object is not as observed: read it. The first conflict costs no delay, further ones do.
+    /// The object is not as observed: read it. The first conflict causes no delay, further ones do.
     fn conflicted(&mut self, node: NodeId) {
         self.graph.set(node, Flag::UNCLEAR, true);
         let former = self.retries.get(&node).map_or(0, |retry| retry.conflicts);

@@ -1,4 +1,4 @@
-//! When to try again: per item exponentially, over all items at a shared rate (1.6), deterministic.
+//! Retries: per item with exponential backoff, over all items at a shared rate (1.6), deterministic.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use gc_types::Timestamp;
 use super::{Engine, Timer};
 use crate::graph::NodeId;
 
-/// The history of an item that did not work out.
+/// The failures of an item.
 #[derive(Clone, Debug)]
 pub(crate) struct Retry {
     pub(crate) failures: u32,
-    /// Conflicts in a row over unchanged references.
+    /// Consecutive conflicts over unchanged references.
     pub(crate) conflicts: u32,
     pub(crate) due: Timestamp,
-    /// What the server said last.
+    /// The server's last message.
     pub(crate) message: Arc<str>,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn backoff(first: i64, longest: i64, failures: u32) -> i64 {
 }
 
 impl Engine {
-    /// Puts an item off after a failure.
+    /// Delays an item after a failure.
     pub(super) fn retry(&mut self, item: NodeId, message: &str, retry_after: Option<u64>) {
         let shared = self.shared_delay();
         let retry = self.retry_mut(item);
@@ -51,7 +51,7 @@ impl Engine {
         })
     }
 
-    /// Schedules the next turn of an item after a delay in milliseconds, in place of an earlier one.
+    /// Schedules the next turn of an item after a delay in milliseconds, replacing an earlier schedule.
     pub(super) fn put_off(&mut self, item: NodeId, delay: i64) {
         let due = self.now.after(delay);
         let former = std::mem::replace(&mut self.retry_mut(item).due, due);
@@ -59,7 +59,7 @@ impl Engine {
         self.timers.insert((due, Timer::Item(item)));
     }
 
-    /// What failed before is history.
+    /// Earlier failures do not matter any more.
     pub(super) fn forget_retry(&mut self, item: NodeId) {
         self.held_back.remove(&item);
         if let Some(retry) = self.retries.remove(&item) {
@@ -78,14 +78,14 @@ impl Engine {
         }
     }
 
-    /// The delay that the shared rate of retries asks for.
+    /// The delay by the shared retry rate.
     fn shared_delay(&mut self) -> i64 {
         let interval = self.config.retry_interval_milliseconds;
         let burst = interval.saturating_mul(self.config.retry_burst);
         let ahead = self.retry_reserved_until.max(self.now.0).saturating_add(interval);
         let delay = ahead.saturating_sub(burst).saturating_sub(self.now.0).max(0);
         if delay >= self.config.retry_shared_longest_milliseconds {
-            // The backlog is as long as it may grow; reserving more would only lengthen it.
+            // The backlog is at its bound; reserving more would only lengthen it.
             return self.config.retry_shared_longest_milliseconds;
         }
         self.retry_reserved_until = ahead;

@@ -8,8 +8,8 @@ use super::Engine;
 use crate::graph::{EdgeFlag, EdgeId, Flag, NONE, NodeId};
 
 impl Engine {
-    /// If a blocked waiting owner is in a ring of blocking references between waiting owners, unblocks its own
-    /// reference in that ring. A dependent that waits for other reasons is not in one.
+    /// If a blocked waiting owner is in a ring of blocking references between waiting owners, makes its own reference
+    /// in that ring non-blocking. A dependent that waits for other reasons is not in one.
     pub(super) fn open_ring(&mut self, node: NodeId) {
         let Some(edge) = self.reference_in_ring(node) else { return };
         let mut remaining: Vec<_> = Vec::new();
@@ -36,8 +36,8 @@ impl Engine {
     /// downward in alternate steps and ends when either side is exhausted, so that a long chain on one side costs
     /// no more than the short one on the other.
     ///
-    /// A reference of an object about which a request is in flight does not count: it may be being unblocked right
-    /// now, and the outcome brings that object here itself.
+    /// A reference of an object with a request in flight does not count: it may become non-blocking right now, and
+    /// the outcome queues that object anyway.
     fn reference_in_ring(&self, node: NodeId) -> Option<EdgeId> {
         let counted = |edge: &EdgeId| {
             self.graph.edge_has(*edge, EdgeFlag::COUNTED)

@@ -1,4 +1,4 @@
-//! What is to be done with one object (sections 4.3 and 4.4).
+//! The decision about one object (sections 4.3 and 4.4).
 
 use gc_types::{
     EventNote, Evidence, OwnerReference, PropagationPolicy, Reason, Request, ResourceVersion, Severity,
@@ -10,7 +10,7 @@ use super::virtual_nodes::Finding;
 use super::{Action, Context, Engine, HeldLanes, Wanted};
 use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NodeId, Target, api_version};
 
-/// What a reference amounts to.
+/// The state of a reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// The owner lives (also if it is being deleted without waiting for its dependents).
@@ -23,15 +23,15 @@ pub(crate) enum Class {
     Orphaning(Evidence),
     /// The kind is not served, the scope is impossible, or the owner cannot be looked up: counts as living.
     Undecidable,
-    /// A look is under way.
+    /// A live read is in progress.
     Unverified,
 }
 
-/// References with what they amount to.
+/// References with their states.
 pub(super) type Classes = SmallVec<[(EdgeId, Class); 2]>;
 
 impl Engine {
-    /// One item's turn.
+    /// Reconciles one item.
     pub(super) fn evaluate(&mut self, node: NodeId) {
         self.graph.set(node, Flag::QUEUED, false);
         if !self.graph.has(node, Flag::OBSERVED) {
@@ -44,7 +44,7 @@ impl Engine {
         if self.retries.get(&node).is_some_and(|retry| retry.due > self.now) {
             return;
         }
-        self.note_wrong_references(node);
+        self.report_wrong_references(node);
         if self.graph.has(node, Flag::GRANTED) {
             return;
         }
@@ -62,13 +62,13 @@ impl Engine {
             self.decide(node, &classes);
         }
         if !self.graph.has(node, Flag::IN_FLIGHT) {
-            // Nothing is wanted any more: what failed before is history.
+            // Nothing is to be done any more: earlier failures do not matter.
             self.forget_retry(node);
         }
     }
 
-    /// Takes away the references that lead to owners which orphan their dependents. True if there are any. (One with
-    /// the UID of such an owner and other coordinates is no dependent's, and is judged by itself.)
+    /// Removes the references to owners which orphan their dependents. True if there are any. (A reference with the
+    /// UID of such an owner and other coordinates is not a dependent's, and is decided on separately.)
     fn release(&mut self, node: NodeId) -> bool {
         let orphaning = |edge: EdgeId| {
             let owner = self.graph.owner(edge);
@@ -108,7 +108,7 @@ impl Engine {
             .collect()
     }
 
-    /// What each reference of an object amounts to; starts the looks that this needs.
+    /// The state of each reference of an object; starts the live reads that this needs.
     pub(super) fn classify(&mut self, node: NodeId) -> Classes {
         let edges: SmallVec<[EdgeId; 2]> = self.graph.edges_of(node).collect();
         edges
@@ -130,7 +130,7 @@ impl Engine {
             .collect()
     }
 
-    /// What a reference to where its owner is, or was, amounts to; `None` if it leads elsewhere, or only a look tells.
+    /// The state of a reference to where its owner is, or was; `None` if it leads elsewhere, or needs a live read.
     pub(super) fn seen_class(&self, edge: EdgeId) -> Option<Class> {
         if !self.graph.matches(edge) && !self.graph.matched_before_its_kind_went(edge) {
             return None;
@@ -153,13 +153,13 @@ impl Engine {
         Some(if deletion.deleting && deletion.orphan && owner != self.graph.dependent(edge) {
             Class::Orphaning(Evidence::Orphaning { owner: self.graph.uid(owner), resource_version })
         } else if deletion.deleting && deletion.foreground && self.is_finishing(owner) {
-            // It may have stopped waiting already, and live on held by others' finalizers.
+            // It may have stopped waiting already, and live on because of other finalizers.
             Class::Unverified
         } else if deletion.deleting
             && deletion.foreground
             && self.graph.resources.is_behind(self.graph.resource(owner))
         {
-            // Only a stale list has shown it so: it may no longer wait.
+            // Only a stale list has shown this state: it may no longer wait.
             return None;
         } else if deletion.deleting && deletion.foreground {
             Class::Waiting(Evidence::Waiting { owner: self.graph.uid(owner), resource_version })
@@ -168,15 +168,14 @@ impl Engine {
         })
     }
 
-    /// Whether an owner may have stopped waiting for its dependents, whatever was observed since that was
-    /// requested.
+    /// Whether an owner may have stopped waiting for its dependents, whatever was observed since the request for it.
     pub(super) fn is_finishing(&self, owner: NodeId) -> bool {
         let asked = || self.asked.get(&self.graph.uid(owner));
         self.finishing.contains(&owner)
             || self.graph.has(owner, Flag::IN_FLIGHT) && asked() == Some(&Action::Finalizer)
     }
 
-    /// What a reference amounts to as far as is known now; starts nothing.
+    /// The state of a reference as far as is known now; starts nothing.
     pub(crate) fn known_class(&self, edge: EdgeId) -> Option<Class> {
         if let Some(class) = self.seen_class(edge) {
             return Some(class);
@@ -216,7 +215,7 @@ impl Engine {
         let mut evidence = vec![Evidence::ObservedAt { resource_version: self.graph.version(node) }];
         for (edge, class) in classes {
             match class {
-                // The look brings the item back.
+                // The live read queues the item again.
                 Class::Unverified => return,
                 Class::Lives => {
                     living = true;
@@ -259,7 +258,7 @@ impl Engine {
         self.want_delete(node, policy, Reason { verdict, owners, evidence });
     }
 
-    /// An object whose version is not known is read right before it is acted on.
+    /// An object whose version is unknown is read right before a request about it.
     fn must_read(&self, node: NodeId) -> bool {
         self.graph.version(node) == ResourceVersion::UNKNOWN && !self.graph.has(node, Flag::FRESH)
     }
@@ -317,8 +316,8 @@ impl Engine {
         self.decided = Some(Wanted { request, reason, context, lanes });
     }
 
-    /// One Kubernetes Event per wrong reference (10.2, R-13), once the owner was seen elsewhere.
-    fn note_wrong_references(&mut self, node: NodeId) {
+    /// One Kubernetes Event per wrong reference (10.2, R-13), once the owner was observed elsewhere.
+    fn report_wrong_references(&mut self, node: NodeId) {
         let edges: SmallVec<[EdgeId; 2]> = self.graph.edges_of(node).collect();
         for edge in edges {
             let owner = self.graph.owner(edge);
@@ -362,7 +361,7 @@ impl Engine {
             let message = format!("{written} does not exist in namespace {}", quoted(&namespace));
             return Some((Verdict::CrossNamespace, "OwnerRefInvalidNamespace", message));
         }
-        // Elsewhere may be another view of the same object: only a proof makes the reference wrong.
+        // The other place may be another view of the same object: only a proof makes the reference wrong.
         let Target::Place(..) = self.graph.target(edge) else { return None };
         let Some(Class::Absent(_)) = self.known_class(edge) else { return None };
         let resource = self.graph.resources.get(self.graph.resource(owner))?;
@@ -377,7 +376,7 @@ impl Engine {
     }
 }
 
-/// As Go quotes a namespace, which holds nothing that needs escaping beyond these.
+/// Quotes a namespace as Go does; it contains nothing else that needs escaping.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -1,5 +1,5 @@
-//! Owners that are referred to and not seen where the reference says: one live look per claim, shared by every
-//! dependent that makes it; owners that live but never arrive on a watch are polled with growing delays.
+//! Owners that have not been observed where a reference claims them to be: one live read per claim, shared by every
+//! dependent that makes it; owners that live but never arrive on a watch are read again with growing delays.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ pub(crate) struct Identity {
     pub(crate) name: Arc<str>,
 }
 
-/// What looking there has shown.
+/// The result of the live read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// Nothing yet.
+    /// None yet.
     Nothing,
     /// The owner, and whether it waits in foreground deletion.
     There { waiting: bool },
-    /// A proof that it is not there.
+    /// A proof that it does not exist there.
     Absent { at: Timestamp },
 }
 
@@ -35,33 +35,33 @@ pub(crate) enum Finding {
 pub(crate) struct Verification {
     pub(crate) finding: Finding,
     pub(crate) failures: u32,
-    /// Looks that found the owner there.
+    /// Live reads that found the owner there.
     reads: u32,
     next: NextRead,
 }
 
-/// The state of the next live read. A claim has at most one, so its timer is removed with it, and an answer
-/// for a claim that was dropped and made again does not start a second series of reads.
+/// The state of the next live read. A claim has at most one, so its timer is removed with it, and an answer for a
+/// claim that was dropped and created again does not start a second series of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextRead {
-    /// None is to come.
+    /// None is scheduled.
     Never,
     /// A timer runs until then.
     At(Timestamp),
-    /// It has this place in the queue.
+    /// It is at this position in the queue.
     Queued(u64),
     InFlight,
 }
 
 impl Verification {
-    /// Whether it is known what to make of the claim, be it that nothing can be known.
+    /// Whether the claim is decided, even if it cannot be known.
     pub(super) fn is_settled(&self, tolerated: u32) -> bool {
         self.finding != Finding::Nothing || self.failures >= tolerated
     }
 }
 
 impl Engine {
-    /// What is known of the claim that a reference makes; the first call starts the live read.
+    /// The state of the claim that a reference makes; the first call starts the live read.
     pub(super) fn verification(&mut self, edge: EdgeId, resource: ResourceIndex) -> &Verification {
         let identity = self.identity(edge, resource);
         if !self.verifications.contains_key(&identity) {
@@ -80,7 +80,7 @@ impl Engine {
         &self.verifications[&identity]
     }
 
-    /// What is known of that claim, without starting anything.
+    /// The state of that claim, without starting anything.
     pub(super) fn known_verification(&self, edge: EdgeId, resource: ResourceIndex) -> Option<&Verification> {
         self.verifications.get(&self.identity(edge, resource))
     }
@@ -116,7 +116,7 @@ impl Engine {
         }
     }
 
-    /// The timer of a look ran out.
+    /// The timer of a live read expired.
     pub(super) fn read_due(&mut self, identity: Identity) {
         let Some(verification) = self.verifications.get_mut(&identity) else { return };
         let place = self.next_read;
@@ -125,8 +125,7 @@ impl Engine {
         self.read_queue.insert(place, identity);
     }
 
-    /// Sends the live read that is due, if the claim still exists and the owner was not observed there in the
-    /// meantime.
+    /// Sends the due live read, if the claim still exists and the owner was not observed there in the meantime.
     pub(super) fn read_owner(&mut self, identity: Identity) {
         let used = self
             .graph
@@ -134,7 +133,7 @@ impl Engine {
             .any(|edge| self.makes_claim(edge, &identity) && self.seen_class(edge).is_none());
         if !used {
             self.verifications.remove(&identity);
-            // What was observed in the meantime answers the remaining claims.
+            // The observation in the meantime answers the remaining claims.
             self.enqueue_claimants(&identity);
             return;
         }
@@ -164,7 +163,7 @@ impl Engine {
         });
     }
 
-    /// The answer to a look.
+    /// The answer to a live read.
     pub(super) fn owner_read(&mut self, identity: &Identity, uid: &gc_types::Uid, outcome: Outcome) {
         if self.graph.find(uid) != Some(identity.owner) {
             return;
@@ -233,7 +232,7 @@ impl Engine {
         }
     }
 
-    /// The owner was seen at its place: claims of that place need no looks any more.
+    /// The owner was observed at its place: claims of that place need no more live reads.
     pub(super) fn claims_confirmed(&mut self, owner: NodeId) {
         if !self.absent.is_empty() {
             self.absent.forget(&self.graph.uid(owner));
@@ -300,12 +299,12 @@ impl Engine {
         }
     }
 
-    /// History went backwards: no proof of absence is valid any more, and every one is verified again.
+    /// History went backwards: no proof of absence is valid any more, and every claim is verified again.
     pub(super) fn doubt_absence(&mut self) {
         self.absent.clear();
         self.timers.retain(|(_, timer)| !matches!(timer, Timer::OwnerRead(_)));
         self.read_queue.clear();
-        // Who waited for a look has to ask again, also where the owner is known at another place.
+        // Items that waited for a live read have to request it again, also where the owner is known at another place.
         for identity in std::mem::take(&mut self.verifications).keys() {
             self.enqueue_claimants(identity);
         }

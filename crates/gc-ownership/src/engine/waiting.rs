@@ -10,14 +10,14 @@ use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NONE, NodeId, ResourceIndex,
 /// An owner that is marked for deletion and carries `foregroundDeletion` or `orphan`.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
-    /// `orphan` is dealt with before `foregroundDeletion`.
+    /// `orphan` is processed before `foregroundDeletion`.
     pub(crate) orphan: bool,
     /// The version at which the mark was seen; not below that of the mark itself.
     pub(crate) mark: ResourceVersion,
-    /// Effects from this number on were made after the mark was seen.
+    /// Effects from this number on were created after the mark was seen.
     pub(crate) mark_effect: u64,
     pub(crate) since: Timestamp,
-    /// Since when only resources that lag behind hold it up.
+    /// Since when only lagging resources block it.
     pub(crate) ready_since: Option<Timestamp>,
     /// References that block it.
     pub(crate) blocking: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Waiting {
 }
 
 impl Engine {
-    /// Brings the table of waiting owners in line with what was observed of one.
+    /// Updates the table of waiting owners by an observation of one.
     pub(super) fn update_waiting(&mut self, node: NodeId) {
         let deletion = self.graph.deletion(node);
         let should = deletion.deleting && (deletion.foreground || deletion.orphan);
@@ -96,8 +96,8 @@ impl Engine {
         }
     }
 
-    /// Takes one reference into the count of its owner, if that waits in foreground deletion and the reference
-    /// blocks. Only a reference that really leads to the owner does; one to itself would never be released.
+    /// Counts one reference for its owner, if that waits in foreground deletion and the reference blocks. Only a
+    /// reference that really leads to the owner does; one to itself would never be released.
     pub(super) fn count_edge(&mut self, edge: EdgeId) {
         let owner = self.graph.owner(edge);
         if !self.graph.has(owner, Flag::WAITING)
@@ -130,7 +130,7 @@ impl Engine {
         }
     }
 
-    /// References went: uncount them. Call before new ones of the same dependent are counted.
+    /// References were removed: uncount them. Call before new ones of the same dependent are counted.
     pub(super) fn uncount(&mut self, unlinked: &[Unlinked]) {
         for lost in unlinked.iter().filter(|lost| lost.counted) {
             if let Some(waiting) = self.waiting.get_mut(&lost.owner) {
@@ -169,7 +169,7 @@ impl Engine {
             .filter(move |&edge| self.graph.dependent(edge) != owner && self.graph.matches(edge))
     }
 
-    /// A waiting owner's turn: is it done?
+    /// Reconciles a waiting owner: is it done?
     pub(super) fn evaluate_waiting(&mut self, node: NodeId) {
         let Some(waiting) = self.waiting.get(&node) else { return };
         let (orphan, blocked) = (waiting.orphan, waiting.blocking > 0);
@@ -180,7 +180,7 @@ impl Engine {
         if orphan && self.has_other_dependents(node) {
             return;
         }
-        // Its dependents come first (G134). The end of their requests brings it back.
+        // Its dependents come first (G134). The end of their requests queues it again.
         if !self.lanes.is_idle(node) {
             return;
         }
@@ -209,7 +209,7 @@ impl Engine {
         self.want(node, request, Reason { verdict, owners: Vec::new(), evidence }, Action::Finalizer);
     }
 
-    /// Whether everything in a resource that existed when the owner was marked has been observed.
+    /// Whether all objects of a resource that existed when the owner was marked have been observed.
     pub(super) fn has_caught_up(&self, node: NodeId, waiting: &Waiting, resource: ResourceIndex) -> bool {
         let Some(state) = self.graph.resources.get(resource) else { return true };
         if !state.served || !state.info.watched {
@@ -217,7 +217,7 @@ impl Engine {
         }
         let namespaced_owner = self.graph.namespace(node) != CLUSTER;
         if namespaced_owner && state.info.scope == Scope::Cluster {
-            // Nothing at cluster scope can be its dependent.
+            // A cluster-scoped object cannot be its dependent.
             return true;
         }
         if self.is_comparable(node, resource) && state.progress >= waiting.mark {
@@ -253,9 +253,9 @@ impl Engine {
         self.lagging(node).into_iter().map(|index| self.graph.resource_id(index)).collect()
     }
 
-    /// true once everything that existed when the owner was marked has been observed, or the wait for
-    /// resources that cannot is over. Otherwise asks the lagging ones to catch up; their progress brings the
-    /// owner back.
+    /// true once all objects that existed when the owner was marked have been observed, or the wait for
+    /// resources that cannot catch up is over. Otherwise asks the lagging ones to catch up; their progress queues the
+    /// owner again.
     fn caught_up(&mut self, node: NodeId) -> bool {
         let lagging = self.lagging(node);
         let now = self.now;
@@ -289,7 +289,7 @@ impl Engine {
         }
     }
 
-    /// Owners held by a resource look again: all of them, or those whose mark it has reached.
+    /// Queues owners that a resource blocks: all of them, or those whose mark it has reached.
     pub(super) fn wake_held(&mut self, resource: ResourceIndex, reached: Option<ResourceVersion>) {
         loop {
             let first = (resource, ResourceVersion::UNKNOWN, 0);
@@ -305,7 +305,7 @@ impl Engine {
         }
     }
 
-    /// Everything in a resource up to a version has been observed.
+    /// All changes of a resource up to a version have been observed.
     pub(super) fn progressed(&mut self, resource: ResourceIndex, version: ResourceVersion) {
         let Some(state) = self.graph.resources.get_mut(resource) else { return };
         state.delivered = state.delivered.max(version);

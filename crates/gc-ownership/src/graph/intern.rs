@@ -1,4 +1,4 @@
-//! Texts that many objects share, counted so that they go with their last user.
+//! Texts that many objects share, with a count of users, so that they are removed with the last one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ impl<K: Ord + Clone> Interner<K> {
         Self { ids: BTreeMap::new(), entries: Vec::new(), free: Vec::new() }
     }
 
-    /// The number of a text, which has one user more now.
+    /// The number of a text, which has one more user now.
     pub(crate) fn intern<Q>(&mut self, text: &Q) -> u32
     where
         K: std::borrow::Borrow<Q>,
@@ -46,7 +46,7 @@ impl<K: Ord + Clone> Interner<K> {
         self.ids.get(text).copied()
     }
 
-    /// One user less; true if it was the last one.
+    /// Removes one user; true if it was the last one.
     pub(crate) fn release(&mut self, id: u32) -> bool {
         let Some(entry) = self.entries.get_mut(id as usize) else { return false };
         let Some((text, users)) = entry else { return false };

@@ -1,8 +1,8 @@
-//! The ownership graph: who refers to whom, keyed by UID, in as few bytes as can be.
+//! The ownership graph: which object refers to which, keyed by UID, in as few bytes as possible.
 //!
-//! A node takes 48 bytes, a reference (edge) 28, a name its length rounded up to a slot, the index of UIDs about
-//! ten. Dependents are intrusive doubly linked lists, so that removing one costs the same whether its owner has one
-//! or ten million of them. Everything textual that a reference repeats (the name of its owner) is kept once.
+//! A node takes 48 bytes, a reference (edge) 28, a name its length rounded up to a slot, the index of UIDs about ten.
+//! Dependents are intrusive doubly linked lists, so that removing one costs the same whether its owner has one or ten
+//! million of them. Text that references repeat (the name of the owner) is stored once.
 
 mod intern;
 mod names;
@@ -26,7 +26,7 @@ pub(crate) use intern::KindText;
 pub(crate) use resources::{NO_RESOURCE, Resource, ResourceIndex, Resources, api_version};
 pub(crate) use slab::NONE;
 
-/// Number of a node. Reused after the node is gone; whatever outlives a step remembers the UID instead.
+/// Number of a node. Reused after the node is gone; to remember a node longer, use the UID.
 pub(crate) type NodeId = u32;
 /// Number of a reference.
 pub(crate) type EdgeId = u32;
@@ -38,9 +38,9 @@ pub(crate) type NamespaceId = u32;
 pub(crate) struct Flag(u16);
 
 impl Flag {
-    /// Seen on a watch and not gone since.
+    /// Observed on a watch and not removed since.
     pub(crate) const OBSERVED: Self = Self(1);
-    /// Proven gone; kept because dependents refer to it.
+    /// Proven gone; stored because dependents refer to it.
     pub(crate) const GONE: Self = Self(1 << 1);
     /// With `GONE`: proven by a live read; the version field holds the time in milliseconds.
     pub(crate) const GONE_BY_READ: Self = Self(1 << 2);
@@ -48,23 +48,23 @@ impl Flag {
     pub(crate) const FOREGROUND: Self = Self(1 << 4);
     pub(crate) const ORPHAN: Self = Self(1 << 5);
     pub(crate) const FOREIGN: Self = Self(1 << 6);
-    /// In a queue of items to be decided on.
+    /// Queued.
     pub(crate) const QUEUED: Self = Self(1 << 7);
     /// A request about it is in flight.
     pub(crate) const IN_FLIGHT: Self = Self(1 << 8);
     /// It changed while a request was in flight.
     pub(crate) const DIRTY: Self = Self(1 << 9);
-    /// A request was granted; nothing more is asked until the object is seen changed.
+    /// A request was applied; none further is made until the object is observed changed.
     pub(crate) const GRANTED: Self = Self(1 << 10);
-    /// The server disagreed with what was observed: read before anything else.
+    /// The server disagreed with the observations: read it before anything else.
     pub(crate) const UNCLEAR: Self = Self(1 << 11);
-    /// Just read; an unknown version is no reason to read again.
+    /// Just read; an unknown version is no reason to read it again.
     pub(crate) const FRESH: Self = Self(1 << 12);
     /// Waits for its dependents (it has a row in the engine's table of waiting owners).
     pub(crate) const WAITING: Self = Self(1 << 13);
-    /// The mark of the list in which it was last seen.
+    /// The mark of the list in which it was last contained.
     pub(crate) const PARITY: Self = Self(1 << 14);
-    /// The UID is no UUID; its text is interned.
+    /// The UID is not a UUID; its text is interned.
     const TEXT_UID: Self = Self(1 << 15);
 }
 
@@ -89,7 +89,7 @@ impl EdgeFlag {
     const CONTROLLER: u8 = 1 << 1;
     const BLOCK_SET: u8 = 1 << 2;
     const BLOCK: u8 = 1 << 3;
-    /// The name differs from the owner node's and is kept aside.
+    /// The name differs from the owner node's and is stored separately.
     const NAME_DIFFERS: u8 = 1 << 4;
     /// A Kubernetes Event about it was written.
     pub(crate) const NOTED: Self = Self(1 << 5);
@@ -108,7 +108,7 @@ struct Edge {
     flags: u8,
 }
 
-/// What a reference leads to as written.
+/// What a reference leads to by its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// Nothing that is served.
@@ -135,7 +135,7 @@ pub(crate) struct Graph {
     index: HashTable<NodeId>,
     namespaces: Interner<Arc<str>>,
     kinds: Interner<KindText>,
-    /// By number of the kind text: the resource it leads to.
+    /// The resource by number of the kind text.
     kind_targets: Vec<ResourceIndex>,
     uid_texts: Interner<Arc<str>>,
     /// Names of references that differ from their owner's.
@@ -147,8 +147,8 @@ pub(crate) struct Graph {
 /// The namespace of cluster-scoped objects, interned permanently.
 pub(crate) const CLUSTER: NamespaceId = 0;
 
-/// Folds a UID to a hash. UIDs are made by the server, at random; the multiplication spreads those that tests
-/// and interned texts make. A constant seed keeps runs repeatable.
+/// Hashes a UID. The server creates UIDs at random; the multiplication spreads those of tests and interned texts. A
+/// constant seed keeps runs repeatable.
 fn hash(uid: [u8; 16]) -> u64 {
     let value = u128::from_le_bytes(uid);
     let folded = value ^ (value >> 64);
@@ -176,7 +176,7 @@ impl Graph {
         }
     }
 
-    // ---- figures ----
+    // ---- statistics ----
 
     pub(crate) fn objects(&self) -> usize {
         self.observed
@@ -250,7 +250,7 @@ impl Graph {
         }
         self.release_namespace(node.namespace);
         self.names.remove(node.name);
-        // A freed slot is recognised by its flags until it is used again.
+        // A freed slot is recognized by its flags until it is reused.
         self.nodes.get_mut(id).flags = 0;
         self.nodes.remove(id);
     }
@@ -314,7 +314,7 @@ impl Graph {
         }
     }
 
-    /// An observed object as an observation would report it again.
+    /// A known object in the form of an observation.
     pub(crate) fn object(&self, id: NodeId) -> ObservedObject {
         ObservedObject {
             key: self.key(id),
@@ -338,8 +338,8 @@ impl Graph {
 
     // ---- observation ----
 
-    /// Finds or makes the node of an observed object and gives it its identity. Returns the node and whether its
-    /// identity is new (first sight, or another place than it was).
+    /// Finds or creates the node of an observed object and sets its identity. Returns the node and whether its
+    /// identity is new (observed for the first time, or at another place).
     pub(crate) fn place(&mut self, uid: &Uid, key: &ObjectKey, resource: ResourceIndex) -> (NodeId, bool) {
         let id = match self.find(uid) {
             Some(id) => id,
@@ -379,7 +379,7 @@ impl Graph {
         }
     }
 
-    /// The empty namespace is never given back.
+    /// The empty namespace is never released.
     fn release_namespace(&mut self, id: NamespaceId) {
         if id != CLUSTER {
             self.namespaces.release(id);
@@ -417,7 +417,7 @@ impl Graph {
         self.set(id, Flag::FOREIGN, deletion.foreign_finalizers);
     }
 
-    /// Whether a node's references are exactly these.
+    /// Whether a node's references equal these.
     pub(crate) fn owners_equal(&self, id: NodeId, owners: &[OwnerReference]) -> bool {
         let mut cursor = self.nodes.get(id).first_edge;
         for owner in owners {
@@ -439,8 +439,8 @@ impl Graph {
             && self.uid(stored.owner) == reference.coordinates.uid
     }
 
-    /// Replaces a node's references. Returns the owners that lost one; those left without dependents and never
-    /// seen are still there until [`Graph::prune`].
+    /// Replaces a node's references. Returns the owners that lost one; those without dependents that were never
+    /// observed are kept until [`Graph::prune`].
     pub(crate) fn set_owners(&mut self, id: NodeId, owners: &[OwnerReference]) -> Vec<Unlinked> {
         let noted: Vec<OwnerReference> = self
             .edges_of(id)
@@ -522,7 +522,8 @@ impl Graph {
         unlinked
     }
 
-    /// Takes a node out of the world: its references go; it stays, as gone or as never seen, if others refer to it.
+    /// Removes an object: its references are removed; its node is kept, as gone or as never observed, if others refer
+    /// to it.
     pub(crate) fn depart(&mut self, id: NodeId, how: Departure) -> Vec<Unlinked> {
         let unlinked = self.unlink_all(id);
         if self.has(id, Flag::OBSERVED) {
@@ -545,7 +546,7 @@ impl Graph {
         unlinked
     }
 
-    /// A node that was gone is no longer known to be so.
+    /// A node that was gone is no longer known to be gone.
     pub(crate) fn forget_place(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(id);
         node.flags &= !(Flag::GONE.0 | Flag::GONE_BY_READ.0);
@@ -577,7 +578,7 @@ impl Graph {
         Walk { graph: self, cursor: self.nodes.get(id).first_dependent, along_dependents: true }
     }
 
-    /// The first reference to a node, or `NONE`: for walks that change the graph on their way.
+    /// The first reference to a node, or `NONE`: for iterations that change the graph.
     pub(crate) fn first_dependent(&self, id: NodeId) -> EdgeId {
         self.nodes.get(id).first_dependent
     }
@@ -628,7 +629,7 @@ impl Graph {
         self.name(stored.owner)
     }
 
-    /// The reference as it was written.
+    /// The reference in its original form.
     pub(crate) fn reference(&self, edge: EdgeId) -> OwnerReference {
         let stored = self.edges.get(edge);
         let flag = |set: u8, value: u8| (stored.flags & set != 0).then_some(stored.flags & value != 0);
@@ -672,9 +673,9 @@ impl Graph {
             && self.target(edge) == Target::Place(owner.resource, owner.namespace)
     }
 
-    /// Whether a reference pointed to where its owner was seen to be removed, and the owner's kind was
-    /// removed after it. That the kind is no longer served does not weaken the proof (a definition is removed
-    /// right after its last object).
+    /// Whether a reference led to where the removal of its owner was observed, and the owner's kind was removed after
+    /// it. That the kind is no longer served does not weaken the proof (a definition is removed right after its last
+    /// object).
     pub(crate) fn matched_before_its_kind_went(&self, edge: EdgeId) -> bool {
         let stored = self.edges.get(edge);
         let owner = self.nodes.get(stored.owner);
@@ -692,7 +693,7 @@ impl Graph {
         resource.info.kind == text.kind && resource.info.served_api_versions.contains(&text.api_version)
     }
 
-    /// Resolves all kinds again. Returns whether any reference now points elsewhere.
+    /// Resolves all kinds again. Returns whether any reference now leads elsewhere.
     pub(crate) fn resolve_kinds(&mut self) -> bool {
         let mut changed = false;
         for (id, text, _) in self.kinds.iter() {
@@ -705,18 +706,18 @@ impl Graph {
     }
 }
 
-/// How a node leaves.
+/// How a node is removed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Departure {
-    /// Its removal was seen, at this version.
+    /// Its removal was observed, at this version.
     Removed(ResourceVersion),
     /// A live read proved it absent at this time (milliseconds since the epoch).
     ReadAbsent(i64),
-    /// Its resource is no longer served, or a list that is behind does not have it: which proves nothing.
+    /// Its resource is no longer served, or an outdated list does not contain it: this proves nothing.
     Unproven,
 }
 
-/// Walks over references.
+/// Iterates over references.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk<'a> {
     graph: &'a Graph,

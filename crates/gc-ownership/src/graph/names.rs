@@ -1,14 +1,14 @@
-//! Text of names in slots of a few sizes, so that freeing one never moves another.
+//! Names in slots of a few sizes, so that freeing one never moves another.
 
 use std::collections::BTreeMap;
 
-/// Slot sizes in bytes; a name takes the smallest that holds it.
+/// Slot sizes in bytes; a name takes the smallest that is large enough.
 const SIZES: [usize; 10] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 255];
 /// The class of names that are longer than any Kubernetes name may be (they occur in references only).
 const LONG: u8 = 255;
 const CHUNK_SLOTS: usize = 1024;
 
-/// Where a name is kept.
+/// Where a name is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NameAt {
     slot: u32,
@@ -56,7 +56,7 @@ impl Names {
         });
         let start = slot as usize % CHUNK_SLOTS * size;
         pool.chunks[slot as usize / CHUNK_SLOTS][start..start + bytes.len()].copy_from_slice(bytes);
-        // There are fewer classes than a byte counts.
+        // There are fewer size classes than a byte can count.
         NameAt { slot, class: u8::try_from(class).unwrap_or(LONG), length }
     }
 
@@ -67,7 +67,7 @@ impl Names {
         let size = SIZES[at.class as usize];
         let start = at.slot as usize % CHUNK_SLOTS * size;
         let chunk = &self.classes[at.class as usize].chunks[at.slot as usize / CHUNK_SLOTS];
-        // What was stored came from a `str` and is cut where it was.
+        // The stored bytes came from a `str` and are cut at its ends.
         std::str::from_utf8(&chunk[start..start + at.length as usize]).unwrap_or("")
     }
 

@@ -1,4 +1,4 @@
-//! What is served, and which resource the kind of a reference leads to.
+//! The served resources, and which one the kind of a reference leads to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ pub(crate) type ResourceIndex = u16;
 /// "No resource."
 pub(crate) const NO_RESOURCE: ResourceIndex = u16::MAX;
 
-/// What is known of one resource.
+/// The state of one resource.
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
     pub(crate) info: ResourceInfo,
-    /// Discovery lists it.
+    /// Discovery contains it.
     pub(crate) served: bool,
     /// Its list was complete at least once.
     pub(crate) ever_synced: bool,
     /// Its list is complete and its watch delivers.
     pub(crate) synced: bool,
-    /// A list is under way.
+    /// A list is in progress.
     pub(crate) listing: bool,
-    /// The mark that objects seen in the last (or present) list carry.
+    /// The mark of objects contained in the last (or present) list.
     pub(crate) parity: bool,
-    /// Every change up to here was delivered.
+    /// Every change up to this version was delivered.
     pub(crate) progress: ResourceVersion,
     /// Number of its known objects.
     pub(crate) objects: usize,
-    /// The newest version that was ever delivered. An older list comes from a restored server or from a stale
-    /// cache: objects missing from it may well exist.
+    /// The newest version that was ever delivered. An older list comes from a restored server or from a stale cache:
+    /// objects missing from it may well exist.
     pub(crate) delivered: ResourceVersion,
-    /// The newest version that the answer to a request had.
+    /// The newest version in the answer to a request.
     pub(crate) answered: ResourceVersion,
     /// The newest version delivered before an older list.
     pub(crate) behind_until: ResourceVersion,
@@ -43,12 +43,12 @@ pub(crate) struct Resource {
 pub(crate) struct Resources {
     list: Vec<Resource>,
     by_id: BTreeMap<ResourceId, ResourceIndex>,
-    /// (apiVersion, kind), also with the kind in lower case, to the resource it leads to.
+    /// (apiVersion, kind), also with the kind in lower case, to the resource.
     by_kind: BTreeMap<KindText, ResourceIndex>,
 }
 
 impl Resources {
-    /// Takes in what discovery says. `None` if there are more resources than any server has (65,535).
+    /// Takes one resource of discovery. `None` if there are more resources than any server has (65,535).
     pub(crate) fn serve(&mut self, info: ResourceInfo) -> Option<ResourceIndex> {
         let index = if let Some(&index) = self.by_id.get(&info.id) {
             let resource = &mut self.list[index as usize];
@@ -95,7 +95,7 @@ impl Resources {
 
     fn index_kinds(&mut self) {
         self.by_kind.clear();
-        // A watched resource comes before one that is not, an older one before a newer one.
+        // A watched resource takes precedence over an unwatched one, an older one over a newer one.
         for watched in [true, false] {
             for (index, resource) in (0..).zip(&self.list) {
                 if !resource.served || resource.info.watched != watched {
@@ -137,8 +137,7 @@ impl Resources {
         self.list.iter_mut()
     }
 
-    /// Whether the last list was older than an earlier delivery, and the watch has not caught up with that
-    /// yet.
+    /// Whether the last list was older than an earlier delivery, and the watch has not caught up with that yet.
     pub(crate) fn is_behind(&self, index: ResourceIndex) -> bool {
         self.get(index).is_some_and(|state| state.progress < state.behind_until)
     }

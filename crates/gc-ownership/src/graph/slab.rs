@@ -1,4 +1,4 @@
-//! Chunked storage: grows without copying, hands out small integers, reuses what was freed.
+//! Chunked storage: grows without copying, returns small integers, reuses freed slots.
 
 /// Elements per chunk: a chunk is the unit of growth, so at most one chunk per slab is unused.
 const CHUNK: usize = 1 << CHUNK_BITS;
@@ -11,7 +11,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) struct Slab<T> {
     chunks: Vec<Vec<T>>,
     free: Vec<u32>,
-    /// Slots ever handed out.
+    /// Number of slots allocated so far.
     used: u32,
 }
 
@@ -20,8 +20,8 @@ impl<T: Copy> Slab<T> {
         Self { chunks: Vec::new(), free: Vec::new(), used: 0 }
     }
 
-    /// Stores a value. There are fewer than `NONE` elements: more than four billion objects do not fit any machine
-    /// this runs on, and the assertion keeps a wrapped index from ever naming another object.
+    /// Stores a value. There are fewer than `NONE` elements: more than four billion objects do not fit into any
+    /// machine, and the assertion prevents a wrapped index from ever naming another object.
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         if let Some(slot) = self.free.pop() {
             *self.get_mut(slot) = value;
@@ -39,7 +39,7 @@ impl<T: Copy> Slab<T> {
         slot
     }
 
-    /// Gives a slot back. The caller holds no other reference to it.
+    /// Frees a slot. The caller holds no other reference to it.
     pub(crate) fn remove(&mut self, slot: u32) {
         self.free.push(slot);
     }
@@ -52,7 +52,7 @@ impl<T: Copy> Slab<T> {
         &mut self.chunks[(slot >> CHUNK_BITS) as usize][slot as usize % CHUNK]
     }
 
-    /// Slots ever handed out; some of them may be free again.
+    /// Number of slots allocated so far; some of them may be free again.
     pub(crate) fn slots(&self) -> u32 {
         self.used
     }

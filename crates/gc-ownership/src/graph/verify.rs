@@ -1,9 +1,9 @@
-//! The graph checks itself (spec 1.4). For tests: it visits everything.
+//! Self-checks of the graph (spec 1.4). For tests: they visit everything.
 
 use super::{EdgeFlag, Flag, Graph, NO_RESOURCE, NONE};
 
 impl Graph {
-    /// Every broken invariant, in words.
+    /// Every broken invariant, as text.
     pub(crate) fn verify(&self) -> Vec<String> {
         let mut broken = Vec::new();
         let mut observed = 0;

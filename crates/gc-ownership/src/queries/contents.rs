@@ -1,4 +1,4 @@
-//! Lists of objects: what blocks an owner, what depends on it, what is in a namespace.
+//! Lists of objects: those that block an owner, depend on it, or are in a namespace.
 
 use std::collections::BTreeMap;
 
@@ -34,8 +34,8 @@ impl Engine {
         self.sorted(dependents.filter(|&node| self.graph.has(node, Flag::OBSERVED)))
     }
 
-    /// The owners that have waited for their dependents the longest, with the milliseconds: those who wait the longest first,
-    /// at most this number.
+    /// The owners that have waited for their dependents the longest, with the milliseconds: the longest first, up to
+    /// this number.
     #[must_use]
     pub fn longest_waiting(&self, most: usize) -> Vec<(ObjectKey, i64)> {
         let mut waiting: Vec<(i64, NodeId)> =
@@ -44,7 +44,7 @@ impl Engine {
         waiting.into_iter().take(most).map(|(waited, node)| (self.graph.key(node), waited)).collect()
     }
 
-    /// What is known under a UID.
+    /// The object with a UID.
     #[must_use]
     pub fn view_of(&self, uid: &Uid) -> Option<NodeView> {
         self.graph.find(uid).map(|node| self.view(node))
@@ -61,7 +61,7 @@ impl Engine {
         population
     }
 
-    /// The objects whose key fits, by kind and key. Visits everything.
+    /// The objects whose key matches, by kind and key. Visits everything.
     pub fn select(&self, mut fits: impl FnMut(&ObjectKey) -> bool) -> Vec<NodeView> {
         let nodes = self
             .graph
@@ -70,7 +70,7 @@ impl Engine {
         self.sorted(nodes)
     }
 
-    /// The objects that have no owner that is known to live, and one that cannot be looked up. Visits everything.
+    /// The objects without an owner known to live, but with one that cannot be looked up. Visits everything.
     #[must_use]
     pub fn undecidable(&self) -> Vec<NodeView> {
         let nodes = self.graph.slots().filter(|&node| {

@@ -32,7 +32,7 @@ pub struct DumpNode {
     pub being_deleted: bool,
     /// And `foregroundDeletion`.
     pub deleting_dependents: bool,
-    /// Not seen yet; others refer to it.
+    /// Not observed yet; others refer to it.
     #[serde(rename = "virtual")]
     pub is_virtual: bool,
 }
@@ -122,7 +122,7 @@ impl Engine {
 }
 
 impl GraphDump {
-    /// As Graphviz, in the form of `/debug/controllers/garbage-collector-controller/graph`.
+    /// As Graphviz, in the format of `/debug/controllers/garbage-collector-controller/graph`.
     #[must_use]
     pub fn dot(&self) -> String {
         let mut text = String::from("strict digraph full {\n");

@@ -1,4 +1,4 @@
-//! Questions to the graph: why is something (not) collected, what hangs on it, what is stuck.
+//! Queries of the graph: why an object is (not) collected, what depends on it, what is stuck.
 
 mod contents;
 mod dump;
@@ -19,19 +19,19 @@ pub use dump::{DumpEdge, DumpNode, GraphDump};
 pub use plan::{Plan, PlanError, PlanStep};
 pub use references::{Stray, StrayReference};
 
-/// How many blocking dependents `stuck` names for one owner.
+/// Maximum number of blocking dependents that `stuck` names for one owner.
 pub const BLOCKERS_LISTED: usize = 8;
-/// How deep trees and paths go.
+/// Maximum depth of trees and paths.
 pub const DEPTH_SHOWN: usize = 64;
 
-/// What is known of a node's existence.
+/// Whether a node's object exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It was seen and is there.
+    /// It was observed and exists.
     Observed,
     /// It is proven gone; others still refer to it.
     Gone,
-    /// Others refer to it; it was not seen (yet).
+    /// Others refer to it; it was not observed (yet).
     Unseen,
 }
 
@@ -40,7 +40,7 @@ pub enum Presence {
 pub struct NodeView {
     /// UID.
     pub uid: Uid,
-    /// Where it is or was; `None` if it was never seen.
+    /// Where it is or was; `None` if it was never observed.
     pub key: Option<ObjectKey>,
     /// `apiVersion` under which it is watched, or as a reference spells it.
     pub api_version: Arc<str>,
@@ -48,15 +48,15 @@ pub struct NodeView {
     pub kind: Arc<str>,
     /// Name.
     pub name: Arc<str>,
-    /// Whether it is there.
+    /// Whether it exists.
     pub presence: Presence,
-    /// Version last seen.
+    /// The last observed version.
     pub resource_version: ResourceVersion,
-    /// How far its deletion has come.
+    /// The progress of its deletion.
     pub deletion: DeletionState,
 }
 
-/// What a reference amounts to.
+/// The state of a reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReferenceState {
     /// The owner lives.
@@ -73,7 +73,7 @@ pub enum ReferenceState {
     Unverified,
 }
 
-/// What becomes of an object, and why.
+/// The decision about an object, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conclusion {
     /// It has no owner and is not garbage.
@@ -86,9 +86,9 @@ pub enum Conclusion {
     Unverified,
     /// It is to be deleted.
     ToBeDeleted(Verdict),
-    /// It stays, and loses its dead references.
+    /// It is kept, and loses its dangling references.
     ToLoseReferences(Verdict),
-    /// It is being deleted; finalizers hold it.
+    /// It is terminating; finalizers block it.
     BeingDeleted,
     /// Number of blocking dependents that it waits for.
     WaitsForDependents(usize),
@@ -96,26 +96,26 @@ pub enum Conclusion {
     Orphans,
     /// It is gone.
     Gone,
-    /// It was never seen.
+    /// It was never observed.
     Unseen,
 }
 
 /// The answer to `why`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why {
-    /// The object asked about.
+    /// The object in question.
     pub object: NodeView,
-    /// Its references and what each amounts to.
+    /// Its references and the state of each.
     pub references: Vec<(OwnerReference, ReferenceState)>,
-    /// What becomes of it.
+    /// The decision.
     pub conclusion: Conclusion,
     /// Its owners' owners, by first reference, up to one without (or [`DEPTH_SHOWN`], or a ring).
     pub path: Vec<NodeView>,
-    /// If the last attempt failed: the server's words.
+    /// If the last attempt failed: the server's message.
     pub last_failure: Option<Arc<str>>,
 }
 
-/// A node and what hangs on it.
+/// A node and its dependents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     /// The node.
@@ -129,18 +129,18 @@ pub struct Tree {
 /// A stuck deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    /// What.
+    /// The object.
     pub object: NodeView,
     /// For how long as far as this engine knows, milliseconds.
     pub age_milliseconds: Option<i64>,
-    /// Why.
+    /// The cause.
     pub cause: StuckCause,
 }
 
 /// Why a deletion is stuck.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StuckCause {
-    /// Blocking dependents are still there.
+    /// Blocking dependents still exist.
     Blocked {
         /// Some of them.
         by: Vec<NodeView>,
@@ -149,18 +149,18 @@ pub enum StuckCause {
     },
     /// Dependents still refer to an owner that orphans them.
     Orphaning {
-        /// How many.
+        /// Their number.
         remaining: usize,
     },
     /// Resources have not caught up.
     Lagging(Vec<ResourceId>),
-    /// Finalizers of others hold it.
+    /// Other finalizers block it.
     ForeignFinalizers,
     /// Requests about it fail.
     Failing {
-        /// How often in a row.
+        /// The number of consecutive failures.
         failures: u32,
-        /// The server's words.
+        /// The server's message.
         message: Arc<str>,
     },
     /// It has a reference that cannot be looked up, and no living owner.
@@ -178,7 +178,7 @@ impl Engine {
             Presence::Unseen
         };
         let resource = graph.resources.get(graph.resource(node));
-        // What was never seen is shown as the newest reference to it spells it.
+        // An object that was never observed is shown as the newest reference to it names it.
         let (api_version, kind, name): (Arc<str>, Arc<str>, Arc<str>) = match resource {
             Some(state) => {
                 (api_version(&state.info).into(), state.info.kind.clone(), graph.name(node).into())
@@ -200,7 +200,7 @@ impl Engine {
         }
     }
 
-    /// An object by its key, for questions that name it. Visits everything.
+    /// An object by its key, for queries that name it. Visits everything.
     #[must_use]
     pub fn find_by_key(&self, key: &ObjectKey) -> Option<Uid> {
         self.graph

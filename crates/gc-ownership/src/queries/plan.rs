@@ -1,4 +1,4 @@
-//! What would happen: the same engine, on a part of the graph, against a model of the server.
+//! Plans: the same engine, on a part of the graph, against a model of the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,30 +12,30 @@ use crate::engine::{Class, Config, Engine};
 use crate::graph::{Flag, NodeId, Target};
 use crate::model::{Answer, Model};
 
-/// How many requests a plan follows at most per object it concerns; a plan that needs more does not end.
+/// Maximum number of requests in a plan per object; a plan that needs more does not end.
 const REQUESTS_PER_OBJECT: usize = 16;
 
 /// One request of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStep {
-    /// What would be asked of the server.
+    /// What would be sent to the server.
     pub request: Request,
     /// Why.
     pub reason: Reason,
 }
 
-/// What a deletion would lead to.
+/// The consequences of a deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The collector's writes, in an order in which they may happen.
+    /// The collector's writes, in a possible order.
     pub steps: Vec<PlanStep>,
-    /// What would be gone in the end, the object itself included.
+    /// Objects that would be deleted, including the object itself.
     pub deleted: Vec<NodeView>,
-    /// What would be marked for deletion and held by finalizers.
+    /// Objects that would be marked for deletion and blocked by finalizers.
     pub held: Vec<NodeView>,
-    /// What is being deleted already, and would still be.
+    /// Objects that are terminating already, and still would be.
     pub terminating: Vec<NodeView>,
-    /// What would stay and lose references.
+    /// Objects that would be kept and lose references.
     pub released: Vec<NodeView>,
     /// Owners that could not be looked up and count as living.
     pub assumed_living: Vec<Uid>,
@@ -50,14 +50,14 @@ pub enum PlanError {
     /// The cascade concerns more objects than the caller allows.
     #[error("the deletion concerns more than {0} objects")]
     TooLarge(usize),
-    /// The planned cascade did not come to an end.
+    /// The planned cascade did not end.
     #[error("the plan did not end after {0} requests")]
     Endless(usize),
 }
 
 impl Engine {
-    /// What deleting an object would lead to (`None`: by the finalizers that it carries already), if everything
-    /// else stayed as it is. Concerns at most `limit` objects.
+    /// The consequences of deleting an object (`None`: by the finalizers that it carries already), if everything else
+    /// stayed the same. Covers at most `limit` objects.
     pub fn plan(
         &self,
         uid: &Uid,
@@ -67,8 +67,8 @@ impl Engine {
         self.plan_all(&[(uid.clone(), policy)], |_, is_held| is_held, limit)
     }
 
-    /// The same for several deletions at once. `is_held` says of each object whether something other than this collector
-    /// keeps it from ending once it is deleted; it is given whether the object carries finalizers of others.
+    /// The same for several deletions at once. `is_held` says of each object whether something other than this
+    /// collector blocks its removal once it is deleted; its argument is whether the object carries other finalizers.
     pub fn plan_all(
         &self,
         roots: &[(Uid, Option<PropagationPolicy>)],
@@ -137,11 +137,11 @@ struct Rehearsal {
     engine: Engine,
     model: Model,
     steps: Vec<PlanStep>,
-    /// What is known of owners outside, by where references claim them to be: the object that is there, if
+    /// The state of owners outside the plan, by where references claim them to be: the object that exists there, if
     /// any.
     outside: BTreeMap<ObjectKey, Option<Uid>>,
     assumed: BTreeSet<Uid>,
-    /// Objects that may be on their way out, and that nothing may hold any more.
+    /// Objects that may be on their way out, and that nothing may block any more.
     released: Vec<ObjectKey>,
 }
 
@@ -170,7 +170,7 @@ impl Rehearsal {
             for edge in real.graph.edges_of(node) {
                 let owner = real.graph.owner(edge);
                 if real.graph.has(owner, Flag::OBSERVED) && !concerned.contains(&owner) {
-                    // Its own owners are not at issue.
+                    // Its own owners are irrelevant.
                     let mut object = real.graph.object(owner);
                     object.owners.clear();
                     rehearsal.model.restore(object);
@@ -208,7 +208,7 @@ impl Rehearsal {
         rehearsal
     }
 
-    /// The resources that these objects and their references are about: of a hundred served ones, a handful.
+    /// The resources of these objects and their references: of a hundred served ones, a handful.
     fn used(real: &Engine, concerned: &BTreeSet<NodeId>) -> BTreeSet<ResourceId> {
         let mut used = BTreeSet::new();
         for &node in concerned {

@@ -8,7 +8,7 @@ use super::NodeView;
 use crate::engine::{Class, Engine};
 use crate::graph::{Flag, NodeId, Target};
 
-/// Where a reference leads that does not lead to its owner.
+/// Where a wrong reference leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stray {
     /// No object has its UID.
@@ -24,9 +24,9 @@ pub enum Stray {
 /// A reference that does not lead to its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StrayReference {
-    /// The object that has it.
+    /// The object that carries it.
     pub dependent: NodeView,
-    /// What it says.
+    /// Its contents.
     pub reference: OwnerReference,
     /// Where it leads.
     pub stray: Stray,
@@ -67,8 +67,8 @@ impl Engine {
         strays
     }
 
-    /// Rings of objects that own each other, at most so many, each from its first object by kind and key. Visits
-    /// everything that has an owner.
+    /// Rings of objects that own each other, up to a maximum number, each from its first object by kind and key.
+    /// Visits everything that has an owner.
     #[must_use]
     pub fn rings(&self, limit: usize) -> Vec<Vec<NodeView>> {
         let graph = &self.graph;

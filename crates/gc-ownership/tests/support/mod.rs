@@ -1,5 +1,5 @@
-//! A bench for the engine: a model server whose watches can lag, whose answers can be replaced, and a notation for
-//! objects and requests in which whole runs are compared.
+//! A test bench for the engine: a model server whose watches can lag, whose answers can be replaced, and a notation
+//! for objects and requests in which whole runs are compared.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -129,29 +129,29 @@ pub fn show_request(request: &Request) -> String {
     }
 }
 
-/// A change of the world, made just before a request is answered.
+/// A change just before a request is answered.
 pub type Meanwhile = Box<dyn FnMut(&mut Model) -> Vec<Event>>;
 
 pub struct Bench {
     pub engine: Engine,
     pub model: Model,
     pub log: Vec<String>,
-    /// Events of resources whose watch lags, held back.
+    /// Events of resources whose watch lags, not delivered yet.
     pub lagging: BTreeMap<ResourceId, VecDeque<Event>>,
-    /// Answers to give instead of the model's, by the request as shown; each is used once, in order.
+    /// Answers that replace the model's, by the request as shown; each is used once, in order.
     pub scripted: BTreeMap<String, VecDeque<Outcome>>,
-    /// What changes in the world just before a request is answered, once.
+    /// Changes just before a request is answered, once.
     pub before: BTreeMap<String, VecDeque<Meanwhile>>,
     pub now: i64,
     /// Barriers are answered at once, and left out of the log.
     pub log_barriers: bool,
     steps: usize,
-    /// Leave the invariants to others: for very many small worlds.
+    /// Do not check the invariants: for very many small worlds.
     pub unchecked: bool,
 }
 
 impl Bench {
-    /// Everything served and synced, nothing there.
+    /// Everything served and synced, without objects.
     pub fn new() -> Self {
         Self::with(Config::default())
     }
@@ -194,7 +194,7 @@ impl Bench {
         self.check();
     }
 
-    /// Verifies the engine's invariants: at every step of a small world, now and then in a large one.
+    /// Verifies the engine's invariants: at every step of a small world, sometimes in a large one.
     pub fn check(&mut self) {
         self.steps += 1;
         if self.unchecked {
@@ -207,8 +207,8 @@ impl Bench {
         assert!(broken.is_empty(), "{broken:#?}\nafter {:#?}", self.log);
     }
 
-    /// Tells an event, unless the watch of its resource lags.
-    pub fn tell(&mut self, event: Event) {
+    /// Delivers an event, unless the watch of its resource lags.
+    pub fn deliver(&mut self, event: Event) {
         let id = match &event {
             Event::Observed(object) => Some(object.key.resource),
             Event::Removed { key, .. } => Some(key.resource),
@@ -228,7 +228,7 @@ impl Bench {
 
     pub fn catch_up(&mut self, kind: &str) {
         for event in self.lagging.remove(&resource(kind)).unwrap_or_default() {
-            self.tell(event);
+            self.deliver(event);
         }
     }
 
@@ -239,11 +239,11 @@ impl Bench {
 
     pub fn put(&mut self, object: ObservedObject) -> &mut Self {
         let event = self.model.put(object);
-        self.tell(event);
+        self.deliver(event);
         self
     }
 
-    /// Creates an object held by a finalizer that is not the collector's.
+    /// Creates an object with a finalizer that is not the collector's.
     pub fn add_held(&mut self, text: &str, owners: &[&str]) -> &mut Self {
         let mut held = object(text, owners);
         held.deletion.foreign_finalizers = true;
@@ -252,21 +252,21 @@ impl Bench {
 
     pub fn delete(&mut self, text: &str, policy: PropagationPolicy) -> &mut Self {
         if let Some(event) = self.model.delete(&key(text), Some(policy)) {
-            self.tell(event);
+            self.deliver(event);
         }
         self
     }
 
     pub fn release(&mut self, text: &str) -> &mut Self {
         let event = self.model.release(&key(text)).unwrap();
-        self.tell(event);
+        self.deliver(event);
         self
     }
 
     pub fn set_owners(&mut self, text: &str, owners: &[&str]) -> &mut Self {
         let event =
             self.model.set_owners(&key(text), owners.iter().map(|text| owner(text)).collect()).unwrap();
-        self.tell(event);
+        self.deliver(event);
         self
     }
 
@@ -283,21 +283,21 @@ impl Bench {
         }
         if let Some(mut change) = self.before.get_mut(&shown).and_then(VecDeque::pop_front) {
             for event in change(&mut self.model) {
-                self.tell(event);
+                self.deliver(event);
             }
         }
         if let Some(outcome) = self.scripted.get_mut(&shown).and_then(VecDeque::pop_front) {
-            self.tell(Event::Done(effect.id, outcome));
+            self.deliver(Event::Done(effect.id, outcome));
             return;
         }
         let answer = self.model.answer(&effect.request);
         for event in answer.events {
-            self.tell(event);
+            self.deliver(event);
         }
-        self.tell(Event::Done(effect.id, answer.outcome));
+        self.deliver(Event::Done(effect.id, answer.outcome));
     }
 
-    /// Performs what the engine wants now, without letting time pass.
+    /// Performs the engine's current effects, without letting time pass.
     pub fn drain(&mut self) -> &mut Self {
         let mut steps = 0;
         while let Some(effect) = self.engine.poll_effect() {
@@ -309,7 +309,7 @@ impl Bench {
         self
     }
 
-    /// Lets so much time pass, performing whatever is wanted on the way.
+    /// Lets this much time pass, performing effects on the way.
     pub fn run_for(&mut self, milliseconds: i64) -> &mut Self {
         let end = self.now + milliseconds;
         self.drain();
@@ -324,7 +324,7 @@ impl Bench {
         self
     }
 
-    /// What is there, with owners, as `Kind/name@namespace[owners]`, `-` in front if it is being deleted.
+    /// The existing objects, with owners, as `Kind/name@namespace[owners]`, `-` in front if terminating.
     pub fn world(&self) -> Vec<String> {
         self.model
             .objects()
@@ -358,10 +358,10 @@ pub fn refused() -> Outcome {
     Outcome::Refused { code: 403, message: "forbidden".to_owned() }
 }
 
-/// Longer than every wait, milliseconds.
+/// Longer than every delay, milliseconds.
 pub const LONG: i64 = 2_000_000;
 
-/// A change of the object's version that leaves references alone, as a busy status writer makes.
+/// A change of the object's version that keeps its references, as a busy status writer makes.
 pub fn touch(bench: &mut Bench, request: &str, object: &'static str, times: usize) {
     for _ in 0..times {
         bench.before.entry(request.to_owned()).or_default().push_back(Box::new(move |model| {
@@ -371,7 +371,7 @@ pub fn touch(bench: &mut Bench, request: &str, object: &'static str, times: usiz
     }
 }
 
-/// Runs every scenario on a bench of its own and compares what was asked and what is left.
+/// Runs every scenario on a bench of its own and compares the requests and the remaining objects.
 pub fn run_all(scenarios: &[Scenario]) {
     let mut wrong = Vec::new();
     for scenario in scenarios {

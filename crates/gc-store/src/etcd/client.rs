@@ -16,9 +16,9 @@ use super::protocol::{
 };
 use super::{EtcdOptions, EtcdTls};
 
-/// Connections are probed after so much silence, and given up when the answer takes that long again.
+/// Connections are probed after this much silence, and closed if the answer takes that long again.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// The metadata by which a member that has lost the leader refuses a request instead of letting it wait.
+/// The metadata by which a member without a leader refuses a request instead of letting it wait.
 const REQUIRE_LEADER: &str = "hasleader";
 
 /// Why a call failed.
@@ -35,8 +35,8 @@ pub(super) enum CallError {
     Endpoint(String),
 }
 
-/// A client of one etcd. Cheap to clone; calls are spread over the endpoints, whose connections are made when they are
-/// needed and again when they break.
+/// A client of one etcd. Cheap to clone; calls are spread over the endpoints, whose connections are opened when
+/// needed and reopened when they break.
 #[derive(Clone, Debug)]
 pub(super) struct EtcdClient(Channel);
 
@@ -73,7 +73,7 @@ impl EtcdClient {
         &self,
         request: WatchCreateRequest,
     ) -> Result<Streaming<WatchResponse>, CallError> {
-        // etcd ends a watch whose requests end.
+        // etcd ends a watch whose request stream ends.
         let requests = futures::stream::iter([WatchRequest { create_request: Some(request) }])
             .chain(futures::stream::pending());
         let mut grpc = self.ready().await?;
@@ -93,7 +93,7 @@ impl EtcdClient {
     }
 
     async fn ready(&self) -> Result<tonic::client::Grpc<Channel>, CallError> {
-        // What etcd holds was written within its own limit, and a page of it may exceed gRPC's default of 4 MiB.
+        // etcd's contents were written within its own limit, and a page of them may exceed gRPC's default of 4 MiB.
         let mut grpc = tonic::client::Grpc::new(self.0.clone()).max_decoding_message_size(usize::MAX);
         grpc.ready().await?;
         Ok(grpc)

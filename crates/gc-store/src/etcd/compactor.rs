@@ -16,10 +16,10 @@ use super::convert::{self, Refusal, describe};
 use super::feed::Feed;
 use super::protocol::{Compare, Operation, PutRequest, RangeRequest, TxnRequest};
 
-/// What was seen at the last turn.
+/// The state at the last turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
-    /// How often the key had been written.
+    /// The number of writes of the key.
     version: i64,
     /// The newest revision.
     revision: i64,
@@ -60,7 +60,7 @@ async fn turn(client: &EtcdClient, names: &Names, seen: Seen) -> Result<(Seen, O
     }
     let next = Seen { version: seen.version + 1, revision };
     if seen.revision == 0 {
-        // The first one ever has no interval behind it.
+        // The very first turn has no interval before it.
         return Ok((next, None));
     }
     match client.compact(seen.revision).await {

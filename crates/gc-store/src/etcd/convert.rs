@@ -1,4 +1,4 @@
-//! Between etcd's words and the trait's.
+//! Conversions between etcd's messages and the trait.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ pub(super) fn made_at(header: Option<&ResponseHeader>) -> Revision {
     header.map_or(Revision(0), |header| revision(header.revision))
 }
 
-/// etcd takes 0 for "newest" where the trait means "before anything": nothing is there at revision 1 either.
+/// etcd takes 0 for "newest" where the trait means "before anything": nothing exists at revision 1 either.
 pub(super) fn to_etcd(revision: Revision) -> i64 {
     i64::try_from(revision.0.max(1)).unwrap_or(i64::MAX)
 }
 
-/// Why a request failed, before what was asked for is known.
+/// Classifies a failed request without regard to its kind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Compacted,
@@ -77,7 +77,7 @@ pub(super) fn describe(error: &CallError) -> String {
     text.lines().collect::<Vec<_>>().join(" ")
 }
 
-/// The key of the trait, if it lies under the prefix of the data.
+/// The trait's key, if it has the prefix of the data.
 pub(super) fn local_key(data: &str, key: &[u8]) -> Result<Option<Key>, StorageError> {
     let Some(local) = key.strip_prefix(data.as_bytes()) else { return Ok(None) };
     match std::str::from_utf8(local) {
@@ -91,7 +91,8 @@ pub(super) fn item(key: Key, found: protocol::KeyValue) -> KeyValue {
     KeyValue { key, value: Bytes::from(found.value), create_revision, mod_revision }
 }
 
-/// An event as a change; nothing if it is none of the data's. `Err(Compacted)` if etcd no longer has what was before.
+/// An event as a change; `None` if it is not about the data. `Err(Compacted)` if etcd no longer has the previous
+/// value.
 pub(super) fn change(data: &str, event: Event) -> Result<Option<Change>, StorageError> {
     let deleted = event.r#type() == EventType::Delete;
     let Some(now) = event.kv else { return Ok(None) };

@@ -1,12 +1,12 @@
-//! One watch of etcd per process, handed on to any number of watchers.
+//! One watch of etcd per process, passed on to any number of watchers.
 //!
 //! The last changes are kept, so that a watcher that begins a little in the past costs etcd nothing. One that begins
 //! further back reads the gap through a watch of its own before it joins.
 //!
-//! The feed knows its progress from the events themselves and from progress that etcd sends unasked. It does
-//! not request progress: etcd before 3.4.25 and 3.5.8 may answer ahead of events that are still to be sent.
-//! Every process writes a mark under the watched prefix when it begins, and the compaction does so from then
-//! on, so the feed moves even where objects do not.
+//! The feed knows its progress from the events themselves and from progress notifications that etcd sends by itself.
+//! It does not request progress: etcd before 3.4.25 and 3.5.8 may answer ahead of events that are still to be sent.
+//! Every process writes a mark under the watched prefix when it begins, and the compaction does so from then on, so
+//! the feed moves even where objects do not.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -22,9 +22,9 @@ use super::{Names, after_prefix};
 use crate::hub::{Hub, HubStream, lock};
 use crate::mvcc::HistoryOptions;
 
-/// The pauses between attempts to resume the watch.
+/// The delays between attempts to resume the watch.
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(2);
-/// Maximum number of changes that a watcher can be behind; beyond that it has to list again.
+/// Maximum lag of a watcher in changes; beyond it, it has to list again.
 const CATCH_UP: usize = 262_144;
 
 #[derive(Debug)]
@@ -45,11 +45,11 @@ struct Window {
     until: Revision,
 }
 
-/// What a response means for the reader of the stream.
+/// The meaning of a response for the reader of the stream.
 enum Step {
     /// Changes of whole revisions, up to that one.
     Changes(Vec<Arc<Change>>, Revision),
-    /// Nothing happened up to that revision.
+    /// Nothing changed up to that revision.
     Progress(Revision),
     Nothing,
 }
@@ -61,7 +61,7 @@ impl Feed {
         Self { names, hub: Arc::new(Hub::new(mark)), window: Mutex::new(window), history, watch_lag }
     }
 
-    /// Follows etcd forever.
+    /// Follows etcd until the runtime ends.
     pub(super) async fn run(self: Arc<Self>, client: EtcdClient) {
         let mut pause = *RETRY.start();
         loop {
@@ -117,7 +117,7 @@ impl Feed {
         for event in response.events {
             changes.extend(convert::change(&self.names.data, event)?.map(Arc::new));
         }
-        // Those of one transaction come in the order in which they were written; the trait promises key order.
+        // The changes of one transaction come in the order in which they were written; the trait promises key order.
         changes.sort_by(|left, right| (left.revision, &left.key).cmp(&(right.revision, &right.key)));
         Ok(Step::Changes(changes, convert::revision(last)))
     }
@@ -133,20 +133,20 @@ impl Feed {
             let Some(gone) = window.log.front().map(|change| change.revision) else { break };
             window.forget(gone);
         }
-        // Under the lock, so that a watcher that joins gets each change either replayed or published.
+        // Under the lock, so that a watcher that joins gets each change exactly once, replayed or published.
         let wakers = self.hub.publish(changes, window.until);
         drop(window);
         wakers.wake();
     }
 
-    /// Ends all watches, and begins again at the present.
+    /// Ends all watches, and starts again at the present.
     async fn restart(&self, client: &EtcdClient, error: &StorageError) {
         self.hub.end_all(error).wake();
         match newest(client, &self.names).await {
             Ok(newest) => {
                 let mut window = lock(&self.window);
                 *window = Window { log: VecDeque::new(), bytes: 0, from: newest, until: newest };
-                // Watchers that joined in the meantime missed what was compacted.
+                // Watchers that joined in the meantime missed the compacted changes.
                 let wakers = self.hub.end_all(error);
                 self.hub.publish(&[], newest).wake();
                 drop(window);
@@ -156,14 +156,14 @@ impl Feed {
         }
     }
 
-    /// Forgets what was compacted.
+    /// Forgets compacted changes.
     pub(super) fn compacted(&self, revision: Revision) {
         let mut window = lock(&self.window);
         let revision = revision.min(window.until);
         window.forget(revision);
     }
 
-    /// Joins without asking etcd, if what happened since is all here.
+    /// Joins without asking etcd, if all changes since then are kept here.
     pub(super) fn join(&self, prefix: &str, after: Revision) -> Option<HubStream> {
         let window = lock(&self.window);
         (window.from <= after && after <= window.until)
@@ -253,13 +253,13 @@ async fn open(
     client.watch(request).await.map_err(|error| failed(&error))
 }
 
-/// Writes something under the watched prefix; answers with the revision of that.
+/// Writes a key under the watched prefix; returns the revision of the write.
 pub(super) async fn mark(client: &EtcdClient, names: &Names) -> Result<Revision, CallError> {
     let request = PutRequest { key: names.mark.clone().into(), ..PutRequest::default() };
     Ok(convert::made_at(client.put(request).await?.header.as_ref()))
 }
 
-/// The newest revision, read: an etcd that is full answers that, too.
+/// The newest revision, by a read: an etcd that is full answers that, too.
 async fn newest(client: &EtcdClient, names: &Names) -> Result<Revision, CallError> {
     let request =
         RangeRequest { key: names.mark.clone().into(), count_only: true, ..RangeRequest::default() };

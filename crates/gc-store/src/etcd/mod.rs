@@ -1,7 +1,7 @@
-//! The store in etcd, which several processes share.
+//! The store in etcd, which several processes can share.
 //!
-//! Revisions are etcd's own, and so is the truth: reads and writes go there every time, and an outage is an error
-//! rather than a guess. Only watches are served from here, by one watch of etcd per process.
+//! Revisions and data are etcd's own: reads and writes go there every time, and an outage is an error rather than a
+//! guess. Only watches are served from here, by one watch of etcd per process.
 
 mod client;
 mod compactor;
@@ -29,23 +29,23 @@ use convert::{REQUEST_LIMIT, Refusal};
 use feed::Feed;
 use protocol::{Compare, DeleteRangeRequest, Operation, PutRequest, RangeRequest, TxnRequest};
 
-/// How many keys one request of a range reads.
+/// Number of keys that one request of a range reads.
 const PAGE: usize = 2000;
-/// Threads of the runtime that speaks to etcd.
+/// Threads of the runtime for calls to etcd.
 const THREADS: usize = 2;
 
 /// Options of [`EtcdStorage`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdOptions {
-    /// All keys begin with it. Several clusters can share an etcd under different prefixes.
+    /// The prefix of all keys. Several clusters can share an etcd under different prefixes.
     pub prefix: String,
     /// How long a request may take before storage counts as unavailable.
     pub timeout: Duration,
-    /// How often history is compacted (each time to where it was the time before); never if absent.
+    /// Interval of compaction (each time to the revision of the time before); never if `None`.
     pub compaction_interval: Option<Duration>,
-    /// How much history is kept here for watches, beside what etcd has.
+    /// How much history is kept here for watches, in addition to etcd's.
     pub history: HistoryOptions,
-    /// How many changes a watcher may be behind before it is ended with [`StorageError::Lagged`].
+    /// Maximum lag of a watcher in changes, before it is ended with [`StorageError::Lagged`].
     pub watch_lag: usize,
     /// TLS material, for endpoints with `https://`.
     pub tls: Option<EtcdTls>,
@@ -64,10 +64,10 @@ impl Default for EtcdOptions {
     }
 }
 
-/// How to trust etcd and to be trusted by it. All in PEM.
+/// The certificates for both sides. All in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EtcdTls {
-    /// The authority that etcd's certificate is checked against.
+    /// The authority that etcd's certificate is verified against.
     pub ca: Vec<u8>,
     /// Our certificate and key.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
@@ -88,7 +88,7 @@ pub enum ConnectError {
     /// An endpoint or the TLS material is malformed.
     #[error("cannot use the etcd endpoints {endpoints}: {reason}")]
     Options {
-        /// What was given.
+        /// The configured endpoints.
         endpoints: String,
         /// What is wrong.
         reason: String,
@@ -96,17 +96,17 @@ pub enum ConnectError {
     /// The endpoint does not answer, or not as etcd does.
     #[error("cannot reach etcd at {endpoints}: {reason}")]
     Unreachable {
-        /// What was given.
+        /// The configured endpoints.
         endpoints: String,
         /// What is wrong.
         reason: StorageError,
     },
 }
 
-/// The keys in etcd.
+/// The layout of keys in etcd.
 #[derive(Clone, Debug)]
 struct Names {
-    /// The prefix of all of them; what is watched.
+    /// The prefix of all keys, which is watched.
     all: String,
     /// The prefix of the trait's keys.
     data: String,
@@ -134,7 +134,7 @@ impl Names {
 
 /// A [`Storage`] in etcd v3.
 pub struct EtcdStorage {
-    /// Absent only while it is dropped.
+    /// `None` only while it is dropped.
     runtime: Option<Runtime>,
     client: EtcdClient,
     names: Names,
@@ -153,7 +153,7 @@ impl fmt::Debug for EtcdStorage {
 impl Drop for EtcdStorage {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Waiting for it is not allowed on every thread that a store may be dropped on.
+            // Blocking on it is not allowed on every thread that a store may be dropped on.
             runtime.shutdown_background();
         }
     }
@@ -200,7 +200,7 @@ impl EtcdStorage {
         Ok(Self { runtime: Some(runtime), client, names: keys, feed, timeout: options.timeout, compacted })
     }
 
-    /// Runs a request to its end, on the threads for it.
+    /// Runs a request to completion, on the store's threads.
     fn ask<T: Send + 'static>(
         &self,
         request: impl Future<Output = Result<T, CallError>> + Send + 'static,
@@ -217,7 +217,7 @@ impl EtcdStorage {
     ) -> Result<T, StorageError> {
         self.ask(request)?.map_err(|(refusal, error)| match (refusal, at) {
             (Refusal::Compacted, Some(requested)) => {
-                // etcd does not say how far it is compacted: at least beyond what was asked for.
+                // etcd does not say how far it is compacted: at least beyond the requested revision.
                 let known = self.compacted.fetch_max(requested.0 + 1, Ordering::Relaxed);
                 StorageError::Compacted { requested, oldest: Revision(known.max(requested.0 + 1)) }
             }
@@ -271,10 +271,10 @@ fn count_of(key: String) -> RangeRequest {
     RangeRequest { count_only: true, ..one(key) }
 }
 
-/// What one request of a range found.
+/// The result of one request of a range.
 struct Fetched {
     items: Vec<KeyValue>,
-    /// How many there are in the range, beyond the limit, too.
+    /// The number of keys in the range, including those beyond the limit.
     count: u64,
     revision: Revision,
 }
@@ -305,7 +305,7 @@ impl Storage for EtcdStorage {
                 _ => self.names.key(prefix),
             };
             if start.as_bytes() >= end.as_slice() {
-                // Nothing can follow, and etcd would take it for a mistake; the revision is still wanted.
+                // Nothing can follow, and etcd would refuse the request; the revision is still needed.
                 let seen = self.fetch(count_of(start), at)?;
                 return Ok(RangeAnswer { items, more: false, remaining: 0, revision: seen.revision });
             }
@@ -350,7 +350,7 @@ impl Storage for EtcdStorage {
         if let Some(stream) = self.feed.join(prefix, after) {
             return Ok(Box::new(stream));
         }
-        // Is it a revision that can be read? etcd would wait for one in the future, and knows what is compacted.
+        // Can the revision be read? etcd would wait for one in the future, and knows what is compacted.
         self.fetch(count_of(self.names.mark.clone()), Some(after))?;
         let runtime = self.runtime.as_ref().ok_or_else(ended)?;
         let (feed, client, prefix, patience) =
@@ -402,7 +402,7 @@ fn ended() -> StorageError {
     StorageError::Unavailable("the connection to etcd was closed".to_owned())
 }
 
-/// For errors that do not depend on what was asked.
+/// For errors that do not depend on the request.
 fn plain(refusal: Refusal, error: &CallError) -> StorageError {
     match refusal {
         Refusal::Full => StorageError::Full,
@@ -421,7 +421,7 @@ fn value_size(write: &Write) -> usize {
     }
 }
 
-/// The first key beyond all that begin with a prefix (which is never empty here, and is UTF-8, so its last byte has a
+/// The first key after all that begin with a prefix (which is never empty here, and is UTF-8, so its last byte has a
 /// successor).
 fn after_prefix(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();

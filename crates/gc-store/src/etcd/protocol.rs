@@ -1,7 +1,7 @@
 //! The messages of etcd's API v3 (`etcdserverpb`, `mvccpb`), as far as this client reads and writes them.
 //!
-//! Written by hand from the published protocol, as CRI's messages are: field numbers are the protocol's, and fields that
-//! the store does not need are left out and skipped while decoding. So building needs no protocol compiler.
+//! Written by hand from the published protocol, as CRI's messages are, with its field numbers; fields that the store
+//! does not need are left out and skipped while decoding. So building needs no protocol compiler.
 
 use bytes::Bytes;
 use prost::{Enumeration, Message, Oneof};
@@ -33,10 +33,10 @@ pub(super) struct RangeRequest {
     /// The end of the range, exclusive; empty for the key alone.
     #[prost(bytes = "vec", tag = "2")]
     pub(super) range_end: Vec<u8>,
-    /// 0 is without limit.
+    /// 0 means no limit.
     #[prost(int64, tag = "3")]
     pub(super) limit: i64,
-    /// 0 is the newest.
+    /// 0 means the newest.
     #[prost(int64, tag = "4")]
     pub(super) revision: i64,
     #[prost(bool, tag = "9")]
@@ -49,7 +49,7 @@ pub(super) struct RangeResponse {
     pub(super) header: Option<ResponseHeader>,
     #[prost(message, repeated, tag = "2")]
     pub(super) kvs: Vec<KeyValue>,
-    /// How many there are in the range, beyond the limit as well.
+    /// The number of keys in the range, including those beyond the limit.
     #[prost(int64, tag = "4")]
     pub(super) count: i64,
 }
@@ -109,7 +109,7 @@ pub(super) struct ResponseOp {
     pub(super) response: Option<OperationAnswer>,
 }
 
-/// What is compared with what a condition expects; the result that is asked for is always "equal", which is 0.
+/// The value that a condition compares; the requested result is always "equal", which is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
 #[repr(i32)]
 pub(super) enum Target {
@@ -136,7 +136,7 @@ pub(super) struct Compare {
 }
 
 impl Compare {
-    /// How often the key has been written since it was created; 0 if it does not exist.
+    /// The number of writes since the key was created; 0 if it does not exist.
     pub(super) fn version(key: &str, version: i64) -> Self {
         let (target, expected) = (Target::Version.into(), Some(Expected::Version(version)));
         Self { target, key: key.into(), expected }
@@ -186,7 +186,7 @@ pub(super) struct TxnResponse {
 }
 
 impl TxnResponse {
-    /// What the operation with this number read, if it was a read.
+    /// The result of the operation with this number, if it was a read.
     pub(super) fn range(&self, number: usize) -> Option<&RangeResponse> {
         match self.responses.get(number)?.response.as_ref()? {
             OperationAnswer::Range(found) => Some(found),
@@ -230,7 +230,7 @@ pub(super) struct WatchResponse {
     pub(super) created: bool,
     #[prost(bool, tag = "4")]
     pub(super) canceled: bool,
-    /// The oldest revision that can be watched, where a watch was canceled for that.
+    /// The oldest revision that can be watched, if a watch was canceled for that.
     #[prost(int64, tag = "5")]
     pub(super) compact_revision: i64,
     #[prost(string, tag = "6")]

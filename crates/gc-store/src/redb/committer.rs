@@ -1,4 +1,4 @@
-//! The one thread that writes.
+//! The only thread that writes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::space::{Reserve, Reserved, frees};
 use crate::core::Core;
 use crate::mvcc::{Evaluated, HistoryOptions, evaluate, result_of};
 
-/// The most transactions that share one fsync.
+/// Maximum number of transactions per fsync.
 const BATCH_TRANSACTIONS: usize = 1024;
-/// The most bytes of values that share one fsync (one transaction may exceed it alone).
+/// Maximum bytes of values per fsync (one transaction may exceed it alone).
 const BATCH_BYTES: usize = 16 << 20;
-/// The most transactions that wait; a caller beyond that waits to be let in.
+/// Maximum number of waiting transactions; further callers block.
 const WAITING: usize = 4096;
-/// How long is waited between two attempts to make room on a full disk: each may rewrite the file.
+/// Delay between two attempts to make room on a full disk: each may rewrite the file.
 const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
 
 type Reply<T> = SyncSender<Result<T, StorageError>>;
@@ -28,16 +28,16 @@ type Reply<T> = SyncSender<Result<T, StorageError>>;
 enum Request {
     Commit(Transaction, Reply<Committed>),
     Compact(Revision, Reply<()>),
-    /// See whether there is space again.
+    /// Check whether there is space again.
     Recover,
 }
 
-/// What a request came to.
+/// The result of a request.
 type Outcome = Result<Option<Committed>, StorageError>;
 
 impl Request {
     fn reply(self, outcome: Outcome) {
-        // A caller that has gone does not want its answer.
+        // A caller that has gone does not need its answer.
         match (self, outcome) {
             (Self::Commit(_, reply), Ok(Some(committed))) => drop(reply.send(Ok(committed))),
             (Self::Commit(_, reply), Err(error)) => drop(reply.send(Err(error))),
@@ -47,7 +47,7 @@ impl Request {
     }
 }
 
-/// The handle on the thread. Dropping it finishes what waits and closes the file.
+/// The handle of the thread. Dropping it finishes waiting requests and closes the file.
 #[derive(Debug)]
 pub(super) struct Committer {
     requests: Option<SyncSender<Request>>,
@@ -56,7 +56,7 @@ pub(super) struct Committer {
 }
 
 impl Committer {
-    /// `reserve` is given up already if opening needed its space.
+    /// `reserve` is already released if opening needed its space.
     pub(super) fn start(
         disk: Disk,
         core: Arc<Core>,
@@ -73,11 +73,11 @@ impl Committer {
         Ok(Self { requests: Some(requests), thread: Some(thread), is_full })
     }
 
-    /// Whether only deletions are taken, because there is no space. If so, an attempt to make some begins.
+    /// Whether only deletions are accepted, because there is no space. If so, starts an attempt to make some.
     pub(super) fn is_full(&self) -> bool {
         let is_full = self.is_full.load(Ordering::Relaxed);
         if is_full && let Some(requests) = &self.requests {
-            // Where it cannot be sent, there are requests enough that lead to an attempt.
+            // If it cannot be sent, there are enough requests that lead to an attempt.
             let _ = requests.try_send(Request::Recover);
         }
         is_full
@@ -103,7 +103,7 @@ impl Drop for Committer {
     fn drop(&mut self) {
         self.requests = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has already been printed, and nothing is left to report it to.
+            // A panic of the thread has already been printed, and there is nothing left to report it to.
             drop(thread.join());
         }
     }
@@ -114,16 +114,16 @@ struct Writer {
     core: Arc<Core>,
     history: HistoryOptions,
     space: Space,
-    /// A batch of which is not known whether it reached the disk. Nothing is written before that is known.
+    /// A batch that may or may not have reached the disk. Nothing is written before that is known.
     unresolved: Option<Batch>,
 }
 
-/// What is known of the space on the disk.
+/// The state of the space on the disk.
 struct Space {
     reserve: Box<dyn Reserve>,
-    /// The reserve is given up, or never was: only what frees space is written.
+    /// The reserve is released, or never existed: only transactions that free space are written.
     is_full: Arc<AtomicBool>,
-    /// When room was last looked for.
+    /// When room was last searched for.
     recovered: Option<Instant>,
     /// Something was removed since.
     freed: bool,
@@ -134,7 +134,7 @@ impl Space {
         self.is_full.load(Ordering::Relaxed)
     }
 
-    /// Gives up the reserve. False if there was none to give up.
+    /// Releases the reserve. False if there was none.
     fn release(&mut self) -> bool {
         let released = self.reserve.release();
         if released {
@@ -146,11 +146,11 @@ impl Space {
     }
 }
 
-/// What shares one fsync.
+/// The transactions of one fsync.
 #[derive(Default)]
 struct Batch {
     changes: Vec<Arc<Change>>,
-    /// The keys that this batch has changed, as it leaves them.
+    /// The keys that this batch has changed, in their new state.
     overlay: HashMap<Key, Option<KeyValue>>,
     compact: Option<Revision>,
 }
@@ -183,7 +183,7 @@ impl Writer {
         };
         let again = refused(&outcomes);
         if !again.is_empty() && !self.space.is_full() && self.space.release() {
-            // What frees space has the reserve for itself.
+            // Transactions that free space have the reserve for themselves.
             for (number, outcome) in again.iter().zip(self.perform(&waiting, &again)) {
                 outcomes[*number] = outcome;
             }
@@ -193,8 +193,8 @@ impl Writer {
         }
     }
 
-    /// Performs the requests of these numbers as one batch; outcomes are in their order. They depend on what others in the
-    /// batch do, so none is known before all of it is on disk.
+    /// Performs the requests of these numbers as one batch; outcomes are in their order. They depend on the others of
+    /// the batch, so none is known before all of it is on disk.
     fn perform(&mut self, waiting: &[Request], numbers: &[usize]) -> Vec<Outcome> {
         let ready = self.resolve();
         let mut batch = Batch::default();
@@ -218,8 +218,8 @@ impl Writer {
         outcomes.into_iter().map(|outcome| written.clone().and(outcome)).collect()
     }
 
-    /// On a full disk, now and then: forgets history, gives what the file does not use back to the disk, and takes writes
-    /// again if the reserve can be set aside anew.
+    /// On a full disk, from time to time: forgets history, returns unused parts of the file to the disk, and accepts
+    /// all writes again if the reserve can be set aside again.
     fn recover(&mut self) {
         let is_early = self.space.recovered.is_some_and(|at| at.elapsed() < RECOVERY_PAUSE);
         if !self.space.is_full() || is_early || self.resolve().is_err() {
@@ -228,7 +228,7 @@ impl Writer {
         self.space.recovered = Some(Instant::now());
         let freed = std::mem::take(&mut self.space.freed);
         if freed {
-            // Whoever still needs it lists again.
+            // Watchers that still need it list again.
             let forgotten = self.write(Batch { compact: Some(self.core.revision()), ..Batch::default() });
             if forgotten.is_ok()
                 && let Err(failure) = self.disk.shrink()
@@ -294,7 +294,7 @@ impl Writer {
         self.core.publish(self.core.write(), &batch.changes, |_| batch.compact);
     }
 
-    /// Reopens the file after a failure, and finds out what became of the batch that failed.
+    /// Reopens the file after a failure, and finds out whether the failed batch was written.
     fn resolve(&mut self) -> Result<(), StorageError> {
         if self.disk.is_open() {
             return Ok(());

@@ -1,9 +1,9 @@
-//! What is in the file, and how it gets there.
+//! The contents of the file, and how they are written.
 //!
 //! * `meta`: the format version, the newest revision, and the one up to which history is forgotten;
 //! * `objects`: key to the present value;
-//! * `history`: (revision, number within it) to the key that changed and what was there *before*. What came after a
-//!   change is the next older thing known of its key, so that no value is stored twice.
+//! * `history`: (revision, number within it) to the changed key and its *previous* value. The value after a change is
+//! the next older one known of its key, so that no value is stored twice.
 //!
 //! Every record ends in a checksum: the whole file is read at open, and a flipped bit must not become an object.
 
@@ -31,7 +31,7 @@ const HISTORY: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("hi
 /// Opens the database, as often as needed: redb has to be reopened after an I/O error.
 pub(super) type Opener = Box<dyn Fn(&Builder) -> Result<Database, Failure> + Send>;
 
-/// Why the disk could not do it.
+/// Why the disk operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {
     #[error("no space left")]
@@ -76,7 +76,7 @@ impl From<io::Error> for Failure {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
                 Self::Full
             }
-            // What redb makes of a file that is none, or ends too early.
+            // redb's error for a file that is not a database, or is cut off.
             io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Self::Damaged(error.to_string()),
             _ => Self::Io(error.to_string()),
         }
@@ -109,7 +109,7 @@ failure_from!(DatabaseError, TransactionError, TableError, StorageError, CommitE
 pub(super) struct Disk {
     opener: Opener,
     page_cache: usize,
-    /// Absent after a failure until it could be reopened.
+    /// `None` after a failure until it could be reopened.
     database: Option<Database>,
 }
 
@@ -133,17 +133,17 @@ fn guarded<T>(step: &str, action: impl FnOnce() -> Result<T, Failure>) -> Result
 }
 
 impl Disk {
-    /// Makes the tables of a new file, and closes it.
+    /// Creates the tables of a new file, and closes it.
     pub(super) fn create(opener: &Opener) -> Result<(), Failure> {
         guarded("creating", || initialize(&opener(&Builder::new())?))
     }
 
-    /// A file that was made before, not open yet.
+    /// An existing file, not open yet.
     pub(super) fn new(opener: Opener, page_cache: usize) -> Self {
         Self { opener, page_cache, database: None }
     }
 
-    /// Closes the file, if it is open, and opens it again. Answers with the newest revision in it.
+    /// Closes the file, if it is open, and opens it again. Returns its newest revision.
     pub(super) fn reopen(&mut self) -> Result<Revision, Failure> {
         self.close();
         guarded("opening", || {
@@ -179,7 +179,7 @@ impl Disk {
         self.database.as_ref().ok_or_else(|| Failure::Io("the file is not open".to_owned()))
     }
 
-    /// Writes transactions and forgets history, durably and all at once.
+    /// Writes transactions and forgets history, durably and atomically.
     pub(super) fn write(
         &self,
         changes: &[Arc<Change>],
@@ -214,7 +214,7 @@ impl Disk {
         })
     }
 
-    /// Gives what the file does not use back to the disk. May take as long as writing all of it.
+    /// Returns unused parts of the file to the disk. May take as long as writing all of it.
     pub(super) fn shrink(&mut self) -> Result<(), Failure> {
         let database =
             self.database.as_mut().ok_or_else(|| Failure::Io("the file is not open".to_owned()))?;
@@ -239,7 +239,7 @@ impl Disk {
         })
     }
 
-    /// Reads everything. Also says how many bytes that is.
+    /// Reads everything. Also returns the number of bytes.
     pub(super) fn load(&mut self) -> Result<(Mvcc, u64), Failure> {
         let database = self.database()?;
         guarded("reading", || load(database))
@@ -288,7 +288,7 @@ fn load(database: &Database) -> Result<(Mvcc, u64), Failure> {
         state.insert(key, item);
     }
 
-    // From the newest change to the oldest, taking each back: what is left is the state that they began from.
+    // From the newest change to the oldest, undoing each: the result is the state before them.
     let mut changes = Vec::new();
     for entry in reading.open_table(HISTORY)?.iter()?.rev() {
         let (at, record) = entry?;
@@ -333,7 +333,7 @@ pub(crate) fn decode_object(key: &Key, record: &[u8]) -> Option<KeyValue> {
     take_version(key, unseal(key, record)?)
 }
 
-/// Length of the key, the key, and, if something was there before, its version; checksum.
+/// Length of the key, the key, and, if there was a previous value, its version; checksum.
 pub(crate) fn encode_history(change: &Change) -> Vec<u8> {
     let size = change.previous.as_ref().map_or(0, |previous| 16 + previous.value.len());
     let mut out = Vec::with_capacity(8 + change.key.len() + size);
@@ -386,7 +386,7 @@ fn unseal<'a>(context: &str, record: &'a [u8]) -> Option<&'a [u8]> {
     (checksum(context.as_bytes(), body) == u32::from_le_bytes(*sum)).then_some(body)
 }
 
-/// FNV-1a over words of eight bytes, folded. It is to notice damage, not malice, and costs a fraction of reading.
+/// FNV-1a over words of eight bytes, folded. It detects damage, not malice, and costs a fraction of reading.
 fn checksum(context: &[u8], body: &[u8]) -> u32 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut mix = |word: u64| {

@@ -15,26 +15,26 @@ use super::{RedbOptions, RedbStorage};
 use crate::hub::lock;
 use crate::mvcc::HistoryOptions;
 
-/// What a file takes at a time.
+/// Block size of the disk.
 const BLOCK_BYTES: u64 = 4096;
 
-/// A disk in memory, which knows what it would still have after a power failure.
+/// A disk in memory, which knows what it would still contain after a power failure.
 #[derive(Debug, Default)]
 struct Medium {
-    /// What reads see.
+    /// The contents for reads.
     present: Vec<u8>,
-    /// What was there at the last sync.
+    /// The contents at the last sync.
     durable: Vec<u8>,
-    /// Operations that change something, so far.
+    /// Number of modifying operations so far.
     operations: usize,
     fault: Fault,
-    /// How many bytes of blocks there are.
+    /// Number of bytes in blocks.
     capacity: Option<u64>,
-    /// The blocks that hold something: a file has no others.
+    /// The allocated blocks: a file has no others.
     blocks: BTreeSet<u64>,
-    /// How much of it is set aside when there is enough.
+    /// The size of the reserve when there is enough space.
     reserve: Option<u64>,
-    /// It is set aside.
+    /// The reserve exists.
     is_reserved: bool,
 }
 
@@ -44,7 +44,7 @@ enum Fault {
     None,
     /// The operation of this number fails; half of it happens.
     Once(usize, io::ErrorKind),
-    /// From the operation of this number on, nothing works any more.
+    /// From the operation of this number on, everything fails.
     From(usize),
 }
 
@@ -63,7 +63,7 @@ impl Medium {
         }
     }
 
-    /// Takes the blocks that a write needs.
+    /// Allocates the blocks that a write needs.
     fn take_blocks(&mut self, offset: u64, length: u64) -> io::Result<()> {
         let end = (offset + length).div_ceil(BLOCK_BYTES);
         let new: Vec<u64> =
@@ -78,7 +78,7 @@ impl Medium {
         }
     }
 
-    /// The bytes of all blocks that are taken, those that are set aside included.
+    /// The bytes of all allocated blocks, including the reserve.
     fn used(&self) -> u64 {
         let reserved = self.reserve.filter(|_| self.is_reserved).unwrap_or_default();
         self.blocks.len() as u64 * BLOCK_BYTES + reserved
@@ -179,7 +179,7 @@ fn state(store: &RedbStorage) -> State {
     items.into_iter().map(|item| (item.key.to_string(), item.value)).collect()
 }
 
-/// The n-th transaction: writes one of five keys, and removes another now and then.
+/// The n-th transaction: writes one of five keys, and sometimes removes another.
 fn transaction(n: usize) -> Transaction {
     let mut writes =
         vec![Write::Put(format!("/k/{}", n % 5).into(), vec![u8::try_from(n).unwrap(); 700].into())];
@@ -200,7 +200,7 @@ fn perform(state: &mut State, n: usize) {
 
 const TRANSACTIONS: usize = 14;
 
-/// How many operations the whole workload takes on a sound medium.
+/// The number of operations of the whole workload on a sound medium.
 fn operations() -> usize {
     let medium = Shared::formatted();
     let store = medium.open();
@@ -321,7 +321,7 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
     assert_eq!(state(&medium.open()).len(), stored + 1);
 }
 
-/// Nothing could be deleted on a full disk, because a deletion needs space before it frees any.
+/// A regression: nothing could be deleted on a full disk, because a deletion needs space before it frees any.
 #[test]
 fn a_full_disk_takes_deletions_and_after_them_everything() {
     let medium = Shared::formatted();
@@ -339,7 +339,7 @@ fn a_full_disk_takes_deletions_and_after_them_everything() {
     }
     assert!(stored > 20, "only {stored} fit");
     assert_eq!(store.health(), Err(StorageError::Full));
-    // What makes an object much larger is refused as what makes a new one is; marking one for deletion is not.
+    // A write that makes an object much larger is refused like a new object; marking one for deletion is not.
     assert_eq!(store.commit(put(0, 30_000)), Err(StorageError::Full));
     assert_eq!(store.commit(put(stored, 1)), Err(StorageError::Full));
     for n in 0..stored {

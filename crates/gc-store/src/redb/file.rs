@@ -1,4 +1,4 @@
-//! The directory of a store: its modes, its lock, and a data file that is there whole or not at all.
+//! The directory of a store: its modes, its lock, and a data file that is complete or absent.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -10,18 +10,18 @@ use super::disk::{Failure, Opener};
 
 /// The name of the data file.
 pub(super) const DATA: &str = "kubegc.redb";
-/// The name of a data file that is being made.
+/// The name of a data file under construction.
 const UNFINISHED: &str = "kubegc.redb.new";
 /// The name of the lock file. It stays: removing it would let two processes lock two files of that name.
 const LOCK: &str = "kubegc.lock";
 
-/// The right to be the only one in a directory. The system takes it back when the process ends, however it ends.
+/// The exclusive right to a directory. The system releases it when the process ends, in any way.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: File,
 }
 
-/// Makes and locks a directory.
+/// Creates and locks a directory.
 pub(super) fn prepare(directory: &Path) -> Result<Lock, OpenError> {
     let failed = |source| OpenError::Directory { directory: directory.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
@@ -30,7 +30,7 @@ pub(super) fn prepare(directory: &Path) -> Result<Lock, OpenError> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
-            // Only to be helpful: the holder may not have written it yet.
+            // Only a hint: the holder may not have written it yet.
             let holder = match file.read_to_string(&mut pid) {
                 Ok(_) if !pid.trim().is_empty() => format!(" (pid {})", pid.trim()),
                 _ => String::new(),
@@ -39,13 +39,13 @@ pub(super) fn prepare(directory: &Path) -> Result<Lock, OpenError> {
         }
         Err(TryLockError::Error(source)) => return Err(failed(source)),
     }
-    // The number is a courtesy for that message, and must not keep a server with a full disk from starting.
+    // The number is a courtesy for that message, and must not prevent a server with a full disk from starting.
     drop(file.set_len(0).and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes())));
     Ok(Lock { _file: file })
 }
 
-/// Makes the data file under another name and gives it its own when it is complete, so that a crash in between leaves
-/// no half-made file behind.
+/// Creates the data file under another name and renames it when it is complete, so that a crash in between leaves no
+/// partial file.
 pub(super) fn create<E: From<Failure>>(
     directory: &Path,
     fill: impl FnOnce(Opener) -> Result<(), E>,
@@ -58,7 +58,7 @@ pub(super) fn create<E: From<Failure>>(
     }
     let path = unfinished.clone();
     fill(Box::new(move |builder| Ok(builder.create_file(private_file(&path)?)?))).inspect_err(|_| {
-        // What cannot be removed now is removed by the next attempt.
+        // A file that cannot be removed now is removed by the next attempt.
         let _ = std::fs::remove_file(&unfinished);
     })?;
     std::fs::rename(&unfinished, directory.join(DATA)).map_err(failed)?;

@@ -1,11 +1,11 @@
 //! The store on disk.
 //!
-//! redb holds the truth; reads and watches are served from the same multi-version map as the memory store's, which is
-//! rebuilt at open. That doubles nothing that matters (redb's own page cache is kept small) and makes reads as fast as
-//! memory's: an API server reads far more than it writes, and a watch needs the changes as objects anyway.
+//! redb holds the data; reads and watches are served from the same multi-version map as the memory store's, which is
+//! rebuilt at open. That costs little memory (redb's own page cache is small) and makes reads as fast as memory's: an
+//! API server reads far more than it writes, and a watch needs the changes as objects anyway.
 //!
-//! One thread writes. It takes whatever transactions are waiting, evaluates them in order against the map and each
-//! other, writes them as one redb transaction with one fsync, and only then publishes and acknowledges them.
+//! One thread writes. It takes the waiting transactions, evaluates them in order against the map and each other,
+//! writes them as one redb transaction with one fsync, and only then publishes and acknowledges them.
 
 mod committer;
 pub(crate) mod disk;
@@ -33,16 +33,16 @@ use space::{Reserve, ReserveFile};
 
 pub use restore::RestoreError;
 
-/// A file larger than this, of which less than one part in [`BLOATED_TIMES`] is used, is made smaller at the start.
+/// A file larger than this, of which less than one part in [`BLOATED_TIMES`] is used, is shrunk at start.
 const BLOATED_BYTES: u64 = 64 << 20;
 const BLOATED_TIMES: u64 = 4;
 
 /// Options of [`RedbStorage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedbOptions {
-    /// How much history is kept, also over restarts.
+    /// How much history is kept, also across restarts.
     pub history: HistoryOptions,
-    /// How many changes a watcher may be behind before it is ended with [`StorageError::Lagged`].
+    /// Maximum lag of a watcher in changes, before it is ended with [`StorageError::Lagged`].
     pub watch_lag: usize,
     /// Bytes of redb's page cache.
     pub page_cache: usize,
@@ -57,12 +57,12 @@ impl Default for RedbOptions {
 /// Why a store could not be opened. Each message is one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The directory cannot be made or used.
+    /// The directory cannot be created or used.
     #[error("cannot use the data directory {}: {source}", .directory.display())]
     Directory {
         /// The directory.
         directory: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Another process has it open.
@@ -104,7 +104,7 @@ pub enum OpenError {
     Io {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
 }
@@ -133,13 +133,13 @@ impl RedbStorage {
             .map_err(|failure| failure.at(&path))
     }
 
-    /// Whether a directory holds a store.
+    /// Whether a directory contains a store.
     #[must_use]
     pub fn exists(directory: impl AsRef<Path>) -> bool {
         directory.as_ref().join(file::DATA).exists()
     }
 
-    /// `length` is that of the file; `reserve` is given up if not even opening works without its space.
+    /// `length` is that of the file; `reserve` is released if not even opening works without its space.
     fn start(
         opener: disk::Opener,
         options: RedbOptions,

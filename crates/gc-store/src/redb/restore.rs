@@ -1,4 +1,4 @@
-//! A store made from a backup.
+//! Creates a store from a backup.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use gc_storage::{KeyValue, Revision};
 use super::disk::{Disk, Failure};
 use super::{OpenError, RedbStorage, file};
 
-/// How many objects one transaction of a restore writes: what is held in memory, whatever the size of the backup.
+/// Number of objects per transaction of a restore: it bounds memory, whatever the size of the backup.
 const OBJECTS_PER_TRANSACTION: usize = 1000;
 
-/// Why a store was not restored. The directory holds no store then.
+/// Why a store was not restored. The directory contains no store then.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError<E: std::error::Error + 'static> {
     /// There is a store already.
@@ -28,7 +28,7 @@ pub enum RestoreError<E: std::error::Error + 'static> {
     Source(E),
 }
 
-/// What stopped the filling of the new file.
+/// What stopped filling the new file.
 enum Stopped<E> {
     Disk(Failure),
     Source(E),
@@ -41,10 +41,10 @@ impl<E> From<Failure> for Stopped<E> {
 }
 
 impl RedbStorage {
-    /// Makes the store of `directory` from `objects`, all of them last written at `revision`. Earlier revisions count as
-    /// compacted, so that every client that still knows one lists again.
+    /// Creates the store of `directory` from `objects`, all of them last written at `revision`. Earlier revisions
+    /// count as compacted, so that every client that still knows one lists again.
     ///
-    /// The store is there completely or not at all; a directory that holds one is refused. Creation revisions later than
+    /// The store is complete or absent; a directory that contains one is refused. Creation revisions later than
     /// `revision` are lowered to it.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ fn fill<E>(
             })
             .collect();
         let is_last = batch.len() < OBJECTS_PER_TRANSACTION;
-        // Also for no object at all: the revision is written with them.
+        // Also if there is no object: the revision is written with them.
         disk.fill(&batch, revision)?;
         if is_last {
             return Ok(());

@@ -1,4 +1,5 @@
-//! Room for deletions on a full disk: a file that does nothing but occupy space, and is removed when there is no other left.
+//! The reserve for deletions on a full disk: a file that only occupies space, and is removed when there is no other
+//! left.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -9,31 +10,31 @@ use gc_storage::{KeyValue, Transaction, Write};
 
 /// The name of the file.
 const RESERVE: &str = "kubegc.reserve";
-/// What deletions and their history may take before the space of what they removed can be used again.
+/// The space that deletions and their history may need before that of the removed objects can be reused.
 const RESERVE_BYTES: u64 = 16 << 20;
-/// On a small disk it is this part of what is free, but never less than [`MINIMUM_RESERVE_BYTES`].
+/// On a small disk, the reserve is this part of the free space, but never less than [`MINIMUM_RESERVE_BYTES`].
 const SHARE_OF_FREE: u64 = 8;
 const MINIMUM_RESERVE_BYTES: u64 = 128 << 10;
 /// How much an object may grow while there is no space: a deletionTimestamp, a condition.
 const GROWTH_BYTES: usize = 1024;
 
-/// What became of an attempt to set space aside.
+/// The result of an attempt to set space aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reserved {
     /// It is set aside.
     Yes,
     /// There is not enough.
     NoRoom,
-    /// The file system cannot do it. Then deletions need free space, too.
+    /// The file system does not support it. Then deletions need free space, too.
     Unsupported,
 }
 
-/// Space that is set aside.
+/// A reserve of space.
 pub(super) trait Reserve: Send {
-    /// Sets it aside, unless that was done before. After it was given up, there has to be room for the next growth of the
-    /// data file as well, unless something was removed from that (`freed`).
+    /// Sets it aside, unless that was done before. After a release, there must be room for the next growth of the
+    /// data file as well, unless something was removed from it (`freed`).
     fn take(&mut self, freed: bool) -> Reserved;
-    /// Gives it up. False if there was none.
+    /// Releases it. False if there was none.
     fn release(&mut self) -> bool;
 }
 
@@ -54,7 +55,7 @@ impl ReserveFile {
     fn allocate(&self, bytes: u64) -> io::Result<()> {
         let file =
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&self.path)?;
-        // A file that is only long has no space yet.
+        // A sparse file occupies no space yet.
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
         file.sync_all()
     }
@@ -79,7 +80,7 @@ impl Reserve for ReserveFile {
         match self.allocate(wanted) {
             Ok(()) => Reserved::Yes,
             Err(error) => {
-                // What was begun must not keep what little there is.
+                // An incomplete reserve must not occupy the little space that is left.
                 let _ = fs::remove_file(&self.path);
                 if error.kind() == io::ErrorKind::StorageFull {
                     Reserved::NoRoom

@@ -1,4 +1,4 @@
-//! The store in etcd under the shared suite, and what only a store over a network can suffer.
+//! The store in etcd under the shared suite, and the failures of a store over a network.
 #![allow(clippy::unwrap_used)] // tests
 
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of kubegc")]
@@ -82,7 +82,7 @@ fn a_watch_from_before_this_process_catches_up() {
         write(&first, vec![put(&format!("/p/{n}"), "1"), put(&format!("/q/{n}"), "1")]);
     }
     drop(first);
-    // A window of three changes makes sure that the rest comes from etcd.
+    // A window of three changes ensures that the rest comes from etcd.
     let history = HistoryOptions { changes: 3, bytes: 1 << 20 };
     let second = server.connect(&EtcdOptions { history, ..quiet() });
     let mut watch = second.watch("/p/", base).unwrap();
@@ -205,7 +205,7 @@ fn one_of_two_processes_compacts() {
     let observer = server.connect(&EtcdOptions { prefix: "/observer".to_owned(), ..quiet() });
     let writes = observer.revision().unwrap().0 - base.0;
     let turns = begin.elapsed().as_millis() / interval.as_millis() + 1;
-    // Beside the object and the observer's mark, only turns write: one per interval, not one per process.
+    // Besides the object and the observer's mark, only turns write: one per interval, not one per process.
     assert!(u128::from(writes) <= turns + 2, "{writes} writes in {turns} intervals");
 }
 
@@ -221,7 +221,7 @@ fn oversized_values_are_refused() {
 }
 
 #[test]
-fn nobody_there_is_said_in_one_line() {
+fn an_unreachable_etcd_is_reported_in_one_line() {
     let options = EtcdOptions { timeout: Duration::from_millis(500), ..quiet() };
     let error = EtcdStorage::connect(&["http://127.0.0.1:1".to_owned()], &options).unwrap_err();
     let message = error.to_string();
@@ -257,7 +257,7 @@ fn speaks_tls_with_client_certificates() {
     let store = server.connect(&options);
     let revision = write(&store, vec![put("a", "1")]);
     assert_eq!(store.get("a", None).unwrap().revision.0, revision);
-    // Without a certificate of our own, and without trust in theirs, there is no connection.
+    // Without a client certificate, and without trust in the server's, there is no connection.
     let anonymous = Some(EtcdTls { identity: None, ..tls.clone() });
     let stranger = Some(certificates(tempfile::TempDir::new().unwrap().path()).1);
     for tls in [anonymous, stranger] {

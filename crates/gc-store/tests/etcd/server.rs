@@ -10,7 +10,7 @@ use crate::process::{EtcdServer, START, ServerTls};
 pub(crate) struct Server(EtcdServer);
 
 impl Server {
-    /// Starts a server that answers, or says why there is none.
+    /// Starts a server that answers, or returns why it cannot.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with(|_| None)
     }
@@ -54,7 +54,7 @@ impl Server {
     }
 }
 
-/// Options with which nothing happens that a test does not ask for.
+/// Options with which nothing happens in the background.
 pub(crate) fn quiet() -> EtcdOptions {
     EtcdOptions { compaction_interval: None, ..EtcdOptions::default() }
 }

@@ -1,4 +1,4 @@
-//! What every store must do, run against each of them.
+//! The requirements for every store, run against each of them.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)] // a test that fails here should fail loudly; not every store runs all
 
 pub mod model;
@@ -14,7 +14,7 @@ use gc_storage::{
     WatchItem, WatchStream, Write,
 };
 
-/// How long a test waits for what must come.
+/// Timeout of everything that a test waits for.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn put(key: &str, value: &str) -> Write {
@@ -165,7 +165,7 @@ pub fn ranges_page_and_count(store: &dyn Storage) {
     assert_eq!(all.items.len(), 25);
 }
 
-/// Conditions, writes, and what is there instead.
+/// Conditions, writes, and the resulting state.
 type Contested = (Vec<(&'static str, u64)>, Vec<Write>, Vec<Option<KeyValue>>);
 
 pub fn transactions_compare_and_set(store: &dyn Storage) {
@@ -221,7 +221,7 @@ pub fn idle_watches_hear_of_progress(store: &dyn Storage) {
     let mut watch = store.watch("/p/", base).unwrap();
     let revision = write(store, vec![put("/q/a", "1")]);
     let deadline = Instant::now() + PATIENCE;
-    // An idle watch is not woken for progress: it is asked.
+    // An idle watch is not woken for progress: progress is requested.
     loop {
         match next_within(&mut *watch, Duration::from_millis(20)) {
             Some(found) => break assert_eq!(found, Ok(WatchItem::Progress(Revision(revision)))),
@@ -266,7 +266,7 @@ pub fn compaction_forgets_what_was_before(store: &dyn Storage) {
     assert_eq!(store.range("", &RangeOptions::default()).unwrap().items, [item("a", "4", first, fourth)]);
     let mut watch = store.watch("", Revision(third)).unwrap();
     assert_eq!(next_change(&mut *watch).revision.0, fourth);
-    // A watch that runs has its changes already, or gets them.
+    // A running watch has its changes already, or gets them.
     assert_eq!(next_change(&mut *running).revision.0, second);
     assert_eq!(store.compact(Revision(second)), Ok(()));
     assert_eq!(store.compact(Revision(third)), Ok(()));
@@ -279,7 +279,7 @@ pub fn compaction_forgets_what_was_before(store: &dyn Storage) {
     write(store, vec![put("a", "5")]);
 }
 
-/// Writers race for counters; every increment must be there, once, and a watcher must see each revision in order.
+/// Writers race for counters; every increment must be stored, once, and a watcher must see each revision in order.
 pub fn concurrent_increments_are_not_lost(store: &dyn Storage, writers: usize, each: usize) {
     let base = store.revision().unwrap();
     let mut watch = store.watch("/n/", base).unwrap();
@@ -323,7 +323,7 @@ fn increment(store: &dyn Storage, key: &str) {
     }
 }
 
-/// Makes one test of each table for a store that the given expression makes (with a guard that keeps it alive).
+/// Creates one test of each table for a store that the given expression creates (with a guard that keeps it alive).
 #[macro_export]
 macro_rules! storage_suite {
     ($new:expr) => {

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::{item, next_change, put, when};
 
-/// The keys: few, so that they meet; nested, so that prefixes matter.
+/// The keys: few, so that operations collide; nested, so that prefixes matter.
 const KEYS: [&str; 7] = ["/a", "/a/x", "/a/y", "/a/y/z", "/b/x", "/b/y", "/bb"];
 const PREFIXES: [&str; 6] = ["", "/a", "/a/", "/b", "/b/", "/none/"];
 /// Sorts after all keys.
@@ -18,7 +18,7 @@ const END: &str = "~end";
 /// One under each prefix.
 const ENDS: [&str; 6] = ["~end", "/a~end", "/a/~end", "/b~end", "/b/~end", "/none/~end"];
 
-/// A revision relative to what is there: how many before the newest one (negative: in the future).
+/// A revision relative to the newest one: how many before it (negative: in the future).
 type Back = i64;
 
 #[derive(Clone, Debug)]
@@ -155,8 +155,8 @@ impl Model {
     }
 }
 
-/// Runs operations against a store in which no key exists yet. `reopen` is called now and then, and may hand out
-/// another handle of the same store.
+/// Runs operations against an empty store. `reopen` is called from time to time, and may return another handle of the
+/// same store.
 pub fn check(
     store: Box<dyn Storage>,
     operations: &[Operation],
@@ -215,7 +215,7 @@ pub fn check(
     finish(&*store, &mut model, watches);
 }
 
-/// Equality, except that a store may know only that the oldest revision is later than the one asked for.
+/// Equality, except that a store may only know that the oldest revision is later than the requested one.
 #[allow(clippy::needless_pass_by_value)] // a test reads better without the borrows
 fn assert_same<T: std::fmt::Debug + PartialEq>(
     found: Result<T, StorageError>,
@@ -230,8 +230,8 @@ fn assert_same<T: std::fmt::Debug + PartialEq>(
     }
 }
 
-/// Waits until the newest change has reached the watchers. A store that learns of its changes from elsewhere
-/// (etcd) may otherwise have lost what came before them to the compaction, and then rightly ends its watches.
+/// Waits until the newest change has reached the watchers. A store that learns of its changes from elsewhere (etcd)
+/// may otherwise have lost earlier ones to the compaction, and then rightly ends its watches.
 fn delivered(store: &dyn Storage, model: &Model) {
     let newest = model.newest();
     if newest > model.base.max(model.compacted) {
@@ -240,7 +240,7 @@ fn delivered(store: &dyn Storage, model: &Model) {
     }
 }
 
-/// Ends the watches with a change that each of them sees, and compares all that came before. Takes two revisions.
+/// Ends the watches with a change that each of them sees, and compares everything before it. Takes two revisions.
 fn finish(store: &dyn Storage, model: &mut Model, watches: Vec<(&str, u64, Box<dyn WatchStream>)>) {
     let revision = super::write(store, ENDS.iter().map(|end| put(end, "")).collect());
     let mut with_ends = model.now().clone();

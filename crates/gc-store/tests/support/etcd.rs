@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// How long etcd may take to listen, and to answer, after its start.
+/// Timeout for etcd to listen, and to answer, after its start.
 pub const START: Duration = Duration::from_secs(20);
 
 /// The files of a server that speaks TLS.
@@ -34,7 +34,7 @@ impl EtcdServer {
         Self::start_with(|_| None)
     }
 
-    /// Starts one with the files that are made in its folder.
+    /// Starts one with the files created in its directory.
     pub fn start_with(tls: impl FnOnce(&Path) -> Option<ServerTls>) -> Option<Self> {
         if let Err(error) = Command::new("etcd").arg("--version").output() {
             let message = format!("etcd cannot be run ({error}); install Debian's etcd-server");
@@ -72,7 +72,7 @@ impl EtcdServer {
         self.wait();
     }
 
-    /// Whether it listens is known when it does; there is nothing to be woken by.
+    /// Polls whether it listens, because there is no notification.
     fn wait(&self) {
         let deadline = Instant::now() + START;
         while TcpStream::connect(("127.0.0.1", self.client_port)).is_err() {
